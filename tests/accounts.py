@@ -1,4 +1,4 @@
-"""What model calls are paid from, of a bridge alone and of bridges that share a Postgres whose clock a test sets."""
+"""Budget accounts of a single bridge, and of bridges that share a Postgres whose clock a test sets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOUR = 3600.0
 
 @asynccontextmanager
 async def accounts(where: Path | str, limits: Limits) -> AsyncIterator[Accounts]:
-    """Of a bridge that has just been started, as it would keep them there."""
+    """Open the accounts of a bridge that has just started on this database."""
     async with open_database(where) as database:
         if isinstance(where, str):
             async with SharedAccounts(database, Spending(database, limits)) as shared:
@@ -36,20 +36,20 @@ async def accounts(where: Path | str, limits: Limits) -> AsyncIterator[Accounts]
 
 
 def settled(call: ModelCall, usd: float | None) -> ModelCall:
-    """The call as it is once the upstream has said what it cost."""
+    """Return the settled call, with the cost that the upstream reported."""
     call.spent_usd, call.outcome, call.status, call.is_estimate = usd, "complete", 200, False
     return call
 
 
 async def let_in(accounts: Accounts, most: float, least: float | None = None, sprite: str = "ada") -> ModelCall:
-    """A call that is not waited for."""
+    """Reserve a call without waiting."""
     return await accounts.open(sprite, "m", Bounds(most if least is None else least, most), 0.0)
 
 
 async def set_clock(database: Database, now: float) -> None:
-    """Has the database's clock stand still, at a time that the next statements all see.
+    """Freeze the database's clock at a time that the following statements see.
 
-    In one statement: what a bridge does meanwhile finds one time or the other.
+    One statement does it: a concurrent transaction sees one time or the other.
     """
     await database.statement(
         f"CREATE OR REPLACE FUNCTION db_now() RETURNS DOUBLE PRECISION LANGUAGE sql STABLE AS "
@@ -58,6 +58,6 @@ async def set_clock(database: Database, now: float) -> None:
 
 
 async def sums(database: Database) -> dict[str, Any]:
-    """The one row of `spending`."""
+    """Return the only row of `spending`."""
     (row,) = await database.statement("SELECT * FROM spending")
     return dict(row)

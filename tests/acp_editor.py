@@ -12,7 +12,7 @@ from tests.bridge_harness import bridge_environment
 from tests.forking import fork_module
 from tests.harness import PATIENCE, ROOT, Process
 
-# Importing the library takes 0.7 s: whoever uses it imports it.
+# Importing the library takes 0.7 s: each function that needs it imports it.
 if TYPE_CHECKING:
     import acp
     from acp.client.connection import ClientSideConnection
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 class Editor:
-    """Keeps what it is told, session by session, and answers questions as it is told to."""
+    """Records updates by session, and answers questions as configured."""
 
     def __init__(self) -> None:
         self.updates: list[tuple[str, Any]] = []
-        #: Of each question: the session, the call and the options.
+        #: Per question: the session, the call and the options.
         self.questions: list[tuple[str, ToolCallUpdate, list[PermissionOption]]] = []
-        #: The option that answers, "cancelled", or None: it is left open.
+        #: The option that answers, "cancelled", or None: the question stays open.
         self.answer: str | None = None
-        #: Every message, as it went over the pipe.
+        #: Every message on the pipe.
         self.messages: list[dict[str, Any]] = []
         self.connection: ClientSideConnection
         self.process: Process
         self._news = asyncio.Condition()
 
-    # --- what the library calls ---
+    # --- called by the library ---
 
     async def session_update(self, session_id: str, update: Any, **_rest: Any) -> None:
         self.updates.append((session_id, update))
@@ -55,14 +55,14 @@ class Editor:
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=self.answer or ""))
 
     async def observe(self, event: StreamEvent) -> None:
-        """Takes what goes over the pipe, either way."""
+        """Record the pipe's traffic in both directions."""
         self.messages.append(event.message)
         await self._tell()
 
-    # --- what tests do ---
+    # --- called by tests ---
 
     async def start(self) -> str:
-        """Says hello, and opens a session; its id."""
+        """Initialize, and open a session; return its id."""
         import acp
 
         await self.connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
@@ -73,7 +73,7 @@ class Editor:
         return session_id
 
     async def say(self, session_id: str, *texts: str) -> str:
-        """Sends a message; why its turn stopped."""
+        """Send a message; return the reason for the turn's end."""
         import acp
 
         blocks = [acp.text_block(text) for text in texts]
@@ -81,7 +81,7 @@ class Editor:
             return (await self.connection.prompt(session_id=session_id, prompt=[*blocks])).stop_reason
 
     def shown(self, session_id: str) -> str:
-        """The texts of a session, the person's between brackets."""
+        """Return the texts of a session, the person's in brackets."""
         from acp.schema import AgentMessageChunk, UserMessageChunk
 
         texts = []
@@ -92,7 +92,7 @@ class Editor:
         return "".join(texts)
 
     def calls(self, session_id: str) -> list[ToolCallStart | ToolCallProgress]:
-        """The tool calls of a session and what became of them."""
+        """Return the tool calls of a session with their outcomes."""
         from acp.schema import ToolCallProgress, ToolCallStart
 
         return [
@@ -102,7 +102,7 @@ class Editor:
         ]
 
     async def until(self, condition: Any) -> None:
-        """Waits until what was heard makes something true."""
+        """Wait until the updates satisfy a condition."""
         async with asyncio.timeout(PATIENCE), self._news:
             await self._news.wait_for(condition)
 

@@ -1,4 +1,4 @@
-"""An editor's session over a real relay, with a sprite that is driven line by line: what no real one does on demand."""
+"""An editor's session over a real hub, with a scripted sprite for states that a real one does not reach on demand."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class AcpStage:
         self.end = end
         self.visitor: Visitor
         self.session = ""
-        #: Whether there is no bridge at the moment.
+        #: Whether the bridge is currently unreachable.
         self.is_away = False
         self.socket: aiohttp.ClientWebSocketResponse
         self._seq = 0
 
     async def begin(self, sync: StateSync | None = None, *, permissions: str = "ask") -> None:
-        """The editor says hello, and opens a session."""
+        """Initialize the editor, and open a session."""
         hello = asyncio.create_task(self.editor.connection.initialize(protocol_version=1))
         self.visitor = await self.sprite.visitor()
         await self.visitor.welcome(sync=sync or state_sync())
@@ -49,23 +49,23 @@ class AcpStage:
         self.session = await opening
 
     async def tell_status(self, permissions: str = "ask") -> None:
-        """Answers the question how the sprite is."""
+        """Answer a status request."""
         asked = await self.visitor.receive("system")
         sync = state_sync()
         status = Status("status", sync.session, sync.memory, None, permissions, None)
         await self.visitor.send(status, reply_to=asked["id"])
 
     async def tell_chat(self, chat: list[ChatMessage]) -> None:
-        """Answers the question what was said."""
+        """Answer a request for the chat history."""
         asked = await self.visitor.receive("memory")
         await self.visitor.send(ChatResult(chat), reply_to=asked["id"])
 
     def say(self, text: str) -> asyncio.Task[str]:
-        """The person says something; why its turn will have stopped."""
+        """Send the person's message; return a task with the reason for its turn's end."""
         return asyncio.create_task(self.editor.say(self.session, text))
 
     async def taken(self, text: str, **ack: Any) -> str:
-        """The sprite takes what was said; the mission's id."""
+        """Accept the mission on the sprite's side; return its id."""
         message = await self.visitor.receive("mission")
         assert message["payload"]["text"] == text
         mission_id: str = message["id"]
@@ -78,12 +78,12 @@ class AcpStage:
         await self.send(msgspec.convert(event, AnyAgentEvent))
 
     async def send(self, payload: Any) -> None:
-        """An event for everybody."""
+        """Broadcast an event."""
         self._seq += 1
         await self.visitor.send(payload, seq=self._seq)
 
     async def reconnected(self, sync: StateSync, *, epoch: str = "e1") -> None:
-        """The connection breaks, and what happened meanwhile is not kept: the state says how things stand."""
+        """Reconnect without a replay: the state snapshot replaces the missed events."""
         self.visitor.cut()
         self.visitor = await self.sprite.visitor()
         self._seq = 50
@@ -92,30 +92,30 @@ class AcpStage:
         await self.visitor.send(sync)
 
     async def lose_bridge(self) -> None:
-        """Close the connection to the bridge, and let none be made until `is_away` is unset."""
+        """Close the connection to the bridge, and refuse new ones until `is_away` is unset."""
         self.is_away = True
         await self.socket.close()
 
     @property
     def shown(self) -> str:
-        """The texts of the session, the person's between brackets."""
+        """Return the texts of the session, the person's in brackets."""
         return self.editor.shown(self.session)
 
     async def until_shown(self, words: str) -> None:
-        """Waits until a text, or a remark, was shown."""
+        """Wait until a text or a remark is shown."""
         await self.editor.until(lambda: any(words in str(update) for _, update in self.editor.updates))
 
 
 @asynccontextmanager
 async def acp_stage(*, reads: bool = True) -> AsyncIterator[AcpStage]:
-    """An editor that has begun nothing yet; where it never `reads`, its requests are written by the test."""
+    """Run an editor that has not started yet; if it never `reads`, the test writes its requests."""
     from acp.client.connection import ClientSideConnection
 
     from bridge.acp.program import End, speaking
     from bridge.acp.stdio import opened
 
     to_agent, to_editor = os.pipe(), os.pipe()
-    # Pipe transports close what they are given.
+    # Pipe transports close the pipes that they are given.
     source, target = os.fdopen(to_agent[0], "rb"), os.fdopen(to_editor[1], "wb")
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=2**26)

@@ -1,6 +1,6 @@
-"""What the Messages API can answer, as steps of the scripted model: each stop reason, error and broken stream.
+"""Every possible answer of the Messages API as steps of the scripted model: stop reasons, errors and broken streams.
 
-The blocks, events and words are the documented ones: https://platform.claude.com/docs/en/build-with-claude/streaming,
+The blocks, events and texts are the documented ones: https://platform.claude.com/docs/en/build-with-claude/streaming,
 /build-with-claude/handling-stop-reasons, /build-with-claude/refusals-and-fallback and /api/errors.
 """
 
@@ -17,7 +17,7 @@ THINKING = {
     "thinking": "They want a word. Any word will do here.",
     "signature": "EqQBCgIYAhIM1gbcDa9G",
 }
-#: As newer models send it: what was thought is not shown.
+#: As newer models send it: the thinking itself is hidden.
 HIDDEN = {"type": "thinking", "thinking": "", "signature": "EosnCkYICxIMMb3LzNrMu"}
 REDACTED = {"type": "redacted_thinking", "data": "EmwKAhgBEgy3va3pzix/LafPsn4aDFIT2Xlxh0L5L8rLVyIwxtE3rAFBa8cr3qpP"}
 TEXT = {"type": "text", "text": "Here is the first half of it, and here is the second half of it."}
@@ -69,11 +69,11 @@ ERRORS = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-#: Errors that come where a stream has begun, for which a 200 was said already.
+#: Errors after the start of a stream, whose status was already 200.
 LATE_ERRORS = ("api_error", "overloaded_error", "rate_limit_error", "timeout_error")
 _TWO_BLOCKS = [THINKING, TEXT]
 PLACES: tuple[wire.Place, ...] = ("before_start", "after_start", "in_block", "between_blocks", "after_delta")
-#: By what is wrong with the stream.
+#: By the stream's defect.
 BREAKS: dict[str, dict[str, Any]] = {
     **{f"cut {place}": {"blocks": _TWO_BLOCKS, "cut": True, "at": place} for place in PLACES},
     **{f"ended {place}": {"blocks": _TWO_BLOCKS, "at": place} for place in PLACES},
@@ -86,13 +86,13 @@ BREAKS: dict[str, dict[str, Any]] = {
 
 
 def message(step: dict[str, Any], **usage: int) -> dict[str, Any]:
-    """The whole message of a step."""
+    """Return the complete message of a step."""
     made = Step(**{"for_" if name == "for" else name: value for name, value in step.items()})
     return wire.message(MODEL, made.content() or [], 4000, usage, made.stop_reason, made.stop_details)
 
 
 def stream(step: dict[str, Any], **usage: int) -> bytes:
-    """The bytes of a step's stream, as far as it comes."""
+    """Return the bytes of a step's stream, up to its end or break."""
     events = list(wire.events(message(step, **usage)))
     if "at" in step:
         events = wire.beginning(events, step["at"])

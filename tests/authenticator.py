@@ -1,4 +1,4 @@
-"""A device with passkeys, in software: it makes keys and signs as WebAuthn says, or wrongly where a test wants that."""
+"""A passkey device in software: it makes keys and signs as WebAuthn requires, or wrongly if a test wants that."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def b64(data: bytes) -> str:
 
 @dataclass
 class Authenticator:
-    """One key; `count` is how often it signed. Each answer is JSON, as a browser's `toJSON()` gives it."""
+    """One key; `count` is its signature counter. Each answer is JSON, as from a browser's `toJSON()`."""
 
     rp_id: str = "localhost"
     origin: str = "http://localhost:8080"
@@ -34,7 +34,7 @@ class Authenticator:
     user: bytes = b""
 
     def made(self, options: bytes, **change: Any) -> bytes:
-        """The answer to being asked for a new key."""
+        """Return the answer to a registration request."""
         asked = json.loads(options)
         self.user = base64.urlsafe_b64decode(asked["user"]["id"] + "==")
         numbers = self.key.public_key().public_numbers()
@@ -48,7 +48,7 @@ class Authenticator:
         return self._answer(response)
 
     def signed(self, options: bytes, **change: Any) -> bytes:
-        """The answer to being asked who it is."""
+        """Return the answer to a login request."""
         asked = json.loads(options)
         self.count += 1
         data = self._data(0, change)

@@ -1,4 +1,4 @@
-"""What the bridge's tests share: a real `python -m bridge serve`, and a client of its WebSocket."""
+"""Shared by the bridge's tests: a real `python -m bridge serve`, and a client of its WebSocket."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from tests.forking import PYTHON, fork_module, forking_python
 from tests.harness import PATIENCE, Message, Process, RunningProcess, home_beside, start_in_thread, start_module
 from tests.in_thread import InThread, call_main, in_thread, log_file
 
-#: What a person or a `make test` around this one has set is none of the tests'.
+# The settings of a person, or of an outer `make test`, do not apply to tests.
 _PRIVATE = ("ANTHROPIC_", "SPRITE", "BRIDGE_", "CLAUDE", "IS_SANDBOX", "XDG_CONFIG", "MAKE", "MFLAGS")
 
 
 def bridge_environment(**extra: str) -> dict[str, str]:
-    """No key (the offline model answers), no proxy in between, and agents that retry nothing for long."""
+    """Return an environment without key (the fake model answers) and proxy, whose agents do not retry for long."""
     keep = {name: value for name, value in os.environ.items() if not name.startswith(_PRIVATE)}
     return {**keep, "CLAUDE_CODE_MAX_RETRIES": "0", "PYTHONUNBUFFERED": "1", "SPRITE_PREWARM_SECONDS": "0"} | extra
 
 
 class PageClient:
-    """A WebSocket of the bridge's, as a page or a terminal holds it; keeps everything it has received."""
+    """A WebSocket client of the bridge, like a page or a terminal, which records every message."""
 
     def __init__(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
         self.websocket = websocket
         self.received: list[Message] = []
-        #: What the bridge closed it with, once it has.
+        #: The bridge's close code, once it has closed the connection.
         self.close_code: int | None = None
         self._heard: asyncio.Queue[aiohttp.WSMessage] = asyncio.Queue()
 
     async def listen(self) -> None:
-        """Reads until the end whether or not anybody wants to know: a page answers its bridge's pings."""
+        """Read until the end, even if no test waits: a page answers the bridge's pings."""
         while True:
             frame = await self.websocket.receive()
             self._heard.put_nowait(frame)
@@ -59,14 +59,14 @@ class PageClient:
         return message_id
 
     async def next(self) -> Message | None:
-        """The next message, None at the end; `close_code` says how it ended."""
+        """Return the next message, None at the end; `close_code` has the reason."""
         async with asyncio.timeout(PATIENCE):
             frame = await self._heard.get()
         if frame.type is aiohttp.WSMsgType.CLOSE:
-            # The library overwrites its own attribute where its answer comes too late.
+            # The library overwrites its own attribute if its answer comes too late.
             self.close_code = int(frame.data)
         if frame.type is not aiohttp.WSMsgType.TEXT:
-            # Whoever asks again hears it again.
+            # Later calls return the end again.
             self._heard.put_nowait(frame)
             return None
         message: Message = json.loads(frame.data)
@@ -74,31 +74,31 @@ class PageClient:
         return message
 
     async def until(self, predicate: Callable[[Message], bool]) -> Message:
-        """Reads until a message fits."""
+        """Read until a message matches."""
         while (message := await self.next()) is not None:
             if predicate(message):
                 return message
         raise AssertionError(f"the connection ended ({self.close_code}); the last messages were {self.received[-5:]}")
 
     async def type(self, type_: str) -> Message:
-        """Reads until a message of a type, and returns its payload."""
+        """Read until a message of a type; return its payload."""
         payload: Message = (await self.until(lambda m: m["type"] == type_))["payload"]
         return payload
 
     async def link(self, state: str) -> Message:
-        """Reads until the link to the sprite is in a state."""
+        """Read until the link to the sprite has a state."""
         return await self.until(lambda m: m["type"] == "link" and m["payload"]["state"] == state)
 
     async def reply(self, message_id: str) -> Message:
-        """The answer to a message."""
+        """Return the answer to a message."""
         return await self.until(lambda m: m.get("reply_to") == message_id)
 
     async def ask(self, type_: str, payload: Message | None = None, message_id: str | None = None) -> Message:
-        """Sends a message and returns its answer."""
+        """Send a message and return its answer."""
         return await self.reply(await self.send(type_, payload, message_id))
 
     async def end_of(self, mission_id: str) -> Message:
-        """The event that ends a mission, as its payload."""
+        """Return the payload of the event that ends a mission."""
         message = await self.until(
             lambda m: (
                 m["type"] == "agent_event"
@@ -110,11 +110,11 @@ class PageClient:
         return payload
 
     async def mission(self, text: str) -> Message:
-        """Sends a mission and waits for its end."""
+        """Send a mission and wait for its end."""
         return await self.end_of(await self.send("mission", {"text": text}))
 
     async def closed(self) -> int | None:
-        """Reads to the end; the close code."""
+        """Read to the end; return the close code."""
         while await self.next() is not None:
             pass
         return self.close_code
@@ -131,7 +131,7 @@ class Bridge:
 
     @property
     def workspace(self) -> Path:
-        """The local person's."""
+        """Return the local person's workspace."""
         return self.data / "workspaces" / "local"
 
     @property
@@ -140,14 +140,14 @@ class Bridge:
 
     @asynccontextmanager
     async def http(self, **options: object) -> AsyncIterator[aiohttp.ClientSession]:
-        """A session with this bridge that follows no redirects by itself and keeps cookies of 127.0.0.1."""
+        """Return an HTTP session with this bridge; it follows no redirects and keeps cookies of 127.0.0.1."""
         jar = aiohttp.CookieJar(unsafe=True)
         timeout = aiohttp.ClientTimeout(total=PATIENCE)
         async with aiohttp.ClientSession(self.url, cookie_jar=jar, timeout=timeout, **options) as session:  # type: ignore[arg-type]
             yield session
 
     async def login(self, address: str | None = None) -> str:
-        """Opens a login link, by default the one printed at the start; the Cookie header it leads to."""
+        """Open a login link, by default the one printed at the start; return the resulting Cookie header."""
         async with self.http() as session, session.get(address or self.address, allow_redirects=False) as response:
             assert response.status == 303, await response.text()
             cookies = SimpleCookie(response.headers["Set-Cookie"])
@@ -162,7 +162,7 @@ class Bridge:
         resume: Message | None = None,
         origin: str | None = None,
     ) -> AsyncIterator[PageClient]:
-        """A WebSocket by cookie (as a page of the bridge's own) or Bearer token, its `resume` sent."""
+        """Open a WebSocket by cookie (as the bridge's own page) or Bearer token, and send `resume`."""
         headers: dict[str, str] = {"Authorization": f"Bearer {token}"} if token else {"Origin": origin or self.url}
         if cookie is not None:
             headers["Cookie"] = cookie
@@ -180,23 +180,23 @@ class Bridge:
                 await asyncio.gather(listening, return_exceptions=True)
 
     async def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
-        """`bridge ARGUMENTS --data` this folder: exit status, stdout, stderr."""
+        """Run `bridge ARGUMENTS --data` on this folder; return exit status, stdout and stderr."""
         return await run_bridge(*arguments, "--data", str(self.data), environment=environment)
 
 
 class BridgeServer(Bridge):
-    """A bridge in an event loop of its own thread; the sprites that it starts have threads, too."""
+    """A bridge in the event loop of a separate thread; its sprites run in threads, too."""
 
     def __init__(self, data: Path, server: InThread[str], address: str, stderr: Path) -> None:
         super().__init__(data, address, stderr)
         self._server = server
 
     def cancel_task(self, name: str) -> None:
-        """Cancel a task of the bridge's from outside."""
+        """Cancel a task of the bridge from outside."""
         self._server.cancel_task(name)
 
     async def stop(self) -> None:
-        """Stop in order, as SIGTERM does; raise what the bridge raised."""
+        """Stop in order, as SIGTERM does; raise the bridge's error."""
         await self._server.stop()
 
     def hanging(self) -> AbstractContextManager[None]:
@@ -204,13 +204,13 @@ class BridgeServer(Bridge):
         return self._server.hanging()
 
     async def ended(self) -> None:
-        """Wait for an end that nobody asked for; raise what the bridge raised."""
+        """Wait for an unrequested end; raise the bridge's error."""
         async with asyncio.timeout(PATIENCE):
             await asyncio.shield(asyncio.wrap_future(self._server.ended))
 
 
 class BridgeProcess(Bridge, RunningProcess):
-    """`python -m bridge serve` on a data folder; its greeting is the first line it printed."""
+    """`python -m bridge serve` on a data folder; its greeting is the first printed line."""
 
     def __init__(self, data: Path, process: Process, greeting: str, stderr: Path) -> None:
         Bridge.__init__(self, data, greeting.removeprefix("bridge listening on ").strip(), stderr)
@@ -218,9 +218,9 @@ class BridgeProcess(Bridge, RunningProcess):
 
 
 async def run_bridge(*arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
-    """`bridge ARGUMENTS` to its end, in a thread of this process: exit status, stdout, stderr.
+    """Run `bridge ARGUMENTS` to its end in a thread of this process; return exit status, stdout and stderr.
 
-    `serve` needs a main thread, since it handles signals: it is forked.
+    `serve` handles signals and so needs a main thread: it is forked.
     """
     if arguments[0] == "serve":
         return await run_bridge_process(*arguments, environment=environment)
@@ -229,7 +229,7 @@ async def run_bridge(*arguments: str, environment: Mapping[str, str] | None = No
 
 
 async def run_bridge_process(*arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
-    """`python -m bridge ARGUMENTS` to its end, as a forked process."""
+    """Run `python -m bridge ARGUMENTS` to its end, as a forked process."""
     process = await fork_module(
         "bridge",
         *arguments,
@@ -246,11 +246,11 @@ async def run_bridge_process(*arguments: str, environment: Mapping[str, str] | N
 
 
 def _prepared(data: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """The flags and variables of a bridge whose agents act without asking, unless flags say otherwise."""
+    """Return the flags and variables of a bridge whose agents act without asking, unless flags say otherwise."""
     home = home_beside(data)
     if "--permissions" not in arguments:
         arguments = (*arguments, "--permissions", "bypass")
-    # The calls of a whole file's tests are no day's work of a person's.
+    # A test file makes more calls than a person does in a day.
     defaults = {"HOME": str(home), "IS_SANDBOX": "1", "SPRITE_DAILY_USD": "none"}
     variables = bridge_environment(**{**defaults, **environment})
     return ["--data", str(data), *arguments], variables
@@ -265,10 +265,10 @@ async def running_bridge(
     start_sprite: StartSprite = start_in_thread,
     **environment: str,
 ) -> AsyncIterator[BridgeServer]:
-    """A bridge in a thread of this process; stopped in order at the end.
+    """Run a bridge in a thread of this process; stop it in order at the end.
 
-    `arguments` are further flags, `environment` further variables. What it logs goes to `data/../bridge-stderr.log`,
-    the sprites' home is beside it. Its sprites have threads, too, unless `start_sprite` is Child.start.
+    `arguments` are additional flags, `environment` additional variables. Its log goes to `data/../bridge-stderr.log`,
+    and the sprites' home is beside it. Its sprites run in threads, too, unless `start_sprite` is Child.start.
     """
     flags, variables = _prepared(data, arguments, environment)
 
@@ -297,11 +297,11 @@ async def bridge_process(
     forks_sprites: bool = False,
     **environment: str,
 ) -> AsyncIterator[BridgeProcess]:
-    """A bridge process that accepts connections; stopped, or killed if need be, at the end.
+    """Run a bridge process that accepts connections; stop it at the end, or kill it if necessary.
 
-    With `forks_sprites` the sprites that it starts are forked as well: no descendants of its, but they end with it.
-    `program` is what `python -m` runs: the bridge itself, or what runs it in a test's way.
-    The variable TESTS_OPEN_FILES limits its descriptors.
+    With `forks_sprites`, its sprites are forked as well: they are not its descendants, but end with it. `program` is
+    the module that `python -m` runs: the bridge itself, or a wrapper. The variable TESTS_OPEN_FILES limits its
+    descriptors.
     """
     flags, variables = _prepared(data, arguments, environment)
     if forks_sprites:
@@ -317,7 +317,7 @@ async def bridge_process(
 
 @asynccontextmanager
 async def listening(process: Process, data: Path, stderr: Path) -> AsyncIterator[BridgeProcess]:
-    """A bridge that was started, once it accepts connections; stopped, or killed if need be, at the end."""
+    """Wait until a started bridge accepts connections; stop it at the end, or kill it if necessary."""
     try:
         assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):

@@ -1,4 +1,4 @@
-"""Two real bridges over one Postgres, and a person whose sprite the first one has."""
+"""Two real bridges over one Postgres, and a person whose sprite belongs to the first one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECRET = "what these two bridges share"
 
 @dataclass
 class BridgePair:
-    """`owner` has the sprite, as long as `page` is open there; `other` has not."""
+    """`owner` owns the sprite while `page` is open there; `other` does not."""
 
     owner: Bridge
     other: Bridge
@@ -30,7 +30,7 @@ class BridgePair:
         return self.owner.data / "workspaces" / "ada"
 
     async def ask(self, method: str, path: str, *, token: str | None = None, **options: Any) -> tuple[int, str]:
-        """What the wrong bridge answers, to a token, else to a browser on its page."""
+        """Return the other bridge's answer, to a token if given, else to a browser on its page."""
         headers = {"Authorization": f"Bearer {token}"} if token else {"Cookie": self.cookie, "Origin": self.other.url}
         headers |= options.pop("headers", {})
         async with (
@@ -40,7 +40,7 @@ class BridgePair:
             return response.status, await response.text()
 
     def passed_on(self) -> int:
-        """How many requests the owner has answered that came by the other bridge: they have one id."""
+        """Count the requests that the owner answered for the other bridge: they share one id."""
         seen = [
             {record.get("request_id") for record in map(_record, bridge.log.splitlines()) if record.get("route")}
             for bridge in (self.owner, self.other)
@@ -67,7 +67,7 @@ async def two_bridges(folder: Path, postgres: Server, *flags: str, **environment
         ):
             _, said, _ = await owner.run("users", "add", "ada")
             words = said.split()
-            # A link that one bridge made opens the door of another.
+            # A login link of one bridge is valid at another.
             link = next(word for word in words if "/login?token=" in word)
             cookie = await other.login(link.replace(owner.url, other.url))
             token = next(word for word in words if word.startswith("bridge-person-"))

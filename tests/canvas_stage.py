@@ -1,4 +1,4 @@
-"""The agent's canvas tools on a real workspace.db, without an agent: what they answer, store and send."""
+"""The agent's canvas tools on a real workspace.db, without an agent: their answers, stored rows and sent events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sprite.workspace.database import Effect, WorkspaceDB
 
 @dataclass
 class Canvas:
-    """The agent's tools on a real store, with what was sent to clients."""
+    """The agent's tools on a real store, with the events sent to clients."""
 
     workspace: WorkspaceDB
     stack: str | None = None
@@ -34,7 +34,7 @@ class Canvas:
             self.sent.append(update)
 
     async def answer(self, name: str, **arguments: Any) -> dict[str, Any]:
-        """What a tool answers."""
+        """Return the answer of a tool."""
         answered: dict[str, Any] = await self._tools[name].handler(arguments)
         return answered
 
@@ -45,7 +45,7 @@ class Canvas:
         return parsed
 
     async def refused(self, name: str, **arguments: Any) -> str:
-        """The one line the model is told."""
+        """Return the one-line error that the model gets."""
         before = await self.workspace.cards()
         answer = await self.answer(name, **arguments)
         assert answer.get("is_error"), answer
@@ -61,13 +61,13 @@ class Canvas:
         return card
 
     async def read(self, **arguments: Any) -> str:
-        """What `read_canvas` shows."""
+        """Return the output of `read_canvas`."""
         answer = await self.answer("read_canvas", **arguments)
         assert not answer.get("is_error"), answer
         text: str = answer["content"][0]["text"]
         return text
 
     async def person_writes(self, card_id: str, block_id: str, data: dict[str, Any]) -> None:
-        """The person changes a block in place."""
+        """Change a block in place, as the person."""
         (seen,) = [block.version for block in (await self.card(card_id)).blocks if block.id == block_id]
         assert await self.workspace.change_block(card_id, block_id, data, seen) is not None

@@ -1,4 +1,4 @@
-"""Stacks of the canvas on which the agent, or another page, draws what a test says, for tests in a real browser."""
+"""Stacks of the canvas on which the agent or another page draws for tests in a real browser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Block = dict[str, Any]
 
 
 class Studio:
-    """A stack of its own, on which the agent or another page draws what a test says."""
+    """A separate stack on which the agent or another page draws as the test says."""
 
     def __init__(self, stack: PageStack, client: PageClient, stack_id: str) -> None:
         self._stack = stack
@@ -27,27 +27,27 @@ class Studio:
         self.stack_id = stack_id
 
     async def draw(self, title: str, *blocks: Block, card_type: str = "notes") -> str:
-        """Has the agent draw a card; its id."""
+        """Let the agent draw a card; return its id."""
         await self._call("create_card", {"title": title, "card_type": card_type, "blocks": list(blocks)})
         return str(self._card("title = ? ORDER BY rowid DESC", title)["card_id"])
 
     async def put(self, title: str, *blocks: Block, **more: Any) -> str:
-        """What another page does to get a card, which takes no turn of the agent's; its id."""
+        """Make a card from another page, which takes no turn of the agent; return its id."""
         made = await self.interact(
             action="create_card", title=title, blocks=list(blocks), stack_id=self.stack_id, **more
         )
         return str(made["payload"]["card_id"])
 
     async def change(self, card_id: str, *blocks: Block) -> None:
-        """Has the agent change a card."""
+        """Let the agent change a card."""
         await self._call("update_card", {"card_id": card_id, "blocks": list(blocks)})
 
     async def interact(self, **interaction: Any) -> Message:
-        """What another page does to the canvas."""
+        """Interact with the canvas from another page."""
         return await self._client.ask("canvas_interaction", interaction)
 
     def kept(self, card_id: str) -> dict[str, Any]:
-        """A card's place as the server keeps it."""
+        """Return a card's position as stored by the server."""
         card = self._card("card_id = ?", card_id)
         return {**json.loads(card["position_json"] or "{}"), **json.loads(card["size_json"] or "{}")}
 
@@ -66,7 +66,7 @@ class Studio:
 
 @asynccontextmanager
 async def studio(stack: PageStack, name: str) -> AsyncIterator[Studio]:
-    """A new stack, in front on pages where no other was chosen; archived at the end if the bridge still runs."""
+    """Make a new stack, in front on pages without another choice; archive it at the end if the bridge still runs."""
     async with stack.bridge.page(stack.cookie, resume={}) as client:
         await client.link("ready")
         made = await client.ask("canvas_interaction", {"action": "create_stack", "name": name})

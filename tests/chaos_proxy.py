@@ -1,6 +1,6 @@
-"""A network that breaks: forwards TCP to a port, and cuts connections at random byte positions, in either direction.
+"""A broken network: forwards TCP to a port, and cuts connections at random byte positions in either direction.
 
-It can also fall silent: then nothing passes, and nobody is told.
+It can also go silent: then no byte passes, and the connections stay open.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _READ_BYTES = 4096
-#: So many bytes pass over a connection before it is cut, both directions together: from the middle of the handshake
-#: to the middle of a long replay.
+#: Bytes that pass over a connection before it is cut, in both directions together: from the middle of the handshake to
+#: the middle of a long replay.
 _FEWEST_BYTES, _MOST_BYTES = 20, 10_000
 
 
 class ChaosProxy:
-    """Cuts `cuts` connections, one after another or several at once, then lets everything through; `calm` is set.
+    """Cuts `cuts` connections, one after another or concurrently, then forwards everything; `calm` is set.
 
-    `target` is the port that new connections lead to.
+    `target` is the port for new connections.
     """
 
     def __init__(self, port: int, cuts: int, seed: int) -> None:
         self.target = port
         self._left = cuts
-        self._random = random.Random(seed)  # noqa: S311 - it throws dice, and keeps no secret
+        self._random = random.Random(seed)  # noqa: S311 - random numbers, no secret
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._passes = asyncio.Event()
@@ -57,7 +57,7 @@ class ChaosProxy:
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """A cable that is pulled, for as long as the block runs: what comes meanwhile waits, and nobody is told."""
+        """Unplug the cable while the block runs: incoming bytes wait, and the connections stay open."""
         self._passes.clear()
         try:
             yield
@@ -77,7 +77,7 @@ class ChaosProxy:
             finally:
                 far_writer.transport.abort()
         except ConnectionError:
-            # Nobody listens there: that is how it looks from here, too.
+            # The port has no listener, so the proxy looks the same to its client.
             return
         finally:
             writer.transport.abort()
@@ -99,7 +99,7 @@ class ChaosProxy:
                 writer.write(allowance.take(data))
                 await writer.drain()
                 if allowance.is_used_up:
-                    # What has passed is on its way; a moment lets it arrive: the cut is in the middle of a frame.
+                    # The forwarded bytes need a moment to arrive: the cut is in the middle of a frame.
                     await asyncio.sleep(0)
                     return
 
@@ -111,14 +111,14 @@ class _End:
 
 
 class _Allowance:
-    """How many bytes may still pass; None for any number."""
+    """The number of bytes that may still pass; None is unlimited."""
 
     def __init__(self, left: int | None) -> None:
         self._left = left
         self.is_used_up = False
 
     def take(self, data: bytes) -> bytes:
-        """What of it may pass."""
+        """Return the part of the data that may pass."""
         if self._left is None:
             return data
         passed = data[: self._left]

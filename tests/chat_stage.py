@@ -1,4 +1,4 @@
-"""A conversation of the chat client over a real socket, for tests: keys in, screen out, both in memory."""
+"""A conversation of the terminal client over a real socket, with keyboard input and screen output in memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Watched(io.StringIO):
-    """What is written, and the news that something was."""
+    """A writer that records its text, and signals each write."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Watched(io.StringIO):
 
 
 class Chat:
-    """A conversation under way: `type` is what a person enters, `seen` what they see."""
+    """A running conversation: `type` enters text, `seen` is the screen text."""
 
     def __init__(self, sprite: StandIn, visitor: Visitor, out: Watched, keys: int | PipeInput) -> None:
         self.sprite = sprite
@@ -68,7 +68,7 @@ class Chat:
             self._keys.send_text(text)
 
     def end_input(self) -> None:
-        """Close the pipe the person writes into."""
+        """Close the input pipe."""
         assert isinstance(self._keys, int)
         os.close(self._keys)
         self._keys = -1
@@ -84,12 +84,12 @@ class Chat:
                 await self._out.written.wait()
 
     async def until(self, condition: Callable[[Conversation], bool]) -> None:
-        """Waits until the conversation is so."""
+        """Wait until a condition holds."""
         async with asyncio.timeout(PATIENCE):
             await self.conversation.until(lambda: condition(self.conversation))
 
     async def reconnected(self, sync: StateSync, *, epoch: str = "e1") -> None:
-        """The connection breaks, and what happened meanwhile is not kept: the state says how things stand."""
+        """Reconnect without a replay: the state snapshot replaces the missed events."""
         self.visitor.cut()
         self.visitor = await self.sprite.visitor()
         self._seq = 50
@@ -104,7 +104,7 @@ class Chat:
         await self.visitor.send(msgspec.convert(event, AnyAgentEvent), seq=self._seq)
 
     async def mission(self, text: str) -> str:
-        """The person says something, and the sprite takes it."""
+        """Send the person's message, and accept it on the sprite's side."""
         self.type(f"{text}\n" if isinstance(self._keys, int) else f"{text}\r")
         message = await self.visitor.receive("mission")
         assert message["payload"]["text"] == text
@@ -121,13 +121,13 @@ class Chat:
 
 
 async def no_file(path: str) -> AsyncIterator[bytes]:
-    """This bridge serves none."""
+    """This bridge serves no files."""
     raise NotFetchedError(f"There is no file {path}.")
     yield b""
 
 
 async def not_restored(_how: str) -> str:
-    """Nor does it keep anything."""
+    """It keeps no replica either."""
     raise NotRestoredError("Nothing is kept of local's agent here.")
 
 

@@ -1,4 +1,4 @@
-"""A sprite's side of the wire for tests of relay and chat: a real server, driven line by line by the test."""
+"""The sprite's side of the wire for tests of hub and terminal: a real server, scripted line by line by the test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def state_sync(**changes: Any) -> StateSync:
 
 
 def learned(row_id: int, type_: str, content: str, superseded_by: int | None = None) -> LearningRow:
-    """Something learned, as the sprite tells it."""
+    """Return a learning as the sprite sends it."""
     return LearningRow(
         id=row_id,
         created_at=float(row_id),
@@ -46,7 +46,7 @@ def learned(row_id: int, type_: str, content: str, superseded_by: int | None = N
 
 
 class Visitor:
-    """One connection of a client's; `receive` skips what the test does not wait for."""
+    """One connection of a client; `receive` skips messages of other types."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -55,7 +55,7 @@ class Visitor:
         self.ended = asyncio.Event()
 
     async def receive(self, kind: str) -> dict[str, Any]:
-        """The next message of this type, as plain JSON."""
+        """Return the next message of this type, as plain JSON."""
         async with asyncio.timeout(PATIENCE):
             while (message := await self.next()) is not None:
                 if message["type"] == kind:
@@ -63,13 +63,13 @@ class Visitor:
         raise AssertionError(f"the client left before it sent a {kind}")
 
     async def left(self) -> None:
-        """Returns when the client has closed the connection."""
+        """Wait until the client has closed the connection."""
         async with asyncio.timeout(PATIENCE):
             while await self.next() is not None:
                 pass
 
     async def next(self) -> dict[str, Any] | None:
-        """The next message, None at the end."""
+        """Return the next message, None at the end."""
         while (frame := self._decoder.next_frame()) is None:
             try:
                 data = await self._reader.read(1 << 16)
@@ -91,7 +91,7 @@ class Visitor:
     async def welcome(
         self, *, epoch: str = "e1", last_seq: int = 0, sync: StateSync | None = None, version: str = "0.0"
     ) -> dict[str, Any]:
-        """Let the client in; the payload of its `auth`."""
+        """Admit the client; return the payload of its `auth`."""
         auth = await self.receive("auth")
         await self.send(AuthOk(1, version, epoch, last_seq, {}), reply_to=auth["id"])
         if sync is not None:
@@ -100,7 +100,7 @@ class Visitor:
         return payload
 
     def cut(self) -> None:
-        """End the connection as a broken network does."""
+        """End the connection like a broken network."""
         self._writer.transport.abort()
 
 
@@ -132,7 +132,7 @@ class StandIn:
             return await self._open_sockets.get()
 
     def is_alone(self) -> bool:
-        """Whether nobody has come since the last visitor."""
+        """Return whether no client has connected since the last visitor."""
         return self._open_sockets.empty()
 
     async def _arrive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

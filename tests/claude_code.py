@@ -1,4 +1,4 @@
-"""Claude Code as a person has it: the real CLI with a home of its own, the plugin, and a model on loopback."""
+"""Claude Code as a person uses it: the real CLI with a separate home, the plugin, and a model on loopback."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PRIVATE = ("ANTHROPIC_", "SPRITE", "BRIDGE_", "CLAUDE", "IS_SANDBOX", "XDG_")
 
 @dataclass(slots=True)
 class ClaudeCode:
-    """The CLI of one person, who never sits at a terminal: each run is one command."""
+    """The CLI of one person, without a terminal: each run is one command."""
 
     home: Path
     model_url: str = "http://127.0.0.1:9"
@@ -54,7 +54,7 @@ class ClaudeCode:
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
             "ENABLE_TOOL_SEARCH": "false",
-            # A session begins with its MCP servers, also on a busy machine.
+            # A session starts with its MCP servers, also on a busy machine.
             "MCP_CONNECTION_NONBLOCKING": "0",
             "MCP_TIMEOUT": str(int(PATIENCE * 1000)),
             "IS_SANDBOX": "1",
@@ -63,11 +63,11 @@ class ClaudeCode:
 
     @property
     def logs(self) -> list[Path]:
-        """The session logs, the oldest first."""
+        """Return the session logs, oldest first."""
         return sorted((self.home / ".claude/projects").rglob("*.jsonl"), key=lambda path: path.stat().st_mtime)
 
     async def run(self, *arguments: str, cwd: Path | None = None, typed: str = "") -> str:
-        """What one command printed; AssertionError if it failed."""
+        """Return the output of one command; raise AssertionError if it failed."""
         process = await asyncio.create_subprocess_exec(
             str(CLI),
             *arguments,
@@ -76,7 +76,7 @@ class ClaudeCode:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            # It opens the terminal that it finds, which stops a run in the background.
+            # It would open an existing terminal, which stops a run in the background.
             start_new_session=True,
         )
         try:
@@ -90,14 +90,14 @@ class ClaudeCode:
         return printed
 
     async def say(self, text: str, folder: Path, *arguments: str) -> dict[str, Any]:
-        """One prompt of a session in a folder; the CLI's result."""
+        """Send one prompt in a session in a folder; return the CLI's result."""
         flags = ("-p", text, "--output-format", "json", "--permission-mode", "bypassPermissions")
         result: dict[str, Any] = json.loads(await self.run(*arguments, *flags, cwd=folder))
         return result
 
     @asynccontextmanager
     async def talking(self, folder: Path, *arguments: str) -> AsyncIterator[Callable[[str], Awaitable[None]]]:
-        """A session in a folder that lasts; what is yielded says something and waits for the turn's end."""
+        """Open a lasting session in a folder; the yielded function sends a prompt and waits for the turn's end."""
         flags = (
             "-p --verbose --input-format stream-json --output-format stream-json --permission-mode bypassPermissions"
         )
@@ -138,19 +138,19 @@ class ClaudeCode:
                 await process.wait()
 
     async def install(self, plugin: str, marketplace: Path | str, *options: str) -> str:
-        """The two commands a person types."""
+        """Run the two installation commands."""
         added = await self.run("plugin", "marketplace", "add", str(marketplace))
         return added + await self.run("plugin", "install", f"{plugin}@sprite", *options)
 
     def note(self, workspace: Path, python: str = sys.executable) -> None:
-        """Leaves the note that a bridge on this machine leaves."""
+        """Leave the note of a bridge on this machine."""
         path = self.home / ".config/sprite/claude-code"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"workspace={workspace}\npython={python}\ncode={ROOT}\n")
 
 
 def patient_plugins(folder: Path) -> Path:
-    """Copy the checkout's plugins; their hooks may take as long as a busy machine makes them. Returns the folder."""
+    """Copy the checkout's plugins with unlimited hook timeouts, for busy machines; return the folder."""
     shutil.copytree(ROOT / ".claude-plugin", folder / ".claude-plugin")
     shutil.copytree(ROOT / "integrations", folder / "integrations", symlinks=True)
     hooks = folder / PLUGIN.relative_to(ROOT) / "hooks/hooks.json"
@@ -162,7 +162,7 @@ def patient_plugins(folder: Path) -> Path:
 
 @asynccontextmanager
 async def following(logs: Path, workspace: Path) -> AsyncIterator[None]:
-    """`python -m sprite follow` beside the sessions; it is past what was there already."""
+    """Run `python -m sprite follow` beside the sessions; it has read the existing logs."""
     from tests.harness import sprite_environment
 
     process = await fork_module(
@@ -185,14 +185,14 @@ async def following(logs: Path, workspace: Path) -> AsyncIterator[None]:
 
 
 def boot_file(workspace: Path, project: Path | None) -> Path:
-    """Where the sprite keeps what a session of a project begins with; None: of no project. Its folder is made."""
+    """Return the file with the session start memory of a project (None: of no project), and make its folder."""
     folder = workspace / ".os/run/boot"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{hashlib.sha256(os.fsencode(project or '')).hexdigest()}.md"
 
 
 def session_start_script() -> types.ModuleType:
-    """The hook's script as a module."""
+    """Import the hook's script as a module."""
     spec = importlib.util.spec_from_file_location("session_start", PLUGIN / "scripts/session_start.py")
     assert spec is not None
     assert spec.loader is not None
@@ -202,7 +202,7 @@ def session_start_script() -> types.ModuleType:
 
 
 def begun_with(log: Path) -> dict[str, list[str]]:
-    """What SessionStart hooks gave each beginning in a session's log, by its source (startup, resume ...)."""
+    """Return the outputs of SessionStart hooks in a session's log, by source (startup, resume ...)."""
     found: dict[str, list[str]] = {}
     for line in log.read_text().splitlines():
         attachment = json.loads(line).get("attachment") or {}
@@ -213,7 +213,7 @@ def begun_with(log: Path) -> dict[str, list[str]]:
 
 
 def tool_results(request: RecordedRequest) -> str:
-    """What tools answered in a request's conversation, as the model is shown it."""
+    """Return the tool results in a request's conversation, as the model gets them."""
     contents = [message["content"] for message in request.body["messages"] if isinstance(message["content"], list)]
     answers = [block["content"] for content in contents for block in content if block["type"] == "tool_result"]
     return "\n".join(answer if isinstance(answer, str) else json.dumps(answer) for answer in answers)

@@ -1,4 +1,4 @@
-"""Who is there while plugs are pulled: people who type missions, and spenders who race for what is left of a budget."""
+"""Activity during failures: people who send missions, and spenders who race for the rest of a budget."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ from tests.faithful_page import FaithfulPage
 from tests.harness import PATIENCE
 from tests.inspection import eventually, workspace_db
 
-#: So many missions run at a time.
+#: Number of concurrent missions.
 AT_ONCE = 2 * (os.cpu_count() or 1)
-#: What each spender, and each sprite, may spend a day. For spenders it is so many calls exactly, and they try to make
-#: more. Sprites have enough although what a killed bridge was calling for them is held for 15 minutes, some $3 a call.
+#: Daily budget of each spender, and of each sprite. A spender's is an exact number of calls, and it tries to make more.
+#: Sprites have enough although the reservations of a killed bridge last 15 minutes, some $3 a call.
 CALLS = 16
 SPENT = {"model": "claude-opus-4-1", "max_tokens": 32_000}
 SPENT_USD = 2.4
 DAILY_USD = CALLS * SPENT_USD
 SPEND = "spend it all, "
-#: Before each mission of a person.
+#: Pause before each mission of a person.
 MOST_PAUSE = 3.0
 MISSIONS = ("Say something about {n}", "run `echo {n}`", "make a table of apples {n}, pears 5", "Write a note on {n}")
 
 
 class Person:
-    """Types missions into whichever of their pages, one after another, as long as the storm lasts."""
+    """Sends missions from any of their pages, one after another, as long as the failures last."""
 
     def __init__(self, sprite: str, pages: list[FaithfulPage], rng: random.Random, turns: asyncio.Semaphore) -> None:
         self.sprite = sprite
         self.pages = pages
         self.typed: list[str] = []
-        #: Missions that ended with the machine that they ran on.
+        #: Missions that ended with their machine.
         self.crashed: set[str] = set()
         self._rng = rng
         self._turns = turns
         self._typing = asyncio.Lock()
 
     def is_over(self, mission_id: str) -> bool:
-        """Whether any of the pages has heard of its end."""
+        """Return whether any of the pages has received its end."""
         return any(mission_id in page.ended for page in self.pages)
 
     async def mission(self) -> None:
-        """One mission, when it is their turn, to its end."""
+        """Run one mission, in turn, to its end."""
         async with self._typing, self._turns:
             text = self._rng.choice(MISSIONS).format(n=len(self.typed))
             mission = await self.begin(text)
@@ -62,12 +62,12 @@ class Person:
 
     @asynccontextmanager
     async def at_rest(self) -> AsyncIterator[None]:
-        """None of their missions is under way while the block runs, but what the block itself has them `begin`."""
+        """Keep their missions idle while the block runs, except those that the block starts with `begin`."""
         async with self._typing:
             yield
 
     async def begin(self, text: str) -> str:
-        """Types a mission, whether or not others run; its id."""
+        """Send a mission, whether or not others run; return its id."""
         self.typed.append(await self._rng.choice(self.pages).say(text))
         return self.typed[-1]
 
@@ -77,9 +77,9 @@ class Person:
             await self.mission()
 
     def has_heard_all(self, workspace: Path) -> bool:
-        """Whether every page knows how every mission ended, and what was said last of all.
+        """Return whether every page has the end of every mission, and the newest text.
 
-        What crashed with its machine is over when another one begins, and in no event of it.
+        A mission that crashed with its machine ends when another one begins, without an event.
         """
         if not all(set(self.typed) - self.crashed <= set(page.ended) for page in self.pages):
             return False
@@ -88,9 +88,9 @@ class Person:
 
 
 class Spenders:
-    """Whenever a plug is pulled there is a race for what is left of a budget, through all bridges; each has its own.
+    """Each failure starts a race for the rest of a budget, through all bridges; each race has its own budget.
 
-    `async with Spenders(...) as spenders:`, with so many budgets.
+    `async with Spenders(...) as spenders:`, with the number of budgets.
     """
 
     def __init__(self, cluster: Cluster, model: OfflineModel, budgets: int) -> None:
@@ -98,7 +98,7 @@ class Spenders:
         assert len(self.names) == budgets
         self._cluster = cluster
         self._left = list(self.names)
-        #: What the model was asked for and has counted, whatever any bridge says of it.
+        #: The calls that the model itself counted, independent of every bridge.
         self.upstream: Counter[str] = Counter()
         self.statuses: Counter[int] = Counter()
         self._refused: Counter[str] = Counter()
@@ -122,18 +122,18 @@ class Spenders:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def begin(self) -> None:
-        """Returns while the next budget is being spent. Whoever spends goes on, also where there is nothing left."""
+        """Start to spend the next budget, and return meanwhile. The spenders continue even if the budget is empty."""
         spender = self._left.pop(0)
         self._tasks += [asyncio.create_task(self._spend(spender)) for _ in range(3)]
         await eventually(lambda: self.upstream[spender] >= CALLS // 4, f"{spender} spends nothing")
 
     async def end(self) -> None:
-        """Returns when nothing is left of any budget."""
+        """Return once every budget is used up."""
         await eventually(lambda: len(+self._refused) == len(self.names), "a budget is not used up")
         assert not [task for task in self._tasks if task.done()]
 
     async def _spend(self, spender: str) -> None:
-        """Goes on where the budget is used up, too."""
+        """Continue after the budget is used up, too."""
         headers = {"x-api-key": self._cluster.spender_tokens[spender]}
         body = {**SPENT, "messages": [{"role": "user", "content": f"{SPEND}{spender}"}]}
         timeout = aiohttp.ClientTimeout(total=PATIENCE)
@@ -144,14 +144,14 @@ class Spenders:
                     async with http.post(url, json=body, headers=headers) as response:
                         await response.read()
                         self.statuses[response.status] += 1
-                        # The second where it is a killed bridge's calls that hold what is left.
+                        # The second error occurs if calls of a killed bridge reserve the rest.
                         self._refused[spender] += response.status in {402, 429}
                 await asyncio.sleep(0.5 if self._refused[spender] else 0.02)
 
 
 @asynccontextmanager
 async def at_work(people: list[Person]) -> AsyncIterator[None]:
-    """Everybody types while the block runs."""
+    """Let everybody send missions while the block runs."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(person.talk()) for person in people]
         yield
@@ -160,7 +160,7 @@ async def at_work(people: list[Person]) -> AsyncIterator[None]:
 
 
 async def begin(people: list[Person]) -> float:
-    """Everybody comes and has a first mission, in waves; how long a wave takes here at most, in seconds."""
+    """Connect everybody and run their first missions, in waves; return the longest duration of a wave in seconds."""
     took = [0.0]
     for wave in (people[at : at + AT_ONCE] for at in range(0, len(people), AT_ONCE)):
         began = time.monotonic()

@@ -1,7 +1,7 @@
-"""Where the sprites of several bridges live: in processes of this machine, or on VMs of the emulated API.
+"""Locations of the sprites of several bridges: processes of this machine, or VMs of the emulated API.
 
-Either way a bridge's end is not theirs: no bridge started the processes, and VMs live on by themselves. What bridges
-say to each sprite is listened to.
+Either way they survive a bridge: no bridge started the processes, and VMs are independent. The bridges' messages to
+each sprite are recorded.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from bridge.db.open import Database
     from bridge.proxy.sprite_tokens import SpriteTokens
 
-#: So many processes start side by side.
+#: Number of processes that start concurrently.
 _AT_ONCE = os.cpu_count() or 1
-#: A bridge that is killed ends the model calls that go through it.
+#: A killed bridge ends the model calls that go through it.
 _RETRIES = {"CLAUDE_CODE_MAX_RETRIES": "8"}
 #: More than there are sprites: a test does not wait for the next minute.
 _CREATIONS_A_MINUTE = 1000
@@ -37,11 +37,11 @@ _REST_SECONDS = 2
 
 
 class Place(Protocol):
-    """`async with place:` before the bridges begin; then `settle`."""
+    """`async with place:` before the bridges start; then `settle`."""
 
-    #: What each sprite hears from bridges.
+    #: The messages from bridges to each sprite.
     taps: dict[str, Wiretap]
-    #: The workspaces of machines that are gone, by sprite, oldest first.
+    #: The workspaces of lost machines, by sprite, oldest first.
     lost: dict[str, list[Path]]
 
     async def __aenter__(self) -> Self: ...
@@ -51,29 +51,29 @@ class Place(Protocol):
     ) -> None: ...
 
     def settings(self, model_url: str) -> dict[str, Any]:
-        """What a bridge's environment says of it; sprites reach the bridges' model proxy at this address."""
+        """Return the environment settings of a bridge; sprites reach the bridges' model proxy at this address."""
         ...
 
     @property
     def flags(self) -> Sequence[str]:
-        """What a bridge is started with."""
+        """Return the flags of a bridge."""
         ...
 
     def workspace(self, sprite: str) -> Path:
-        """The sprite's workspace, as it lies on this machine's disk."""
+        """Return the path of the sprite's workspace on this machine's disk."""
         ...
 
     async def settle(self, sprites: Sequence[str], database: Database, keys: SpriteTokens, model_url: str) -> None:
-        """Has these sprites where the bridges look for them."""
+        """Make these sprites available where the bridges look for them."""
         ...
 
 
 class Processes:
-    """Each sprite is a process on a machine that bridges know from the table `homes`: this one."""
+    """Each sprite is a process on a machine that bridges find in the table `homes`: this one."""
 
     def __init__(self, folder: Path) -> None:
         self.taps: dict[str, Wiretap] = {}
-        #: Nothing is destroyed here.
+        # Processes are never destroyed here.
         self.lost: dict[str, list[Path]] = {}
         self._folder = folder
         self._stack = AsyncExitStack()
@@ -101,7 +101,7 @@ class Processes:
         return self._folder / sprite / "workspace"
 
     async def settle(self, sprites: Sequence[str], database: Database, keys: SpriteTokens, model_url: str) -> None:
-        """See Place. They run when it returns, and nobody has come to them."""
+        """See Place. The sprites run when it returns, without any client."""
         for some in (sprites[at : at + _AT_ONCE] for at in range(0, len(sprites), _AT_ONCE)):
             for name in some:
                 self.workspace(name).mkdir(parents=True)
@@ -115,15 +115,15 @@ class Processes:
             for name, sprite in zip(some, running, strict=True):
                 tap = self.taps[name] = Wiretap()
                 port = await self._stack.enter_async_context(forwarding(tap, sprite.port))
-                # Where bridges on this machine look for it.
+                # Bridges on this machine look for it here.
                 (self.workspace(name) / SYSTEM / ADDRESS).write_text(f"127.0.0.1:{port}\n")
 
 
 class Vms:
-    """Each sprite has a VM of its name, which a bridge makes when somebody first comes; `emulator` has them.
+    """Each sprite has a VM of its name, made by a bridge at the first visit; `emulator` runs them.
 
-    `packages` is what a VM's image has beside Python: a disk whose virtual environments are taken, since to make them
-    takes longer than all else of a deploy.
+    `packages` is the content of a VM image beside Python: a disk whose virtual environments are reused, since creating
+    them dominates a deploy.
     """
 
     def __init__(self, folder: Path, packages: Path) -> None:
@@ -149,7 +149,7 @@ class Vms:
 
     def settings(self, model_url: str) -> dict[str, Any]:
         """See Place."""
-        # A VM is held until the last turns are curated, which nobody here waits ten minutes for.
+        # A VM is kept awake until the last turns are curated, and the tests do not wait ten minutes for that.
         rest = {"SPRITE_IDLE_FLUSH_SECONDS": str(_REST_SECONDS)}
         return {"TESTS_SPRITES_URL": self.emulator.url, "SPRITES_TOKEN": TOKEN, "BRIDGE_PUBLIC_URL": model_url, **rest}
 
@@ -163,10 +163,10 @@ class Vms:
         return self.emulator.folder / sprite / "workspace"
 
     async def settle(self, sprites: Sequence[str], database: Database, keys: SpriteTokens, model_url: str) -> None:
-        """See Place. There is nothing before somebody comes."""
+        """See Place. A VM is made at the first visit."""
 
     async def lose(self, sprite: str) -> Path:
-        """The machine is gone, whatever it was at; the workspace that it had."""
+        """Destroy the machine at any moment; return its former workspace."""
         lost = self.lost.setdefault(sprite, [])
         disk = self._folder / f"lost/{sprite}-{len(lost)}"
         await self.emulator.lose(sprite, disk)
@@ -175,5 +175,5 @@ class Vms:
 
     def _added(self, machine: Machine) -> None:
         machine.environment = {**_RETRIES, "SPRITE_PREWARM_SECONDS": "0"}
-        # One that is made again is the same sprite.
+        # A machine that is made again is the same sprite.
         machine.overheard = self.taps.setdefault(machine.name, Wiretap()).conversation

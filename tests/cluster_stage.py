@@ -1,7 +1,7 @@
-"""Three real bridges over a Postgres, sprites in a place of their own, and what may happen to each of the bridges.
+"""Three real bridges over a Postgres, sprites in a separate place, and the failures that may hit each of the bridges.
 
-Sprites' model calls go to whichever bridge is up, through a balancer; what bridges say to each other goes over wires
-that can be cut (`ChaosProxy`), and what they say to a sprite is listened to (see cluster_places.py).
+Sprites' model calls go through a balancer to any running bridge. Bridges talk to each other through cuttable
+connections (`ChaosProxy`), and their messages to a sprite are recorded (see cluster_places.py).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from tests.ports import free_port
 from tests.postgres import Server
 
 BRIDGES = ("a", "b", "c")
-#: By which they seal what they store.
+#: Seals the replicas.
 STORE_KEY = base64.b64encode(bytes(range(32))).decode()
-#: Of model calls, beside what the sprites spend: the tokens of these names have no sprites.
+#: Owners of additional model calls, beside those of the sprites: these tokens have no sprites.
 SPENDERS = tuple(f"spender-{number}" for number in range(6))
-#: Every lease that was ever given, as the database itself saw it.
+#: Every lease ever granted, as recorded by the database itself.
 _HISTORY = """
 CREATE TABLE lease_history (
     number BIGSERIAL, sprite TEXT, owner TEXT, epoch BIGINT, at DOUBLE PRECISION, expires_at DOUBLE PRECISION
@@ -54,7 +54,7 @@ CREATE TRIGGER note_lease AFTER INSERT OR UPDATE ON leases FOR EACH ROW EXECUTE 
 
 @dataclass
 class Slot:
-    """A bridge's place: what runs there ends and begins again, its address and its data stay."""
+    """The place of a bridge, which stops and starts again there; its address and data stay."""
 
     name: str
     port: int
@@ -65,7 +65,7 @@ class Slot:
 
 @dataclass
 class Cluster:
-    """Everything of one test."""
+    """All parts of one test."""
 
     folder: Path
     server: Server
@@ -75,7 +75,7 @@ class Cluster:
     flags: tuple[str, ...] = ()
     slots: dict[str, Slot] = field(default_factory=dict)
     wires: dict[str, ChaosProxy] = field(default_factory=dict)
-    #: The person's own token of each sprite.
+    #: The person's token of each sprite.
     tokens: dict[str, str] = field(default_factory=dict)
     spender_tokens: dict[str, str] = field(default_factory=dict)
     balancer: Balancer = field(init=False)
@@ -84,19 +84,19 @@ class Cluster:
         self.balancer = Balancer(self)
 
     def workspace(self, sprite: str) -> Path:
-        """On the sprite's own machine."""
+        """Return the workspace on the sprite's own machine."""
         return self.place.workspace(sprite)
 
     def up(self) -> list[Slot]:
-        """The bridges that run, and answer."""
+        """Return the bridges that run and answer."""
         return [slot for slot in self.slots.values() if slot.is_up]
 
     def page(self, sprite: str, preferred: str) -> FaithfulPage:
-        """A page that comes to this bridge, or to another one while that one does not run."""
+        """Open a page at this bridge, or at another one while that one is down."""
 
         def connect(resume: Message) -> Any:
             slot = self.slots[preferred]
-            # One that is stopped still takes connections: who has not connected before waits there.
+            # A paused bridge still accepts TCP connections: a new client would wait there.
             runs = slot.bridge.process.returncode is None
             at = slot if runs or not self.up() else random.choice(self.up())  # noqa: S311 - no secret
             return at.bridge.page(token=self.tokens[sprite], resume=resume)
@@ -104,25 +104,25 @@ class Cluster:
         return FaithfulPage(connect)
 
     def ask(self, sql: str, *parameters: Any) -> list[dict[str, Any]]:
-        """Rows of the database that the bridges share."""
+        """Query the database that the bridges share."""
         with psycopg.connect(self.url, autocommit=True, row_factory=dict_row) as connection:
             return connection.execute(sql.encode(), parameters).fetchall()
 
     def owners(self) -> dict[str, str]:
-        """Which bridge has which sprite now, by the bridge's address."""
+        """Return the current owner of each sprite, by the bridge's address."""
         found = self.ask("SELECT sprite, address FROM leases WHERE expires_at > db_now()")
         return {row["sprite"]: row["address"] for row in found}
 
     def busiest(self) -> str:
-        """The bridge that has most of the sprites."""
+        """Return the bridge that owns most sprites."""
         return max((slot.name for slot in self.up()), key=lambda name: len(self._owned_by(name)))
 
     def address(self, name: str) -> str:
-        """Where other bridges reach this one."""
+        """Return the address at which other bridges reach this one."""
         return f"http://127.0.0.1:{self.wires[name].port}"
 
     async def start(self, name: str, port: int) -> None:
-        """Starts a bridge in its place."""
+        """Start a bridge in its place."""
         stack = AsyncExitStack()
         bridge = await stack.enter_async_context(
             bridge_process(
@@ -141,10 +141,10 @@ class Cluster:
         )
         self.slots[name] = Slot(name, port, bridge, stack)
 
-    # --- what may happen ---
+    # --- failures ---
 
     async def kill(self, name: str) -> None:
-        """`kill -9`; returns when others have all that it had. It is not started again."""
+        """Run `kill -9`; return when others own all its sprites. It is not restarted."""
         slot = self.slots[name]
         had = self._owned_by(name)
         slot.is_up = False
@@ -152,14 +152,14 @@ class Cluster:
         await eventually(lambda: not had & self._owned_by(name), f"nobody takes the sprites of {name}")
 
     async def start_again(self, name: str) -> None:
-        """A bridge that was killed is back at its place."""
+        """Restart a killed bridge in its place."""
         slot = self.slots[name]
         with suppress(AssertionError):
             await slot.stack.aclose()
         await self.start(name, slot.port)
 
     async def pause(self, name: str, seconds: float = 0) -> None:
-        """SIGSTOP for so long, and until its leases have ended and are others', then SIGCONT."""
+        """Send SIGSTOP for the given time, and until its leases have expired and passed to others, then SIGCONT."""
         slot = self.slots[name]
         had = self._owned_by(name)
         slot.is_up = False
@@ -172,12 +172,12 @@ class Cluster:
             slot.is_up = True
 
     async def cut_off(self, name: str, seconds: float) -> None:
-        """The network between this bridge and the others is gone for so long; people and the database reach it."""
+        """Cut the network between this bridge and the others for a time; people and the database still reach it."""
         with self.wires[name].silent():
             await asyncio.sleep(seconds)
 
     def restart_postgres(self) -> None:
-        """Every connection is cut, and for a moment nobody answers."""
+        """Restart Postgres: every connection is cut, and for a moment it does not answer."""
         self.server.stop()
         self.server.start()
 
@@ -187,7 +187,7 @@ class Cluster:
 
 
 class Balancer:
-    """What stands before the bridges for the sprites' model calls: each connection goes to a bridge that is up."""
+    """Balances the sprites' model calls: each connection goes to a running bridge."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -196,7 +196,7 @@ class Balancer:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Listens while the block runs."""
+        """Listen while the block runs."""
         async with connections(self._arrive) as port:
             self.url = f"http://127.0.0.1:{port}"
             yield
@@ -235,7 +235,7 @@ async def cluster(
     cuts: int = 0,
     seed: int = 0,
 ) -> AsyncIterator[Cluster]:
-    """Bridges that listen, and sprites that nobody has come to yet: in processes, if no place is said.
+    """Run listening bridges, and sprites without clients: as processes, unless a place is given.
 
     The first `cuts` connections to each bridge from the others are cut somewhere.
     """
@@ -256,7 +256,7 @@ async def cluster(
 
 
 async def _people(made: Cluster, names: list[str]) -> None:
-    """A person for each sprite, and the sprite in its place."""
+    """Make a person for each sprite, and the sprite in its place."""
     async with open_database(made.url) as database, SpriteTokens(database) as keys:
         people = People(database)
         made.spender_tokens = {name: await keys.rotate(name) for name in SPENDERS}

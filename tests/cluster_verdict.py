@@ -1,4 +1,4 @@
-"""What has to be true once plugs were pulled: by every disk, every page, the database and the model."""
+"""Invariants after the failures, checked on every disk and page, the database and the model."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tests.faithful_page import Heard
 from tests.harness import observations
 from tests.inspection import durable_events, endings, transcript, workspace_db
 
-#: A bridge that has lost a sprite has said its last word so long after another took it, this test's own delays aside.
+#: Longest delay of a bridge's last message after it lost a sprite to another, without this test's own delays.
 WORD_SECONDS = 2.0
 
 
 def say(words: str) -> None:
-    """Where it fails pytest shows it; `make soak` in any case."""
+    """Print the text: pytest shows it if the test fails, `make soak` always."""
     print(words, flush=True)  # noqa: T201
 
 
 def every_event_once_and_in_order(person: Person, workspace: Path, lost: Sequence[Path]) -> None:
-    """By each page, and by the workspace and those of machines that were `lost` before, oldest first."""
+    """Check each page, and the workspaces including those of machines `lost` before, oldest first."""
     *earlier, said = [
         {event["seq"]: (event["type"], event["payload"]) for event in durable_events(disk)}
         for disk in (*lost, workspace)
@@ -49,7 +49,7 @@ def every_event_once_and_in_order(person: Person, workspace: Path, lost: Sequenc
 
 
 def no_mission_twice(person: Person, workspace: Path, lost: Sequence[Path]) -> None:
-    """By what each machine of the sprite's said, and by the log and the inbox that there are in the end."""
+    """Check the messages of each machine of the sprite, and the final log and inbox."""
     ended = Counter[str]()
     for disk in (*lost, workspace):
         ended.update({mission: len(ends) for mission, ends in endings(disk).items()})
@@ -63,10 +63,10 @@ def no_mission_twice(person: Person, workspace: Path, lost: Sequence[Path]) -> N
 
 
 def one_owner_at_every_moment(stage: Cluster, delay: float) -> None:
-    """By the database's own trace of its leases, and by all that bridges said to each sprite.
+    """Check the database's own record of leases, and all messages from bridges to each sprite.
 
-    No lease overlaps the one before it; the sprite welcomed these leases and no others, in this order; a bridge said
-    nothing more once another one had the sprite; and had one done so, the sprite would have done none of it.
+    No lease overlaps the previous one. The sprite admitted exactly these leases, in this order. A bridge sent no
+    message after another had the sprite, and the sprite would have ignored one.
     """
     owners = words = 0
     for sprite, tap in stage.place.taps.items():
@@ -100,13 +100,13 @@ def one_owner_at_every_moment(stage: Cluster, delay: float) -> None:
 
 
 def no_budget_exceeded(stage: Cluster, spenders: Spenders) -> None:
-    """By what the database has of calls, and by what the model counted itself."""
+    """Check the database's record of calls, and the model's own count."""
     calls = stage.ask("SELECT *, coalesce(spent_usd, held_usd) AS usd, floor(at / 86400) AS day FROM calls ORDER BY at")
     assert all(call["usd"] <= call["held_usd"] for call in calls)
     days = {(call["sprite"], call["day"]) for call in calls}
     for sprite, day in days:
         own = [call["usd"] for call in calls if (call["sprite"], call["day"]) == (sprite, day)]
-        # Whoever has anything left may begin one more call.
+        # A spender with money left may begin one more call.
         assert sum(own) - max(own) < DAILY_USD, sprite
     for spender in spenders.names:
         spent = [call["usd"] for call in calls if call["sprite"] == spender]
@@ -114,7 +114,7 @@ def no_budget_exceeded(stage: Cluster, spenders: Spenders) -> None:
         assert spenders.upstream[spender] <= CALLS * len([day for name, day in days if name == spender])
         assert spenders.upstream[spender] <= len(spent)
     assert set(spenders.statuses) <= {200, 402, 429, 500, 502, 503, 529}, spenders.statuses
-    # Nobody was answered who had not paid, and what a killed bridge held is held still.
+    # Only paid calls were answered, and a killed bridge's reservations are still held.
     settled = [call for call in calls if call["sprite"] in spenders.names and call["state"] == "settled"]
     assert spenders.statuses[200] <= len(settled)
     counted = ", ".join(f"{spenders.upstream[name]}" for name in spenders.names)
@@ -123,9 +123,9 @@ def no_budget_exceeded(stage: Cluster, spenders: Spenders) -> None:
 
 
 def no_vm_deployed_twice(vms: Vms) -> None:
-    """By what the API was asked for: each was created and sent its code once, or for the restore of one that is gone.
+    """Check the API requests: each VM was created and deployed once, or for the restore of a lost one.
 
-    A restore sends it twice: to have something that reads what is kept, and to let in nobody whom the earlier one did.
+    A restore deploys twice: first a VM that reads the replica, then one that admits no client of the earlier one.
     """
     lost = {sprite: len(disks) for sprite, disks in vms.lost.items()}
     assert vms.emulator.counted("POST", "/v1/sprites$") == len(vms.taps) + sum(lost.values())

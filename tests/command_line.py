@@ -1,4 +1,4 @@
-"""The commands of `python -m sprite`, run by tests: in this process, as a process, or as one that can be killed."""
+"""The commands of `python -m sprite`, run by tests: in this process, as a process, or as one that is killed."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ from tests.in_thread import call_main
 
 
 def settings_of(workspace: Path, model: OfflineModel | None = None, **more: Any) -> Settings:
-    """What the command line would make of a workspace's flags and environment."""
+    """Return the settings that the command line makes from a workspace's flags and environment."""
     url = model.url if model else None
     return Settings(workspace, port=0, api_key="offline" if model else None, base_url=url, **more)
 
 
 async def forget(workspace: Path, **target: Any) -> None:
-    """`memory forget --yes`, in this process."""
+    """Run `memory forget --yes` in this process."""
     given = {"text": None, "turn": None, "session": None, "learning": None, "yes": True, "json": True, **target}
     assert await change.forget(settings_of(workspace), argparse.Namespace(**given)) == 0
 
 
 async def rebuild(workspace: Path, model: OfflineModel | None = None, **more: Any) -> None:
-    """`rebuild`, or with a model `rebuild --re-extract`, in this process."""
+    """Run `rebuild` in this process, with a model `rebuild --re-extract`."""
     settings = settings_of(workspace, model, **more)
     assert await rebuild_command(settings, re_extract=model is not None, dry_run=False, as_json=True) == 0
 
 
 async def restart_server(workspace: Path, model: OfflineModel | None = None) -> None:
-    """Starts a server, and stops it once it listens, in this process."""
+    """Start a server in this process, and stop it once it listens."""
     stop = asyncio.Event()
     async with asyncio.timeout(PATIENCE):
         await serve(settings_of(workspace, model), lambda _host, _port: stop.set(), stop)
 
 
 async def command(workspace: Path, *arguments: str, model_url: str | None = None, **extra: str) -> tuple[int, str, str]:
-    """`sprite ...` on a workspace, in a thread of this process: (exit code, stdout, stderr)."""
+    """Run `sprite ...` on a workspace in a thread of this process: (exit code, stdout, stderr)."""
     variables = sprite_environment(model_url, **{"HOME": os.devnull, **extra})
     return await call_main(run, [*arguments, "--workspace", str(workspace)], variables)
 
 
 async def started(workspace: Path, *arguments: str, model_url: str | None = None, **extra: str) -> ForkedProcess:
-    """`python -m sprite ...` on a workspace, as a forked process with pipes for stdout and stderr."""
+    """Run `python -m sprite ...` on a workspace as a forked process with pipes for stdout and stderr."""
     return await fork_module(
         "sprite",
         *arguments,
@@ -72,7 +72,7 @@ async def killed(
     until: asyncio.Event | None = None,
     **extra: str,
 ) -> tuple[int, float]:
-    """Run a command as a process, killed after so many seconds or at an event: exit code, seconds that it took."""
+    """Run a command as a process, killed after a time or at an event; return its exit code and seconds."""
     began = time.monotonic()
     process = await fork_module(
         "sprite",

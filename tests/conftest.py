@@ -1,4 +1,4 @@
-"""Fixtures: a model on loopback, and an empty workspace; and what the tests of a folder may start."""
+"""Fixtures (a model on loopback, an empty workspace), and limits on the operations of each folder's tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.hidden_settings import read_hidden_settings
 from tests.in_thread import route_environment, route_logs
 from tests.inherited import drop_inherited
 
-# Tests of one function must not wait for the programs and their SDKs: each fixture imports what it starts.
+# Tests of pure functions must not wait for the programs and their SDKs: each fixture imports its own dependencies.
 if TYPE_CHECKING:
     from bridge.fake_model.model import OfflineModel
     from tests.emulator import Emulator
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Files that take longest begin first, so that no worker is alone with one at the end. The other folders follow in this
+#: The slowest files run first, so that no worker is left alone with one at the end. The other folders follow in this
 #: order; `--dist loadfile` keeps each file on one worker.
 LONGEST_FIRST = (
     "kill_anytime cluster rolling_restart any_bridge chat_gives_way page_memory page_canvas page_chat page_lists "
@@ -41,7 +41,7 @@ LONGEST_FIRST = (
 ).split()
 FOLDERS = {"process": 0, "page": 1, "fuzz": 2, "stores": 3, "pure": 4}
 
-# An example's duration depends on how busy the machine is. The inputs are the same in each run: `make soak` sets
+# An example's duration depends on the load of the machine. The inputs are the same in each run: `make soak` sets
 # SOAK_EXAMPLES for other and more inputs.
 _EXAMPLES = os.environ.get("SOAK_EXAMPLES")
 hypothesis.settings.register_profile(
@@ -53,8 +53,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("sprite")
 
-#: What the tests of a folder may not start, as Python's audit events name it: pure/ is computation alone, stores/ may
-#: open SQLite, and the Postgres of the run. process/ and page/ may start anything.
+#: Forbidden operations per folder, as names of Python's audit events: pure/ only computes; stores/ may open SQLite, and
+#: the Postgres of the run. process/ and page/ are unrestricted.
 _PROCESSES = {"subprocess.Popen", "os.fork", "os.posix_spawn", "socket.bind"}
 NOT_STARTED = {"pure": {*_PROCESSES, "sqlite3.connect"}, "stores": _PROCESSES}
 _started: list[str] = []
@@ -70,7 +70,7 @@ sys.addaudithook(_watch)
 
 @pytest.fixture(scope="module", autouse=True)
 def no_secrets_of_other_files() -> Iterator[None]:
-    """Servers in threads share one list of secrets, which each log line is searched for."""
+    """Clear the redaction list that all in-thread servers share, since every log line is searched for its entries."""
     yield
     own_secrets.clear()
 
@@ -85,12 +85,12 @@ def starts_no_more_than_its_folder_says(request: pytest.FixtureRequest) -> Itera
 def pytest_configure() -> None:
     drop_inherited()
     read_hidden_settings()
-    # Modules and collected tests live until the end: do not search them for cycles.
+    # Modules and collected tests live until the end: exclude them from garbage collection.
     gc.set_threshold(10_000, 20, 20)
     gc.disable()
     route_environment()
     route_logs()
-    # Whoever ends a run by `timeout` has what its tests started ended, too, as by Ctrl-C.
+    # A run ended by `timeout` also ends the processes of its tests, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
@@ -100,7 +100,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order files; inside a file tests stay as they are written."""
+    """Order files; inside a file the tests keep their order."""
     places = {f"test_{name}": place for place, name in enumerate(LONGEST_FIRST)}
     last = len(places)
     items.sort(key=lambda item: (places.get(item.path.stem, last), FOLDERS.get(item.path.parent.name, 0)))
@@ -108,7 +108,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_unconfigure() -> None:
     close_parent()
-    # pytest collects five times from here on, to hear of what was never closed: once is looked through.
+    # pytest collects garbage five times from here on, to report unclosed resources: one pass is enough.
     gc.collect()
     gc.freeze()
 
@@ -130,7 +130,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """Session logs that the real CLI wrote (7 s, once); nobody may change them."""
+    """Return session logs written by the real CLI (7 s, once); tests must not change them."""
     from tests.session_logs import Recorded, record
 
     return _made_once("recorded", tmp_path_factory, Recorded, lambda folder: asyncio.run(record(folder)))
@@ -138,7 +138,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 @pytest.fixture(scope="session")
 def curated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace with a curated memory (5 s, once); tests copy it before they change it."""
+    """Return a workspace with a curated memory (5 s, once); tests copy it before they change it."""
     return _made_once("curated", tmp_path_factory, Path, lambda folder: asyncio.run(_curated(folder / "workspace")))
 
 
@@ -151,7 +151,7 @@ async def _curated(workspace: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A real Postgres that all tests of the run share (1 s, once); without one they are skipped (tests/postgres.py)."""
+    """Run one real Postgres for all tests (1 s); without one they are skipped (tests/postgres.py)."""
     from tests.postgres import shared_server
 
     own = tmp_path_factory.getbasetemp()
@@ -161,7 +161,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def postgres_url(postgres: Server) -> Iterator[str]:
-    """The address of a database that has the bridge's tables and no rows."""
+    """Return the address of a database that has the bridge's tables without rows."""
     url = postgres.lend()
     yield url
     postgres.take_back(url)
@@ -169,7 +169,7 @@ def postgres_url(postgres: Server) -> Iterator[str]:
 
 @pytest.fixture
 def bare_postgres_url(postgres: Server) -> Iterator[str]:
-    """The address of a new database without tables."""
+    """Return the address of a new database without tables."""
     url = postgres.create()
     yield url
     postgres.drop(url)
@@ -177,13 +177,13 @@ def bare_postgres_url(postgres: Server) -> Iterator[str]:
 
 @pytest.fixture(scope="session", params=["sqlite", "postgres"])
 def chosen_server(request: pytest.FixtureRequest) -> Server | None:
-    """None for SQLite."""
+    """None means SQLite."""
     return None if request.param == "sqlite" else request.getfixturevalue("postgres")
 
 
 @pytest.fixture
 def database_at(chosen_server: Server | None, tmp_path: Path) -> Iterator[Path | str]:
-    """Where `open_database` finds a database without rows: every test that asks for it runs on both."""
+    """Return the location of a database without rows; every test that uses it runs on SQLite and Postgres."""
     if chosen_server is None:
         from tests.new_databases import put_bridge
 
@@ -197,7 +197,7 @@ def database_at(chosen_server: Server | None, tmp_path: Path) -> Iterator[Path |
 
 @pytest.fixture
 async def emulator(tmp_path: Path) -> AsyncIterator[Emulator]:
-    """The Sprites API on loopback."""
+    """Run the Sprites API on loopback."""
     from tests.emulator import Emulator
 
     async with Emulator(tmp_path / "vms") as emulator:
@@ -213,14 +213,14 @@ def tokens() -> Tokens:
 
 @pytest.fixture(scope="session")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Disk:
-    """A VM that this checkout's code was deployed to (7 s, once); nobody may change it."""
+    """Return a VM with this checkout deployed (7 s, once); tests must not change it."""
     from tests.vms import Disk, deployed_disk
 
     return _made_once("disk", tmp_path_factory, Disk, deployed_disk)
 
 
 def _made_once(name: str, tmp_path_factory: pytest.TempPathFactory, kind: type[T], make: Callable[[Path], T]) -> T:
-    """Has one worker make what all of them use: it tells the others, which wait, what it made."""
+    """Let one worker make a resource for all: it publishes the result, and the others wait for it."""
     own = tmp_path_factory.getbasetemp()
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     made = shared / f"{name}.json"
@@ -228,7 +228,7 @@ def _made_once(name: str, tmp_path_factory: pytest.TempPathFactory, kind: type[T
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
             with ThreadPoolExecutor(1) as thread:
-                # Tests have an event loop of their own in this thread.
+                # Tests have their own event loop in this thread.
                 result = thread.submit(make, tmp_path_factory.mktemp(name)).result()
             made.write_bytes(msgspec.json.encode(result, enc_hook=str))
     return msgspec.json.decode(made.read_bytes(), type=kind, dec_hook=lambda path, text: path(text))

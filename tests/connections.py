@@ -1,4 +1,4 @@
-"""Connections to a port of this machine: each handed to who serves it, and none left when that is over."""
+"""Connections to a port of this machine: each is passed to a handler, and all are closed at the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def connections(serve: Serve) -> AsyncIterator[int]:
-    """Listens while the block runs, and yields the port; `serve` closes what it is given."""
+    """Listen while the block runs, and yield the port; `serve` closes its connection."""
     served: set[asyncio.Task[None]] = set()
 
     async def arrive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -33,7 +33,7 @@ async def connections(serve: Serve) -> AsyncIterator[int]:
 
 
 async def until_one_ends(*ways: Coroutine[Any, Any, None]) -> None:
-    """Runs all of them; when one has ended, the others are."""
+    """Run all of them; when one ends, cancel the others."""
     tasks = [asyncio.create_task(way) for way in ways]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -10,7 +10,7 @@ from tests.harness import running_sprite
 from tests.inspection import chat
 from tests.looks import files_below
 
-#: Said in the first session, turn by turn (1 to 6), and in the second (7 to 9).
+#: Messages of the first session, turn by turn (1 to 6), and of the second (7 to 9).
 FIRST = [
     "My name is Ada.",
     "My codename is Quibblewort.",
@@ -24,7 +24,7 @@ TYPED = "<!-- pin -->\n- Never call before ten.\n<!-- /pin -->\n- Keeps three ll
 
 
 async def curate_workspace(workspace: Path) -> None:
-    """Fills a workspace with two sessions, curated, and a person's edit with a pin."""
+    """Fill a workspace with two curated sessions, and a person's edit with a pin."""
     workspace.mkdir()
     async with (
         OfflineModel() as model,
@@ -40,7 +40,7 @@ async def curate_workspace(workspace: Path) -> None:
 
 
 def files_containing(workspace: Path, *words: str) -> list[tuple[str, str]]:
-    """Every file below `.os/` that holds one of the words in its bytes, whatever their case."""
+    """Return every file below `.os/` that contains one of the words, ignoring case."""
     found = []
     for path, content in sorted(files_below(workspace / ".os").items()):
         kept = content.lower()
@@ -49,5 +49,5 @@ def files_containing(workspace: Path, *words: str) -> list[tuple[str, str]]:
 
 
 def without_marks(dumped: dict[str, Any]) -> dict[str, Any]:
-    """A dump of memory.db without what it knows of the disk and the log beside it, which is no memory."""
+    """Return a dump of memory.db without its marks of the disk and the log, which are not memory."""
     return {name: rows for name, rows in dumped.items() if name not in {"written_files", "log_seen"}}

@@ -1,4 +1,4 @@
-"""Random answers of a model that are cut at a random moment: what came by then, and what it had really written."""
+"""Random model answers that are cut at a random moment: the received part, and the true output."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from bridge.proxy.usage_meter import Reading, SseMeter
 from sprite.common.prices import Usage
 
 MODEL = "claude-opus-5-5"
-#: The tokens around a tool's call, which no event shows.
+#: The tokens around a tool call, which no event shows.
 _AROUND_CALL = 25
 
 
 @dataclass
 class CutAnswer:
-    """What the meter reads of an answer, and what the API charges for it.
+    """The events for the meter, and the API's true charge.
 
-    `has_begun`: the stream had said what was read. `hidden`: the share of the tokens that no event showed.
+    `has_begun`: the stream had reported the input tokens. `hidden`: the share of output tokens without an event.
     """
 
     reading: Reading
@@ -30,7 +30,7 @@ class CutAnswer:
 
 
 class _Model:
-    """Writes an answer token by token; `events` are (when it arrives, bytes), `written` (when, how many by then)."""
+    """Writes an answer token by token; `events` are (arrival time, bytes), `written` (time, tokens so far)."""
 
     def __init__(self, rng: Random, prompt: Usage, speed: float, token_bytes: tuple[int, int]) -> None:
         self.events: list[tuple[float, bytes]] = []
@@ -48,7 +48,7 @@ class _Model:
         self._send(wire.event("message_start", message={"model": MODEL, "usage": said}))
 
     def block(self, index: int, kind: str, tokens: int) -> None:
-        """Writes a block: `text`, `tool_use`, `summary` (thinking, of which a tenth is shown) or `hidden`."""
+        """Write a block: `text`, `tool_use`, `summary` (thinking, of which a tenth is shown) or `hidden`."""
         start: dict[str, Any] = {"type": kind if kind in {"text", "tool_use"} else "thinking"}
         if kind == "tool_use":
             start |= {"id": "toolu_1", "name": "Bash", "input": {}}
@@ -70,7 +70,7 @@ class _Model:
         self._send(wire.event("content_block_stop", index=index))
 
     def end(self) -> float:
-        """Says what was used; when."""
+        """Report the usage; return the time."""
         usage = {"output_tokens": self.written[-1][1]}
         self._send(wire.event("message_delta", delta={"stop_reason": "end_turn"}, usage=usage))
         return self.events[-1][0]
@@ -88,8 +88,8 @@ class _Model:
 def cut_answer(
     seed: int, *, speed: tuple[float, float] = (25.0, 110.0), token_bytes: tuple[int, int] = (1, 7)
 ) -> CutAnswer:
-    """A random answer that is cut at a random moment; `speed` in tokens a second, `token_bytes` how long tokens are."""
-    rng = Random(seed)  # noqa: S311 - alike in each run
+    """Return a random answer cut at a random moment; `speed` is in tokens per second, `token_bytes` in bytes."""
+    rng = Random(seed)  # noqa: S311 - the same in each run
     read = rng.randrange(5_000, 120_000)
     prompt = Usage(input=rng.randrange(1, 3_000), cache_read=read, cache_write=rng.randrange(0, 8_000))
     model = _Model(rng, prompt, rng.uniform(*speed), token_bytes)

@@ -1,4 +1,4 @@
-"""How late a test notices what has happened, on the machine that it runs on: what is done elsewhere may be as late."""
+"""Measure how late a test notices an event on its machine: other processes may be equally late."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 
 class Delays:
-    """`async with Delays() as delays:` how late this process notices what has happened, at worst, in seconds."""
+    """`async with Delays() as delays:` records this process's worst delay in seconds."""
 
     def __init__(self) -> None:
         self.longest = 0.0

@@ -1,6 +1,6 @@
-"""What other programs wrote: recorded from Codex CLI 0.169, Gemini CLI 0.61 and claude-mem 13.25, and made to match.
+"""Files of other programs: recorded from Codex CLI 0.169, Gemini CLI 0.61 and claude-mem 13.25, and adapted.
 
-The programs ran against a stand-in of their model; long texts of their own were cut, and folders renamed.
+The programs ran with a fake model; their own long texts were cut, and folders renamed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ RECORDED = ROOT / "tests/fixtures/elsewhere"
 CODEX = RECORDED / "codex"
 GEMINI = RECORDED / "gemini"
 HOUSE = "/home/ada/house"
-#: Stands in the recording where a person typed a key.
+#: Placeholder in the recording for a key that a person typed.
 SECRET = fake_secrets(("anthropic",), each=1)[0].secret
 
 
 def claude_mem(path: Path) -> Path:
-    """claude-mem's database as it wrote it, in WAL mode as it is there."""
+    """Make claude-mem's database as the program wrote it, in WAL mode."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -46,7 +46,7 @@ def json_lines(path: Path, values: Iterable[Any]) -> Path:
 
 
 def message(sender: str, text: str, number: int, **more: Any) -> dict[str, Any]:
-    """A message of a claude.ai export, as its help page and exports of 2025 have it."""
+    """Return a message of a claude.ai export, in the format of its help page and of exports of 2025."""
     at = f"2026-01-10T10:{number:02}:00.123456Z"
     return {
         "uuid": f"00000000-0000-4000-8000-{number:012}",
@@ -74,7 +74,7 @@ def conversation(*messages: dict[str, Any], number: int = 1, **more: Any) -> dic
 
 
 def export(path: Path, *conversations: dict[str, Any], **files: str) -> Path:
-    """A zip as claude.ai sends it."""
+    """Make a zip as claude.ai sends it."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("users.json", "[]")
         archive.writestr("conversations.json", json.dumps(list(conversations)))
@@ -90,13 +90,13 @@ async def imported(
     dry_run: bool = False,
     kind: str | None = None,
 ) -> dict[str, Any]:
-    """What programs are told of an import, with its exit code as `code`."""
+    """Return an import's output for programs, with its exit code as `code`."""
     code = await import_logs(Settings(workspace), list(paths), dry_run=dry_run, as_json=True, kind=kind)
     told: dict[str, Any] = json.loads(capsys.readouterr().out)
     return {**told, "code": code}
 
 
 def calls(turn: dict[str, Any]) -> list[dict[str, Any]]:
-    """The tool calls of a turn in the log."""
+    """Return the tool calls of a turn in the log."""
     found: list[dict[str, Any]] = json.loads(turn["tool_calls_json"])
     return found

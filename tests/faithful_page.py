@@ -1,4 +1,4 @@
-"""A page as its person leaves it open: it comes again, goes on where it was, and says again what nobody has heard."""
+"""A page that its person leaves open: it reconnects, resumes, and resends unacknowledged messages."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tests.bridge_harness import PageClient
 from tests.harness import Message
 from tests.inspection import ENDINGS
 
-#: A WebSocket whose `resume` is this.
+#: Opens a WebSocket with this `resume`.
 Connect = Callable[[Message], AbstractAsyncContextManager[PageClient]]
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a page heard of one sequence of events; see FaithfulPage."""
+    """The events that a page received of one sequence; see FaithfulPage."""
 
     seqs: list[int]
     events: dict[int, tuple[str, Message]]
 
 
 class FaithfulPage:
-    """`connect` opens the door that the person's browser finds at that moment."""
+    """`connect` opens the bridge that the person's browser reaches at that moment."""
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
@@ -36,20 +36,20 @@ class FaithfulPage:
         self.seqs: list[int] = []
         #: The durable events, `(type, payload)` by number.
         self.events: dict[int, tuple[str, Message]] = {}
-        #: Missions that ended, in order, and those of them that are complete.
+        #: Ended missions in order, and the complete ones among them.
         self.ended: list[str] = []
         self.completed: list[str] = []
-        #: What was typed and nobody has acknowledged.
+        #: Unacknowledged messages.
         self.unsaid: dict[str, str] = {}
-        #: How often another sequence began, which is a state and no events.
+        #: The number of new sequences, each of which starts with a state instead of events.
         self.began_anew = 0
-        #: The sequences that ended: `seqs` and `events` of each, oldest first.
+        #: The ended sequences: `seqs` and `events` of each, oldest first.
         self.earlier: list[Heard] = []
         self.connections = 0
         self.is_ready = False
 
     async def say(self, text: str) -> str:
-        """Types a mission; it is said as soon as somebody hears it. Its id."""
+        """Queue a mission; it is sent once a bridge is reachable. Return its id."""
         mission_id = str(uuid.uuid4())
         self.unsaid[mission_id] = text
         if self.is_ready and self._page is not None:
@@ -58,14 +58,14 @@ class FaithfulPage:
         return mission_id
 
     async def stay(self) -> None:
-        """Comes again and again, until it is cancelled."""
+        """Reconnect repeatedly until cancelled."""
         while True:
             with suppress(aiohttp.ClientError, OSError, AssertionError):
                 resume = {"epoch": self._epoch, "last_seq": self.seqs[-1]} if self.seqs else {}
                 async with self._connect(resume) as self._page:
                     self.connections += 1
                     while (message := await self._page.next()) is not None:
-                        # Its list of everything would grow for ever.
+                        # The client's record of all messages would grow without bound.
                         self._page.received.clear()
                         await self._heard(self._page, message)
             self.is_ready = False
@@ -97,7 +97,7 @@ class FaithfulPage:
 
 @asynccontextmanager
 async def staying(*pages: FaithfulPage) -> AsyncIterator[None]:
-    """Has pages stay while the block runs."""
+    """Keep pages connected while the block runs."""
     tasks = [asyncio.create_task(page.stay()) for page in pages]
     try:
         yield

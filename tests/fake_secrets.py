@@ -1,7 +1,7 @@
-"""Made-up secrets in the shapes that services give out, in the places where people leave them.
+"""Generated secrets in the formats of real services, in the places where people leave them.
 
-Every secret is put together from random characters when it is asked for: nothing in this file looks like one, so that
-no scanner takes it for a leak. `secret` is what must not be found afterwards; `text` is what it stands in.
+Every secret is assembled from random characters on demand: no text in this file looks like one, so scanners do not
+report it. `secret` must not be found afterwards; `text` is its context.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _joined(*parts: str) -> str:
 
 
 def password(rng: random.Random) -> str:
-    """As a password manager or a person makes them."""
+    """Return a password of a password manager or a person."""
     words = ["Winter", "tiger", "Blue", "coffee", "Rocket", "maple", "Orbit", "sunny"]
     return rng.choice(
         [
@@ -68,7 +68,7 @@ def _pem(rng: random.Random, kind: str = "RSA ") -> str:
     return f"-----BEGIN {kind}PRIVATE KEY-----\n{lines}\n-----END {kind}PRIVATE KEY-----"
 
 
-#: Formats that are a token by themselves and can stand anywhere.
+#: Formats of tokens that are recognizable by themselves, in any context.
 TOKENS: dict[str, Callable[[random.Random], str]] = {
     "aws-access-key": lambda r: _joined("AK", "IA", _any(r, string.ascii_uppercase + "234567", 16)),
     "github-classic": lambda r: _joined("gh", r.choice("pousr"), "_", _any(r, ALNUM, 36)),
@@ -220,7 +220,7 @@ def _basic(r: random.Random, number: int) -> tuple[str, str]:
 
 
 def _named_key(r: random.Random, number: int) -> tuple[str, str]:
-    """A vendor's key without a shape: only its name gives it away."""
+    """Return a vendor's key without a recognizable format: only its variable name identifies it."""
     secret = _any(r, r.choice([ALNUM, HEX, LOWER]), r.choice([32, 40]))
     return secret, (
         f"MISTRAL_API_KEY={secret}",
@@ -246,7 +246,7 @@ IN_PLACE: dict[str, Callable[[random.Random, int], tuple[str, str]]] = {
     "named-key": _named_key,
 }
 
-#: The twenty that are counted.
+#: The twenty counted formats.
 TWENTY = (
     "aws-access-key", "aws-pair", "github-classic", "github-fine-grained", "gitlab", "slack-bot", "stripe", "sendgrid",
     "npm", "pypi", "openai-project", "anthropic", "google-api", "jwt", "telegram", "connection-string", "password",
@@ -255,7 +255,7 @@ TWENTY = (
 
 
 def fake_secrets(formats: tuple[str, ...] = TWENTY, each: int = 10, seed: int = 1) -> list[FakeSecret]:
-    """So many of each format, always the same for a seed."""
+    """Return the given number of each format, the same for each seed."""
     rng = random.Random(seed)  # noqa: S311 - made-up data, the same each time
     made: list[FakeSecret] = []
     for name in formats:
@@ -274,7 +274,7 @@ ALL_FORMATS = (*TOKENS, *IN_PLACE)
 
 
 def leaks(secret: str, text: str) -> bool:
-    """Whether the secret, or a part of it that would be of use, is still in the text."""
+    """Return whether the secret, or a usable part of it, is still in the text."""
     whole = secret in text or json.dumps(secret)[1:-1] in text
     half = len(secret) // 2
     return whole or (len(secret) >= 16 and (secret[:half] in text or secret[-half:] in text))

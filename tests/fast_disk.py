@@ -6,10 +6,10 @@ import os
 import shutil
 from pathlib import Path
 
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - folders of random names are made in it
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - folders with random names are made in it
 _ENOUGH_BYTES = 2**30
 
-#: What `tempfile` takes for `dir`: None where the machine has no such folder, or a small one (containers).
+#: The `dir` argument for `tempfile`: None if the machine has no such folder, or a small one (containers).
 FAST_DISK = (
     str(_SHARED_MEMORY)
     if os.access(_SHARED_MEMORY, os.W_OK) and shutil.disk_usage(_SHARED_MEMORY).free > _ENOUGH_BYTES

@@ -1,8 +1,8 @@
-"""A Python that has itself forked from a process that has all packages imported (tests/forking.py).
+"""A Python that is forked from a process with all packages imported (tests/forking.py).
 
-`python3 -I -S fork_client.py SOCKET MODULE ARGUMENTS` is there as long as its child: it passes signals on, and ends as
-the child did; when it is killed, so is the child. It imports only what is quick to import: a start takes 20 ms instead
-of a second.
+`python3 -I -S fork_client.py SOCKET MODULE ARGUMENTS` lives as long as its child: it forwards signals, and exits with
+the child's status; if it is killed, so is the child. It imports only small modules: a start takes 20 ms instead of a
+second.
 """
 
 from __future__ import annotations

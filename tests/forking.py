@@ -1,8 +1,8 @@
 """Processes under test, forked from a parent that has imported both programs: a start takes milliseconds.
 
-`python -m tests.forking SOCKET_FD LISTENER_FD` is that parent. Each test process has one, made when it is first needed:
-the first worker of a run starts its own, and those of the other workers are forked from that one. The listener is for
-these workers, and for fork_client.py.
+`python -m tests.forking SOCKET_FD LISTENER_FD` is that parent. Each test process has one, made on demand: the first
+worker of a run starts its own, and those of the other workers are forked from it. The listener serves these workers,
+and fork_client.py.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from tests.shifted_clock import follow_clock, replace_time
 
 ROOT = Path(__file__).resolve().parent.parent
 _LENGTH_BYTES = 4
-#: Everything that the programs and their commands import, also late.
+#: All imports of the programs and their commands, also lazy ones.
 _IMPORTS = (
     "sprite.__main__ sprite.server sprite.agent.options sprite.cli.change sprite.cli.rebuild "
     "sprite.cli.import_logs sprite.cli.archives sprite.cli.follow sprite.cli.mcp_server "
     "bridge.__main__ bridge.app bridge.commands.serve bridge.commands.operate "
     "claude_agent_sdk anyio._backends._asyncio httpcore2 encodings.idna tomllib"
 ).split()
-#: What commands import that few tests run: imported before the first of them is forked.
+#: Imports of rarely tested commands: imported before the first of them is forked.
 _LATE_IMPORTS = {"acp": ["bridge.acp.program"], "chat": ["bridge.terminal.client", "bridge.terminal.terminal"]}
 #: A forked process writes its arguments and its environment over these, where /proc shows them.
 _ARGUMENTS_BYTES = 1 << 13
 _ENVIRONMENT_BYTES = 1 << 16
-#: Stands for a module where another worker asks for a parent.
+#: Replaces the module name when another worker requests a parent.
 _PARENT = "parent"
-#: Begins a "module" that is code.
+#: Prefix of a "module" that is code.
 _CODE = "-c "
 #: For a process whose `sys.executable` is to be this one.
 PYTHON = "TESTS_PYTHON"
@@ -66,7 +66,7 @@ exec "{python}" "$@"
 
 
 class ForkedProcess:
-    """What tests use of asyncio's Process, of a process that was forked."""
+    """The part of asyncio's Process that tests use, for a forked process."""
 
     def __init__(self, pid: int, ended: Future[int], streams: dict[str, Any]) -> None:
         self.pid = pid
@@ -78,7 +78,7 @@ class ForkedProcess:
 
     @property
     def returncode(self) -> int | None:
-        """The exit status, negative for a signal, None while it runs."""
+        """Return the exit status, negative for a signal, None while it runs."""
         return self._ended.result() if self._ended.done() else None
 
     def send_signal(self, number: int) -> None:
@@ -122,18 +122,18 @@ class _Parent:
         ours, theirs = socket.socketpair()
         self._folder = tempfile.mkdtemp(prefix="forking-")
         self.address = f"{self._folder}/socket"
-        #: Leads to the first parent of a run.
+        #: The address of the first parent of a run.
         self._link: Path | None = None
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(self.address)
         listener.listen(100)
-        #: A Python that forks sprites and bridges, for who starts `PYTHON -m sprite`.
+        #: A Python that forks sprites and bridges, for callers that start `PYTHON -m sprite`.
         self.python = Path(self._folder) / "python"
         client = f'"{sys.executable}" -I -S "{Path(__file__).with_name("fork_client.py")}" "{self.address}"'
         self.python.write_text(_PYTHON.format(python=sys.executable, client=client))
         self.python.chmod(0o755)
         descriptors = [theirs.fileno(), listener.fileno()]
-        #: The process, or the connection that asked the first worker's parent for it.
+        #: The process, or the connection on which the first worker's parent was asked for it.
         self._process = self._fork(descriptors) or self._start(descriptors)
         theirs.close()
         listener.close()
@@ -157,7 +157,7 @@ class _Parent:
             return pid, self._children[pid]
 
     def _first_of_run(self) -> str:
-        """Return the address of the first parent of this run's workers; this one's, if there was none."""
+        """Return the address of the first parent of this run's workers, or this one's if there was none."""
         if "PYTEST_XDIST_WORKER" not in os.environ:
             return self.address
         # All of them are children of the same pytest.
@@ -170,7 +170,7 @@ class _Parent:
         return self.address
 
     def _fork(self, descriptors: Sequence[int]) -> socket.socket | None:
-        """Have the first worker's parent fork this one; None where there is no other."""
+        """Ask the first worker's parent to fork this one; return None if there is no other."""
         first = self._first_of_run()
         if first == self.address:
             return None
@@ -245,7 +245,7 @@ def close_parent() -> None:
 
 
 def forking_address() -> str:
-    """Return the Unix socket at which fork_client.py asks."""
+    """Return the Unix socket for requests of fork_client.py."""
     return _get_parent().address
 
 
@@ -271,7 +271,7 @@ async def fork_module(
     open_files: int | None = None,
     umask: int | None = None,
 ) -> ForkedProcess:
-    """Run `python -m MODULE ARGUMENTS` in a forked process. Streams are as asyncio's: PIPE, DEVNULL, a file or None."""
+    """Run `python -m MODULE ARGUMENTS` in a forked process. Streams are asyncio's: PIPE, DEVNULL, a file or None."""
     null = os.open(os.devnull, os.O_RDWR)
     given: list[int] = []
     ours: dict[str, int] = {}
@@ -314,7 +314,7 @@ async def fork_module(
 
 
 class _Forking:
-    """What the parent knows of its children, and of who asked for them."""
+    """The parent's record of its children, and of their requesters."""
 
     def __init__(self, connection: socket.socket, listener: socket.socket) -> None:
         self._connection = connection
@@ -322,7 +322,7 @@ class _Forking:
         self._waking, self._wake = socket.socketpair()
         self._wake.setblocking(False)
         self._children: dict[int, socket.socket] = {}
-        #: Each asks for one child, and its end is the child's.
+        #: Each connection requests one child, and ends it by closing.
         self._clients: list[socket.socket] = []
 
     def serve(self) -> None:
@@ -342,7 +342,7 @@ class _Forking:
                     return
 
     def _hear(self, asking: socket.socket) -> bool:
-        """Do what is asked. False at the end: of the test process, or of a child's program."""
+        """Handle a request. Return False at the end of the test process or of a child's program."""
         head, descriptors, _, _ = socket.recv_fds(asking, _LENGTH_BYTES, 3)
         if not head:
             for pid in [pid for pid, asked in self._children.items() if asked is asking is not self._connection]:
@@ -371,7 +371,7 @@ class _Forking:
         return True
 
     def _fork_parent(self, asking: socket.socket, descriptors: Sequence[int]) -> bool:
-        """Fork a parent for another worker, which asks for nothing else on this connection."""
+        """Fork a parent for another worker, which requests nothing else on this connection."""
         pid = os.fork()
         if not pid:
             self._close()
@@ -426,14 +426,14 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def _sources(folder: Path) -> dict[str, bytes]:
-    """The digests of a sprite's files, its code and all else, by their names."""
+    """Return the digests of a sprite's files, code and others, by name."""
     files = [path for path in (folder / "sprite").rglob("*") if path.is_file() and path.suffix != ".pyc"]
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).digest() for path in files}
 
 
 @cache
 def _known_sources() -> dict[str, tuple[bytes, CodeType | None]]:
-    """Of this checkout's sprite, compiled where it is code."""
+    """Return the digests of this checkout's sprite; its code is compiled."""
     return {
         name: (digest, SourceFileLoader("sprite", str(ROOT / name)).get_code("sprite") if name[-3:] == ".py" else None)
         for name, digest in _sources(ROOT).items()
@@ -441,11 +441,11 @@ def _known_sources() -> dict[str, tuple[bytes, CodeType | None]]:
 
 
 def _use_code_of(folder: Path, known: Mapping[str, tuple[bytes, CodeType | None]]) -> None:
-    """Run a folder's code. All that is as in this checkout is imported, or at least compiled, already."""
+    """Run a folder's code. Files equal to this checkout's are imported already, or at least compiled."""
     sys.path[0] = str(folder)
     sys.path_importer_cache.clear()
     theirs, ours = _sources(folder), {name: digest for name, (digest, _) in known.items()}
-    # The requirements are elsewhere in an archive.
+    # An archive has the requirements elsewhere.
     if theirs == {name: digest for name, digest in ours.items() if name in theirs or name.endswith(".py")}:
         return
     for name in [name for name in sys.modules if name.partition(".")[0] in {"sprite", "bridge", "tests"}]:
@@ -462,8 +462,8 @@ def _use_code_of(folder: Path, known: Mapping[str, tuple[bytes, CodeType | None]
 
 
 def _show(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Have /proc show these, where it has shown the parent's."""
-    #: proc(5): fields 48 to 51 of stat, counted from the third, which follows the name.
+    """Show these in /proc, in place of the parent's."""
+    # proc(5): fields 48 to 51 of stat, counted from the third, which follows the name.
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:49]
     begin, end, environment_begin, environment_end = map(int, fields)
     for start, stop, strings in (
@@ -475,7 +475,7 @@ def _show(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
 
 
 def _become(request: dict[str, Any], descriptors: list[int]) -> None:
-    """Be the requested program in this forked child."""
+    """Run the requested program in this forked child."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -498,7 +498,7 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
         setattr(sys, f"__{name}__", stream)
     sys.executable = os.environ.get(PYTHON, sys.executable)
     for name in ("sprite.__main__", "bridge.__main__"):
-        # runpy warns on stderr where it is imported already.
+        # runpy warns on stderr if it is imported already.
         sys.modules.pop(name, None)
     sys.argv = [request["module"], *request["arguments"]]
     if request["module"].startswith(_CODE):
@@ -512,6 +512,6 @@ if __name__ == "__main__":
     for _name in _IMPORTS:
         __import__(_name)
     read_hidden_settings()
-    # Neither a collection in a child nor its end goes through all of this.
+    # Neither a garbage collection in a child nor its exit traverses all of this.
     gc.freeze()
     _Forking(*(socket.socket(fileno=int(number)) for number in sys.argv[1:3])).serve()

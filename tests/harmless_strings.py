@@ -1,4 +1,4 @@
-"""Strings that look like secrets and are none: hashes, ids, images, code, configuration and prose."""
+"""Strings that look like secrets but are harmless: hashes, ids, images, code, configuration and prose."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import random
 import uuid
 from collections.abc import Callable
 
-#: Written as people and programs write them; none may be changed.
+#: As people and programs write them; redaction must not change any.
 WRITTEN = (
     # Python
     "password = getpass()",
@@ -237,14 +237,14 @@ MADE: dict[str, _Maker] = {
 
 
 def harmless_strings(count: int = 1000, seed: int = 1) -> list[str]:
-    """So many harmless strings: all that are written above, then made ones of each kind in turn."""
+    """Return harmless strings: all fixed ones from above, then generated ones of each kind in turn."""
     rng = random.Random(seed)  # noqa: S311 - made-up data, the same each time
     makers = list(MADE.values())
     made = [makers[number % len(makers)](rng) for number in range(max(0, count - len(WRITTEN)))]
     return [*WRITTEN, *made][:count]
 
 
-#: Repeated many thousand times, these would make a careless pattern backtrack for ever.
+#: Repeated many thousand times, these make a careless pattern backtrack for ever.
 BACKTRACKING_BAIT = (
     "password=", "password: ", "key:", "secret_", "eyJ", "://a:", "-----BEGIN PRIVATE KEY-----", "AKIA" + "A" * 16,
     "PuTTY-User-Key-File-2", "authorization: ", "<private>", "</private>", "a1", "sk-", "sk-a-", "mysql -p", "\\n",

@@ -1,4 +1,4 @@
-"""What the tests share: a real sprite process, a client that speaks the wire, and the offline model."""
+"""Shared by all tests: a real sprite process, a client of the wire protocol, and the fake model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.in_thread import InThread, Main, in_thread, log_file
 
 ROOT = forking.ROOT
 dump, observations, rows = looks.dump, looks.observations, looks.rows
-#: Bounds every wait of a test; nothing waits this long unless something is broken.
+#: Bounds every wait of a test; no wait takes this long unless something is broken.
 PATIENCE = _PATIENCE
 
 Message = dict[str, Any]
@@ -37,7 +37,7 @@ Process = asyncio.subprocess.Process | ForkedProcess
 
 
 class Client:
-    """A client of the sprite's TCP port that keeps everything it has received."""
+    """A client of the sprite's TCP port that records every message."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -52,7 +52,7 @@ class Client:
         return message_id
 
     async def next(self) -> Message | None:
-        """The next message, None at the connection's end."""
+        """Return the next message, None at the connection's end."""
         async with asyncio.timeout(PATIENCE):
             line = await self.reader.readline()
         if not line:
@@ -62,26 +62,26 @@ class Client:
         return message
 
     async def until(self, predicate: Callable[[Message], bool]) -> Message:
-        """Reads until a message fits."""
+        """Read until a message matches."""
         while (message := await self.next()) is not None:
             if predicate(message):
                 return message
         raise AssertionError(f"the connection ended; the last messages were {self.received[-5:]}")
 
     async def ever(self, predicate: Callable[[Message], bool]) -> Message:
-        """The first message that fits, whether it has come already or is still to come."""
+        """Return the first matching message, already received or still to come."""
         return next((m for m in self.received if predicate(m)), None) or await self.until(predicate)
 
     async def reply(self, message_id: str) -> Message:
-        """The answer to a message."""
+        """Return the answer to a message."""
         return await self.until(lambda m: m.get("reply_to") == message_id)
 
     async def ask(self, type_: str, payload: Message | None = None) -> Message:
-        """Sends a message and returns its answer."""
+        """Send a message and return its answer."""
         return await self.reply(self.send(type_, payload))
 
     async def end_of(self, mission_id: str) -> Message:
-        """The event that ends a mission, as its payload."""
+        """Return the payload of the event that ends a mission."""
         message = await self.until(
             lambda m: (
                 m["type"] == "agent_event"
@@ -93,17 +93,17 @@ class Client:
         return payload
 
     async def mission(self, text: str) -> Message:
-        """Sends a mission and waits for its end."""
+        """Send a mission and wait for its end."""
         return await self.end_of(self.send("mission", {"text": text}))
 
     async def event(self, name: str) -> Message:
-        """The next agent event of a kind, as its payload."""
+        """Return the payload of the next agent event of a kind."""
         message = await self.until(lambda m: m["type"] == "agent_event" and m["payload"]["event"] == name)
         payload: Message = message["payload"]
         return payload
 
     def events(self, mission_id: str | None = None) -> list[Message]:
-        """The agent events received so far."""
+        """Return the agent events received so far."""
         return [
             m["payload"]
             for m in self.received
@@ -117,19 +117,19 @@ class Client:
 
 
 class RunningProcess:
-    """A process under test, and its two ends."""
+    """A process under test, and its two streams."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
 
     async def stop(self) -> int:
-        """SIGTERM; returns the exit code."""
+        """Send SIGTERM; return the exit code."""
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGTERM)
         return await self.ended()
 
     async def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         if self.process.returncode is None:
             self.process.kill()
         await self.ended()
@@ -140,7 +140,7 @@ class RunningProcess:
 
 
 class Sprite:
-    """A sprite that listens."""
+    """A listening sprite."""
 
     def __init__(self, workspace: Path, host: str, port: int) -> None:
         self.workspace = workspace
@@ -149,7 +149,7 @@ class Sprite:
 
     @property
     def pid(self) -> int:
-        """Of the process that it runs in."""
+        """Return the id of its process."""
         return os.getpid()
 
     @property
@@ -158,7 +158,7 @@ class Sprite:
 
     @asynccontextmanager
     async def raw(self) -> AsyncIterator[Client]:
-        """A connection that has said nothing yet."""
+        """Open a connection without sending anything."""
         reader, writer = await asyncio.open_connection(self.host, self.port, limit=64 * 2**20)
         client = Client(reader, writer)
         try:
@@ -168,7 +168,7 @@ class Sprite:
 
     @asynccontextmanager
     async def client(self, resume: Message | None = None) -> AsyncIterator[Client]:
-        """An authenticated connection; its `auth_ok` is the first message received."""
+        """Open an authenticated connection; `auth_ok` is its first recorded message."""
         async with self.raw() as client:
             payload: Message = {"token": self.token, "protocol": 1, "client": "test"}
             if resume is not None:
@@ -179,7 +179,7 @@ class Sprite:
 
 
 class SpriteServer(Sprite):
-    """A sprite in an event loop of its own thread."""
+    """A sprite in the event loop of a separate thread."""
 
     def __init__(self, workspace: Path, server: InThread[tuple[str, int]], host: str, port: int) -> None:
         super().__init__(workspace, host, port)
@@ -187,11 +187,11 @@ class SpriteServer(Sprite):
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended."""
+        """Return whether it has not ended."""
         return self._server.runs
 
     def cancel_task(self, name: str) -> None:
-        """Cancel a task of the sprite's from outside."""
+        """Cancel a task of the sprite from outside."""
         self._server.cancel_task(name)
 
     async def stop(self) -> None:
@@ -199,7 +199,7 @@ class SpriteServer(Sprite):
         await self._server.stop()
 
     async def ended(self) -> None:
-        """Wait for an end that nobody asked for; raise what the server raised."""
+        """Wait for an unrequested end; raise the server's error."""
         async with asyncio.timeout(PATIENCE):
             await asyncio.shield(asyncio.wrap_future(self._server.ended))
 
@@ -217,9 +217,9 @@ class SpriteProcess(Sprite, RunningProcess):
 
 
 def sprite_environment(model_url: str | None, **extra: str) -> dict[str, str]:
-    """The environment of a sprite that talks to a model on loopback and retries nothing for long.
+    """Return the environment of a sprite that uses a model on loopback and does not retry for long.
 
-    It starts no agent ahead (a second of a core each time), unless a test is about that.
+    It prewarms no agent (a second of CPU time each), except in tests of prewarming.
     """
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC_", "SPRITE", "CLAUDE", "IS_SANDBOX"))}
     env = {**keep, "CLAUDE_CODE_MAX_RETRIES": "0", "PYTHONUNBUFFERED": "1", "SPRITE_PREWARM_SECONDS": "0"}
@@ -229,14 +229,14 @@ def sprite_environment(model_url: str | None, **extra: str) -> dict[str, str]:
 
 
 def home_beside(workspace: Path, name: str = "home") -> Path:
-    """A home folder of the test's: agents' shells read start files there, and may leave locks behind."""
+    """Return a separate home folder: agents' shells read start files there, and may leave locks behind."""
     home = workspace.parent / name
     home.mkdir(parents=True, exist_ok=True)
     return home
 
 
 def sprite_log(workspace: Path) -> logging.Handler:
-    """Where a sprite's lines go that would be on its stderr: `workspace/../stderr.log`."""
+    """Return the file with a sprite's stderr: `workspace/../stderr.log`."""
     return log_file(workspace.parent / "stderr.log", None, DiscreetFilter())
 
 
@@ -283,7 +283,7 @@ async def start_forked(workspace: Path, environment: Mapping[str, str], *, permi
 
 
 class SpriteInBridge:
-    """An in-thread sprite, as a bridge sees the sprites that it started."""
+    """An in-thread sprite, with the interface of a bridge's child process."""
 
     def __init__(self, server: InThread[tuple[str, int]], address: tuple[str, int]) -> None:
         self._server = server
@@ -314,7 +314,7 @@ def _sprite_main(workspace: Path, permissions: str | None) -> Main[tuple[str, in
 async def running_sprite(
     workspace: Path, model_url: str | None, *, permissions: str = "bypass", **extra: str
 ) -> AsyncIterator[SpriteServer]:
-    """A sprite in a thread of this process; stopped in order at the end. `extra` are environment variables."""
+    """Run a sprite in a thread of this process; stop it in order at the end. `extra` are environment variables."""
     environment = sprite_environment(model_url, **{"HOME": str(home_beside(workspace)), **extra})
     async with in_thread("sprite", _sprite_main(workspace, permissions), sprite_log(workspace), environment) as (
         server,
@@ -333,12 +333,11 @@ async def started_sprite(
     within: Sequence[str] = (),
     **extra: str,
 ) -> AsyncIterator[Process]:
-    """A sprite process from its very first moment; killed at the end if it still runs.
+    """Start a sprite process and yield it immediately; kill it at the end if it still runs.
 
-    `program` is what `python -m` runs: the sprite itself, or what runs it in a test's way. `within` is a command that
-    becomes the sprite; with one, or with a library to be loaded first, the process is not forked but started anew.
-    The variable TESTS_OPEN_FILES limits a forked process's descriptors.
-    Its stderr goes to `workspace/../stderr.log`.
+    `program` is the module that `python -m` runs: the sprite itself, or a wrapper. `within` is a command that execs the
+    sprite; with one, or with a library to be preloaded, the process is started instead of forked. The variable
+    TESTS_OPEN_FILES limits a forked process's descriptors. Its stderr goes to `workspace/../stderr.log`.
     """
     env = sprite_environment(model_url, **{"HOME": str(home_beside(workspace)), **extra})
     arguments = (*program[1:], "serve", "--workspace", str(workspace), "--port", "0", "--permissions", permissions)
@@ -355,7 +354,7 @@ async def started_sprite(
 async def start_module(
     module: str, *arguments: str, env: Mapping[str, str], stderr: Any, within: Sequence[str] = ()
 ) -> Process:
-    """`python -m MODULE`, forked where it can be; its stdout is a pipe."""
+    """Run `python -m MODULE`, forked if possible; its stdout is a pipe."""
     open_files = env.get("TESTS_OPEN_FILES")
     if within:
         assert open_files is None, "only a forked process is limited"
@@ -391,7 +390,7 @@ async def sprite_process(
     within: Sequence[str] = (),
     **extra: str,
 ) -> AsyncIterator[SpriteProcess]:
-    """A sprite process that accepts connections; stopped, or killed if need be, at the end."""
+    """Run a sprite process that accepts connections; stop it at the end, or kill it if necessary."""
     async with started_sprite(
         workspace, model_url, permissions=permissions, program=program, within=within, **extra
     ) as process:

@@ -1,8 +1,7 @@
-"""Made-up secrets in surroundings that no rule was written for: the set that is counted and not looked at.
+"""Generated secrets in contexts that no rule was written for: the held-out set, which is counted and not inspected.
 
-It was written before the rules that it measures. A rule is tried on `tests/tuning_secrets.py`; of this set only the
-share that is caught is asked for, so that it says what strangers' secrets have to expect. Nothing in it is a real
-secret: every value is drawn at random when it is asked for.
+It was written before the rules that it measures. A rule is tuned on `tests/tuning_secrets.py`; of this set only the
+recall is reported, so that it estimates the recall for unknown secrets. No value is a real secret: each is random.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Maker = Callable[[random.Random], tuple[str, str]]
 BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 SIGNS = "!#$%&*+-=?@^_~"
-#: Of the list of BIP 39.
+#: From the list of BIP 39.
 SEED_WORDS = (
     "acoustic badge canyon dawn elbow fabric gadget hawk icon jaguar kangaroo lemon mango nephew oblige paddle quarter "
     "raccoon salmon tackle umbrella vacuum walnut yellow zebra about bacon cactus damage eager fame gallery half idle "
@@ -29,7 +28,7 @@ NAMES = ("mara.lindqvist", "j.okafor", "svc-backup", "pieter", "hr_admin", "nkem
 
 
 def some(rng: random.Random, alphabet: str, length: int) -> str:
-    """So many characters, with a digit among them where the alphabet has digits."""
+    """Return random characters, with at least one digit if the alphabet has digits."""
     while True:
         made = "".join(rng.choice(alphabet) for _ in range(length))
         if length < 6 or not any(c.isdigit() for c in alphabet) or any(c.isdigit() for c in made):
@@ -37,7 +36,7 @@ def some(rng: random.Random, alphabet: str, length: int) -> str:
 
 
 def chosen(rng: random.Random) -> str:
-    """A password as people choose them: with a digit and often a sign."""
+    """Return a password as people choose them: with a digit and often a punctuation mark."""
     first = rng.choice(["Kestrel", "Harbour", "Lantern", "pudding", "Granite", "meadow", "Sparrow", "copper"])
     last = rng.choice(["Window", "garden", "Biscuit", "thunder", "Violin", "castle"])
     return rng.choice(
@@ -51,13 +50,13 @@ def chosen(rng: random.Random) -> str:
 
 
 def plain_words(rng: random.Random) -> str:
-    """A password of letters only."""
+    """Return a password of letters only."""
     first = ["kestrel", "harbour", "lantern", "pudding", "granite", "meadow", "sparrow", "copper"]
     return rng.choice(first) + rng.choice(["window", "garden", "biscuit", "thunder", "violin", "castle"])
 
 
 def card_number(rng: random.Random, prefix: str, length: int) -> str:
-    """Digits with Luhn's check digit at their end."""
+    """Return digits that end with Luhn's check digit."""
     digits = prefix + "".join(rng.choice("0123456789") for _ in range(length - len(prefix) - 1))
     doubled = [int(d) * (2 if at % 2 == 0 else 1) for at, d in enumerate(reversed(digits))]
     total = sum(n - 9 if n > 9 else n for n in doubled)
@@ -489,6 +488,6 @@ HELD_OUT: dict[str, Maker] = {
 
 
 def heldout_secrets(each: int = 3, seed: int = 1) -> list[FakeSecret]:
-    """So many of each, always the same for a seed."""
+    """Return the given number of each, the same for each seed."""
     rng = random.Random(seed)  # noqa: S311 - made-up data, the same each time
     return [FakeSecret(name, *made(rng)) for name, made in HELD_OUT.items() for _ in range(each)]

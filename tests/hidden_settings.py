@@ -1,4 +1,4 @@
-"""Settings that no person sets. A test's servers find them in their environments, under the names below."""
+"""Settings for tests only. The servers of a test read them from their environments, under the names below."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIELDS = {
 
 
 def read_hidden_settings() -> None:
-    """Let both programs read them, too."""
+    """Let both programs read them."""
     from sprite.common import settings
 
     read = settings.read

@@ -1,6 +1,6 @@
-"""Several bridges' entrances in one process, over one database, with doors that the test makes: real sockets between.
+"""Entrances of several bridges in one process, over one database, with real sockets between them.
 
-What each door does is the test's; who comes in, where they are led and what passes in between is the bridge's own.
+The test defines the handlers; admission, routing and forwarding are the bridge's own.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _MAX_MESSAGE_BYTES = 2**20
 
 @dataclass
 class Places:
-    """Which bridge has which sprite, as everybody knows it: address and epoch."""
+    """The shared table of owners: bridge address and epoch of each sprite."""
 
     at: dict[str, tuple[str, int]] = field(default_factory=dict)
 
 
 class Placed(Ownership):
-    """One bridge's view of it; what nobody has it takes."""
+    """One bridge's view of it; the bridge takes any sprite without an owner."""
 
     def __init__(self, places: Places, address: str) -> None:
         self._places = places
@@ -67,7 +67,7 @@ class Placed(Ownership):
 
 @dataclass
 class Entrance:
-    """One bridge's."""
+    """The entrance of one bridge."""
 
     url: str
     people: People
@@ -91,7 +91,7 @@ async def entrance(
     check_seconds: float = 3600.0,
     **hops: Any,
 ) -> AsyncIterator[Entrance]:
-    """A bridge's entrance whose doors are these; others know it by this name, too."""
+    """Run a bridge's entrance with these handlers; `others` are its additional names."""
     async with AsyncExitStack() as stack:
         application = web.Application()
         runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=1)
@@ -128,7 +128,7 @@ def _died() -> None:
 
 
 def door(answer: Handler) -> Callable[[Entrance], list[web.RouteDef]]:
-    """One of the doors of a sprite, with an answer of the test's for whoever may come in."""
+    """Make a handler of a sprite, with the test's answer to an admitted person."""
 
     def routes(here: Entrance) -> list[web.RouteDef]:
         async def opened(request: web.Request) -> web.StreamResponse:
@@ -147,7 +147,7 @@ def bearing(token: str, headers: Mapping[str, str] | None = None) -> dict[str, s
 
 
 class Two:
-    """Ada's sprite is the first bridge's; she comes to the second."""
+    """The first bridge owns Ada's sprite; she connects to the second."""
 
     def __init__(self, owner: Entrance, other: Entrance, places: Places, token: str) -> None:
         self.owner = owner
@@ -165,14 +165,14 @@ class Two:
     def signed(
         self, method: str = "GET", path: str = "/files/a", secret: str = SECRET, **changes: Any
     ) -> dict[str, str]:
-        """The headers by which another bridge passes Ada's request on."""
+        """Return the headers with which another bridge forwards Ada's request."""
         passed = ForwardedIdentity("ada", "token", "00" * 32)
         return RequestSigner(secret).headers(
             method, path, ForwardHeader(passed, changes.get("epoch", 1), "0011223344556677")
         )
 
     async def straight(self, headers: dict[str, str], path: str = "/files/a") -> tuple[int, Any]:
-        """What the owner answers to whoever comes to its own address."""
+        """Return the owner's answer to a client that connects to it directly."""
         async with self.owner.session.get(f"{self.owner.url}{path}", headers=headers) as response:
             return response.status, await response.json()
 

@@ -1,7 +1,7 @@
-"""Servers of the test process: each runs in an event loop of its own thread, and logs to a file of its own.
+"""Servers in the test process: each runs in the event loop of a separate thread, and logs to a separate file.
 
 A server that blocks its loop therefore never blocks the test that measures it. Start a process instead
-(tests/forking.py) only where a process is what is tested: kills, signals, orphans, locks, umask, limits.
+(tests/forking.py) only to test process behaviour: kills, signals, orphans, locks, umask, limits.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any, Generic, TextIO, TypeVar
 
 T = TypeVar("T")
 
-#: Bounds every wait of a test; nothing waits this long unless something is broken.
+#: Bounds every wait of a test; no wait takes this long unless something is broken.
 PATIENCE = 120.0
 
-#: Starts a server: it gets a callable to report what it listens on, and the event that asks it to stop.
+#: Starts a server: it gets a callable to report its addresses, and the event that asks it to stop.
 Main = Callable[[Callable[[T], None], asyncio.Event], Coroutine[Any, Any, None]]
 
 _log: ContextVar[logging.Handler | None] = ContextVar("log", default=None)
@@ -35,7 +35,7 @@ _variables: ContextVar[dict[str, str] | None] = ContextVar("variables", default=
 
 
 class _RoutedEnvironment(MutableMapping[str, str]):
-    """os.environ, with variables of its own for each in-thread server and command."""
+    """os.environ, with separate variables for each in-thread server and command."""
 
     def __init__(self, process: MutableMapping[str, str]) -> None:
         self._process = process
@@ -60,19 +60,19 @@ class _RoutedEnvironment(MutableMapping[str, str]):
         return len(self._chosen())
 
     def copy(self) -> dict[str, str]:
-        """As os.environ's."""
+        """Like os.environ's."""
         return dict(self)
 
 
 def route_environment() -> None:
-    """Let each in-thread server and command have an environment of its own."""
+    """Give each in-thread server and command a separate environment."""
     if not isinstance(os.environ, _RoutedEnvironment):
         os.environ = _RoutedEnvironment(os.environ)  # type: ignore[assignment]  # noqa: B003 - not to clear it
 
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Have these variables for an environment in this task, and in what it starts."""
+    """Set these variables in the environment of this task, and of its children."""
     token = _variables.set(dict(variables))
     try:
         yield
@@ -81,7 +81,7 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 class _Routed(logging.Handler):
-    """Pass each record to the log of the server whose code wrote it."""
+    """Passes each record to the log of the server whose code wrote it."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if (handler := _log.get()) is not None:
@@ -90,14 +90,14 @@ class _Routed(logging.Handler):
 
 
 def route_logs() -> None:
-    """Let in-thread servers log at the levels that the programs set, each to its own file."""
+    """Let in-thread servers log at the programs' levels, each to a separate file."""
     logging.getLogger().addHandler(_Routed())
     for name in ("sprite", "bridge"):
         logging.getLogger(name).setLevel(logging.INFO)
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """A loop whose worker threads log, and find variables, as its server does."""
+    """An event loop whose worker threads use its server's log and variables."""
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., T], *arguments: Any
@@ -105,13 +105,13 @@ class _Loop(asyncio.SelectorEventLoop):
         return super().run_in_executor(executor, copy_context().run, func, *arguments)
 
     def abort_connections(self) -> None:
-        """Abort what a server leaves open, as the end of its process would."""
+        """Abort the connections that a server left open, as its process's end would."""
         for transport in list(self._transports.values()):  # type: ignore[attr-defined]
             transport.abort()
 
 
 class InThread(Generic[T]):
-    """A server in an event loop of its own thread. `ready` holds what it reported once it listened."""
+    """A server in the event loop of a separate thread. `ready` has its report once it listens."""
 
     def __init__(self, name: str, main: Main[T], log: logging.Handler, variables: Mapping[str, str]) -> None:
         self._main = main
@@ -151,7 +151,7 @@ class InThread(Generic[T]):
             goes_on.set()
 
     def cancel_task(self, name: str) -> None:
-        """Cancel the server's tasks of this name from outside, as none of our code does."""
+        """Cancel the server's tasks of this name from outside, unlike any product code."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(lambda: [t.cancel() for t in asyncio.all_tasks() if t.get_name() == name])
 
@@ -167,7 +167,7 @@ class InThread(Generic[T]):
         try:
             with asyncio.Runner(loop_factory=_Loop) as runner:
                 runner.run(self._serve())
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the server gets it
+        except BaseException as error:  # noqa: BLE001 - the waiter for the server gets it
             if not self.listening.done():
                 self.listening.set_exception(error)
                 self.ended.set_result(None)
@@ -199,7 +199,7 @@ class InThread(Generic[T]):
 async def in_thread(
     name: str, main: Main[T], log: logging.Handler, variables: Mapping[str, str]
 ) -> AsyncIterator[tuple[InThread[T], T]]:
-    """Run a server while the block does, with an environment of its own; yield it and what it reported."""
+    """Run a server in a separate environment while the block runs; yield it and its report."""
     server = InThread(name, main, log, variables)
     server.start()
     try:
@@ -244,7 +244,7 @@ class _RoutedStream(io.TextIOBase):
 async def call_main(
     main: Callable[[list[str]], int], arguments: list[str], variables: Mapping[str, str]
 ) -> tuple[int, str, str]:
-    """Run a command line's `main` in a thread, with an environment of its own: exit status, stdout, stderr."""
+    """Run a command line's `main` in a thread, in a separate environment: exit status, stdout, stderr."""
     out, errors = _captured(), _captured()
 
     def run() -> int:

@@ -1,7 +1,7 @@
-"""Drop what this process inherited and what would decide how programs under test behave.
+"""Drop the inherited state that would change the behaviour of programs under test.
 
-Runners ignore signals (nohup, CI), close stdin, set a umask, proxies, a locale or a time zone, or have settings of
-Sprite's own in their environment. Tests that are about one of these set it themselves.
+Runners ignore signals (nohup, CI), close stdin, set a umask, proxies, a locale or a time zone, or have Sprite settings
+in their environment. Tests of one of these set it themselves.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _NAMES = {
     "NO_PROXY",
 }
 
-#: Nothing is reached by TLS: each HTTP client reads this one certificate in 1 ms, and those of the system in 40.
+#: The tests use no TLS: each HTTP client reads this one certificate in 1 ms, and the system's certificates in 40.
 AUTHORITY = Path(__file__).parent / "fixtures/authority.pem"
 
 
 def drop_inherited() -> None:
-    """Give this process, and what it starts, default signals, umask 022, an open stdin and a plain environment."""
+    """Give this process and its children default signals, umask 022, an open stdin and a plain environment."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -42,7 +42,7 @@ def drop_inherited() -> None:
     try:
         os.fstat(0)
     except OSError:
-        # It gets the lowest number that is free.
+        # It gets the lowest free number.
         os.open(os.devnull, os.O_RDONLY)
     for name in tuple(os.environ):
         if name.startswith(_PREFIXES) or name.upper() in _NAMES:

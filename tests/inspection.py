@@ -1,4 +1,4 @@
-"""Looks at a sprite from outside: its databases, the events on disk, the model's requests, its processes."""
+"""Observe a sprite from outside: its databases, the events on disk, the model's requests, its processes."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ ENDINGS = frozenset({"complete", "interrupted", "error"})
 
 
 def transcript(workspace: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
-    """Rows of the log."""
+    """Query the log."""
     return rows(workspace / ".os/memory/transcript.db", sql, parameters)
 
 
 def memory(workspace: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
-    """Rows of the projection."""
+    """Query the projection."""
     return rows(workspace / ".os/memory/memory.db", sql, parameters)
 
 
 def workspace_db(workspace: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
-    """Rows of workspace.db."""
+    """Query workspace.db."""
     return rows(workspace / ".os/workspace.db", sql, parameters)
 
 
@@ -54,12 +54,12 @@ def memory_file(workspace: Path, name: str) -> str:
 
 
 def durable_events(workspace: Path) -> list[dict[str, Any]]:
-    """Every event kept for replay, in order."""
+    """Return every event kept for replay, in order."""
     return [json.loads(row["frame"]) for row in workspace_db(workspace, "SELECT frame FROM events ORDER BY seq")]
 
 
 def endings(workspace: Path) -> dict[str, list[str]]:
-    """The ending events of each mission."""
+    """Return the ending events of each mission."""
     found: dict[str, list[str]] = {}
     for event in durable_events(workspace):
         payload = event["payload"]
@@ -69,21 +69,21 @@ def endings(workspace: Path) -> dict[str, list[str]]:
 
 
 def observation_of(workspace: Path, mission_id: str) -> dict[str, Any]:
-    """The one observation of a mission, its tool calls decoded."""
+    """Return the only observation of a mission, with its tool calls decoded."""
     (found,) = [o for o in observations(workspace) if o["mission_id"] == mission_id]
     return {**found, "tool_calls": json.loads(found["tool_calls_json"])}
 
 
 async def request_seen(model: OfflineModel, wanted: Callable[[RecordedRequest], bool]) -> RecordedRequest:
-    """Waits, with a bound, for a request that matches."""
+    """Wait, with a bound, for a matching request."""
     async with asyncio.timeout(PATIENCE):
         return await model.seen(wanted)
 
 
 def found_on_disk(workspace: Path, forbidden: Sequence[str], *, session: bool = True) -> list[str]:
-    """Every place below `.os`, and in the sprite's own output, that holds one of these.
+    """Return every place below `.os`, and in the sprite's output, that contains one of these.
 
-    `session`: one lasts, and the CLI's own files with it.
+    `session`: a session is open, with the CLI's own files.
     """
     system = workspace / ".os"
     left_out = system / "run/claude" if session else system / "none"
@@ -99,12 +99,12 @@ def found_on_disk(workspace: Path, forbidden: Sequence[str], *, session: bool = 
 
 
 def prompts(model: OfflineModel, text: str) -> list[RecordedRequest]:
-    """The agent's requests in which a person has just said this."""
+    """Return the agent's requests whose newest message by the person contains this text."""
     return [r for r in model.requests if r.kind == "main" and text in r.user_text]
 
 
 async def comes_to_rest(value: Callable[[], int]) -> int:
-    """What it is when it changes no more; it is waited for until it is not 0."""
+    """Wait until a value is nonzero and stable; return it."""
     seen = -1
     while seen != value() or seen == 0:
         seen = value()
@@ -113,7 +113,7 @@ async def comes_to_rest(value: Callable[[], int]) -> int:
 
 
 async def chat(client: Client, *texts: str) -> list[str]:
-    """Missions one after another, each complete; returns their ids."""
+    """Run missions one after another; return their ids."""
     ids = []
     for text in texts:
         mission_id = client.send("mission", {"text": text})
@@ -124,9 +124,10 @@ async def chat(client: Client, *texts: str) -> list[str]:
 
 
 def _families() -> dict[int, list[int]]:
-    """The direct children of every process.
+    """Return the direct children of every process.
 
-    By each process's own word: the kernel's list of children skips some when another ends while it is read (proc(5)).
+    They come from each process's own status: the kernel's list of children skips some if another ends while it is read
+    (proc(5)).
     """
     found: dict[int, list[int]] = {}
     for process in Path("/proc").iterdir():
@@ -138,18 +139,18 @@ def _families() -> dict[int, list[int]]:
 
 
 def children(pid: int) -> list[int]:
-    """The direct children of a process."""
+    """Return the direct children of a process."""
     return _families().get(pid, [])
 
 
 def agents(sprite: Sprite) -> list[int]:
-    """The CLI's processes; the sprite has short-lived ones beside."""
+    """Return the CLI's processes, without the sprite's short-lived ones."""
     return _agents(sprite, _families())
 
 
 def _agents(sprite: Sprite, families: dict[int, list[int]]) -> list[int]:
     found = []
-    # An in-thread sprite is not the only one whose agents are children of this process.
+    # The agents of other in-thread sprites are children of this process, too.
     state = os.fsencode(f"CLAUDE_CONFIG_DIR={sprite.workspace / '.os/run/claude'}\0")
     for pid in families.get(sprite.pid, []):
         with contextlib.suppress(OSError):
@@ -160,20 +161,20 @@ def _agents(sprite: Sprite, families: dict[int, list[int]]) -> list[int]:
 
 
 def agent_process(sprite: Sprite) -> int:
-    """The process id of the CLI."""
+    """Return the process id of the CLI."""
     (pid,) = agents(sprite)
     return pid
 
 
 def family(sprite: Sprite) -> list[int]:
-    """The CLI's processes, and every process below them."""
+    """Return the CLI's processes, and every process below them."""
     # Reading all of /proc takes long, and callers poll.
     families = _families()
     return [pid for agent in _agents(sprite, families) for pid in (agent, *_below(agent, families))]
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is more than an entry that nobody has collected."""
+    """Return whether a process runs, and is not only a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -182,7 +183,7 @@ def runs(pid: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SharedSprite:
-    """A sprite that a file's tests share, each with a client and missions of its own: starting one takes seconds."""
+    """A sprite shared by a file's tests, each with a separate client and missions: starting one takes seconds."""
 
     model: OfflineModel
     workspace: Path
@@ -190,9 +191,9 @@ class SharedSprite:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
-        """A client for one test; at its end no turn may have left anything in the journal.
+        """Open a client for one test; no turn may leave entries in the journal at its end.
 
-        One that the agent began by itself, when something in the background ended, may still be under way.
+        A background turn of the agent may still be running.
         """
         async with self.sprite.client() as client:
             yield client
@@ -203,7 +204,7 @@ class SharedSprite:
 async def shared_sprite(
     folder: Path, *, permissions: str = "bypass", **environment: str
 ) -> AsyncIterator[SharedSprite]:
-    """A model and a sprite that talks to it."""
+    """Run a model and a sprite that uses it."""
     workspace = folder / "workspace"
     workspace.mkdir(exist_ok=True)
     async with (
@@ -214,7 +215,7 @@ async def shared_sprite(
 
 
 def is_running(sprite: Sprite, words: str) -> bool:
-    """Whether a command with these words runs below the agent."""
+    """Return whether a command with this text runs below the agent."""
     for pid in family(sprite):
         with contextlib.suppress(OSError):
             if words.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" "):
@@ -223,7 +224,7 @@ def is_running(sprite: Sprite, words: str) -> bool:
 
 
 def descendants(pid: int) -> list[int]:
-    """Every process below one."""
+    """Return every process below a given one."""
     return _below(pid, _families())
 
 

@@ -1,7 +1,7 @@
-"""`python -m tests.killable sprite|bridge ...`: the program as it is, until a signal ends one of its tasks.
+"""`python -m tests.killable sprite|bridge ...`: the unchanged program, until a signal ends one of its tasks.
 
-SIGUSR1 cancels the task that KILL_TASK names, from outside and without a word to whoever owns it, as no code of ours
-does; the program cannot tell it from a task that ended by a fault.
+SIGUSR1 cancels the task named by KILL_TASK, from outside and without notice to its owner, unlike any product code; the
+program cannot distinguish it from a task that failed.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tests.in_thread import PATIENCE
 
 
 def files_below(folder: Path) -> dict[Path, bytes]:
-    """Every file below a folder and its content; unlike `rglob`, this passes over what vanishes meanwhile."""
+    """Return every file below a folder with its content; unlike `rglob`, this tolerates files that vanish meanwhile."""
     found = {}
     for parent, _, names in os.walk(folder):
         for path in (Path(parent, name) for name in sorted(names)):
@@ -26,7 +26,7 @@ def files_below(folder: Path) -> dict[Path, bytes]:
 
 
 def rows(path: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
-    """Rows of a database of the sprite's, read beside it."""
+    """Query a database of the sprite, beside it."""
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     connection.row_factory = sqlite3.Row
     try:
@@ -36,12 +36,12 @@ def rows(path: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[dict[st
 
 
 def observations(workspace: Path) -> list[dict[str, Any]]:
-    """The log's turns, oldest first."""
+    """Return the log's turns, oldest first."""
     return rows(workspace / ".os/memory/transcript.db", "SELECT * FROM observations ORDER BY id")
 
 
 def dump(path: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """Every table of a database with all its rows: what "byte for byte" compares."""
+    """Return every table of a database with all its rows, for byte-by-byte comparison."""
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
         names = [r[0] for r in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
@@ -51,12 +51,12 @@ def dump(path: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 
 async def eventually(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
-    """Polls, with a bound: only where nothing says when it has happened. What was true once need not be so any more."""
+    """Poll, with a bound: only for conditions without an event. The condition may become false again."""
     began = time.monotonic()
     try:
         async with asyncio.timeout(patience):
-            while not condition():  # noqa: ASYNC110 - another process cannot set an event of ours
-                # A look may read a database or all of /proc: after a long wait it is taken less often.
+            while not condition():  # noqa: ASYNC110 - another process cannot set our event
+                # A check may read a database or all of /proc: after a long wait it runs less often.
                 await asyncio.sleep(min(0.25, max(0.05, (time.monotonic() - began) / 10)))
     except TimeoutError:
         raise AssertionError(what) from None

@@ -1,4 +1,4 @@
-"""A program that asks to be let in by OAuth, as the protocol's own package does, and the person's browser beside it."""
+"""An OAuth client program, built with the protocol's own package, and the person's browser beside it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 from tests.bridge_harness import Bridge
 from tests.harness import PATIENCE
 
-# Importing the package takes 0.8 s: whoever uses it imports it.
+# Importing the package takes 0.8 s: each function that needs it imports it.
 if TYPE_CHECKING:
     from mcp.client.auth import OAuthClientProvider
     from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthToken
@@ -21,7 +21,7 @@ REDIRECT = "http://127.0.0.1:49152/callback"
 
 @dataclass
 class Kept:
-    """What the program keeps between its runs."""
+    """The program's storage between its runs."""
 
     tokens: OAuthToken | None = None
     info: OAuthClientInformationFull | None = None
@@ -41,17 +41,17 @@ class Kept:
 
 @dataclass
 class Browser:
-    """A person's browser at the bridge, logged in by a cookie; it ticks `scopes`, or refuses where there are none."""
+    """A person's browser at the bridge, logged in by a cookie; it selects `scopes`, or refuses without any."""
 
     bridge: Bridge
     cookie: str
     scopes: list[str]
-    #: The pages that it was shown, and where it was sent in the end.
+    #: The pages that it was shown, and its final redirect.
     pages: list[str] = field(default_factory=list)
     sent_to: str = ""
 
     async def open(self, url: str) -> None:
-        """Follows the program's link, reads the question, and answers."""
+        """Follow the program's link, read the consent page, and answer."""
         import httpx2
 
         async with httpx2.AsyncClient(timeout=PATIENCE, headers={"Accept": "text/html"}) as http:
@@ -73,20 +73,20 @@ class Browser:
             self.sent_to = answered.headers["Location"]
 
     async def came_back(self) -> AuthorizationCodeResult:
-        """What the program's own address was called with."""
+        """Return the parameters of the call to the program's redirect address."""
         from mcp.shared.auth import AuthorizationCodeResult
 
         query = {name: values[0] for name, values in parse_qs(urlsplit(self.sent_to).query).items()}
         return AuthorizationCodeResult(code=query.get("code", ""), state=query.get("state"), iss=query.get("iss"))
 
     def ticks(self) -> dict[str, bool]:
-        """The scopes on the last page, and whether each was ticked."""
+        """Return the scopes on the last page, and whether each was selected."""
         found = re.findall(r'<input type="checkbox" name="scope" value="([^"]+)"( checked)?>', self.pages[-1])
         return {unescape(scope): bool(checked) for scope, checked in found}
 
 
 def program(browser: Browser, kept: Kept, name: str = "Test Program", redirect: str = REDIRECT) -> OAuthClientProvider:
-    """The package's own client of OAuth."""
+    """Return the package's own OAuth client."""
     from mcp.client.auth import OAuthClientProvider
     from mcp.shared.auth import OAuthClientMetadata
     from pydantic import AnyUrl

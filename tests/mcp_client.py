@@ -1,4 +1,4 @@
-"""A real MCP client at a bridge's `/mcp`, as the protocol's own package has it."""
+"""A real MCP client at a bridge's `/mcp`, from the protocol's own package."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from tests.bridge_harness import Bridge
 from tests.harness import PATIENCE
 
-# Importing the package takes 0.8 s: whoever uses it imports it.
+# Importing the package takes 0.8 s: each function that needs it imports it.
 if TYPE_CHECKING:
     import httpx2
     from mcp.client.client import Client
 
 
 async def person_token(bridge: Bridge, *scopes: str, name: str | None = None) -> str:
-    """A new token of the local person's."""
+    """Make a token of the local person."""
     chosen = [word for scope in scopes for word in ("--scope", scope)]
     status, out, err = await bridge.run("users", "token", "local", *(("--name", name) if name else ()), *chosen)
     assert status == 0, err
@@ -28,7 +28,7 @@ async def person_token(bridge: Bridge, *scopes: str, name: str | None = None) ->
 async def mcp_client(
     bridge: Bridge, token: str | httpx2.Auth, *, mode: Any = "auto", **options: Any
 ) -> AsyncIterator[Client]:
-    """A client past the handshake; `mode` is the protocol's revision: the newest, or "legacy" with a session."""
+    """Run an initialized client; `mode` is the protocol's revision: the newest, or "legacy" with a session."""
     import httpx2
     from mcp.client.client import Client
     from mcp.client.streamable_http import streamable_http_client
@@ -44,7 +44,7 @@ async def mcp_client(
 async def called(
     client: Client, tool: str, progress: Callable[..., Any] | None = None, **arguments: Any
 ) -> tuple[bool, str, Any]:
-    """(whether it was refused, the answer's text, its structured content) of one call."""
+    """Call a tool; return (is it an error, the answer's text, its structured content)."""
     from mcp_types import CallToolResult, TextContent
 
     async with asyncio.timeout(PATIENCE):

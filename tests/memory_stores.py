@@ -1,4 +1,4 @@
-"""The memory of one workspace opened in-process: both databases, the files and the projection."""
+"""The memory of one workspace, opened in-process: both databases, the files and the projection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SESSION = "11111111-1111-4111-8111-111111111111"
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """What `server.py` composes for memory, without the server."""
+    """The memory components of `server.py`, without the server."""
 
     folder: Path
     transcript: TranscriptDB
@@ -50,18 +50,18 @@ class Stores:
         at: float | None = None,
         **more: Any,
     ) -> int:
-        """Writes a turn into the log; returns its id."""
+        """Write a turn into the log; return its id."""
         new = NewObservation(session, user, calls, reply, "complete")
         return await self.transcript.add_observation(replace(new, **more), at=at)
 
     async def batch(self, response: str, first: int, last: int | None = None, **more: Any) -> int:
-        """Logs a curator's answer for a range of turns, not yet applied; returns the curation's id."""
+        """Log a curator's answer for a range of turns without applying it; return the curation's id."""
         await self.projection.settle()
         answer = NewCuration("batch", response, first, first if last is None else last, model="offline", **more)
         return await self.transcript.curations.append_batch(await self.judge.decided(answer))
 
     async def learn(self, response: str, user: str = "Hello", reply: str = "Hi", **more: Any) -> int:
-        """One turn, curated with this answer (`[t]` stands for its citation) and applied; returns the turn's id."""
+        """Log and curate one turn with this answer (`[t]` stands for its citation); return the turn's id."""
         turn = await self.turn(user, reply, **more)
         await self.batch(response.replace("[t]", f"[t{turn}]"), turn)
         await self.projection.settle()
@@ -70,7 +70,7 @@ class Stores:
     async def extract_again(
         self, generation: int, *answers: tuple[str, int, int], meanwhile: Awaitable[None] | None = None
     ) -> None:
-        """Logs a re-extraction of these answers, each for a range of turns; it is not applied yet."""
+        """Log a re-extraction with these answers, each for a range of turns, without applying it."""
         async with AsyncExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.folder)))
             memory = await stack.enter_async_context(open_memory(folder / "memory.db"))
@@ -98,7 +98,7 @@ class Stores:
         return Actions(self.projection, self.memory)
 
     def actions_at(self, clock: Callable[[], float]) -> Actions:
-        """The same, at another time."""
+        """Return the actions component with another clock."""
         return Actions(self.projection, self.memory, clock=clock)
 
     async def learnings(self) -> list[LearningRow]:
@@ -119,7 +119,7 @@ class Stores:
 
 @asynccontextmanager
 async def open_stores(folder: Path) -> AsyncIterator[Stores]:
-    """Opens (or makes) a memory folder with one session in its log; nothing is settled yet."""
+    """Open (or make) a memory folder with one session in its log, not settled yet."""
     put_memory(folder)
     async with AsyncExitStack() as stack:
         transcript = await stack.enter_async_context(open_transcript(folder / "transcript.db"))
@@ -132,7 +132,7 @@ async def open_stores(folder: Path) -> AsyncIterator[Stores]:
 
 
 async def seed_turns(workspace: Path, *said: str) -> None:
-    """Append a turn for each of these messages to a workspace's log; they wait to be curated."""
+    """Append a turn for each of these messages to a workspace's log; they await curation."""
     folder = workspace / ".os/memory"
     folder.mkdir(parents=True, exist_ok=True)
     async with open_stores(folder) as stores:
@@ -143,7 +143,7 @@ async def seed_turns(workspace: Path, *said: str) -> None:
 
 
 async def rebuilt(folder: Path, *, without_files: bool) -> dict[str, list[tuple[Any, ...]]]:
-    """All of memory.db after it was made anew from the log, with or without the curated files on disk."""
+    """Return all of memory.db after a rebuild from the log, with or without the curated files on disk."""
     for suffix in ("", "-wal", "-shm"):
         (folder / f"memory.db{suffix}").unlink(missing_ok=True)
     for name in CURATED if without_files else ():
@@ -154,13 +154,13 @@ async def rebuilt(folder: Path, *, without_files: bool) -> dict[str, list[tuple[
 
 
 def forgetter_of(settings: Settings, stores: Stores, workspace: WorkspaceDB) -> Forgetter:
-    """Who forgets in these stores."""
+    """Make the component that forgets in these stores."""
     shipping = Shipping(settings, stores.transcript, workspace, stores.memory)
     return Forgetter(settings, stores.transcript, stores.memory, workspace, stores.projection, shipping.forgotten)
 
 
 def call(name: str, result: Any, tool_input: Any = None, **more: Any) -> dict[str, Any]:
-    """A tool call as the log keeps it."""
+    """Return a tool call as the log stores it."""
     return {
         "tool_use_id": f"toolu_{uuid.uuid4().hex[:8]}",
         "name": name,
@@ -172,10 +172,10 @@ def call(name: str, result: Any, tool_input: Any = None, **more: Any) -> dict[st
 
 
 async def find(stores: Stores, query: str, limit: int = 10) -> Found:
-    """What a search finds in them."""
+    """Search the stores."""
     return await search(stores.transcript, stores.memory, query, limit)
 
 
 def names(found: Found) -> list[str]:
-    """Hits by kind and number, best first: L3 is a learning, T5 a turn."""
+    """Return hits by kind and number, best first: L3 is a learning, T5 a turn."""
     return [f"{'L' if hit.kind == 'learning' else 'T'}{hit.id}" for hit in found.hits]

@@ -38,7 +38,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass
 class Asked:
-    """A request as it reached the upstream."""
+    """A request as received by the upstream."""
 
     method: str
     path: str
@@ -48,12 +48,12 @@ class Asked:
 
 @dataclass
 class ScriptedUpstream:
-    """A real server; `answer` is what a test wants it to say after it has read the body."""
+    """A real server; `answer` makes its response after the body is read."""
 
     url: str = ""
     asked: list[Asked] = field(default_factory=list)
     answer: Answer | None = None
-    #: Set when the proxy gave an answer up before its end.
+    #: Set when the proxy abandoned an answer before its end.
     given_up: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -70,7 +70,7 @@ class ScriptedUpstream:
 
 @asynccontextmanager
 async def served(app: web.Application) -> AsyncIterator[str]:
-    """A real server on loopback, set up as the bridge's; yields its address."""
+    """Run a real server on loopback, configured like the bridge's; yield its address."""
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1, lingering_time=1)
     await runner.setup()
     try:
@@ -91,7 +91,7 @@ async def upstream() -> AsyncIterator[ScriptedUpstream]:
 
 @dataclass
 class Door:
-    """A proxy that listens, for the sprite `ada`."""
+    """A listening proxy for the sprite `ada`."""
 
     url: str
     token: str
@@ -102,7 +102,7 @@ class Door:
     def post(
         self, body: Any = None, *, path: str = "/v1/messages", token: str | None = None, **more: Any
     ) -> aiohttp.client._RequestContextManager:
-        """A request as the SDK makes it, `body` as JSON unless it is bytes or a stream of them."""
+        """Send a request as the SDK does, with `body` as JSON unless it is bytes or a stream of them."""
         headers = {"x-api-key": token or self.token, "content-type": "application/json", **more.pop("headers", {})}
         if body is None or isinstance(body, dict):
             body = json.dumps(BODY if body is None else body).encode()
@@ -112,7 +112,7 @@ class Door:
 
 @dataclass
 class Proxy(Door):
-    """Of a bridge alone, and everything it was given."""
+    """The proxy of a single bridge, with all its collaborators."""
 
     path: Path
     tokens: SpriteTokens
@@ -120,7 +120,7 @@ class Proxy(Door):
     ledger: Ledger
 
     async def calls(self) -> list[dict[str, Any]]:
-        """The ledger's rows once every call in it is over."""
+        """Return the ledger's rows once every call in it has ended."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 await self.ledger.flush()
@@ -130,7 +130,7 @@ class Proxy(Door):
                 await asyncio.sleep(0.01)
 
     async def call(self) -> dict[str, Any]:
-        """The ledger's only row."""
+        """Return the ledger's only row."""
         (row,) = await self.calls()
         return row
 
@@ -147,7 +147,7 @@ async def proxy(
     clock: Callable[[], float] = time.time,
     exits: ApiFeatures | None = None,
 ) -> AsyncIterator[Proxy]:
-    """A proxy for the sprite `ada`, its money in `folder`/bridge.db."""
+    """Run a proxy for the sprite `ada`, with its budget in `folder`/bridge.db."""
     path = folder / "bridge.db"
     to = Upstream(target, api_key=KEY) if isinstance(target, str) else target
     async with (
@@ -176,9 +176,9 @@ async def shared_proxy(
     patience: Patience | None = None,
     token: str | None = None,
 ) -> AsyncIterator[Door]:
-    """A proxy for the sprite `ada` of one bridge of several, whose money is in a Postgres.
+    """Run a proxy for the sprite `ada` of one of several bridges, with the budget in a Postgres.
 
-    `token`: the sprite's, where it has one already.
+    `token`: the sprite's, if it has one already.
     """
     async with (
         open_database(database_url) as database,
@@ -193,7 +193,7 @@ async def shared_proxy(
 
 @asynccontextmanager
 async def listening(proxy: LlmProxy) -> AsyncIterator[str]:
-    """A proxy's address."""
+    """Return a proxy's address."""
     app = web.Application()
     app.add_routes(proxy.routes())
     async with served(app) as url:
@@ -204,12 +204,12 @@ async def listening(proxy: LlmProxy) -> AsyncIterator[str]:
 
 
 async def message(_request: web.Request) -> web.StreamResponse:
-    """A whole message at once."""
+    """Answer with a complete message at once."""
     return web.json_response({"type": "message", "model": MODEL, "content": [], "usage": USAGE})
 
 
 def said(name: str, **fields: Any) -> bytes:
-    """One server-sent event."""
+    """Return one server-sent event."""
     return f"event: {name}\ndata: {json.dumps({'type': name, **fields})}\n\n".encode()
 
 
@@ -219,14 +219,14 @@ END = said("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_to
 
 
 async def begun(request: web.Request, **headers: str) -> web.StreamResponse:
-    """A stream of events whose head has been sent."""
+    """Start a stream of events: its headers have been sent."""
     response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8", **headers})
     await response.prepare(request)
     return response
 
 
 def streamed(events: bytes, *, is_cut: bool = False) -> Answer:
-    """Answers with a stream of these events, and drops the connection after them or ends it in order."""
+    """Answer with a stream of these events, and end it properly or drop the connection after them."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = await begun(request)
@@ -240,7 +240,7 @@ def streamed(events: bytes, *, is_cut: bool = False) -> Answer:
 
 
 def paused(until: asyncio.Event, first: bytes = START) -> Answer:
-    """Answers with a stream that has begun, and goes on to its end once that is set."""
+    """Answer with a stream that pauses after its start until an event is set."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = await begun(request)
@@ -253,7 +253,7 @@ def paused(until: asyncio.Event, first: bytes = START) -> Answer:
 
 
 async def never_ended(request: web.Request) -> web.StreamResponse:
-    """A stream that has begun, and goes on for as long as its client waits."""
+    """Answer with an endless stream, until its client disconnects."""
     response = await begun(request)
     await response.write(START)
     await asyncio.Event().wait()

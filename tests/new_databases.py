@@ -1,4 +1,4 @@
-"""New databases as copies of one that was made before: making the tables takes ten times as long."""
+"""New databases as copies of a prepared one: making the tables takes ten times as long."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sprite.storage.connection import filling
 
 
 def put_memory(folder: Path) -> None:
-    """Put an empty transcript.db and memory.db into a folder where there is no log yet."""
+    """Put an empty transcript.db and memory.db into a folder without a log."""
     if not (folder / TRANSCRIPT.name).exists():
         put_transcript(folder)
         if not (folder / MEMORY.name).exists():
@@ -26,7 +26,7 @@ def put_memory(folder: Path) -> None:
 
 
 def put_transcript(folder: Path) -> None:
-    """Put an empty log with an identity of its own into a folder where there is none yet."""
+    """Put an empty log with a new identity into a folder without a log."""
     path = folder / TRANSCRIPT.name
     if path.exists():
         return
@@ -52,7 +52,7 @@ def _image(name: str) -> bytes:
 
 @cache
 def _identity() -> bytes:
-    """The identity of the log in the image, which stands there once."""
+    """Return the identity of the log in the image, where it occurs once."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / TRANSCRIPT.name
         path.write_bytes(_image(TRANSCRIPT.name))
@@ -69,6 +69,6 @@ def _bridge_image() -> bytes:
 
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as thread:
         path = Path(folder) / "bridge.db"
-        # Tests have an event loop of their own in this thread.
+        # Tests have their own event loop in this thread.
         thread.submit(asyncio.run, make(path)).result()
         return path.read_bytes()

@@ -10,14 +10,14 @@ from contextlib import asynccontextmanager, suppress
 
 from tests.harness import PATIENCE, ROOT
 
-#: What it knows its one client by.
+#: The provider's secret for its only client.
 SECRET = "a secret: with/signs"
 _NODE = ROOT / ".venv/bin/node"
 
 
 @asynccontextmanager
 async def provider_for(callback: str) -> AsyncIterator[str]:
-    """Its issuer, while the block runs; it sends browsers back to `callback`."""
+    """Run a provider and yield its issuer; it redirects browsers to `callback`."""
     provider = await asyncio.create_subprocess_exec(
         str(_NODE),
         str(ROOT / "tests/oidc_provider.mjs"),
@@ -31,7 +31,7 @@ async def provider_for(callback: str) -> AsyncIterator[str]:
         async with asyncio.timeout(PATIENCE):
             yield (await provider.stdout.readline()).decode().strip()
     finally:
-        # What stands in .venv/bin only starts the real one.
+        # The script in .venv/bin only starts the real one.
         with suppress(ProcessLookupError):
             os.killpg(provider.pid, signal.SIGKILL)
         await provider.wait()

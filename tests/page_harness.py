@@ -1,4 +1,4 @@
-"""What the page's tests share: Debian's Chromium, a real bridge, a scripted model, and pages that may not complain."""
+"""Shared by the page's tests: Debian's Chromium, a real bridge, a scripted model, and pages without errors."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from tests.bridge_harness import Bridge, running_bridge
 from tests.ports import free_port
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-#: The same without what a window needs: half the work, but neither notifications nor PDF files.
+#: Chromium without windows: half the work, but neither notifications nor PDF files.
 _HEADLESS = shutil.which("chromium-headless-shell") or CHROMIUM
-#: A page that is broken is not waited for as long as a slow machine is.
+#: Timeout of a broken page, shorter than that of a slow machine.
 PATIENCE_MS = 120_000
 expect.set_options(timeout=PATIENCE_MS)
-#: Without these Chromium asks for hosts that are not there.
+#: Without these, Chromium connects to unreachable hosts.
 _FLAGS = [
     *"--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking".split(),
     *"--disable-component-update --disable-sync".split(),
-    # A request that leaves this machine fails, which the console says: see `PageStack.watch`.
+    # A request that leaves this machine fails, and the console reports it: see `PageStack.watch`.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 ]
 
 
 def needs_chromium() -> pytest.MarkDecorator:
-    """Skips where Debian's chromium is missing, but fails where it has to be there (REQUIRE_BROWSER=1)."""
+    """Skip if Debian's Chromium is missing, but fail if it is required (REQUIRE_BROWSER=1)."""
     if CHROMIUM is None and os.environ.get("REQUIRE_BROWSER") == "1":
         raise RuntimeError("REQUIRE_BROWSER=1, and there is no chromium: apt-get install chromium")
     return pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
@@ -54,7 +54,7 @@ def needs_chromium() -> pytest.MarkDecorator:
 
 @asynccontextmanager
 async def chromium(driver: Playwright, program: str | None = _HEADLESS) -> AsyncIterator[Browser]:
-    """A headless browser with an empty profile."""
+    """Run a headless browser with an empty profile."""
     assert program is not None
     browser = await driver.chromium.launch(executable_path=program, args=_FLAGS)
     try:
@@ -65,7 +65,7 @@ async def chromium(driver: Playwright, program: str | None = _HEADLESS) -> Async
 
 @dataclass
 class PageStack:
-    """A bridge, its model, and a browser that is logged in. `complaints` is what pages said that they never should."""
+    """A bridge, its model, and a logged-in browser. `complaints` are the errors reported by pages."""
 
     browser: Browser
     model: OfflineModel
@@ -76,31 +76,31 @@ class PageStack:
     complaints: list[str] = field(default_factory=list)
     _cookie: tuple[str, str] = ("", "")
     _running: AsyncExitStack = field(default_factory=AsyncExitStack)
-    #: Windows that `page` uses again, by their options, and what closes them.
+    #: Windows that `page` reuses, by their options, and their cleanup.
     _idle: dict[str, list[Page]] = field(default_factory=dict)
     _windows: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     @property
     def workspace(self) -> Path:
-        """The local person's."""
+        """Return the local person's workspace."""
         return self.bridge.workspace
 
     @property
     def cookie(self) -> str:
-        """The session as a header has it, for clients that are no browsers."""
+        """Return the session as a header, for clients other than browsers."""
         return "=".join(self._cookie)
 
     async def log_in(self) -> None:
-        """A fresh session, for the contexts opened from here on."""
+        """Start a fresh session for the contexts opened from here on."""
         name, _, value = (await self.bridge.login()).partition("=")
         self._cookie = (name, value)
 
     async def stop_bridge(self) -> None:
-        """Ends the bridge in order, its sprites with it."""
+        """Stop the bridge in order, its sprites with it."""
         await self._running.aclose()
 
     async def start_bridge(self) -> None:
-        """The same bridge again: same folder, same port."""
+        """Start the bridge again, with the same folder and port."""
         port = int(self.bridge.url.rsplit(":", 1)[1])
         self.bridge = await self._running.enter_async_context(
             running_bridge(self.data, *self.flags, host="127.0.0.1", port=port, **self.environment)
@@ -108,11 +108,11 @@ class PageStack:
 
     @asynccontextmanager
     async def context(self, **options: Any) -> AsyncIterator[BrowserContext]:
-        """A browser window of its own, logged in; `options` are Playwright's (viewport, color_scheme, ...)."""
+        """Open a separate browser window, logged in; `options` are Playwright's (viewport, color_scheme, ...)."""
         options.setdefault("viewport", {"width": 1280, "height": 800})
-        # What is half faded in has half its contrast, for a moment.
+        # An element in mid-fade briefly has half its contrast.
         options.setdefault("reduced_motion", "reduce")
-        # A worker between page and bridge would have what a test routes go past it.
+        # A service worker between page and bridge would bypass a test's routes.
         options.setdefault("service_workers", "block")
         context = await self.browser.new_context(**options)
         context.set_default_timeout(PATIENCE_MS)
@@ -124,10 +124,10 @@ class PageStack:
 
     @asynccontextmanager
     async def page(self, **options: Any) -> AsyncIterator[Page]:
-        """Open the page in a window that has nothing of another test's.
+        """Open the page in a window without state of another test.
 
-        The window is emptied and used again by the next test that wants these options, which costs a third of a new
-        one. Take a `context` to route requests, listen to them, set a clock or change the media.
+        The window is cleared and reused by the next test with the same options, which costs a third of a new one. Use a
+        `context` to route requests, listen to them, set a clock or change the media.
         """
         idle = self._idle.setdefault(repr(sorted(options.items())), [])
         if idle:
@@ -146,7 +146,7 @@ class PageStack:
             idle.append(page)
 
     async def open(self, context: BrowserContext) -> Page:
-        """One more page of a window, open and ready."""
+        """Open another page in a window, and wait until it is ready."""
         page = await context.new_page()
         self.watch(page)
         await self.show(page)
@@ -168,7 +168,7 @@ class PageStack:
         await context.add_cookies([{"name": name, "value": value, "url": self.bridge.url}])
 
     async def _emptied(self, page: Page, size: ViewportSize | None) -> bool:
-        """Leave the page for one of the same origin, which keeps the renderer; False if there is no bridge to ask."""
+        """Open another page of the same origin, which keeps the renderer; return False without a bridge."""
         try:
             await page.goto(f"{self.bridge.url}/healthz")
         except PlaywrightError:
@@ -181,15 +181,15 @@ class PageStack:
         return True
 
     def watch(self, page: Page) -> None:
-        """Notes faults, breaches of the policy, and requests that leave this machine."""
+        """Record errors, violations of the policy, and requests that leave this machine."""
 
         def hear(message: ConsoleMessage) -> None:
             if message.type != "error":
                 return
-            # A bridge that is stopped under the page, or a login that is ended, is none of its faults.
+            # A stopped bridge or an ended login is no error of the page.
             harmless = any(words in message.text for words in ("ERR_", "WebSocket", "status of 401"))
             url = message.location["url"]
-            # A whole Chromium asks for the icon of a document that names none, such as `/healthz`.
+            # Full Chromium requests the icon of a document without one, such as `/healthz`.
             if url == f"{self.bridge.url}/favicon.ico":
                 return
             is_foreign = url != "" and not url.startswith((self.bridge.url, "data:", "blob:"))
@@ -202,7 +202,7 @@ class PageStack:
 
 
 class Wire:
-    """A page whose frames a test may change, hold back or answer; the others pass."""
+    """A page whose frames a test may change, hold back or answer; other frames pass."""
 
     page: Page
     _answer: Callable[[str], None]
@@ -211,7 +211,7 @@ class Wire:
         self.pass_all()
 
     def pass_all(self) -> None:
-        #: Maps a frame that the page sends, or receives, to the frame that is passed on; None drops it.
+        #: Maps a frame that the page sends or receives to the forwarded frame; None drops it.
         self.sent: Callable[[str], str | None] = lambda frame: frame
         self.received: Callable[[str], str | None] = lambda frame: frame
 
@@ -233,7 +233,7 @@ class Wire:
         self._answer(frame)
 
     def route(self, route: WebSocketRoute) -> None:
-        """Stand between the page and its bridge (see BrowserContext.route_web_socket)."""
+        """Intercept the connection between the page and its bridge (see BrowserContext.route_web_socket)."""
         server = route.connect_to_server()
         self._answer = route.send
 
@@ -253,7 +253,7 @@ class Wire:
 async def page_stack(
     browser: Browser, folder: Path, *flags: str, steps: Sequence[dict[str, Any]] = (), **environment: Any
 ) -> AsyncIterator[PageStack]:
-    """Everything for real, in the worker's browser.
+    """Run the real stack in the worker's browser.
 
     `steps` are the model's (bridge.fake_model.script), `flags` and `environment` the bridge's.
     """
@@ -275,8 +275,8 @@ async def page_stack(
 
 
 async def ready(page: Page) -> None:
-    """Waits until the conversation is there and the link is ready."""
-    # To ask at each frame would have the browser draw each of them.
+    """Wait until the conversation is loaded and the link is ready."""
+    # Polling at each frame would make the browser render each of them.
     await page.wait_for_function(
         "() => document.querySelector('.link-words')?.textContent === 'Connected' "
         "&& !document.querySelector('.run-state[data-kind=link]')",
@@ -285,7 +285,7 @@ async def ready(page: Page) -> None:
 
 
 async def open_anew(page: Page) -> None:
-    """Loads a page again as a person finds it who has never used it."""
+    """Reload a page as a person finds it on a first visit."""
     await page.set_viewport_size({"width": 1280, "height": 800})
     await page.emulate_media(color_scheme="light", reduced_motion="reduce")
     await page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
@@ -294,19 +294,19 @@ async def open_anew(page: Page) -> None:
 
 
 async def say(page: Page, text: str) -> None:
-    """Types a message and sends it."""
+    """Type a message and send it."""
     await page.fill("#composer-text", text)
     await page.press("#composer-text", "Enter")
 
 
 async def ask(page: Page, text: str) -> None:
-    """Sends a message and waits for the end of its reply."""
+    """Send a message and wait for the end of its reply."""
     await say(page, text)
     await settled(page, text)
 
 
 async def settled(page: Page, text: str) -> None:
-    """Waits until the message with these words has been answered, whichever way."""
+    """Wait until the message with this text has been answered, successfully or not."""
     last = page.locator(".thread-list .exchange", has_text=text).last
     await last.and_(page.locator("[data-status=complete], [data-status=error], [data-status=interrupted]")).wait_for(
         state="attached"
@@ -314,7 +314,7 @@ async def settled(page: Page, text: str) -> None:
 
 
 async def violations(page: Page) -> list[str]:
-    """What axe-core objects to, one line each: rule, and the first elements."""
+    """Return axe-core's violations, one line each: rule, and the first elements."""
     if not await page.evaluate("() => 'axe' in window"):
         await page.evaluate(await asyncio.to_thread(_axe_source))
     found: list[str] = await page.evaluate(
@@ -325,7 +325,7 @@ async def violations(page: Page) -> list[str]:
 
 
 def _axe_source() -> str:
-    # The package is a carrier of axe-core; its own code is untyped and not needed.
+    # The package only ships axe-core; its own code is untyped and not needed.
     package = find_spec("axe_playwright_python")
     assert package is not None
     assert package.origin is not None
@@ -333,6 +333,6 @@ def _axe_source() -> str:
 
 
 async def shoot(page: Page, name: str) -> None:
-    """A picture for people, where SCREENSHOTS names a folder."""
+    """Take a screenshot if SCREENSHOTS names a folder."""
     if folder := os.environ.get("SCREENSHOTS"):
         await page.screenshot(path=Path(folder) / f"{name}.png", animations="disabled")

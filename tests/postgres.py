@@ -1,8 +1,8 @@
-"""A real Postgres, made for the tests in a folder of its own, and a fresh database for whoever wants one.
+"""A real Postgres in a separate folder for the tests, and a fresh database for each user.
 
-All workers of a run share one server (`shared_server`): who comes first starts a keeper (`python -m tests.postgres`),
-which ends it when the last worker is gone, however that one went. Tests that stop, pause or start a server have one of
-their own (`own_server`).
+All workers of a run share one server (`shared_server`): the first starts a keeper (`python -m tests.postgres`), which
+stops it when the last worker is gone, even after a crash. Tests that stop, pause or start a server use a separate one
+(`own_server`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.in_thread import PATIENCE
 from tests.ports import free_port
 
 _MISSING = "no Postgres here (Debian: apt-get install postgresql)"
-#: Who may come in how: `guarded` needs a password, everybody else on this machine none.
+#: Authentication: `guarded` needs a password, other local users do not.
 _HBA = """
 local all all trust
 host all guarded 127.0.0.1/32 scram-sha-256
@@ -87,7 +87,7 @@ SELECT
 
 
 def binaries() -> Path | None:
-    """Where Postgres' programs are; Debian puts them beside the PATH."""
+    """Return the folder of Postgres' programs, or None; Debian keeps them off the PATH."""
     found = shutil.which("postgres")
     if found is not None:
         return Path(found).resolve().parent
@@ -97,7 +97,7 @@ def binaries() -> Path | None:
 
 
 def require_postgres() -> Path:
-    """Where the programs are; without them the test is skipped, or fails with REQUIRE_POSTGRES=1."""
+    """Return the folder of the programs; without them skip the test, or fail with REQUIRE_POSTGRES=1."""
     folder = binaries()
     if folder is None or shutil.which("setpriv") is None:
         if os.environ.get("REQUIRE_POSTGRES") == "1":
@@ -108,7 +108,7 @@ def require_postgres() -> Path:
 
 @dataclass
 class Server:
-    """A server on a port of loopback's; databases on it belong to the user `sprite`, who is its superuser."""
+    """A server on a loopback port; its databases belong to the superuser `sprite`."""
 
     folder: Path
     port: int
@@ -120,11 +120,11 @@ class Server:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
-        """Returns when it lets people in."""
+        """Start it; return when it accepts connections."""
         log = (self.folder / "server.log").open("ab")
         command = [str(require_postgres() / "postgres"), "-D", str(self.folder / "data"), "-p", str(self.port)]
         with log:
-            # Should whoever started it be killed, the kernel ends it.
+            # If the starter is killed, the kernel ends the server.
             self.process = subprocess.Popen(
                 [*_as_somebody("--pdeathsig", "INT"), *command],
                 stdin=subprocess.DEVNULL,
@@ -147,18 +147,18 @@ class Server:
         return True
 
     def stop(self) -> None:
-        """Ends it as a restart does: connections are cut, what was committed is kept."""
+        """Stop it as a restart does: connections are cut, committed rows are kept."""
         self.signal(signal.SIGINT)
         if self.process is not None:
             self.process.wait(PATIENCE)
 
     def signal(self, number: int) -> None:
-        """To the server: its head, which its other processes follow."""
+        """Signal the server's main process, which its other processes follow."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
 
     def freeze(self) -> None:
-        """Stops each of its processes, as a machine that hangs: connections stay, nothing answers."""
+        """Stop each of its processes, like a hanging machine: connections stay open without answers."""
         self._signal_all(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -175,7 +175,7 @@ class Server:
                 os.kill(child, number)
 
     def create(self) -> str:
-        """A new database; its address."""
+        """Make a database; return its address."""
         name = f"test_{uuid.uuid4().hex}"
         self.run(f"CREATE DATABASE {name} TEMPLATE template0")
         return self.url(name)
@@ -184,7 +184,7 @@ class Server:
         self.run(f"DROP DATABASE IF EXISTS {url.rpartition('/')[2]} WITH (FORCE)")
 
     def lend(self) -> str:
-        """A database with the bridge's tables and no rows, to be given back: making one takes seven times as long."""
+        """Lend a database with the bridge's tables and no rows: making one takes seven times as long."""
         if self._spare:
             return self._spare.pop()
         url = self.create()
@@ -193,7 +193,7 @@ class Server:
         return url
 
     def take_back(self, url: str) -> None:
-        """Empty a database that was lent, for the next test; drop it where a test changed more than rows."""
+        """Empty a lent database for the next test; drop it if a test changed more than rows."""
         try:
             with psycopg.connect(url, autocommit=True, options="-c statement_timeout=10s") as connection:
                 connection.execute(_END_OTHERS)
@@ -207,7 +207,7 @@ class Server:
             self.drop(url)
 
     def _shape(self) -> tuple[Any, ...] | None:
-        """What `take_back` compares: tables, columns, constraints, functions and settings of an unused database."""
+        """Return an unused database's schema: tables, columns, constraints, functions and settings."""
         if self._unused is None:
             url = self.create()
             with psycopg.connect(url) as connection:
@@ -223,9 +223,9 @@ class Server:
 
 @contextmanager
 def own_server() -> Iterator[Server]:
-    """A server that nobody else uses, ended at the end; 1 s."""
+    """Run a server for this test alone; it takes 1 s."""
     programs = require_postgres()
-    # Somebody else than root has to come in here.
+    # The server's user, which is not root, needs access here.
     folder = Path(tempfile.mkdtemp(prefix="sprite-postgres-", dir=FAST_DISK))
     server = Server(folder, free_port())
     try:
@@ -256,7 +256,7 @@ def own_server() -> Iterator[Server]:
 
 
 def dumped(url: str) -> bytes:
-    """All rows of all tables of a database, as text."""
+    """Return all rows of all tables of a database, as text."""
     with psycopg.connect(url) as connection:
         tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
         rows = [connection.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(*t))).fetchall() for t in tables]
@@ -264,14 +264,14 @@ def dumped(url: str) -> bytes:
 
 
 def _as_somebody(*options: str) -> list[str]:
-    """Postgres refuses to run as root."""
+    """Return a command prefix that switches the user, because Postgres refuses to run as root."""
     user = ["--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
     return ["setpriv", *user, *options] if user or options else []
 
 
 @contextmanager
 def shared_server(shared: Path) -> Iterator[Server]:
-    """The server of a run, whose workers share a folder: started by the first, ended after the last."""
+    """Return the server of a run, whose workers share a folder: started by the first, stopped after the last."""
     require_postgres()
     users = (shared / "postgres.users").open("a")
     with users, (shared / "postgres.lock").open("w") as lock:
@@ -288,7 +288,7 @@ def shared_server(shared: Path) -> Iterator[Server]:
 
 def _start_keeper(shared: Path, ready: Path) -> None:
     with (shared / "postgres.log").open("wb") as log:
-        # A Ctrl-C at the terminal is the workers'; the keeper ends when they have.
+        # A Ctrl-C at the terminal is for the workers; the keeper ends when they have.
         subprocess.run(
             ["setsid", "--fork", sys.executable, "-m", "tests.postgres", str(shared)],
             check=True,
@@ -304,17 +304,17 @@ def _start_keeper(shared: Path, ready: Path) -> None:
 
 
 def _keep(shared: Path) -> None:
-    """Has a server until nobody uses it any more."""
+    """Run a server until its last user is gone."""
     made, ready = shared / "postgres.ready.new", shared / "postgres.ready"
     try:
         with own_server() as server, (shared / "postgres.users").open("a") as users:
             made.write_text(f"{server.folder} {server.port}")
             made.rename(ready)
             fcntl.flock(users, fcntl.LOCK_EX)
-            # Who comes when all others have gone begins another one.
+            # A worker that arrives after all others have gone starts another server.
             ready.unlink()
     except BaseException:
-        # Workers do not wait for one that could not begin.
+        # Workers do not wait for a server that failed to start.
         made.write_text("")
         made.rename(ready)
         raise

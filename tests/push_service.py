@@ -1,6 +1,6 @@
-"""A push service on loopback and a browser's side of it: takes messages as RFC 8030 says, and decrypts them.
+"""A push service on loopback with the browser's side: accepts messages by RFC 8030, and decrypts them.
 
-A message whose signature, claims or headers are not as a push service wants them is refused with 403, as real ones do.
+Like a real service, it refuses a message with an invalid signature, claim or header with 403.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def padded(text: str) -> bytes:
 
 
 class Browser:
-    """What a browser keeps of a subscription: the private key, and the secret."""
+    """A browser's secrets of a subscription: the private key, and the authentication secret."""
 
     def __init__(self, endpoint: str) -> None:
         self._private = ec.generate_private_key(ec.SECP256R1())
@@ -48,7 +48,7 @@ class Browser:
         self.subscription = Subscription(endpoint, Keys(unpadded(point), unpadded(self._secret)))
 
     def read(self, body: bytes) -> dict[str, Any]:
-        """Decrypts a message (RFC 8291)."""
+        """Decrypt a message (RFC 8291)."""
         clear = http_ece.decrypt(body, private_key=self._private, auth_secret=self._secret, version="aes128gcm")
         message: dict[str, Any] = json.loads(clear)
         return message
@@ -56,7 +56,7 @@ class Browser:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """One message that was taken: its headers, what its signature claims, its size, and what the browser reads."""
+    """One accepted message: its headers, the claims of its signature, its size, and the decrypted text."""
 
     headers: dict[str, str]
     claims: dict[str, Any]
@@ -65,13 +65,13 @@ class Pushed:
 
 
 class PushService:
-    """`async with PushService(public_key) as service:`; answers with 201 but for what `answers` has first."""
+    """`async with PushService(public_key) as service:`; it answers 201, after the prepared `answers`."""
 
     def __init__(self, public_key: str = "", clock: Callable[[], float] = time.time) -> None:
         self.public_key = public_key
         self._clock = clock
         self.answers: list[Answer] = []
-        #: Browsers to which no message is ever answered.
+        #: Browsers whose messages are never answered.
         self.hanging: set[str] = set()
         self.taken: list[Pushed] = []
         self.tries = 0
@@ -93,12 +93,12 @@ class PushService:
         await self._runner.cleanup()
 
     def browser(self, name: str = "phone") -> Browser:
-        """A browser that subscribes."""
+        """Subscribe a browser."""
         self._browsers[name] = Browser(f"{self.origin}/to/{name}")
         return self._browsers[name]
 
     async def pushed(self, count: int = 1) -> list[Pushed]:
-        """Waits until so many messages were taken."""
+        """Wait until that many messages were accepted."""
         async with asyncio.timeout(PATIENCE), self._changed:
             await self._changed.wait_for(lambda: len(self.taken) >= count)
         return self.taken
@@ -120,7 +120,10 @@ class PushService:
         return web.Response(status=201)
 
     def _claims(self, authorization: str) -> dict[str, Any] | None:
-        """What the bridge's key has signed (RFC 8292); None where it is another key's, or not for us, or too long."""
+        """Return the claims signed by the bridge's key (RFC 8292).
+
+        Return None for another key, another audience, or an excessive lifetime.
+        """
         scheme, _, rest = authorization.partition(" ")
         parts = dict(part.strip().split("=", 1) for part in rest.split(","))
         signed, _, signature = parts["t"].rpartition(".")
@@ -137,7 +140,7 @@ class PushService:
 
 
 def answering(status: int, **headers: str) -> Answer:
-    """An answer with this status."""
+    """Answer with this status."""
 
     async def answer(request: web.Request) -> web.Response:
         await request.read()
@@ -147,7 +150,7 @@ def answering(status: int, **headers: str) -> Answer:
 
 
 async def cutting(request: web.Request) -> web.Response:
-    """Breaks the connection off."""
+    """Drop the connection."""
     assert request.transport is not None
     request.transport.abort()
     return web.Response()

@@ -1,4 +1,4 @@
-"""A recorder on a real log, and what a crash leaves of it."""
+"""A recorder on a real log, and its recovery after a crash."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SESSION = "s-1"
 
 
 class Recording:
-    """A recorder on a log, with what it said about the disk."""
+    """A recorder on a log, with its reports about the disk."""
 
     def __init__(self, transcript: TranscriptDB) -> None:
         self.transcript = transcript
@@ -50,7 +50,7 @@ def ids(turn: Observation) -> list[str]:
 
 
 async def crash_and_recover(folder: Path, *, before: Callable[[Recording], Awaitable[None]]) -> list[Observation]:
-    """What `before` did is in the journal only: its process is gone without a word, and the next one recovers."""
+    """Run `before` in a process that dies with only a journal; let the next one recover it."""
     async with recording(folder) as rec:
         await before(rec)
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A relay that listens, the way to one or more sprites, and pages: real sockets on both sides."""
+"""A listening hub, connections to one or more sprites, and pages: real sockets on both sides."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Street:
 
 
 class Page:
-    """A client of the relay that keeps everything it has heard."""
+    """A client of the hub that records every message."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.socket = socket
@@ -86,7 +86,7 @@ class Page:
         return message_id
 
     async def next(self) -> Message | None:
-        """The next message, None at the end."""
+        """Return the next message, None at the end."""
         async with asyncio.timeout(PATIENCE):
             message = await self.socket.receive()
         if message.type is not aiohttp.WSMsgType.TEXT:
@@ -108,23 +108,23 @@ class Page:
         return await self.until(lambda m: m.get("reply_to") == message_id)
 
     async def link(self, state: str) -> Message:
-        """Waits until the link is said to be so; its payload."""
+        """Wait until the link has a state; return its payload."""
         found: Message = (await self.until(lambda m: m["type"] == "link" and m["payload"]["state"] == state))["payload"]
         return found
 
     async def closed(self) -> int | None:
-        """Reads to the end; the code with which it was closed."""
+        """Read to the end; return the close code."""
         while await self.next() is not None:
             pass
         return self.socket.close_code
 
     def seqs(self) -> list[int]:
-        """The numbers of the durable events heard, in order."""
+        """Return the numbers of the received durable events, in order."""
         return [message["seq"] for message in self.received if "seq" in message]
 
 
 class Stage:
-    """A relay on a free port."""
+    """A hub on a free port."""
 
     def __init__(self, relay: Relay, url: str, session: aiohttp.ClientSession) -> None:
         self.relay = relay
@@ -133,13 +133,13 @@ class Stage:
 
     @asynccontextmanager
     async def socket(self, sprite: str = "local") -> AsyncIterator[Page]:
-        """A page that has said nothing yet."""
+        """Open a page's connection without sending anything."""
         async with self.session.ws_connect(f"{self.url}/ws/{sprite}", max_msg_size=4 * MAX_FRAME_BYTES) as socket:
             yield Page(socket)
 
     @asynccontextmanager
     async def page(self, sprite: str = "local", **resume: Any) -> AsyncIterator[Page]:
-        """A page that has said where it left off."""
+        """Open a page that has sent its position."""
         async with self.socket(sprite) as page:
             await page.send("resume", resume, "resume-id")
             yield page

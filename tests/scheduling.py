@@ -1,4 +1,4 @@
-"""The scheduler on real stores, with a clock of the test's; a mission ends when the test says so."""
+"""The scheduler on real stores, with a clock set by the test; the test decides when a mission ends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 
 @dataclass
 class Clock:
-    """A clock on the wall."""
+    """A wall clock set by the test."""
 
     now: float = NINE
 
@@ -49,7 +49,7 @@ class Clock:
 
 @dataclass
 class Scheduling:
-    """What `server.py` composes for schedules, without the agent."""
+    """The scheduler components of `server.py`, without the agent."""
 
     clock: Clock
     stores: Stores
@@ -62,27 +62,27 @@ class Scheduling:
     published: list[dict[str, Any]]
 
     async def add(self, content: str = "Water the plants", *, after: float = 0.0, **more: Any) -> Action:
-        """An action that a person adds, due so many seconds from now."""
+        """Add a person's action, due in the given number of seconds."""
         return await self.actions.add(content, **{"by": "person", "due": self.clock.now + after, **more})
 
     async def action(self, action: Action) -> Action:
-        """As it is by now."""
+        """Return the action in its current state."""
         return await self.actions.action(action.id)
 
     async def look(self, *, later: float = 0.0) -> None:
-        """Looks, so many seconds later."""
+        """Run the scheduler, the given number of seconds later."""
         self.clock.now += later
         await self.scheduler.look()
 
     async def waiting(self) -> list[StoredMission]:
-        """The missions that the disk has to run."""
+        """Return the missions queued on disk."""
         await self.feed.drain()
         return await self.workspace.open_missions()
 
     async def end(
         self, outcome: Outcome = "complete", *, code: str = "", cost: float | None = 0.01, starts: bool = True
     ) -> StoredMission:
-        """The first mission that waits runs and ends, as far as the disk knows; returns it."""
+        """Run the first queued mission to its end, as far as the disk is concerned; return it."""
         mission = (await self.waiting())[0]
         if starts:
             await self.workspace.record([], [MissionMoved(mission.id, "running", "s")])
@@ -96,13 +96,13 @@ class Scheduling:
         return mission
 
     async def runs(self) -> list[str]:
-        """What ran for schedules, by the lines of chat."""
+        """Return the scheduled missions that ran, from the lines of chat."""
         return [line.text for line in await self.workspace.chat(1000) if line.role == "user"]
 
 
 @asynccontextmanager
 async def scheduling(folder: Path, clock: Clock | None = None, **settings: Any) -> AsyncIterator[Scheduling]:
-    """Opens (or takes up, as after a kill) a workspace; nothing is looked at yet."""
+    """Open (or reopen, as after a kill) a workspace without running the scheduler."""
     clock = clock or Clock()
     async with AsyncExitStack() as stack:
         chosen = Settings(folder, **{"prewarm_seconds": 0, **settings})
@@ -151,5 +151,5 @@ def _runtime(settings: Settings, stores: Stores, workspace: WorkspaceDB, feed: F
 
 
 def history(action: Action) -> Sequence[str]:
-    """What an action's history says."""
+    """Return an action's history."""
     return [str(entry["what"]) for entry in json.loads(action.history_json)]

@@ -1,4 +1,4 @@
-"""Real session logs: the real CLI writes them while it talks to the offline model. And many more of the same shapes."""
+"""Real session logs, written by the CLI in conversations with the fake model, and many generated ones."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-# Most files that import this one read logs that were recorded already: the functions import the SDK (1 s).
+# Most importers of this file read recorded logs: only the functions that need the SDK import it (1 s).
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeSDKClient, Message, ResultMessage
 
     from bridge.fake_model.model import OfflineModel
 
 WAIT = "python3 -c 'import time; time.sleep({})'"
-#: A command that runs until there is such a file.
+#: A command that runs until a file exists.
 UNTIL = "until [ -e {} ]; do sleep 0.05; done"
 
 
 @dataclass(slots=True)
 class Recorded:
-    """The CLI's own folder after all conversations, and what each session is called here."""
+    """The CLI's own folder after all conversations, and the name of each session."""
 
     projects: Path
     ids: dict[str, str] = field(default_factory=dict)
@@ -34,13 +34,13 @@ class Recorded:
 
 
 class Talk:
-    """One conversation with the CLI, as the SDK leads it."""
+    """One conversation with the CLI, through the SDK."""
 
     def __init__(self, client: ClaudeSDKClient) -> None:
         self.client = client
 
     async def say(self, text: str) -> str:
-        """Says something and waits for the turn's end; returns the session's id."""
+        """Send a message and wait for the turn's end; return the session's id."""
         await self.client.query(text)
         return await self.ended()
 
@@ -57,7 +57,7 @@ class Talk:
         raise AssertionError("the conversation ended")
 
     async def tool(self) -> None:
-        """Waits until the agent has called a tool."""
+        """Wait until the agent has called a tool."""
         from claude_agent_sdk import AssistantMessage, ToolUseBlock
 
         await self.until(
@@ -103,7 +103,7 @@ async def talking(folder: Path, url: str, **options: Any) -> AsyncIterator[Talk]
 
 
 async def record(folder: Path) -> Recorded:
-    """Has every kind of conversation that a log can hold."""
+    """Record every kind of conversation that a log can hold."""
     from bridge.fake_model.model import OfflineModel
 
     recorded = Recorded(folder / "claude/projects")
@@ -111,7 +111,7 @@ async def record(folder: Path) -> Recorded:
     commands.mkdir(parents=True)
     (commands / "greet.md").write_text("Say hello to $ARGUMENTS and be very kind.")
     async with OfflineModel() as model:
-        # Starting the CLI takes a second: most sessions begin with a `/clear` in the same process.
+        # Starting the CLI takes a second: most sessions start with a `/clear` in the same process.
         async with talking(folder, model.url, setting_sources=["project"]) as talk:
             await _everyday(talk, model, recorded)
             await _troubled(talk, model, recorded)
@@ -164,7 +164,7 @@ async def _delegating(talk: Talk, model: OfflineModel, recorded: Recorded, proje
     agent = {"type": "tool_use", "name": "Agent"}
     job = {"description": "a job", "prompt": "run `echo from below`", "subagent_type": "general-purpose"}
     bash = {"type": "tool_use", "name": "Bash"}
-    # It goes on for a moment after the agent has ended, so that the report comes within the turn.
+    # It runs for a moment after the agent has ended, so that the report comes within the turn.
     wait = {**bash, "input": {"command": f"{UNTIL.format('reported')}; {WAIT.format(1)}"}}
     model.script.agent(
         {"match": "in front", "on": "prompt", "blocks": [{**agent, "input": {**job, "run_in_background": False}}]},
@@ -177,14 +177,14 @@ async def _delegating(talk: Talk, model: OfflineModel, recorded: Recorded, proje
     await talk.say("one in front please")
     before = _of_subagents(model)
     await talk.client.query("one meanwhile please")
-    # Its call, and what it says to the result.
+    # Its call, and the reply to the result.
     await model.seen(lambda _: _of_subagents(model) >= before + 2)
     (project / "reported").touch()
     await talk.ended()
     await talk.client.query("Hello, the first")
     await talk.tool()
     await talk.client.query("Hello, the second")
-    # The turn goes on until the CLI could read it.
+    # The turn continues until the CLI can read it.
     (project / "said").touch()
     await talk.ended()
 
@@ -202,7 +202,7 @@ async def _commands(talk: Talk, recorded: Recorded) -> None:
 
 
 async def _left(talk: Talk, model: OfflineModel, recorded: Recorded) -> None:
-    """Its process ends in the middle of a turn."""
+    """Kill its process in the middle of a turn."""
     model.script.agent({"match": "never answered", "hang": True})
     await talk.say("/clear")
     recorded.ids["left"] = await talk.say("Hello before the end")
@@ -218,11 +218,11 @@ async def _resumed(folder: Path, model: OfflineModel, recorded: Recorded) -> Non
         recorded.ids["circles"] = await talk.say("go in circles")
     async with talking(folder, model.url, resume=recorded.ids["troubled"], fork_session=True) as talk:
         recorded.ids["forked"] = await talk.say("Hello, forked")
-        # The last turn of all has no answer: whoever reads at once leaves no other one for later.
+        # The very last turn has no answer: an immediate reader leaves no other turn for later.
         await _left(talk, model, recorded)
 
 
-# --- many of them ---
+# --- generated logs ---
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TOOL_USE = re.compile(r"toolu_[0-9a-f]{24}")
@@ -233,14 +233,14 @@ BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def write_many(log: Path, folder: Path, *, sessions: int, turns: int) -> int:
-    """Writes logs of the shape of a real one, `turns` turns in each; returns how many bytes."""
+    """Write logs in the format of a real one, with `turns` turns each; return the number of bytes."""
     blocks = _blocks(log.read_text(encoding="utf-8").splitlines(keepends=True))
     folder.mkdir(parents=True, exist_ok=True)
     written = 0
     for number in range(sessions):
         session = f"00000000-0000-4000-8000-{number:012x}"
         first = number * turns
-        # The first turn's lines hold the tools and the prompt, which the CLI writes once a session.
+        # The first turn's lines hold the tools and the prompt, which the CLI writes once per session.
         rest = (_copy(blocks[1 + n % (len(blocks) - 1)], session, n) for n in range(first + 1, first + turns))
         text = "".join([_copy(blocks[0], session, first), *rest])
         (folder / f"{session}.jsonl").write_text(text, encoding="utf-8")
@@ -249,12 +249,12 @@ def write_many(log: Path, folder: Path, *, sessions: int, turns: int) -> int:
 
 
 def write_copy(log: Path, session: str, number: int) -> None:
-    """Writes a log beside this one as another session that said the same, `number` minutes after the first copy."""
+    """Copy a log as another session with the same text, `number` minutes after the first copy."""
     log.with_stem(session).write_text(_copy(log.read_text(encoding="utf-8"), session, number), encoding="utf-8")
 
 
 def _blocks(lines: list[str]) -> list[str]:
-    """The lines of a log, cut before each prompt, up to its first compaction."""
+    """Return the lines of a log, split before each prompt, up to its first compaction."""
     blocks: list[list[str]] = [[]]
     for line in lines:
         if '"compact_boundary"' in line:
@@ -266,7 +266,7 @@ def _blocks(lines: list[str]) -> list[str]:
 
 
 def _copy(block: str, session: str, number: int) -> str:
-    """A turn of its own: other ids, another time, another session."""
+    """Copy a turn with new ids, another time, and another session."""
     times = (BEGINNING + timedelta(minutes=number, milliseconds=step) for step in range(60_000))
     block = _UUID.sub(lambda found: f"{found[0][:24]}{number:012x}", block)
     block = _SESSION.sub(f'"sessionId":"{session}"', block)

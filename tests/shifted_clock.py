@@ -14,7 +14,7 @@ _SECONDS = struct.Struct("d")
 
 
 class ShiftedClock:
-    """A clock `ahead` of this machine's by so many seconds, in every forked process that gets its `environment`."""
+    """A clock `ahead` of this machine's by some seconds, in every forked process that gets its `environment`."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "clock"

@@ -1,4 +1,4 @@
-"""What a sprite would ship, made by hand; and stores of both kinds to ship it into."""
+"""Replica batches made by hand, and replica stores of both kinds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOG = "log-1"
 
 
 def shipped(*rows: tuple[str, int | str, dict[str, Any] | None, int], log: str = LOG, **more: Any) -> Shipped:
-    """A message of rows `(table, id, row, position)`; `through` is the last one's unless it is given."""
+    """Return a message with rows `(table, id, row, position)`; `through` defaults to the last row's position."""
     made = [ShippedRow(*row) for row in rows]
     more.setdefault("through", made[-1].position if made else 0)
     return Shipped(log=log, rows=made, **more)
@@ -46,7 +46,7 @@ def new_keys(count: int = 1) -> tuple[bytes, ...]:
 
 @asynccontextmanager
 async def store_at(place: Path | str, keys: Keyring | None = None, quota: int = 2**30) -> AsyncIterator[SealedStore]:
-    """A store in files below a folder, or in the Postgres at an address."""
+    """Open a store in files below a folder, or in the Postgres at an address."""
     keyring = keys or FixedKeys(new_keys())
     if isinstance(place, str):
         async with open_database(place) as database:
@@ -61,10 +61,10 @@ async def all_rows(store: SealedStore, sprite: str, as_of: float | None = None) 
 
 
 async def words(store: SealedStore, sprite: str, as_of: float | None = None) -> list[str]:
-    """The words of the turns."""
+    """Return the text of the turns."""
     return [row.row["user_text"] for row in await all_rows(store, sprite, as_of) if row.table == TURNS]
 
 
 def bytes_in(folder: Path) -> bytes:
-    """All that is in the files below a folder."""
+    """Return the bytes of all files below a folder."""
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())

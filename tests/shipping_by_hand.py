@@ -1,4 +1,4 @@
-"""A workspace's log as it is shipped, made from the workspace itself: for tests of what a store is good for."""
+"""Replicate a workspace directly from its files, for tests of replica stores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Columns = dict[str, Any]
 
 
 async def ship(store: Store, sprite: str, workspace: Path) -> None:
-    """Stores everything of a workspace as it is now, in one message; what is gone from it is gone from the store."""
+    """Store the current state of a workspace in one message; rows missing from it are deleted from the store."""
     before = (await store.position(sprite)).through
     gone = {(row.table, row.id) async for row in store.rows(sprite)} if before else set()
     found, chunks = dict[tuple[str, int | str], Columns](), dict[str, bytes]()
@@ -46,7 +46,7 @@ async def ship(store: Store, sprite: str, workspace: Path) -> None:
 
 
 def named(path: str) -> str:
-    """What stands for a path where it must not stand itself."""
+    """Return the stand-in for a path that must not appear itself."""
     return hashlib.sha256(path.encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""A store that follows a sprite in this process: what it was shipped, row by row, and what an archive would hold."""
+"""A replica that follows a sprite in this process: its rows, and those of an archive for comparison."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from tests.memory_stores import Stores, open_stores
 
 @dataclass
 class Copy:
-    """What a store has: rows as they are now by table and id, chunks, and how far it is."""
+    """The contents of a replica: current rows by table and id, chunks, and its position."""
 
     log: str | None = None
     through: int = 0
     rows: dict[tuple[str, int | str], dict[str, Any]] = field(default_factory=dict)
     chunks: dict[str, bytes] = field(default_factory=dict)
-    #: Positions as they came.
+    #: Positions in order of arrival.
     positions: list[int] = field(default_factory=list)
     tombstones: list[dict[str, Any]] = field(default_factory=list)
-    #: How many messages, and the bytes of their frames.
+    #: The number of messages, and the bytes of their frames.
     messages: int = 0
     unpacker: Unpacker = field(default_factory=Unpacker)
     size: int = 0
 
     def take(self, message: Shipped, size: int = 0) -> None:
-        """Stores a message, as a store that believes nothing."""
+        """Store a message after full validation."""
         self.size += size
         self.messages += 1
         shipped = self.unpacker.unpack(message)
@@ -68,19 +68,19 @@ class Copy:
         self.log, self.through = shipped.log, shipped.through
 
     def table(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a table, in the order of an archive."""
+        """Return the rows of a table, in the order of an archive."""
         found = [(key[1], row) for key, row in self.rows.items() if key[0] == name]
         return [row for _, row in sorted(found, key=lambda each: each[0])]
 
     def files(self) -> dict[str, bytes]:
-        """The person's files by their paths."""
+        """Return the person's files by path."""
         rows = self.table("files")
         return {row["path"]: b"".join(self.chunks[name] for name in row["chunks"]) for row in rows}
 
 
 @dataclass
 class Stage:
-    """A workspace without a sprite's process: its stores, and who ships them."""
+    """The stores and the replicator of a workspace without a sprite process."""
 
     settings: Settings
     stores: Stores
@@ -88,7 +88,7 @@ class Stage:
     shipping: Shipping
 
     async def follow(self, copy: Copy, until: Callable[..., bool] | None = None, **asked: Any) -> None:
-        """Is shipped to, and acknowledges, until a message comes that ends it: by default, that all was shipped."""
+        """Receive and acknowledge messages until one ends it: by default, the one that completes replication."""
         queue: asyncio.Queue[Shipped] = asyncio.Queue()
         peer = object()
         ship = Ship(copy.through, copy.log, **asked)
@@ -115,7 +115,7 @@ class Stage:
                 await shipping
 
     async def expected(self) -> dict[str, list[dict[str, Any]]]:
-        """The tables of an archive of it, as they are at this moment."""
+        """Return the tables of an archive of it at this moment."""
         path = self.settings.workspace.parent / "archive.zip"
         async with snapshot(self.settings) as look:
             export = Export(look, self.settings.workspace)
@@ -126,7 +126,7 @@ class Stage:
 
 
 def archived(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """The rows of an archive's tables that are no others' copies."""
+    """Return the rows of an archive's tables that are not copies of others."""
     derived = {"memory/learnings.jsonl", "memory/actions.jsonl", "memory/versions.jsonl"}
     with zipfile.ZipFile(path) as archive:
         return {
@@ -137,7 +137,7 @@ def archived(path: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def same(copy: Copy, expected: dict[str, list[dict[str, Any]]], settings: Settings) -> None:
-    """Asserts that a store has what an archive would, and memory's files."""
+    """Assert that a replica has an archive's contents, and memory's files."""
     for name, rows in expected.items():
         found = copy.table(name)
         if name in {"memory/written.jsonl", "log/disk_entries.jsonl"}:
@@ -154,7 +154,7 @@ def same(copy: Copy, expected: dict[str, list[dict[str, Any]]], settings: Settin
 
 @asynccontextmanager
 async def shipping_stage(folder: Path, **changed: Any) -> AsyncIterator[Stage]:
-    """Opens (or makes) a workspace below a folder."""
+    """Open (or make) a workspace below a folder."""
     settings = Settings(folder / "workspace", **changed)
     for path in (settings.memory, settings.run):
         path.mkdir(parents=True, exist_ok=True)

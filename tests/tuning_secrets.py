@@ -1,4 +1,4 @@
-"""Made-up secrets in the surroundings that rules are tried on; `tests/heldout_secrets.py` says how far they carry."""
+"""Generated secrets in contexts for tuning the rules; `tests/heldout_secrets.py` measures how well they generalize."""
 
 from __future__ import annotations
 
@@ -192,6 +192,6 @@ TUNING: dict[str, Maker] = {
 
 
 def tuning_secrets(each: int = 3, seed: int = 1) -> list[FakeSecret]:
-    """So many of each, always the same for a seed."""
+    """Return the given number of each, the same for each seed."""
     rng = random.Random(seed)  # noqa: S311 - made-up data, the same each time
     return [FakeSecret(name, *made(rng)) for name, made in TUNING.items() for _ in range(each)]

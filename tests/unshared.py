@@ -1,6 +1,6 @@
 """`python -m tests.unshared sprite|bridge ...`: the program in a user namespace in which no other can be made.
 
-That is what a container's rules do to a sprite. Needs root.
+A container's rules have this effect on a sprite. Needs root.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What may happen to VMs while several bridges have them: one is destroyed in mid-mission, and their API is away."""
+"""Failures of VMs shared by several bridges: one is destroyed during a mission, and their API is unavailable."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from tests.inspection import eventually, journal, observation_of, workspace_db
 if TYPE_CHECKING:
     from bridge.fake_model.model import OfflineModel
 
-#: A mission that goes on and on, step by step.
+#: A mission with many steps.
 WORK, STEP = "work on until your machine is gone", "one more step"
-#: What was written so long before a machine's end, or longer, is never lost.
+#: Rows at least this old when a machine ends are never lost.
 LOST_SECONDS = 2.0
-#: Calls are made again for some seconds, and then given up until the next attempt: both happen.
+#: Calls are retried for some seconds, and then abandoned until the next attempt: both happen.
 AWAY_SECONDS = 4.0
 
 
 def script_work(model: OfflineModel) -> None:
-    """Has the model answer WORK with one step after another."""
+    """Let the model answer WORK with one step after another."""
     command = {"command": f"echo '{STEP}'"}
     model.script.agent({"match": WORK, "tool": "Bash", "input": command, "delay": 0.2, "times": -1})
 
 
 async def destroyed_in_mid_mission(stage: Cluster, vms: Vms, people: list[Person], name: str) -> None:
-    """A VM that this bridge has is gone; so is then the bridge, and is back. Another one restores it, as it offers."""
+    """Destroy a VM of this bridge, and restart the bridge. Another bridge restores it, as it offers."""
     owners = stage.owners()
     person = next(person for person in people if owners.get(person.sprite) == stage.address(name))
     async with person.at_rest():
@@ -68,13 +68,13 @@ async def destroyed_in_mid_mission(stage: Cluster, vms: Vms, people: list[Person
 
 
 async def api_away(vms: Vms, people: list[Person]) -> None:
-    """Half of the VMs fall asleep, and nobody wakes any or reaches one, while everybody goes on typing."""
+    """Put half of the VMs to sleep while none can be woken or reached, and everybody sends missions."""
     async with AsyncExitStack() as resting:
         some = people[: (len(people) + 1) // 2]
         for person in some:
             await resting.enter_async_context(person.at_rest())
         machines = [vms.emulator.machines[person.sprite] for person in some]
-        # Once what they did is stored, which nobody can see to while the API is away.
+        # Wait until their work is replicated, which is impossible while the API is down.
         await eventually(lambda: not any(machine.is_held for machine in machines), "a VM is held although all is over")
         with vms.emulator.away():
             for at, machine in enumerate(machines):
@@ -84,26 +84,26 @@ async def api_away(vms: Vms, people: list[Person]) -> None:
 
 
 def _has_worked(workspace: Path, began: float) -> bool:
-    """Whether some of it is older than what may be lost."""
+    """Return whether some of it is older than the possible loss."""
     return len([row for row in journal(workspace) if began < row["at"] < time.time() - 2 * LOST_SECONDS]) > 1
 
 
 async def _offered(slot: Slot, token: str) -> None:
-    """Returns when a page at this bridge is offered to have the machine restored."""
+    """Wait until a page at this bridge offers to restore the machine."""
     async with slot.bridge.page(token=token) as page:
         told = await page.until(lambda m: m["type"] == "link" and m["payload"].get("offer") == "restore")
         assert "The machine of this agent is gone" in told["payload"]["detail"]
 
 
 async def _kept(stage: Cluster, sprite: str) -> set[int | str]:
-    """What of the running turn the bridges' store has."""
+    """Return the part of the running turn in the bridges' replica."""
     async with open_database(stage.url) as database:
         store = SealedStore(DatabaseShelf(database), FixedKeys(read_keys(STORE_KEY)), 2**31)
         return {row.row["id"] async for row in store.rows(sprite) if row.table == "log/journal.jsonl"}
 
 
 async def _restored(slot: Slot, token: str) -> None:
-    """As its person does it at a page of this bridge's."""
+    """Restore the machine at a page of this bridge, as its person does."""
     async with slot.bridge.page(token=token) as page:
         await page.until(lambda m: m["type"] == "link" and m["payload"].get("offer") == "restore")
         async with (

@@ -1,4 +1,4 @@
-"""What the tests of VMs share: an emulator with a host that deploys to it, and a VM that was deployed before."""
+"""Shared by the tests of VMs: an emulator with a host that deploys to it, and a VM that was deployed before."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MODEL_TOKEN = "planted-model-token"
 
 
 class Tokens:
-    """Model tokens as the bridge keeps them: the newest of each sprite, and whose one is."""
+    """Model tokens as the bridge stores them: the newest of each sprite, and the sprite of each."""
 
     def __init__(self, base_url: str = "http://127.0.0.1:9") -> None:
         self.base_url = base_url
@@ -50,7 +50,7 @@ class Tokens:
 
 @dataclass
 class Heard:
-    """What people who wait were told."""
+    """The messages sent to waiting people."""
 
     steps: list[tuple[str, str]] = field(default_factory=list)
 
@@ -92,7 +92,7 @@ async def host_of(
 
 
 def checkout(folder: Path, *changes: tuple[str, Callable[[str], str]]) -> Archive:
-    """The archive of a checkout like this one, with some of its files changed."""
+    """Return the archive of this checkout with some changed files."""
     if not (folder / "sprite").exists():
         shutil.copytree(ROOT / "sprite", folder / "sprite", ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "constraints.txt", folder)
@@ -122,32 +122,32 @@ def another_version(version: str = "0.2.0") -> tuple[str, Callable[[str], str]]:
 
 @dataclass(frozen=True)
 class FirstDeploy:
-    """Facts of the deploy that made a disk: it was refused once, and done at the second attempt."""
+    """Facts about the deploy that made a disk: it failed once, and succeeded at the second attempt."""
 
     #: The method, path and query of each call.
     calls: list[tuple[str, str, str]]
-    #: Everything that people were told.
+    #: All messages to people.
     words: str
     policy: list[dict[str, str]]
-    #: The sprite's token, which let us in.
+    #: The sprite's token, with which the test authenticated.
     token: str
-    #: The version that the host told operators.
+    #: The version that the host reported to operators.
     version: str | None
 
 
 @dataclass(frozen=True)
 class Disk:
-    """A VM that was deployed with this checkout's code, as it lies on disk."""
+    """A VM with this checkout's code deployed, as stored on disk."""
 
     root: Path
     definition: dict[str, Any]
     owners: dict[str, str]
-    #: What a VM's image may have beside Python: the virtual environment, which takes longer than all else of a deploy.
+    #: Optional content of a VM's image: the virtual environment, whose creation dominates a deploy.
     packages: Path
     deploy: FirstDeploy
 
     async def put_into(self, emulator: Emulator, tokens: Tokens, name: str = "ada") -> Machine:
-        """A VM of that content, asleep."""
+        """Make a sleeping VM with that content."""
         emulator.image = self.root
         machine = await emulator.add(name)
         emulator.image = None
@@ -158,7 +158,7 @@ class Disk:
 
 
 def deployed_disk(folder: Path) -> Disk:
-    """Deploys to a new VM (7 s); to be called where no event loop runs."""
+    """Deploy to a new VM (7 s); call it where no event loop runs."""
 
     async def make() -> Disk:
         tokens = Tokens()
@@ -186,7 +186,7 @@ def deployed_disk(folder: Path) -> Disk:
 
 
 async def greeting(reached: Reached) -> AuthOk:
-    """Authenticates over a channel and closes it; the sprite's answer."""
+    """Authenticate over a channel and close it; return the sprite's answer."""
     reached.channel.write(encode(Auth(reached.token, client="test")))
     await reached.channel.drain()
     decoder = FrameDecoder()
@@ -231,7 +231,7 @@ class Talk:
 
 @asynccontextmanager
 async def talking(reached: Reached) -> AsyncIterator[Talk]:
-    """A conversation with a sprite that has let us in."""
+    """Open a conversation with a sprite that has admitted the test."""
     talk = Talk(reached.channel)
     await talk.say("auth", {"token": reached.token, "protocol": 1, "client": "test"})
     await talk.until(lambda message: message["type"] == "auth_ok")

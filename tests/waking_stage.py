@@ -1,4 +1,4 @@
-"""Sprites for tests of waking: each asleep until it is reached, and then it answers as it is told to."""
+"""Sprites for tests of wakeups: each sleeps until it is reached, and then answers as configured."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from bridge.hub.hub import Observer
     from sprite.protocol.messages import ServerPayload
 
-#: Nothing in it waits for long.
+#: Delays are short in these tests.
 QUICK = Pace(apart=0.05, longest_pause=0.2, unreachable=0.1, status=0.1, look=0.05)
 
 
 class Dorm(Street):
-    """A host of many sprites that share a port, each with its name for a token.
+    """A host of many sprites that share a port, each with its name as its token.
 
-    `reached_names` counts who was reached; while it `is_down`, nobody is.
+    `reached_names` counts the reached sprites; while it `is_down`, none is reachable.
     """
 
     def __init__(self, port: int) -> None:
@@ -52,10 +52,10 @@ class Dorm(Street):
 
 
 class Sleepers:
-    """What the sprites do: by default each has nothing due once it was asked to look, and is never busy.
+    """The sprites' behaviour: by default each has no due actions after a check, and is never busy.
 
-    `heartbeats` counts the looks by sprite, `asked` how often it was asked how it is. `next_due` is what a sprite says,
-    `busy` who works. So many `cuts` come instead of the answer to a heartbeat; `says_at_look` comes before it.
+    `heartbeats` counts the checks by sprite, `asked` the status requests. `next_due` is a sprite's report, `busy` the
+    working sprites. The first `cuts` heartbeats are cut instead of answered; `says_at_look` is sent before the answer.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ async def _next(stand_in: StandIn) -> Visitor:
 
 
 class Night:
-    """Everything of one test."""
+    """All parts of one test."""
 
     def __init__(self, database: Database, dorm: Dorm, sleepers: Sleepers, relay: Relay, due: DueDates) -> None:
         self.database = database
@@ -133,7 +133,7 @@ async def night(
     clock: Callable[[], float] | None = None,
     observers: Sequence[Observer] = (),
 ) -> AsyncIterator[Night]:
-    """A bridge's waker, with sprites that wanted to be woken at `at` (Unix seconds) when they were last heard."""
+    """Run a bridge's waker, with sprites that asked to be woken at `at` (Unix seconds) when last connected."""
 
     async def may(sprite: str) -> bool:
         return may_wake(sprite)

@@ -1,7 +1,8 @@
-"""Ways in which an agent's shell may try to get into `.os/`, by name.
+"""Attempts of an agent's shell to access `.os/`, by name.
 
-Each finds in its environment: W the workspace, P the sprite's process id, PORT its port, INODES the numbers of the
-token's file and of user.md, BAIT a line for user.md, and T, to be printed where it gets at something without a secret.
+The environment of each has W (the workspace), P (the sprite's process id) and PORT (its port). INODES are the inode
+numbers of the token's file and of user.md, and BAIT is a line for user.md. An attempt prints T if it accesses a file
+without a secret.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A receiver of webhooks as somebody else would write one: checks what it gets, and answers as it is told to."""
+"""An independent webhook receiver: verifies its messages, and answers as configured."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from aiohttp import web
 from tests.inspection import eventually
 
 KEY = b"0123456789abcdef0123456789abcdef"
-#: Of the standard's text form of a key.
+#: Prefix in the standard's text form of a key.
 _PREFIX = "whsec_"
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def read_key(text: str) -> bytes:
-    """The key of what `notify key` prints."""
+    """Parse the key that `notify key` prints."""
     assert text.startswith(_PREFIX)
     return base64.b64decode(text.strip().removeprefix(_PREFIX), validate=True)
 
@@ -32,7 +32,7 @@ async def taken(_: web.Request) -> web.StreamResponse:
 
 
 class Receiver:
-    """`messages` are those whose signature was right; `requests` counts all. The next `answers` come before `taken`."""
+    """`messages` have a valid signature; `requests` counts all. The next `answers` come before `taken`."""
 
     def __init__(self, key: bytes) -> None:
         self.key = key
@@ -61,7 +61,7 @@ class Receiver:
         return web.Response()
 
     async def received(self, count: int) -> list[dict[str, Any]]:
-        """Waits until so many messages have come."""
+        """Wait until that many messages have come."""
         await eventually(lambda: len(self.messages) >= count, f"{count} messages, of which {len(self.messages)} came")
         return self.messages
 

@@ -1,4 +1,4 @@
-"""Values of the wire's types for hypothesis, made from the types themselves, so that no message can be forgotten."""
+"""Hypothesis strategies for the wire's types, derived from the types themselves, so that no message is missed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIMPLE: dict[type[inspect.Type], st.SearchStrategy[Any]] = {
 
 
 def values(kind: inspect.Type) -> st.SearchStrategy[Any]:
-    """Values of a msgspec type, made from the type, so that no message type can be forgotten."""
+    """Return a strategy for a msgspec type, derived from the type, so that no message type is missed."""
     match kind:
         case inspect.StructType(cls=cls, fields=fields):
             required = {f.name: values(f.type) for f in fields if f.required}

@@ -1,8 +1,8 @@
-"""What bridges and a sprite say to each other, noted in the order in which it passes, with the lease it is said by.
+"""Record the conversation between bridges and a sprite in order, with the lease of each message.
 
-Whoever passes it on feeds it in: a frame before it is passed on, and an answer once it has come. So what a bridge said
-after the sprite had welcomed a newer lease is told for certain from what it said before. A sprite that is a process is
-listened to by `forwarding`, one on a VM by the emulated proxy (`Machine.overheard`), through which all of it passes.
+The forwarder feeds it: a frame before it is forwarded, and an answer once it has arrived. A bridge's messages after the
+sprite admitted a newer lease are thus separated reliably from earlier ones. `forwarding` records a sprite process; the
+emulated proxy (`Machine.overheard`) records one on a VM.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _AUTH = msgspec.json.Decoder(Auth)
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A bridge's frame. `at` is Unix seconds, when it had come as far as this."""
+    """A bridge's frame. `at` is its arrival here in Unix seconds."""
 
     at: float
     lease: Lease
@@ -40,45 +40,45 @@ class Said:
 
 @dataclass
 class Wiretap:
-    """What one sprite and all bridges say; `conversation` for each connection to it."""
+    """The conversation of one sprite and all bridges; call `conversation` for each connection to it."""
 
-    #: What bridges said that had been welcomed, in order.
+    #: Frames of admitted bridges, in order.
     said: list[Said] = field(default_factory=list)
-    #: The leases that the sprite welcomed, in order, each as often as it did.
+    #: The leases that the sprite admitted, in order, with repeats.
     welcomed: list[Lease] = field(default_factory=list)
-    #: What the sprite answered though it was said by a lease that was the newest no longer, in words.
+    #: The sprite's answers to frames under a lease that was no longer the newest, as text.
     out_of_turn: list[str] = field(default_factory=list)
-    #: How often the sprite refused a lease, or had a connection of an older one end.
+    #: The number of leases that the sprite refused, or whose older connection it closed.
     refusals: int = 0
 
     def conversation(self) -> Conversation:
-        """For one connection from its beginning."""
+        """Start recording one connection."""
         return Conversation(self)
 
     @property
     def newest(self) -> int:
-        """The epoch of the lease that was welcomed last; 0 before the first."""
+        """Return the epoch of the lease admitted last; 0 before the first."""
         return self.welcomed[-1].epoch if self.welcomed else 0
 
 
 class Conversation:
-    """One connection of a bridge's, fed with all that passes, in pieces that may end anywhere."""
+    """One connection of a bridge, fed with its bytes in arbitrary pieces."""
 
     def __init__(self, tap: Wiretap) -> None:
         self._tap = tap
         self._lease: Lease | None = None
         self._is_welcome = False
-        #: Frames that were said after the sprite had welcomed a newer lease, by id: what they are.
+        #: Frames sent after the sprite admitted a newer lease, by id, with their type.
         self._late: dict[str, str] = {}
         self._inwards, self._outwards = bytearray(), bytearray()
 
     def to_sprite(self, data: bytes) -> None:
-        """What a bridge says."""
+        """Record a bridge's bytes."""
         for line in _lines(self._inwards, data):
             self._from_bridge(line)
 
     def from_sprite(self, data: bytes) -> None:
-        """What the sprite says."""
+        """Record the sprite's bytes."""
         for line in _lines(self._outwards, data):
             self._from_sprite(line)
 
@@ -110,7 +110,7 @@ class Conversation:
 
 @asynccontextmanager
 async def forwarding(tap: Wiretap, sprite_port: int) -> AsyncIterator[int]:
-    """Forwards to the sprite at a port while the block runs, and yields the port where bridges are to come."""
+    """Forward to the sprite at a port while the block runs, and yield the port for bridges."""
     async with connections(partial(_forward, tap, sprite_port)) as port:
         yield port
 
@@ -126,7 +126,7 @@ async def _forward(tap: Wiretap, port: int, reader: asyncio.StreamReader, writer
         finally:
             far_writer.close()
     except ConnectionError:
-        # The sprite is not there: that is how it looks from here, too.
+        # The sprite is not listening, so the proxy looks the same to its client.
         return
     finally:
         writer.close()
@@ -141,7 +141,7 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, note
 
 
 def _lines(unfinished: bytearray, data: bytes) -> list[bytes]:
-    """The lines that end with this piece; what follows the last of them stays in `unfinished`."""
+    """Return the lines that end with this piece; the remainder stays in `unfinished`."""
     unfinished += data
     if b"\n" not in data:
         return []

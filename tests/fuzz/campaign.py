@@ -1,7 +1,8 @@
-"""Random inputs for as long as it is told: hypothesis makes them, and makes one that fails as small as it gets.
+"""Random inputs for a given time: hypothesis generates them, and minimizes a failing one.
 
-`FUZZ_SECONDS` is for all targets together; without it a few, the same each time. A failure prints its seed and saves
-its input below `.hypothesis/fuzz/`; `FUZZ_SEED=<seed> pytest tests/fuzz/test_fuzz_<target>.py` begins with it.
+`FUZZ_SECONDS` is the time for all targets together; without it a few inputs run, the same each time. A failure prints
+its seed and saves its input below `.hypothesis/fuzz/`; `FUZZ_SEED=<seed> pytest tests/fuzz/test_fuzz_<target>.py`
+starts with it.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ TARGETS = 4
 #: Without FUZZ_SECONDS each target gets one round, the same each time.
 SECONDS = float(os.environ.get("FUZZ_SECONDS") or 0) / TARGETS
 FINDINGS = ROOT / ".hypothesis/fuzz"
-#: Inputs of one seed: few, so that one seed is soon gone through again.
+#: Inputs per seed: few, so that a seed is quickly repeated.
 ROUND = 50 if SECONDS else 6
 
 
 @dataclass(slots=True)
 class _Campaign:
-    """`failing` is the input that failed last: at a round's end the smallest."""
+    """`failing` is the last failing input: at a round's end the smallest one."""
 
     ends: float
     tried: int = 0
@@ -45,7 +46,7 @@ class _Campaign:
 
 
 class Stage(Protocol[T_contra]):
-    """Processes under attack; `end` says whether they are well, and ends them."""
+    """Processes under attack; `end` stops them and reports whether they are healthy."""
 
     async def start(self) -> None: ...
 
@@ -55,7 +56,7 @@ class Stage(Protocol[T_contra]):
 
 
 def attack(target: str, visits: st.SearchStrategy[T], stage: Stage[T]) -> None:
-    """A campaign against processes that live as long as it does."""
+    """Run a campaign against processes that live as long as it does."""
     with asyncio.Runner() as runner:
         runner.run(stage.start())
         try:
@@ -65,7 +66,7 @@ def attack(target: str, visits: st.SearchStrategy[T], stage: Stage[T]) -> None:
 
 
 def campaign(target: str, inputs: st.SearchStrategy[T], check: Callable[[T], None]) -> None:
-    """Calls `check` with one input after another, at least one round of them; the first failure is raised."""
+    """Call `check` with inputs for at least one round; raise the first failure."""
     chosen = secrets.randbits(32) if SECONDS else 1
     first = seed = int(os.environ.get("FUZZ_SEED") or chosen)
     state = _Campaign(time.monotonic() + SECONDS)
@@ -92,7 +93,7 @@ def campaign(target: str, inputs: st.SearchStrategy[T], check: Callable[[T], Non
     while not state.tried or time.monotonic() < state.ends:
         try:
             with warnings.catch_warnings():
-                # A failing input may be of megabytes.
+                # A failing input may have megabytes.
                 warnings.simplefilter("ignore", HypothesisWarning)
                 hypothesis.seed(seed)(round_of_inputs)()
         except BaseException as error:

@@ -1,4 +1,4 @@
-"""Whether a process under attack is well: it lives, its log holds no traceback, its memory and files stay bounded."""
+"""Health of a process under attack: it lives, its log has no traceback, and its memory and files stay bounded."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 from tests.inspection import eventually, runs
 
-#: What a log holds only after a fault of ours.
+#: Log text that only a bug produces.
 FAULTS = ("Traceback (most recent call last)", "CRITICAL", '"level":"critical"', "was never retrieved", "never awaited")
-#: What a program may have grown by since it was warm: its caches, and what the allocator does not give back.
+#: Allowed growth since warm-up: caches, and memory that the allocator does not return.
 MAX_GROWN_BYTES = 200 * 2**20
 MAX_MORE_FILES = 8
 
 
 class Health:
-    """One process and its log, from when it is warm."""
+    """A process and its log, observed since warm-up."""
 
     def __init__(self, pid: int, log: Path) -> None:
         self._pid = pid
@@ -24,7 +24,7 @@ class Health:
         self._bytes, self._files = _resident_bytes(pid), _open_files(pid)
 
     def check(self) -> None:
-        """AssertionError where it is not well."""
+        """Raise AssertionError if the process is not healthy."""
         assert runs(self._pid), self._log.read_text(errors="replace")[-3000:]
         with self._log.open("rb") as stream:
             stream.seek(self._read)
@@ -33,7 +33,7 @@ class Health:
         assert not any(fault in said for fault in FAULTS), said[-6000:]
 
     async def check_size(self) -> None:
-        """AssertionError where it has kept what it should have let go; once nobody is connected any more."""
+        """Raise AssertionError on a leak; call it when all clients have disconnected."""
         pid, most = self._pid, self._files + MAX_MORE_FILES
         await eventually(lambda: _open_files(pid) <= most, f"more files are open than the {self._files} at the start")
         grown = _resident_bytes(pid) - self._bytes

@@ -1,4 +1,4 @@
-"""What an attacker sends: valid messages, the same with something wrong, and what was never one."""
+"""Attack inputs: valid messages, mutated ones, and invalid bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ODD_TEXTS = [
 ODD_NUMBERS = [0, -1, 1.5, 2**31, 2**53, 2**63, -(2**63) - 1, 10**400, 1e308, -1e308, float("nan"), float("inf"), -0.0]
 ODD_VALUES: list[Any] = [*ODD_TEXTS, *ODD_NUMBERS, None, True, [], {}, [[]], {"": {}}, [None] * 3000]
 DEEP = 20_000
-#: What there is to be hit: by field, what stands for ids that only the stage knows (see `with_ids`), and names.
+#: Values to hit: by field, placeholders for ids that only the stage knows (see `with_ids`), and names.
 STACK, CARD = "00000000-stack-known", "00000000-card-known"
 KNOWN: dict[str, list[Any]] = {
     "stack_id": [STACK],
@@ -32,7 +32,7 @@ KNOWN: dict[str, list[Any]] = {
     "query": ["Hello", "type:TURN hello", "around:1"],
     "text": ["Hello"],
 }
-#: Whole frames that no mutation would come to.
+#: Whole frames that no mutation would reach.
 ODD_FRAMES = [
     b"",
     b"\0",
@@ -62,7 +62,7 @@ ODD_FRAMES = [
 
 @st.composite
 def tampered(draw: st.DrawFn, value: Any) -> Any:
-    """A JSON value with one thing about it changed."""
+    """Generate a JSON value with one mutation."""
     keys = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
     how = draw(st.sampled_from(["into", "into", "into", "drop", "replace", "add"])) if keys else "replace"
     if how == "replace":
@@ -82,7 +82,7 @@ def tampered(draw: st.DrawFn, value: Any) -> Any:
 
 @st.composite
 def damaged(draw: st.DrawFn, data: bytes) -> bytes:
-    """Bytes with a few of them changed."""
+    """Generate bytes with a few mutations."""
     for _ in range(draw(st.integers(1, 3))):
         at, to = sorted((draw(st.integers(0, len(data))), draw(st.integers(0, len(data)))))
         middle = draw(
@@ -93,8 +93,8 @@ def damaged(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 def frames(types: Mapping[str, Any]) -> st.SearchStrategy[bytes]:
-    """Frames of one side, without their newlines."""
-    # Made once: a strategy for every type is costly to make.
+    """Generate frames of one side, without their newlines."""
+    # Built once: a strategy for every type is expensive.
     return _frames(messages(dict(types)))
 
 
@@ -106,7 +106,7 @@ def _frames(draw: st.DrawFn, payloads: st.SearchStrategy[Any]) -> bytes:
     if kind == "noise":
         return draw(st.binary(max_size=60))
     message_id = draw(st.sampled_from("abc") | st.uuids().map(str))
-    # The time would make another input of the same seed.
+    # The time would change the inputs of the same seed.
     message = msgspec.json.decode(encode(draw(payloads), message_id=message_id, timestamp=1))
     for name in filter(message["payload"].__contains__, KNOWN):
         if draw(st.booleans()):
@@ -118,11 +118,11 @@ def _frames(draw: st.DrawFn, payloads: st.SearchStrategy[Any]) -> bytes:
 
 
 def with_ids(data: bytes, stack: str, card: str) -> bytes:
-    """The data with the ids of a stack and a card that are there."""
+    """Fill in the ids of an existing stack and card."""
     return data.replace(STACK.encode(), stack.encode()).replace(CARD.encode(), card.encode())
 
 
 def cut(data: bytes, cuts: list[int]) -> list[bytes]:
-    """The data in pieces, cut at these places."""
+    """Cut the data at these places."""
     places = [0, *sorted({place % (len(data) + 1) for place in cuts}), len(data)]
     return [data[start:end] for start, end in itertools.pairwise(places)]

@@ -1,4 +1,4 @@
-"""Whatever a curator answers: nothing raises, limits and pins hold, and a rebuild from the log gives the same bytes."""
+"""Fuzz curator answers: no errors, limits and pins hold, and a rebuild from the log gives the same bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.memory_stores import call, open_stores, rebuilt
 PINNED = "<!-- pin -->\n- Never call before ten.\n<!-- /pin -->"
 TYPED = f"# User\n\n## Profile\n- The user keeps llamas.\n\n{PINNED}\n"
 
-#: What turns and answers have in common, so that some of it passes the guards.
+#: Common text of turns and answers, so that some of it passes the guards.
 PHRASES = [
     *("The user prefers tea.", "The kiln is in the shed", "Send the invoice by 2026-11-30", "tests run with make test"),
     *(
@@ -38,7 +38,7 @@ PHRASES = [
         "a | b | c",
     ),
 ]
-#: Half a surrogate pair reaches neither the log nor a curation: the recorder and the reader of answers see to that.
+#: A lone surrogate reaches neither the log nor a curation: the recorder and the answer parser remove it.
 WORDS = st.sampled_from([clean(text) for text in (*PHRASES, *ODD_TEXTS)]) | st.text(
     st.characters(exclude_categories=["Cs"]), max_size=40
 )
@@ -80,13 +80,13 @@ MARKS = st.sampled_from(
         "< - The user keeps llamas.",
     ]
 )
-#: A whole file as a curator would write it, with or without what a person has pinned.
+#: A complete file as a curator would write it, with or without pinned text.
 REWRITES = st.lists(
     st.sampled_from([*(f"- {phrase}" for phrase in PHRASES), *PINNED.split("\n"), PINNED, "## Profile", ""]) | MARKS,
     max_size=8,
 ).map(lambda lines: "\n".join(["USER_MD_UPDATE:", "# User", "", *lines]))
 EDITED = st.lists(EDITS | EDITS | MARKS, max_size=6).map(lambda lines: "\n".join(["USER_MD_EDIT:", *lines]))
-#: What is learned comes first; below a file's header, everything is that file's.
+#: Learnings come first; after a file's header, everything belongs to that file.
 ANSWERS = st.builds(
     operator.add,
     st.lists(LEARNINGS | LEARNINGS | MARKS, max_size=5),
@@ -98,7 +98,7 @@ ANSWERS = st.builds(
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A turn, and what the curator answers about it and those before."""
+    """A turn, and the curator's answer about it and the earlier turns."""
 
     user: str
     reply: str
@@ -119,7 +119,7 @@ BATCHES = st.builds(
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Batches one after another, and whether the files are gone when memory is made anew."""
+    """A sequence of batches, and whether the files are missing when memory is rebuilt."""
 
     batches: list[Batch]
     without_files: bool
@@ -137,7 +137,7 @@ async def live_through(history: History, folder: Path) -> None:
         for batch in history.batches:
             calls = [] if batch.fetched is None else [call("WebFetch", batch.fetched)]
             turn = await stores.turn(batch.user, batch.reply, calls=calls)
-            # What the curator would be shown of it can be made, whatever stands in it.
+            # The curator prompt can be built from any content.
             await extractor.prompt(await stores.observations())
             answer = with_lines_meant("\n".join(batch.answer), {name: stores.files.read(name) for name in CURATED})
             parse_response(answer)
@@ -146,7 +146,7 @@ async def live_through(history: History, folder: Path) -> None:
                 await stores.projection.settle()
                 check_files(folder)
         await stores.projection.settle()
-        assert await stores.projection.settle() == [], "a settled memory stays as it is"
+        assert await stores.projection.settle() == [], "a settled memory does not change"
         check_files(folder)
 
 
@@ -166,10 +166,10 @@ async def live_and_rebuild(history: History) -> None:
         written = {name: (folder / name).read_bytes() for name in CURATED}
         again = await rebuilt(folder, without_files=history.without_files)
         assert {name: (folder / name).read_bytes() for name in CURATED} == written
-        # Whether an untouched file was written anew is no memory.
+        # Recreating an untouched file is not part of memory.
         assert {**again, "written_files": []} == {**live, "written_files": []}
 
 
-def test_no_answer_harms_memory_and_the_log_gives_all_of_it_again() -> None:
+def test_arbitrary_answers_keep_memory_valid_and_rebuildable() -> None:
     with asyncio.Runner() as runner:
         campaign("answers", HISTORIES, lambda history: runner.run(live_and_rebuild(history)))

@@ -1,4 +1,4 @@
-"""Whatever bytes reach a sprite's port, before and after authentication: it lives, and serves who is honest."""
+"""Fuzz a sprite's port, before and after authentication: it stays alive and serves honest clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.harness import PATIENCE, Client, SpriteProcess, sprite_process
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One connection: whether it says the token first, what it sends, how that is cut, and how it goes."""
+    """One connection: whether it authenticates first, what it sends, in which pieces, and how it closes."""
 
     knows_token: bool
     frames: list[bytes]
@@ -43,7 +43,7 @@ VISITS = st.builds(
 
 
 class Stage:
-    """A sprite, and somebody honest who stays connected while others do their worst. One that has died is replaced."""
+    """A sprite, and an honest client that stays connected during the attack. A dead sprite is replaced."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -60,7 +60,7 @@ class Stage:
         workspace.mkdir(parents=True)
         self.sprite = await self._stack.enter_async_context(sprite_process(workspace, None))
         self._honest = await self._stack.enter_async_context(self.sprite.client())
-        # What is loaded with the first mission is loaded.
+        # The first mission has loaded its modules.
         await self._honest.mission("Hello")
         made = await self._honest.ask("canvas_interaction", {"action": "create_stack", "name": "Canvas"})
         self._stack_id = made["payload"]["stack_id"]
@@ -92,7 +92,7 @@ class Stage:
                     client.writer.transport.abort()
                 else:
                     client.writer.write_eof()
-                    # Everything that is answered can be read, to the connection's end.
+                    # Every answer is readable up to the end of the connection.
                     while line := await client.reader.readline():
                         decode_server(line)
 
@@ -103,5 +103,5 @@ class Stage:
         assert self.sprite.process.returncode == 0
 
 
-def test_no_bytes_harm_a_sprite_or_those_it_serves(tmp_path: Path) -> None:
+def test_arbitrary_bytes_harm_no_sprite_or_client(tmp_path: Path) -> None:
     attack("frames", VISITS, Stage(tmp_path))

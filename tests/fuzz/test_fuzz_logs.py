@@ -1,6 +1,6 @@
-"""Whatever stands in a session log: the import ends in words, what it took is whole, and a second one adds nothing.
+"""Fuzz session logs: the import ends without a crash, imported turns are complete, and a second import adds nothing.
 
-The real CLI records the logs anew for each run, and a seed means that run alone; the input that is saved is whole.
+The real CLI records the logs for each run, so a seed is valid in that run only; the saved input is complete.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NAMES = ["", "agent-x", "..", "a\nb", "é", "x" * 200]
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A file that is imported: its name without the ending, and its bytes."""
+    """An imported file: its name without the suffix, and its bytes."""
 
     name: str
     content: bytes
@@ -53,7 +53,7 @@ class Log:
 
 @st.composite
 def logs(draw: st.DrawFn, recorded: list[Log]) -> Log:
-    """A recorded log with some of its lines changed, out of place, doubled or gone."""
+    """Generate a recorded log with some lines changed, moved, duplicated or removed."""
     log = draw(st.sampled_from(recorded))
     lines = log.content.split(b"\n")
     start = draw(st.integers(0, max(0, len(lines) - 40)))
@@ -107,7 +107,7 @@ async def import_twice(found: list[Log]) -> None:
         for log in found:
             path = projects / f"{log.name}.jsonl"
             path.write_bytes(log.content)
-            # A log is left alone for a moment after it was written.
+            # A log is ignored for a moment after it was written.
             os.utime(path, (1, 1))
         facts = await run_import(workspace, projects.parent)
         if not facts["files"]:
@@ -125,7 +125,7 @@ async def import_twice(found: list[Log]) -> None:
         assert found_by_search == [{"n": len(turns)}]
 
 
-def test_no_session_log_harms_the_log_or_stops_its_import(recorded: Recorded) -> None:
+def test_arbitrary_session_log_is_imported_safely(recorded: Recorded) -> None:
     real = [Log(path.stem, path.read_bytes()) for path in sorted(recorded.projects.rglob("*.jsonl"))]
     with asyncio.Runner() as runner:
         campaign("logs", st.lists(logs(real), min_size=1, max_size=3), lambda found: runner.run(import_twice(found)))

@@ -1,4 +1,4 @@
-"""Whatever a page sends over its WebSocket, as messages or as bytes: the bridge and the sprite behind it serve on."""
+"""Fuzz a page's WebSocket, as messages or as bytes: the bridge and the sprite behind it keep serving."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One WebSocket frame (RFC 6455); `length` is what it says, where that is not true."""
+    """One WebSocket frame (RFC 6455); `length` is the declared length if it is wrong."""
 
     payload: bytes
     opcode: int = TEXT
@@ -36,7 +36,7 @@ class Piece:
     length: int | None = None
 
     def wire(self, stack_id: str, card_id: str) -> bytes:
-        """The frame's bytes, with ids that are there."""
+        """Return the frame's bytes, with existing ids."""
         payload = with_ids(self.payload, stack_id, card_id)
         length = len(payload) if self.length is None else self.length
         head = bytes([self.is_final << 7 | self.reserved << 4 | self.opcode])
@@ -47,7 +47,7 @@ class Piece:
             head += bytes([masked | 126]) + struct.pack(">H", length)
         else:
             head += bytes([masked | 127]) + struct.pack(">Q", length)
-        # A mask of zeros leaves the payload as it is.
+        # A mask of zeros leaves the payload unchanged.
         return head + b"\0\0\0\0" * self.is_masked + payload
 
 
@@ -65,7 +65,7 @@ PIECES = st.one_of(
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One WebSocket: what is sent on it, in which pieces, and whether it is closed as it should be."""
+    """One WebSocket: the sent data, its pieces, and whether it is closed properly."""
 
     pieces: list[Piece]
     cuts: list[int]
@@ -81,7 +81,7 @@ VISITS = st.builds(
 
 
 class Stage:
-    """A bridge with its sprite, and somebody honest whose page stays open. What has died is replaced."""
+    """A bridge with its sprite, and an honest client whose page stays open. A dead process is replaced."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -151,5 +151,5 @@ class Stage:
         assert self._bridge.process.returncode == 0
 
 
-def test_nothing_on_a_websocket_harms_the_bridge_or_the_sprite_behind_it(tmp_path: Path) -> None:
+def test_arbitrary_websocket_data_harms_neither_bridge_nor_sprite(tmp_path: Path) -> None:
     attack("messages", VISITS, Stage(tmp_path))

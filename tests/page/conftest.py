@@ -1,4 +1,7 @@
-"""One browser for each worker. A test opens windows of its own, or uses those that the tests of its file share."""
+"""Fixtures of the page tests: one browser per worker.
+
+A test opens its own windows, or uses those that its file shares.
+"""
 
 from collections.abc import AsyncIterator
 
@@ -11,7 +14,7 @@ from tests.page_harness import CHROMIUM, PageStack, Wire, chromium, open_anew
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def driver() -> AsyncIterator[Playwright]:
-    """Playwright's own process, which costs half a second of a core."""
+    """Run Playwright's own process, which costs half a second of CPU time."""
     async with async_playwright() as playwright:
         yield playwright
 
@@ -24,13 +27,13 @@ async def browser(driver: Playwright) -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def whole_browser(driver: Playwright) -> AsyncIterator[Browser]:
-    """Chromium with a window's parts: notifications, and a viewer of PDF files."""
+    """Run a full Chromium with notifications and a viewer of PDF files."""
     async with chromium(driver, CHROMIUM) as browser:
         yield browser
 
 
-# To open a window takes a second of a core. A file whose tests share one defines `stack`, its PageStack; each of its
-# tests finds the page where the one before left it.
+# Opening a window takes a second of CPU time. A file whose tests share a window defines `stack`, its PageStack; each
+# test finds the page as the previous one left it.
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -41,7 +44,7 @@ async def _page(stack: PageStack) -> AsyncIterator[Page]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(_page: Page, stack: PageStack, request: pytest.FixtureRequest) -> AsyncIterator[Page]:
-    """The page that the tests of a file share; it may not complain."""
+    """Return the page shared by the tests of a file; a page error fails the test."""
     await _at_rest(_page, request)
     yield _page
     assert stack.complaints == []
@@ -58,16 +61,16 @@ async def _wire(stack: PageStack) -> AsyncIterator[Wire]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def wire(_wire: Wire, request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
-    """A second window, with its wire to the bridge in the test's hands."""
+    """Open a second window whose connection to the bridge the test controls."""
     await _at_rest(_wire.page, request)
     yield _wire
     _wire.pass_all()
 
 
 async def _at_rest(page: Page, request: pytest.FixtureRequest) -> None:
-    """Clears away what another test has left: after a failure that may be anything."""
+    """Clear the leftovers of another test; after a failure they may be anything."""
     if request.session.testsfailed:
         await open_anew(page)
     else:
-        # A toast lies over what is below it, and stays while the pointer is there.
+        # A toast covers the page below it, and stays while the pointer is over it.
         await page.locator("#toasts").evaluate("e => e.replaceChildren()")

@@ -1,6 +1,6 @@
-"""What needs a whole Chromium: the page as an app, its notifications, and the viewer of PDF files.
+"""Tests that need a full Chromium: the page as an app, its notifications, and the viewer of PDF files.
 
-The tests share one window, since its service worker fetches all of the page's files. Each begins with the page anew.
+The tests share one window, since its service worker fetches all files of the page. Each test reloads the page.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.push_service import PushService
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
-#: What a browser's push service gives it; Chromium's own is not to be reached from here.
+#: A push subscription; Chromium's own push service is unreachable from here.
 BROWSERS_SERVICE = """
 (made) => {
   if (!globalThis.PushManager) return;
@@ -49,7 +49,7 @@ BROWSERS_SERVICE = """
 }
 """
 
-#: Counts, within the worker, the events that it is done with.
+#: Counts, inside the worker, the events that it has finished.
 COUNTING = """
 () => {
   globalThis.handled = 0;
@@ -62,14 +62,14 @@ COUNTING = """
 
 
 class Worker:
-    """The service worker as the browser's push service and a person's finger see it."""
+    """The service worker as seen by the browser's push service and by a person's click."""
 
     def __init__(self, origin: str, worker: WorkerHandle, devtools: CDPSession, registration_id: str) -> None:
         self._origin = origin
         self._worker = worker
         self._devtools = devtools
         self._registration_id = registration_id
-        #: What the browser complained of in it, such as a picture that its policy keeps out.
+        #: Browser errors of the worker, such as a picture blocked by its policy.
         self.complaints: list[str] = []
         devtools.on(
             "ServiceWorker.workerErrorReported",
@@ -78,7 +78,7 @@ class Worker:
 
     @classmethod
     async def of(cls, stack: PageStack, page: Page) -> Worker:
-        """The one of a window, watched from a page of nobody's beside it."""
+        """Return the worker of a window, observed from a blank page beside it."""
         blank = await page.context.new_page()
         devtools = await page.context.new_cdp_session(blank)
         found: list[str] = []
@@ -88,7 +88,7 @@ class Worker:
         )
         await devtools.send("ServiceWorker.enable")
         async with asyncio.timeout(PATIENCE):
-            while not found:  # noqa: ASYNC110 - another process cannot set an event of ours
+            while not found:  # noqa: ASYNC110 - another process cannot set our event
                 await asyncio.sleep(0.02)
         await page.bring_to_front()
         worker = page.context.service_workers[0]
@@ -96,10 +96,10 @@ class Worker:
         return cls(stack.bridge.url, worker, devtools, found[0])
 
     async def push(self, told: dict[str, Any] | str) -> None:
-        """Delivers a message, as the browser does with one that it has decrypted; returns when that is done with.
+        """Deliver a message as the browser does after decryption; return when it is handled.
 
-        Until then nobody may ask what is shown: Chromium compares its list with the screen for each such question, and
-        takes what is just being shown for something that was closed.
+        Until then nobody may ask for the shown notifications: Chromium compares its list with the screen for each such
+        query, and takes a notification that is just being shown for a closed one.
         """
         handled = await self._worker.evaluate("() => handled")
         data = told if isinstance(told, str) else json.dumps(told)
@@ -110,7 +110,7 @@ class Worker:
                 await asyncio.sleep(0.02)
 
     async def shown(self) -> list[dict[str, Any]]:
-        """The notifications that are to be seen."""
+        """Return the visible notifications."""
         found: list[dict[str, Any]] = await self._worker.evaluate(
             """async () => (await registration.getNotifications()).map(
               ({ title, body, tag, requireInteraction, actions }) =>
@@ -119,7 +119,7 @@ class Worker:
         return found
 
     async def click(self, tag: str, action: str = "") -> None:
-        """Clicks one, or one of its buttons: the handler is called as the browser's event does."""
+        """Click a notification or one of its buttons: the handler is called as by the browser's event."""
         await self._worker.evaluate(
             """async ([tag, action]) => {
               const [notification] = await registration.getNotifications({ tag });
@@ -132,14 +132,14 @@ class Worker:
         )
 
     async def until_shown(self, count: int) -> list[dict[str, Any]]:
-        """Waits until so many are to be seen."""
+        """Wait until that many notifications are visible."""
         async with asyncio.timeout(PATIENCE):
             while len(found := await self.shown()) != count:  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.02)
         return found
 
     async def close_all(self) -> None:
-        """Closes what is shown."""
+        """Close the visible notifications."""
         await self._worker.evaluate(
             "async () => { for (const each of await registration.getNotifications()) each.close(); }"
         )
@@ -148,7 +148,7 @@ class Worker:
 
 @dataclass
 class Window:
-    """A window with a service worker, whose browser has a push service that can be reached."""
+    """A window with a service worker and a reachable push service."""
 
     page: Page
     worker: Worker
@@ -172,7 +172,7 @@ async def window(stack: PageStack) -> AsyncIterator[Window]:
         await context.add_init_script(f"({BROWSERS_SERVICE})({made})")
         page = await context.new_page()
         stack.watch(page)
-        # An older version of the page was here before.
+        # An older version of the page was installed before.
         await page.goto(f"{stack.bridge.url}/healthz")
         await page.evaluate("async () => { await (await caches.open('sprite-shell-old')).add('/icon.svg') }")
         await stack.show(page)
@@ -183,7 +183,7 @@ async def window(stack: PageStack) -> AsyncIterator[Window]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(stack: PageStack, window: Window) -> Page:
-    """The page anew, in the window that all tests share."""
+    """Reload the page in the window that all tests share."""
     await stack.let_in(window.page.context)
     await window.page.goto(f"{stack.bridge.url}/healthz")
     await window.page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
@@ -206,7 +206,7 @@ async def is_installable(page: Page) -> None:
     assert (said["id"], said["start_url"], said["scope"], said["display"]) == ("/", "/", "/", "standalone")
     problems = (await devtools.send("Page.getInstallabilityErrors"))["installabilityErrors"]
     await devtools.detach()
-    # A private window, which every test has, is never offered it.
+    # A private window, as in every test, never gets this offer.
     assert [each["errorId"] for each in problems if each["errorId"] != "in-incognito"] == []
     for icon in said["icons"]:
         src = manifest["url"].rsplit("/", 1)[0] + "/" + icon["src"]
@@ -219,7 +219,7 @@ async def is_installable(page: Page) -> None:
 
 
 async def opens_without_its_bridge(stack: PageStack, page: Page) -> None:
-    """With the draft as it was; it goes on once the bridge is back."""
+    """Open the page offline with its draft intact; it reconnects once the bridge is back."""
     (stack.workspace / "documents").mkdir(exist_ok=True)
     (stack.workspace / "documents/secret.txt").write_text("secret")
     await page.fill("#composer-text", "half a thought")
@@ -228,7 +228,7 @@ async def opens_without_its_bridge(stack: PageStack, page: Page) -> None:
     await expect(page.locator("#composer-text")).to_have_value("half a thought")
     await expect(page.locator(".link-words")).to_have_text("Reconnecting")
     await expect(page.locator(".run-words")).to_contain_text("does not answer")
-    # What a part of the page needs later is there as well.
+    # Lazily loaded parts of the page are cached as well.
     await page.get_by_role("tab", name="Memory").locator("visible=true").click()
     await page.get_by_role("tab", name="Documents").click()
     panel = page.get_by_role("region", name="Memory")
@@ -238,18 +238,15 @@ async def opens_without_its_bridge(stack: PageStack, page: Page) -> None:
     await stack.start_bridge()
     await ready(page)
     await expect(page.locator("#composer-text")).to_have_value("half a thought")
-    # A list that is asked for while nobody answers is there once somebody does.
+    # A list that was requested offline appears once the bridge answers.
     await expect(panel.get_by_role("button", name="secret.txt", exact=True)).to_be_visible()
     await page.get_by_role("tab", name="Health").click()
     await page.get_by_role("button", name="Notifications\u2026").click()
     await expect(page.get_by_role("dialog", name="Notifications")).to_contain_text("They are off.")
 
 
-async def test_service_worker_keeps_nobodys_answers(stack: PageStack, page: Page) -> None:
-    """Nor a PDF that the browser's viewer shows. It gives up the files of an older version.
-
-    To a person who is logged out it shows no page of before.
-    """
+async def test_service_worker_caches_no_answers(stack: PageStack, page: Page) -> None:
+    """It caches no PDF either, drops files of older versions, and shows no old page after logout."""
     await page.wait_for_function("async () => !(await caches.has('sprite-shell-old'))")
     assert await page.evaluate("() => navigator.serviceWorker.controller !== null")
     await ask(page, "Hello")
@@ -281,13 +278,13 @@ TOLD = {"key": "m1", "kind": "ended", "title": "The tests are green", "body": "A
 
 
 async def test_notifications_show_and_lead_to_their_place(stack: PageStack, page: Page, window: Window) -> None:
-    """Each is shown once while nobody looks; they are cleared when the page is looked at."""
+    """Each is shown once while the page is hidden, and cleared when the page becomes visible."""
     worker = window.worker
     await page.goto("about:blank")
     await worker.push(TOLD)
     await worker.until_shown(1)
     await worker.push({**TOLD, "title": "Again"})
-    # What nobody can read still says that there is something.
+    # A message that cannot be decrypted still shows a generic notification.
     await worker.push("{")
     await worker.push(question_seen_in_part("r1"))
     shown = {each["tag"]: each for each in await worker.until_shown(3)}
@@ -295,7 +292,7 @@ async def test_notifications_show_and_lead_to_their_place(stack: PageStack, page
     assert shown["m1"]["title"] == "Again"
     assert shown["sprite"]["title"] == "Sprite has something for you"
     assert (shown["m1"]["actions"], shown["m1"]["requireInteraction"]) == ([], False)
-    # It can be denied there, and not allowed.
+    # It can be denied there, but not allowed.
     assert (shown["r1"]["actions"], shown["r1"]["requireInteraction"]) == (["deny"], True)
     assert worker.complaints == []
 
@@ -309,7 +306,7 @@ async def test_notifications_show_and_lead_to_their_place(stack: PageStack, page
 
 
 def question_seen_in_part(request_id: str) -> dict[str, Any]:
-    """What the bridge sends of a question that does not fit, to somebody who wants words."""
+    """Return the bridge's message for a question that does not fit, to a person with text enabled."""
     words = ("May Sprite run a command?", "touch allowed")
     notice = Notice(request_id, "permission", "local", "local", *words, 1.79e9, request_id, is_whole=False)
     told: dict[str, Any] = json.loads(encoded(payload_of(notice, words=True)))
@@ -317,7 +314,7 @@ def question_seen_in_part(request_id: str) -> dict[str, Any]:
 
 
 async def a_click_leads_to_its_place(stack: PageStack, page: Page, worker: Worker) -> None:
-    """To the mission that it tells of; never to another site."""
+    """Click through to the mission of the notification; never to another site."""
     await ask(page, "Hello")
     mission = await page.locator(".thread-list .exchange").last.get_attribute("data-mission")
     await worker.push({**TOLD, "kind": "test", "url": f"/#mission={mission}"})
@@ -334,10 +331,10 @@ async def a_click_leads_to_its_place(stack: PageStack, page: Page, worker: Worke
     await expect(page).to_have_url(f"{stack.bridge.url}/")
 
 
-# --- turning them on ---
+# --- enabling notifications ---
 
 
-#: Has the browser block notifications; keeps how it was asked before.
+#: Makes the browser block notifications, and records the permission requests.
 DENY = """
 () => {
   globalThis.asked = Object.getOwnPropertyDescriptor(Notification, 'permission');
@@ -357,8 +354,8 @@ async def open_by_palette(page: Page) -> None:
     await expect(page.get_by_role("dialog", name="Notifications")).to_be_visible()
 
 
-async def test_notifications_are_turned_on_by_keys(stack: PageStack, page: Page, window: Window) -> None:
-    """And tried, worded and turned off; a browser that blocks or lacks them is told what helps."""
+async def test_notifications_are_enabled_by_keyboard(stack: PageStack, page: Page, window: Window) -> None:
+    """They are tested, configured and disabled as well; a browser that blocks or lacks them shows help."""
     dialog = page.get_by_role("dialog", name="Notifications")
     await page.evaluate(DENY)
     await open_by_palette(page)
@@ -373,7 +370,7 @@ async def test_notifications_are_turned_on_by_keys(stack: PageStack, page: Page,
     await expect(dialog).to_contain_text("They are on.")
     await dialog.get_by_role("radio", name="What it is about").press("Space")
     send = dialog.get_by_role("button", name="Send a test")
-    # A key on a button that is disabled, while the choice is stored, is nobody's.
+    # A key press on the button, disabled while the choice is stored, has no effect.
     await expect(send).to_be_enabled()
     await send.press("Enter")
     (got,) = await window.service.pushed()
@@ -401,9 +398,9 @@ async def test_notifications_are_turned_on_by_keys(stack: PageStack, page: Page,
 
 
 async def test_question_is_answered_from_its_notification(stack: PageStack, page: Page, window: Window) -> None:
-    """It comes while no page is open; an answer that comes too late is told so."""
+    """No page is open when it comes; a late answer is reported as such."""
     worker = window.worker
-    # What was turned on once is kept up by each visit, also where the bridge has forgotten it.
+    # An enabled subscription is renewed by each visit, even if the bridge has lost it.
     await page.evaluate("() => localStorage.setItem('sprite.notifications', 'on')")
     chosen = await page.evaluate(
         """async () => (await fetch('/notify/settings', {method: 'PUT', body: '{"words": true}'})).status"""
@@ -411,7 +408,7 @@ async def test_question_is_answered_from_its_notification(stack: PageStack, page
     assert chosen == 200
     await page.reload()
     await ready(page)
-    await eventually(lambda: known_browsers(stack) != [], "the bridge does not know the browser")
+    await eventually(lambda: known_browsers(stack) != [], "the bridge has no subscription of the browser")
     await say(page, "run `touch allowed-there`")
     await expect(page.locator(".question").last).to_contain_text("touch allowed-there")
     await page.goto("about:blank")
@@ -422,10 +419,10 @@ async def test_question_is_answered_from_its_notification(stack: PageStack, page
     (shown,) = await worker.until_shown(1)
     assert (shown["actions"], shown["requireInteraction"]) == (["allow", "deny"], True)
     await worker.click(shown["tag"], "allow")
-    await eventually((stack.workspace / "allowed-there").exists, "what was allowed did not run")
+    await eventually((stack.workspace / "allowed-there").exists, "the allowed command did not run")
     assert await worker.shown() == []
 
-    # The same again, on another of the person's devices, which has tags of its own.
+    # The same notification on another of the person's devices, which has its own tags.
     await worker.push({**got, "key": "other"})
     await worker.until_shown(1)
     await worker.click("other", "deny")
@@ -438,7 +435,7 @@ async def test_question_is_answered_from_its_notification(stack: PageStack, page
 
 
 def document(words: str) -> bytes:
-    """A PDF of one page."""
+    """Return a PDF with one page."""
     drawn = f"BT /F1 24 Tf 20 100 Td ({words}) Tj ET".encode()
     objects = [
         b"<</Type/Catalog/Pages 2 0 R>>",
@@ -457,7 +454,7 @@ def document(words: str) -> bytes:
 
 
 async def pdf_is_shown_by_the_browsers_viewer(stack: PageStack, page: Page) -> None:
-    """The viewer is the browser's own; nothing of the file is in the document that stands around it."""
+    """Show a PDF in the browser's own viewer; the surrounding document contains nothing of the file."""
     (stack.workspace / "documents/lease 2026.pdf").write_bytes(document("The lease"))
     await page.get_by_role("tab", name="Memory").locator("visible=true").click()
     panel = page.get_by_role("region", name="Memory")

@@ -1,6 +1,7 @@
-"""What the page shows of turns and work that no person began, in a real browser.
+"""Background turns and work on the page, in a real browser.
 
-The real sprite comes first. Moments that it passes too quickly or too rarely follow, by hand. All share one window.
+Tests with the real sprite come first; states that it passes too quickly or too rarely follow with scripted messages.
+All share one window.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> A
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def window(stack: PageStack) -> AsyncIterator[tuple[Page, Wire]]:
-    """One page for all tests, and its connection."""
+    """Open one page for all tests, with its connection."""
     async with stack.context() as context:
         wire = Wire()
         yield await wire.open(stack, context), wire
@@ -45,7 +46,7 @@ def page(window: tuple[Page, Wire]) -> Page:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def wire(window: tuple[Page, Wire]) -> AsyncIterator[Wire]:
-    """The page's connection. A test's changes to it end with the test."""
+    """Return the page's connection; a test's changes to it are reset afterwards."""
     _, wire = window
     wire.is_by_hand = True
     yield wire
@@ -54,15 +55,15 @@ async def wire(window: tuple[Page, Wire]) -> AsyncIterator[Wire]:
 
 
 class Wire:
-    """Stands in the page's connection: adds to what the sprite says, keeps what the page asks."""
+    """Intercepts the page's connection: adds messages of the sprite, and records the page's requests."""
 
     def __init__(self) -> None:
         self._route: WebSocketRoute | None = None
         self.reset()
 
     def reset(self) -> None:
-        """Pass everything on as it is."""
-        #: Whether a test alone says how the session is.
+        """Pass everything through unchanged."""
+        #: Whether only the test sets the session state.
         self.is_by_hand = False
         self.sync: dict[str, Any] = {}
         self.asked: list[dict[str, Any]] = []
@@ -124,13 +125,13 @@ class Wire:
 
 
 def command(until: str, title: str) -> dict[str, Any]:
-    """A command in the background that runs until there is a file."""
+    """Return a background command that runs until a file exists."""
     arguments = {"command": f"until [ -e {until} ]; do sleep 0.05; done", "description": title}
     return {"type": "tool_use", "name": "Bash", "input": {**arguments, "run_in_background": True}}
 
 
 def build(page: Page) -> Locator:
-    """The call that began the build."""
+    """Return the call that began the build."""
     return page.locator(".thread-list .exchange", has_text="Begin the build").first.locator(".tool").first
 
 
@@ -138,7 +139,7 @@ def build(page: Page) -> Locator:
 
 
 async def test_background_commands_are_shown_and_stopped(stack: PageStack, page: Page) -> None:
-    """One ends by itself, the other by a button."""
+    """One ends by itself, the other is stopped with a button."""
     blocks = [command("built", "the build"), command("never", "the log")]
     stack.model.script.agent({"match": "Begin the build", "on": "prompt", "blocks": blocks})
     await ask(page, "Begin the build")
@@ -158,7 +159,7 @@ async def test_background_commands_are_shown_and_stopped(stack: PageStack, page:
 
 
 async def test_background_agents_question_is_answered_later(stack: PageStack, page: Page) -> None:
-    """After the turn's end, and after a reload, which keeps the turns before."""
+    """The answer comes after the turn's end and a reload, which keeps the earlier turns."""
     own = page.locator(".thread-list .exchange", has=page.get_by_role("heading", name="Sprite, by itself"))
     said = await own.first.locator(".prose").inner_text()
     await ask(page, "use a subagent to run `touch late`")
@@ -182,7 +183,7 @@ async def test_background_agents_question_is_answered_later(stack: PageStack, pa
     assert (stack.workspace / "late").exists()
 
 
-# --- the sprite's word by hand ---
+# --- scripted messages of the sprite ---
 
 
 async def test_cut_off_message_is_sent_again(page: Page, wire: Wire) -> None:
@@ -216,7 +217,7 @@ async def test_own_turn_is_shown_stopped_and_kept(page: Page, wire: Wire) -> Non
     await expect(own).to_contain_text("Stopped.")
     await expect(page.locator(".run-state")).to_have_attribute("data-kind", "idle")
 
-    # A mission waits for the end of a turn of the agent's own.
+    # A mission waits for the end of a background turn.
     wire.event("started", "m1", origin="person")
     wire.event("started", "t2", origin="agent")
     wire.event("text", "t2", text="The tests are green.")
@@ -292,7 +293,7 @@ async def test_question_of_many_lines_is_whole(page: Page) -> None:
     assert "characters in 120,001 lines" in length
 
 
-async def test_reminder_begun_again_shows_its_reply_once(page: Page, wire: Wire) -> None:
+async def test_repeated_reminder_shows_its_reply_once(page: Page, wire: Wire) -> None:
     wire.event("started", "s1", origin="schedule")
     wire.event("text", "s1", text="Call the dentist.")
     turn = page.locator(".thread-list .exchange[data-mission=s1]")
@@ -306,7 +307,7 @@ async def test_reminder_begun_again_shows_its_reply_once(page: Page, wire: Wire)
     await expect(turn.get_by_text("Call the dentist.")).to_have_count(1)
 
 
-async def test_scheduled_turn_is_a_line_of_its_own(page: Page, wire: Wire) -> None:
+async def test_scheduled_turn_has_its_own_line(page: Page, wire: Wire) -> None:
     text = "Water the ficus\nand tell me how it looks"
     wire.say("chat_said", mission_id="s3", role="user", text=text, at=time.time(), origin="schedule")
     wire.event("started", "s3", origin="schedule")
@@ -317,16 +318,16 @@ async def test_scheduled_turn_is_a_line_of_its_own(page: Page, wire: Wire) -> No
     await expect(turn.get_by_text("and tell me how it looks")).to_be_visible()
     wire.event("error", "s3", code="model", message="The model is out.", retryable=True)
     await expect(turn).to_contain_text("The model is out.")
-    # The schedule tries again; a person would say it as their own.
+    # The schedule retries by itself; a resend would make the text the person's own.
     await expect(turn.get_by_role("button", name="Try again")).to_have_count(0)
 
 
-async def test_program_question_never_becomes_the_persons(page: Page, wire: Wire) -> None:
+async def test_program_question_never_becomes_persons(page: Page, wire: Wire) -> None:
     wire.event("started", "m0")
     wire.say("chat_said", mission_id="p1", role="user", text="Pay Kraken", at=time.time(), asked_by="planner")
     turn = page.locator(".thread-list .exchange[data-mission=p1]")
     await expect(turn).to_contain_text("planner asks: Pay Kraken")
-    # Taking it back is the person's right; edited and sent, it would be their word.
+    # The person may withdraw it; editing and sending it would make it their own text.
     await expect(turn.get_by_role("button", name="Remove")).to_be_visible()
     await expect(turn.get_by_role("button", name="Edit")).to_have_count(0)
     wire.event("complete", "m0", text="")
@@ -336,7 +337,7 @@ async def test_program_question_never_becomes_the_persons(page: Page, wire: Wire
     await expect(turn.get_by_role("button", name="Try again")).to_have_count(0)
 
 
-async def test_reload_keeps_who_began_each_turn(page: Page, wire: Wire) -> None:
+async def test_reload_keeps_source_of_each_turn(page: Page, wire: Wire) -> None:
     tools = [
         {"name": "Bash", "title": "cat log", "is_error": False},
         {"name": "Read", "title": "/workspace/gone", "is_error": True},
@@ -374,7 +375,7 @@ async def test_reload_keeps_who_began_each_turn(page: Page, wire: Wire) -> None:
     await shoot(page, "kept-turns")
 
 
-async def test_paused_agent_says_why_and_goes_on(page: Page, wire: Wire) -> None:
+async def test_paused_agent_shows_reason_and_resumes(page: Page, wire: Wire) -> None:
     wire.answers["system"] = {"action": "go_on"}
     line = page.get_by_role("group", name="Paused")
     await expect(line).to_be_hidden()
@@ -383,17 +384,17 @@ async def test_paused_agent_says_why_and_goes_on(page: Page, wire: Wire) -> None
     wire.say("session_update", session={**IDLE, "paused": paused, "background": [work]})
     await expect(line).to_contain_text("Sprite went on by itself for 5 turns.")
     await line.get_by_role("button", name="Go on").click()
-    await eventually(lambda: wire.went_on() == [False], "nothing is asked")
+    await eventually(lambda: wire.went_on() == [False], "Go on was not sent")
     await shoot(page, "paused")
     paused |= {"why": "The day's budget of $10.00 is used up.", "by": "budget"}
     wire.say("session_update", session={**IDLE, "paused": paused})
     await line.get_by_role("button", name="limit and go on").click()
-    await eventually(lambda: wire.went_on() == [False, True], "nothing is asked")
+    await eventually(lambda: wire.went_on() == [False, True], "Go on was not sent")
     wire.say("session_update", session={**IDLE, "paused": None})
     await expect(line).to_be_hidden()
 
 
-async def test_learnings_are_a_notice_in_the_chat(page: Page, wire: Wire) -> None:
+async def test_learnings_are_shown_as_chat_notice(page: Page, wire: Wire) -> None:
     learning = {"id": 1, "type": "preference", "content": "Prefers tea to coffee"}
     wire.say("memory_update", curation_id=7, learnings=[learning], files=["user.md"], drift=[])
     notice = page.locator(".notice.learned")
@@ -403,9 +404,9 @@ async def test_learnings_are_a_notice_in_the_chat(page: Page, wire: Wire) -> Non
     await shoot(page, "learned")
 
 
-async def test_turn_set_aside_can_be_tried_again(page: Page, wire: Wire) -> None:
+async def test_quarantined_turn_can_be_retried(page: Page, wire: Wire) -> None:
     wire.quarantined = [{"turn_id": 12, "reason": "The model refused it.", "at": time.time()}]
-    # One look at all of it: a paused agent with background work, learnings, and the turns of others than the person.
+    # Check everything together: a paused agent with background work, learnings, and turns by others than the person.
     paused = {"why": "Sprite went on by itself for 5 turns.", "by": "turns", "since": time.time()}
     work = {"id": "b1", "kind": "command", "title": "npm test", "since": time.time()}
     wire.say("session_update", session={**IDLE, "paused": paused, "background": [work]})

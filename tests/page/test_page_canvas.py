@@ -1,6 +1,6 @@
-"""The page's canvas: cards that the agent draws, and people place, write and edit, in a real browser on the real stack.
+"""The page's canvas in a real browser on the real stack: cards of the agent, which people place, write and edit.
 
-Long, since its tests share one browser.
+The file is long because its tests share one browser.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> A
         yield found
 
 
-#: Whatever waits for the next frame waits for half a second.
+#: Delays every animation frame by half a second.
 SLOW_FRAMES = """() => {
     const frame = window.requestAnimationFrame.bind(window);
     window.requestAnimationFrame = (draw) => setTimeout(() => frame(draw), 500);
 }"""
 FRUIT = block("table", columns=["fruit", "kg"], rows=[["pears", 3], ["apples", 12], ["figs", 7]])
-#: Where cards stand on the screen, once they have come to rest.
+#: Positions of the cards on the screen, once they have settled.
 PLACES = """async (cards) => {
     await Promise.all(cards.flatMap(e => e.getAnimations()).map(a => a.finished.catch(() => null)));
     const place = ({x, y, width, height}) => ({x, y, width, height});
@@ -44,25 +44,25 @@ PLACES = """async (cards) => {
 
 
 async def places(page: Page) -> list[dict[str, float]]:
-    """Where all cards stand."""
+    """Return the positions of all cards."""
     return await _places(page.locator(".canvas-card"))
 
 
 async def place(found: Locator) -> dict[str, float]:
-    """Where a card stands."""
+    """Return the position of a card."""
     (box,) = await _places(found)
     return box
 
 
 async def _places(cards: Locator) -> list[dict[str, float]]:
-    # The canvas may be drawn anew at this moment.
+    # The canvas may be redrawn at this moment.
     await expect(cards.first).to_be_visible()
     boxes = await cards.evaluate_all(PLACES)
     return [{name: round(box[name]) for name in box} for box in boxes]
 
 
 async def grab(page: Page, found: Locator) -> tuple[float, float]:
-    """Presses on a card's head, and pulls a little."""
+    """Press on a card's head and drag a little."""
     box = await found.locator(".card-head").bounding_box()
     assert box is not None
     x, y = box["x"] + 60, box["y"] + box["height"] / 2
@@ -73,10 +73,15 @@ async def grab(page: Page, found: Locator) -> tuple[float, float]:
 
 
 async def drawn(page: Page, title: str) -> Locator:
-    """The card, once it is there and the turn that drew it is over."""
+    """Return the card once it is visible and its turn is over."""
     found = card(page, title)
     await expect(found).to_be_visible()
     await expect(page.locator(".run-state[data-kind=busy]")).to_have_count(0)
+    # A card that was just drawn is placed at the next frame.
+    box = None
+    while box is None or box != await found.bounding_box():
+        box = await found.bounding_box()
+        await page.wait_for_timeout(50)
     return found
 
 
@@ -91,13 +96,13 @@ def overlaps(boxes: list[dict[str, float]]) -> bool:
 
 
 def kept(stack: PageStack, title: str) -> list[Block]:
-    """The blocks of a card as the server keeps them."""
+    """Return the blocks of a card as the server stores them."""
     found = rows(stack.workspace / ".os/workspace.db", "SELECT blocks_json FROM cards WHERE title = ?", (title,))
     return [found_block for row in found for found_block in json.loads(row["blocks_json"])]
 
 
 async def becomes(stack: PageStack, title: str, **wanted: Any) -> None:
-    """Waits until a card's only block is kept so."""
+    """Wait until a card's only block has this value on the server."""
     await eventually(
         lambda: [block["data"] for block in kept(stack, title)] == [wanted], f"{title} is kept as {wanted}"
     )
@@ -116,20 +121,20 @@ async def new_note(page: Page) -> Locator:
 # --- drawing ---
 
 
-async def test_empty_canvas_offers_a_first_action(page: Page) -> None:
-    # The first test of all: nothing has been drawn yet.
+async def test_empty_canvas_offers_first_action(page: Page) -> None:
+    # This test runs first: the canvas is still empty.
     await page.get_by_role("button", name="Ask for a table").click()
     assert "table" in await page.input_value("#composer-text")
     assert await violations(page) == []
     await page.fill("#composer-text", "")
 
 
-async def test_drawn_card_is_shown_and_change_lights_it(stack: PageStack, page: Page) -> None:
+async def test_drawn_card_is_shown_and_change_highlights_it(stack: PageStack, page: Page) -> None:
     async with studio(stack, "Live") as easel:
         plan = await easel.draw("Plan", {**block("progress", value=10, label="Done"), "id": "p"})
         await expect(card(page, "Plan").get_by_role("progressbar", name="Done")).to_have_attribute("value", "10")
         await page.wait_for_function("() => !document.querySelector('.canvas-card.flash')")
-        # Nothing the agent makes takes the keyboard.
+        # Drawing by the agent never takes the keyboard focus.
         await page.focus("#composer-text")
         await page.evaluate(
             "() => { window.lit = 0; const seen = change => change.target.classList.contains('flash') && window.lit++; "
@@ -178,7 +183,7 @@ async def test_every_block_is_drawn_and_accessible(
         await page.set_viewport_size({"width": 1280, "height": 800})
 
 
-async def test_block_of_a_newer_sprite_is_named(stack: PageStack, wire: Wire) -> None:
+async def test_block_of_newer_sprite_is_named(stack: PageStack, wire: Wire) -> None:
     wire.received = lambda frame: frame.replace('"type":"note"', '"type":"hologram"')
     async with studio(stack, "Newer") as easel:
         await easel.put("From tomorrow", block("note", content="seen in three dimensions"))
@@ -187,7 +192,7 @@ async def test_block_of_a_newer_sprite_is_named(stack: PageStack, wire: Wire) ->
         await expect(newer).to_contain_text("seen in three dimensions")
 
 
-async def test_hostile_content_runs_nowhere(stack: PageStack, page: Page) -> None:
+async def test_hostile_content_is_not_executed(stack: PageStack, page: Page) -> None:
     evil = "<img src=x onerror=\"window.ran=1\"><script>window.ran=1</script><svg onload='window.ran=1'>"
     async with studio(stack, evil) as easel:
         await easel.put(
@@ -209,7 +214,7 @@ async def test_hostile_content_runs_nowhere(stack: PageStack, page: Page) -> Non
         assert await page.evaluate("() => window.ran") is None
 
 
-# --- places ---
+# --- positions ---
 
 
 async def test_unplaced_cards_never_overlap_at_any_width(stack: PageStack, page: Page) -> None:
@@ -231,9 +236,9 @@ async def test_unplaced_cards_never_overlap_at_any_width(stack: PageStack, page:
         assert columns == sorted(columns)
         assert columns[0] < columns[-1]
 
-        # A change out of sight is told, and the board never scrolls by itself.
+        # An invisible change is announced, and the board never scrolls by itself.
         await page.set_viewport_size({"width": 900, "height": 500})
-        # It is told for some seconds, which may be over before the turn that draws is.
+        # The announcement lasts some seconds, and may be over before the turn ends.
         drawing = asyncio.create_task(easel.draw("Last of all", block("note", content="Down here.")))
         news = page.get_by_role("button", name="“Last of all” is new or has changed. Show it")
         await expect(news).to_be_visible()
@@ -246,8 +251,8 @@ async def test_unplaced_cards_never_overlap_at_any_width(stack: PageStack, page:
         await page.set_viewport_size({"width": 1280, "height": 800})
 
 
-async def test_dragged_card_stays_in_the_hand(stack: PageStack, page: Page) -> None:
-    """Escape lets go of it; changes of other cards, and new ones, do not move it."""
+async def test_dragged_card_follows_pointer(stack: PageStack, page: Page) -> None:
+    """Escape cancels the drag; changes of other cards and new cards do not move it."""
     async with studio(stack, "Drag") as easel:
         other = await easel.put("Other", block("text", content="short"))
         mine = await easel.put("Mine", block("note", content="Drag me."))
@@ -263,7 +268,7 @@ async def test_dragged_card_stays_in_the_hand(stack: PageStack, page: Page) -> N
         x, y = await grab(page, card(page, "Mine"))
         await page.mouse.move(x + 100, y + 150, steps=5)
         held = await place(card(page, "Mine"))
-        # The other one grows, which would push what stands below it.
+        # The other card grows, which would push the cards below it.
         change = {"card_id": other, "block_id": kept(stack, "Other")[0]["id"], "seen": 1}
         await easel.interact(action="update_block", **change, data={"content": "long\n\n" * 12})
         await easel.put("Third", block("note", content="One more."))
@@ -276,7 +281,7 @@ async def test_dragged_card_stays_in_the_hand(stack: PageStack, page: Page) -> N
         assert abs(dropped["x"] - held["x"] - 10) <= 8
         assert abs(dropped["y"] - held["y"] - 10) <= 8
         await expect(page.locator("#announce")).to_contain_text("Mine moved to")
-        await eventually(lambda: "x" in easel.kept(mine), "the server keeps its place")
+        await eventually(lambda: "x" in easel.kept(mine), "the server did not store its position")
         found = easel.kept(mine)
         assert found["x"] % 16 == found["y"] % 16 == 0
 
@@ -312,7 +317,7 @@ async def test_move_reaches_other_pages_and_survives_reload(stack: PageStack, pa
         assert easel.kept(mine) == {"x": 160, "y": 240, "width": size["width"], "height": size["height"]}
 
 
-async def test_card_is_moved_and_resized_by_keys(stack: PageStack, page: Page) -> None:
+async def test_card_is_moved_and_resized_by_keyboard(stack: PageStack, page: Page) -> None:
     async with studio(stack, "Keys") as easel:
         mine = await easel.put("Mine", block("note", content="Key me."))
         await (await drawn(page, "Mine")).get_by_role("button", name="Move Mine").focus()
@@ -333,12 +338,12 @@ async def test_card_is_moved_and_resized_by_keys(stack: PageStack, page: Page) -
         await page.keyboard.press("Enter")
         await expect(page.locator("#announce")).to_contain_text(f"{wide + 16} wide")
         await page.wait_for_function("w => document.querySelector('.canvas-card').offsetWidth === w", arg=wide + 16)
-        await eventually(lambda: easel.kept(mine).get("width") == wide + 16, "the server keeps its size")
+        await eventually(lambda: easel.kept(mine).get("width") == wide + 16, "the server did not store its size")
         found = easel.kept(mine)
         assert (found["x"], found["y"]) == (64, 0)
 
 
-async def test_refused_move_goes_back_and_says_why(stack: PageStack, wire: Wire) -> None:
+async def test_refused_move_is_reverted_with_reason(stack: PageStack, wire: Wire) -> None:
     async with studio(stack, "Full") as easel:
         await easel.put("Mine", block("note", content="Key me."))
         wire.refuse("canvas_interaction", "storage", "The disk is full.")
@@ -348,14 +353,14 @@ async def test_refused_move_goes_back_and_says_why(stack: PageStack, wire: Wire)
         await wire.page.keyboard.press("Shift+ArrowDown")
         await wire.page.keyboard.press("Enter")
         await expect(wire.page.locator(".toast")).to_contain_text("“Mine” went back to its place: The disk is full.")
-        # The card is drawn in its place at the next frame.
+        # The card is drawn in its place in the next frame.
         await wire.page.wait_for_function(
             "y => Math.round(document.querySelector('.canvas-card').getBoundingClientRect().y) === y", arg=before["y"]
         )
         assert await place(mine) == before
 
 
-async def test_on_a_phone_cards_stand_in_one_column(stack: PageStack, page: Page) -> None:
+async def test_phone_shows_cards_in_one_column(stack: PageStack, page: Page) -> None:
     async with studio(stack, "Phone") as easel:
         far = {"position": {"x": 1200, "y": 0}, "size": {"width": 600, "height": 300}}
         await easel.put("Far right", block("note", content="There."), **far)
@@ -376,7 +381,7 @@ async def test_on_a_phone_cards_stand_in_one_column(stack: PageStack, page: Page
 # --- tables ---
 
 
-async def test_table_sorts_by_heads_and_copies_rows(stack: PageStack, page: Page) -> None:
+async def test_table_sorts_by_header_and_copies_rows(stack: PageStack, page: Page) -> None:
     async with studio(stack, "Sorting") as easel:
         rows_: list[list[Any]] = [
             ["Oslo", "$1,200", 10],
@@ -393,7 +398,7 @@ async def test_table_sorts_by_heads_and_copies_rows(stack: PageStack, page: Page
         await expect(table.get_by_role("columnheader", name="People")).to_have_attribute("aria-sort", "ascending")
         await table.get_by_role("button", name="Cost").click()
         await table.get_by_role("button", name="Cost").click()
-        # Largest first; what is empty is last either way.
+        # Largest first; empty cells come last either way.
         await expect(first).to_have_text(["Oslo", "Rome", "=1+1", 'Łódź "x"'])
         await table.get_by_role("button", name="Copy as CSV").click()
         await expect(page.locator(".toast")).to_contain_text("One cell looks like a formula")
@@ -408,7 +413,7 @@ async def test_table_sorts_by_heads_and_copies_rows(stack: PageStack, page: Page
         ]
         await table.get_by_role("button", name="Cost").click()
         await expect(first).to_have_text([str(row[0]) for row in rows_])
-        # Figures stand with their points below each other.
+        # Numbers are aligned at the decimal point.
         ends = await table.locator("tbody td:last-child").evaluate_all(
             "cells => cells.map(c => { const r = document.createRange(); r.setStart(c.firstChild, 0); "
             "r.setEnd(c.firstChild, c.textContent.split(/[.\\u2008]/)[0].length); "
@@ -455,7 +460,7 @@ async def test_archived_card_comes_back_by_one_click(stack: PageStack, page: Pag
         await card(page, "Mine").hover()
         await card(page, "Mine").get_by_role("button", name="Archive Mine").click()
         undo = page.locator(".toast", has_text="“Mine” is archived").get_by_role("button", name="Undo")
-        # Under the pointer the offer stays.
+        # The offer stays while the pointer is over it.
         await undo.hover()
         await expect(card(wire.page, "Mine")).to_have_count(0)
         await undo.click()
@@ -463,7 +468,7 @@ async def test_archived_card_comes_back_by_one_click(stack: PageStack, page: Pag
         await expect(card(wire.page, "Mine")).to_be_visible()
 
 
-async def test_palette_finds_a_card_on_another_stack(stack: PageStack, page: Page) -> None:
+async def test_palette_finds_card_on_another_stack(stack: PageStack, page: Page) -> None:
     async with studio(stack, "Far away") as easel, studio(stack, "In front"):
         await easel.put("Needle in the hay", block("note", content="Found."))
         await page.get_by_role("tab", name="In front").click()
@@ -477,7 +482,7 @@ async def test_palette_finds_a_card_on_another_stack(stack: PageStack, page: Pag
 # --- notes ---
 
 
-async def test_note_is_written_by_keys(stack: PageStack, page: Page) -> None:
+async def test_note_is_written_by_keyboard(stack: PageStack, page: Page) -> None:
     async with studio(stack, "Notes"):
         await page.keyboard.press("n")
         await page.keyboard.press("n")
@@ -501,7 +506,7 @@ async def test_note_is_written_by_keys(stack: PageStack, page: Page) -> None:
 # --- edits ---
 
 
-async def test_text_is_edited_where_it_stands(stack: PageStack, page: Page, wire: Wire) -> None:
+async def test_text_is_edited_in_place(stack: PageStack, page: Page, wire: Wire) -> None:
     async with studio(stack, "Text") as studied:
         await studied.draw("Trip", block("text", content="Go to **Lund**"))
         found = card(page, "Trip")
@@ -528,7 +533,7 @@ async def test_text_is_edited_where_it_stands(stack: PageStack, page: Page, wire
         assert kept(stack, "Trip")[0]["version"] == 3
 
 
-async def test_cell_is_edited_in_the_order_shown(stack: PageStack, page: Page) -> None:
+async def test_cell_is_edited_in_displayed_order(stack: PageStack, page: Page) -> None:
     async with studio(stack, "Cells") as studied:
         await studied.put("Fruit", FRUIT)
         found = card(page, "Fruit")
@@ -577,7 +582,7 @@ async def test_pairs_and_headings_are_edited(stack: PageStack, page: Page) -> No
         assert list_of_pairs["data"]["pairs"] == [{"key": "town", "value": "Lund"}, {"key": "people", "value": 92000}]
 
 
-# --- changed meanwhile ---
+# --- concurrent changes ---
 
 
 async def test_change_while_typing_shows_both_versions(stack: PageStack, page: Page) -> None:
@@ -609,13 +614,15 @@ async def test_change_while_typing_shows_both_versions(stack: PageStack, page: P
         await expect(field(found)).to_have_value("one\nmine")
         await field(found).press("Control+Enter")
         await dialog.get_by_role("button", name="Keep mine").click()
-        await eventually(lambda: kept(stack, "Draft")[0]["data"] == {"content": "one\nmine"}, "mine is kept")
+        await eventually(
+            lambda: kept(stack, "Draft")[0]["data"] == {"content": "one\nmine"}, "my version was not stored"
+        )
         assert kept(stack, "Draft")[0]["version"] == 3
         await expect(field(found)).to_have_count(0)
 
 
 async def test_two_pages_edit_one_card(stack: PageStack, page: Page, wire: Wire) -> None:
-    """Edits of two cells are both kept; of one note, the second page is asked and can take theirs."""
+    """Edits of two cells are both kept; for one note, the second page is asked and can accept the other version."""
     second = wire.page
     async with studio(stack, "Two") as studied:
         await studied.put("Both", block("note", content="before"))
@@ -641,7 +648,7 @@ async def test_two_pages_edit_one_card(stack: PageStack, page: Page, wire: Wire)
         await becomes(stack, "Shared", columns=["fruit", "kg"], rows=[["pears", 3], ["apples", 13], ["figs", 9]])
 
 
-async def test_card_archived_while_typing_keeps_the_words(stack: PageStack, wire: Wire) -> None:
+async def test_card_archived_while_typing_keeps_text(stack: PageStack, wire: Wire) -> None:
     sent: list[str] = []
 
     def note(frame: str) -> str:
@@ -654,7 +661,7 @@ async def test_card_archived_while_typing_keeps_the_words(stack: PageStack, wire
         found = card(wire.page, "Gone")
         await found.get_by_text("before").click()
         await field(found).fill("still typing")
-        # On a busy machine the field is out of sight, and has lost the keyboard, long before the card is taken away.
+        # On a busy machine the field is out of sight, and has lost focus, long before the card is removed.
         await wire.page.evaluate(SLOW_FRAMES)
         await studied.interact(action="archive_card", card_id=card_id)
         await expect(found).to_have_count(0)
@@ -662,14 +669,14 @@ async def test_card_archived_while_typing_keeps_the_words(stack: PageStack, wire
         await expect(field(found)).to_have_value("still typing")
         assert [frame for frame in sent if "update_block" in frame] == []
         assert [each["data"] for each in kept(stack, "Gone")] == [{"content": "before"}]
-        # A save is a frame that this test sees.
+        # The test sees a save as a frame.
         await field(found).press("Control+Enter")
         await becomes(stack, "Gone", content="still typing")
         assert [frame for frame in sent if "update_block" in frame] != []
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
-async def test_on_a_phone_a_tap_edits(stack: PageStack, scheme: Literal["light", "dark"]) -> None:
+async def test_phone_edits_by_tap(stack: PageStack, scheme: Literal["light", "dark"]) -> None:
     phone = {"viewport": {"width": 360, "height": 640}, "has_touch": True, "is_mobile": True}
     async with studio(stack, "Phone") as studied:
         await studied.put("Small", block("text", content="Tap me"), FRUIT)
@@ -685,17 +692,17 @@ async def test_on_a_phone_a_tap_edits(stack: PageStack, scheme: Literal["light",
             await expect(field(found)).to_have_value("12")
             await shoot(page, "edit-cell-phone")
             assert await page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
-            # In the light, a field is looked at where text is edited.
+            # In the light theme, accessibility is checked with an open text field.
             assert scheme == "light" or await violations(page) == []
     assert stack.complaints == []
 
 
-# --- at the end ---
+# --- last tests ---
 
 
-# A bridge that is started again starts the agent again, too.
+# A restarted bridge restarts the agent, too.
 async def test_unsent_note_and_edit_wait_for_connection(stack: PageStack, page: Page) -> None:
-    """A note that is half written also survives Escape and a reload."""
+    """A draft note also survives Escape and a reload."""
     async with studio(stack, "Drafts") as studied:
         await studied.put("Wait", block("text", content="before"))
         form = await new_note(page)
@@ -732,8 +739,8 @@ async def test_unsent_note_and_edit_wait_for_connection(stack: PageStack, page: 
         await expect(page.get_by_role("tab", name="Drafts")).to_have_count(0)
 
 
-# The last test: every page that is opened from here on is told two thousand rows.
-async def test_two_thousand_rows_are_a_few_elements(stack: PageStack, page: Page) -> None:
+# The last test: every page opened later would load two thousand rows.
+async def test_two_thousand_rows_are_few_elements(stack: PageStack, page: Page) -> None:
     async with studio(stack, "Large") as easel:
         rows_ = [[number, f"Customer {number * 7919 % 10007}", number % 1000 / 10] for number in range(2_000)]
         await easel.put("Customers", block("table", columns=["Id", "Name", "Amount"], rows=rows_))

@@ -1,6 +1,6 @@
 """The page's chat and shell in a real browser, on the real stack.
 
-Long, since its tests share one stack and one window.
+The file is long because its tests share one stack and one window.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ HOSTILE = "\n\n".join(
         "hostile end",
     ]
 )
-#: The bytes that the page has loaded, as they were sent.
+#: The transferred bytes of the page.
 LOADED = """() => [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
     .reduce((sum, entry) => sum + entry.encodedBodySize, 0)"""
-#: A file dropped on the chat, as the browser itself would hand it over.
+#: A file dropped on the chat, as the browser itself delivers it.
 DROP = """() => {
     const dataTransfer = new DataTransfer();
     dataTransfer.items.add(new File(['dropped'], 'note.txt', { type: 'text/plain' }));
     const drop = new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true });
     document.querySelector(".thread").dispatchEvent(drop);
 }"""
-#: How far a box is scrolled, once it has come to rest.
+#: The scroll position of a box, once it has settled.
 AT_REST = """box => new Promise((done) => {
     let before = -1;
     const look = () => {
@@ -73,7 +73,7 @@ AT_REST = """box => new Promise((done) => {
     };
     look();
 })"""
-#: A command that reads otherwise than it runs, with what it is about at the end of 3,000 characters.
+#: A command that displays differently from what it runs, with its true target after 3,000 characters.
 ODD = f"echo <private>\u202eolleh\u2066 \u200b; # {'a comment ' * 300}\n\ttouch at-the-end.txt; echo </private>"
 #: The file below the stack's folder that the second half of the story waits for.
 GO_ON = "go-on"
@@ -93,7 +93,7 @@ STEPS: list[dict[str, Any]] = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> AsyncIterator[PageStack]:
-    """One bridge and browser for all tests here; agents ask before they act."""
+    """Run one bridge and browser for all tests here; the agents ask before they act."""
     folder = tmp_path_factory.mktemp("page")
     story = {"match": "tell a story", "text": STORY, "chunk_delay": 0.02, "until": str(folder / GO_ON), "times": -1}
     async with page_stack(browser, folder, "--permissions", "ask", steps=[*STEPS, {**story, "on": "prompt"}]) as stack:
@@ -103,13 +103,13 @@ async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> A
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def page(stack: PageStack) -> AsyncIterator[Page]:
-    """One window for all tests that need nothing of their own. Each test leaves it idle, with an empty field."""
+    """Open one window for all tests without special needs. Each test leaves it idle, with an empty field."""
     async with stack.page() as page:
         yield page
 
 
 def last(page: Page, text: str) -> Any:
-    """The newest exchange with these words."""
+    """Return the newest exchange with this text."""
     return page.locator(".thread-list .exchange", has_text=text).last
 
 
@@ -118,7 +118,7 @@ async def is_working(page: Page) -> None:
 
 
 async def test_first_visit_loads_little_and_draws_card(page: Page) -> None:
-    """Nor is anything of the bar cut off at any width."""
+    """The bar is not cut off at any width."""
     await page.wait_for_load_state("networkidle")
     assert 10_000 < await page.evaluate(LOADED) <= 80 * 1024
     await expect(page.get_by_role("heading", name="What shall we work on?")).to_be_visible()
@@ -137,7 +137,7 @@ async def test_first_visit_loads_little_and_draws_card(page: Page) -> None:
 
 
 async def bar_fits_every_width(page: Page) -> None:
-    """No button of the bar is cut off, in no window."""
+    """Check that no button of the bar is cut off in any window."""
     for width in (701, 720, 760, 900, 989, 1040, 1280):
         await page.set_viewport_size({"width": width, "height": 800})
         cut_off = await page.evaluate(
@@ -151,7 +151,7 @@ async def bar_fits_every_width(page: Page) -> None:
 
 
 async def test_phone_shows_news_until_signed_out(stack: PageStack) -> None:
-    # It has a login of its own, since that is ended.
+    # It has its own login, since the test ends it.
     _, printed, _ = await stack.bridge.run("users", "link", "local")
     cookie = await stack.bridge.login(next(word for word in printed.split() if "/login?token=" in word))
     async with stack.context(viewport=PHONE, has_touch=True, is_mobile=True) as window:
@@ -182,7 +182,7 @@ async def test_phone_shows_news_until_signed_out(stack: PageStack) -> None:
 
 
 async def test_new_session_and_restart_lose_nothing(stack: PageStack, page: Page) -> None:
-    """Nor is anything doubled, on any of the person's pages."""
+    """Nothing is duplicated either, on any of the person's pages."""
     other = await stack.open(page.context)
     await ask(page, "My name is Ada, and I prefer tea to coffee.")
     await settled(other, "My name is Ada")
@@ -204,7 +204,7 @@ async def test_new_session_and_restart_lose_nothing(stack: PageStack, page: Page
     await expect(page.locator(".unsent-item")).to_have_count(0)
     for words in ("My name is Ada", "Written while nobody was there"):
         assert await page.locator(".exchange", has_text=words).count() == 1
-    # What was written in a window that is gone never goes out by itself, and is not lost either.
+    # A draft of a closed window is never sent by itself, and is not lost either.
     await page.reload()
     await ready(page)
     left = page.locator(".unsent-item", has_text="Left behind in a closed window")
@@ -216,7 +216,7 @@ async def test_new_session_and_restart_lose_nothing(stack: PageStack, page: Page
     assert asked.count("Left behind in a closed window") == 1
 
 
-async def test_refused_message_says_why_and_is_kept(page: Page) -> None:
+async def test_refused_message_is_kept_with_reason(page: Page) -> None:
     await ask(page, "fail always")
     refused = last(page, "fail always").locator(".problem")
     await expect(refused).to_contain_text("service answered: The request was refused as invalid.")
@@ -230,7 +230,7 @@ async def test_refused_message_says_why_and_is_kept(page: Page) -> None:
     await page.fill("#composer-text", "")
 
 
-async def test_uploads_are_disarmed_and_large_ones_refused(stack: PageStack, page: Page, tmp_path: Path) -> None:
+async def test_uploads_are_inert_and_large_ones_refused(stack: PageStack, page: Page, tmp_path: Path) -> None:
     huge = tmp_path / "huge.bin"
     with huge.open("wb") as file:
         file.truncate(101 * 2**20)
@@ -251,8 +251,8 @@ async def test_uploads_are_disarmed_and_large_ones_refused(stack: PageStack, pag
     assert [path.read_bytes() for path in stored] == [b"dropped", b"planted" * 100_000]
 
 
-async def test_keys_alone_reach_everything(page: Page) -> None:
-    """In the dark, then in light: both have contrast."""
+async def test_keyboard_alone_reaches_everything(page: Page) -> None:
+    """Checked in the dark and in the light theme: both have contrast."""
     await page.emulate_media(color_scheme="dark")
     await page.reload()
     await ready(page)
@@ -295,7 +295,7 @@ async def test_keys_alone_reach_everything(page: Page) -> None:
 
 
 async def test_streamed_story_survives_reload_and_scrolling(stack: PageStack, page: Page) -> None:
-    """A reload in mid-answer loses nothing; the page follows only while the person follows."""
+    """A reload during the answer loses nothing; the page scrolls along only while the person is at the end."""
     await say(page, "tell a story")
     reply = last(page, "tell a story")
     await expect(reply).to_contain_text("Chapter 3")
@@ -332,7 +332,7 @@ async def test_mission_is_stopped_and_queue_edited(page: Page) -> None:
     await expect(page.locator(".exchange[data-status=queued]")).to_have_count(2)
     await last(page, "the third message").get_by_role("button", name="Edit").click()
     await expect(page.locator("#composer-text")).to_have_value("the third message")
-    # The other one still waits after a reload, and the draft is still there.
+    # The other mission still waits after a reload, and the draft is still there.
     await page.reload()
     await ready(page)
     await expect(page.locator(".exchange[data-status=queued]")).to_have_count(1)
@@ -347,11 +347,11 @@ async def test_mission_is_stopped_and_queue_edited(page: Page) -> None:
     await page.fill("#composer-text", "")
 
 
-async def test_always_rule_after_reload_is_taken_back(stack: PageStack, page: Page) -> None:
+async def test_always_rule_is_revoked_after_reload(stack: PageStack, page: Page) -> None:
     await say(page, "Please write it down")
     question = page.get_by_role("group", name="May Sprite write a file?")
     await expect(question).to_contain_text("harmless.txt")
-    # A field is a field, whatever another one says.
+    # A field shows its own value, whatever another one contains.
     assert await question.locator("dt").all_text_contents() == ["file_path", "content"]
     await expect(question.locator("dd").last).to_contain_text("file_path: harmless.txt<U+001B>[2K<U+000D>")
     await question.get_by_role("button", name="Don\u2019t allow").click()
@@ -390,7 +390,7 @@ async def test_question_shows_every_character(stack: PageStack, page: Page) -> N
     await expect(question.locator(".unseen")).to_have_count(3)
     await expect(question.locator(".line-end")).to_have_count(1)
     await expect(question).to_contain_text("characters in 3 lines: scroll to read all of it")
-    # It is too long to be recognised in a list, so it cannot be allowed for good.
+    # It is too long to be recognized in a list, so "always" is not offered.
     await expect(question.get_by_role("button")).to_have_text(["Allow once", "Don\u2019t allow"])
     assert await violations(page) == []
     await shoot(page, "question-odd")
@@ -403,7 +403,7 @@ async def test_question_shows_every_character(stack: PageStack, page: Page) -> N
 
 
 @pytest.mark.soak  # The page's part is in test_page_words, the bridge's in test_two_bridges.
-async def test_message_waits_while_database_is_away(stack: PageStack, tmp_path: Path) -> None:
+async def test_message_waits_during_database_outage(stack: PageStack, tmp_path: Path) -> None:
     with own_server() as server:
         async with running_bridge(tmp_path / "data", BRIDGE_DATABASE_URL=server.create()) as bridge:
             context = await stack.browser.new_context(service_workers="block")
@@ -412,7 +412,7 @@ async def test_message_waits_while_database_is_away(stack: PageStack, tmp_path: 
             await ready(page)
             await ask(page, "Hello before it is away")
             server.stop()
-            # At first by the bridge that has the agent, then by whoever lets nobody in.
+            # First at the bridge that owns the agent, then at a bridge that admits no client.
             await expect(page.locator(".run-words")).to_contain_text("The database is away: nobody can say")
             await say(page, "Written while it is away")
             await expect(page.locator(".run-words")).to_contain_text("The database is away. Nothing is lost by that.")
@@ -424,7 +424,7 @@ async def test_message_waits_while_database_is_away(stack: PageStack, tmp_path: 
             await context.close()
 
 
-@pytest.mark.soak  # test_page_by_itself tries again without a kill, test_acp kills without a page.
+@pytest.mark.soak  # test_page_by_itself retries without a kill, test_acp kills without a page.
 async def test_message_of_killed_sprite_is_retried(tmp_path: Path, browser: Browser) -> None:
     steps = [{"match": "take long", "hang": True, "times": -1, "on": "prompt"}]
     async with page_stack(browser, tmp_path, steps=steps, start_sprite=Child.start) as stack, stack.page() as page:
@@ -441,7 +441,7 @@ async def test_message_of_killed_sprite_is_retried(tmp_path: Path, browser: Brow
         assert stack.complaints == []
 
 
-async def test_nothing_in_a_reply_runs(page: Page) -> None:
+async def test_reply_content_is_not_executed(page: Page) -> None:
     await ask(page, "be hostile")
     reply = last(page, "be hostile").locator(".reply")
     await expect(reply).to_contain_text("<script>window.harmed = 1</script>")
@@ -478,18 +478,18 @@ async def test_old_messages_appear_by_scrolling_back(stack: PageStack, page: Pag
 
 
 async def test_hanging_bridge_is_noticed_and_loses_nothing(stack: PageStack, page: Page) -> None:
-    # The last test of this window: its clock stays the test's.
+    # The last test of this window: its clock stays under the test's control.
     await page.clock.install()
     await page.reload()
     await ready(page)
-    # Nothing ends its connections: whoever waits would wait for ever.
+    # Its connections stay open without a reply: a waiting client would wait for ever.
     assert isinstance(stack.bridge, BridgeServer)
     with stack.bridge.hanging():
         await say(page, "Written while it hangs")
         await page.clock.fast_forward("00:31")
         await expect(page.locator(".link-words")).to_have_text("Reconnecting")
         await expect(page.locator(".unsent-item")).to_contain_text("Will be sent when your agent is reachable")
-        # The next connection is not opened either, and is given up as well.
+        # The next connection attempt hangs as well, and is given up.
         for _ in range(4):
             await page.clock.fast_forward("00:21")
         await expect(page.locator(".run-words")).to_contain_text("does not answer")
@@ -501,7 +501,7 @@ async def test_hanging_bridge_is_noticed_and_loses_nothing(stack: PageStack, pag
     assert said.count("Written while it hangs") == 1
 
 
-async def test_no_module_of_ours_makes_markup_or_code_of_text() -> None:
+async def test_no_module_creates_markup_or_code_from_text() -> None:
     sinks = re.compile(
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|unsafeHTML| style=\""
     )

@@ -1,4 +1,4 @@
-"""The operator's page and passkeys in a real browser: by keyboard, on a phone, with axe's eyes."""
+"""The operator page and passkeys in a real browser: by keyboard, on a phone, and checked with axe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def bridge(curated: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bridge]:
-    """One with the agent of ada, which is kept in the store, too."""
+    """Run a bridge with ada's agent, which has a replica as well."""
     data = tmp_path_factory.mktemp("company") / "data"
     shutil.copytree(curated, data / "workspaces/ada")
     async with open_store(Settings(data), None) as store:
@@ -41,8 +41,8 @@ async def log_in(context: BrowserContext, bridge: Bridge) -> None:
     await context.add_cookies([{"name": name, "value": value, "url": bridge.url}])
 
 
-async def test_operator_works_on_a_phone_by_keyboard(bridge: Bridge, browser: Browser) -> None:
-    """Adds and revokes a person, deploys an agent, and gives a machine up once its name is typed."""
+async def test_operator_works_on_phone_by_keyboard(bridge: Bridge, browser: Browser) -> None:
+    """Add and revoke a person, deploy an agent, and give up a machine after its name is typed."""
     context = await browser.new_context(viewport={"width": 360, "height": 740}, reduced_motion="reduce")
     context.set_default_timeout(PATIENCE_MS)
     async with context:
@@ -91,8 +91,8 @@ async def test_operator_works_on_a_phone_by_keyboard(bridge: Bridge, browser: Br
         await expect(page.get_by_role("row", name="restore ada (outcome done)")).to_be_visible()
 
 
-async def test_a_passkey_is_made_used_and_removed(bridge: Bridge, browser: Browser) -> None:
-    # Browsers keep passkeys for names.
+async def test_passkey_is_created_used_and_removed(bridge: Bridge, browser: Browser) -> None:
+    # Browsers bind passkeys to host names.
     url = bridge.url.replace("127.0.0.1", "localhost")
     context = await browser.new_context(reduced_motion="reduce", service_workers="block")
     context.set_default_timeout(PATIENCE_MS)
@@ -118,7 +118,7 @@ async def test_a_passkey_is_made_used_and_removed(bridge: Bridge, browser: Brows
         await page.get_by_role("button", name="Add a passkey").press("Enter")
         await expect(page.get_by_text("Ada's <laptop>")).to_be_visible()
         await expect(page.get_by_text("never used")).to_be_visible()
-        # One device makes one.
+        # One device creates a passkey.
         await page.get_by_role("button", name="Add a passkey").click()
         await expect(page.get_by_role("status")).to_have_text("This device has a passkey already.")
 
@@ -126,7 +126,7 @@ async def test_a_passkey_is_made_used_and_removed(bridge: Bridge, browser: Brows
         await page.goto(f"{url}/operator")
         await page.get_by_role("link", name="Log in with a passkey").click()
         assert await violations(page) == []
-        # Somebody whom the device did not see does not come in.
+        # Without user verification, the login is refused.
         seen = {"authenticatorId": made["authenticatorId"], "isUserVerified": False}
         await device.send("WebAuthn.setUserVerified", seen)
         await page.get_by_role("button", name="Log in with a passkey").click()

@@ -1,4 +1,4 @@
-"""What is to be done and the person's own files, on the page: two lists of the Memory panel, in a real browser."""
+"""Actions and user files on the page: two lists of the Memory panel, in a real browser."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tests.page_harness import PageStack, ask, needs_chromium, page_stack, shoot
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 HERE = "Europe/Berlin"
-#: What a browser in Berlin has; the tests share its window.
+#: The time zone of a browser in Berlin; the tests share its window.
 BERLIN: dict[str, Any] = {"timezone_id": HERE, "locale": "en-GB"}
-#: Whatever of it ran would be seen in the title, or as a request.
+#: Any execution of this text would show in the title or as a request.
 LEAK = "document.title='ran';fetch('/leaked');new Image().src='/leaked'"
 HOSTILE_HTML = f'<title>still</title><script>{LEAK}</script><img src=/leaked onerror="{LEAK}">'
 HOSTILE_SVG = (
@@ -37,12 +37,12 @@ HOSTILE_SVG = (
 )
 
 
-#: Of a picture, once it is there.
+#: The size of a picture, once it has loaded.
 NATURAL_WIDTH = "e => e.complete ? e.naturalWidth : new Promise(r => { e.onload = () => r(e.naturalWidth) })"
 
 
 def picture(width: int, height: int) -> bytes:
-    """A PNG of one colour."""
+    """Return a PNG of one colour."""
     lines = (b"\0" + b"\x30\x80\xc0" * width) * height
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -60,11 +60,11 @@ async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> A
         assert found.complaints == []
 
 
-# --- what is to be done ---
+# --- actions ---
 
 
 async def to_do(page: Page) -> Locator:
-    """Opens the list; the panel."""
+    """Open the action list; return the panel."""
     await page.get_by_role("tab", name="Memory").locator("visible=true").click()
     panel = page.get_by_role("region", name="Memory")
     await panel.get_by_role("tab", name="To do").click()
@@ -77,7 +77,7 @@ def action(stack: PageStack, words: str) -> dict[str, Any]:
 
 
 async def test_action_is_changed_on_every_page(stack: PageStack) -> None:
-    """Added, refused at its field, changed, and seen on a page in another time zone, which is told once."""
+    """Add one, see an error at its field, change it, and see it in another time zone, which is announced once."""
     async with (
         stack.page(**BERLIN) as page,
         stack.page(timezone_id="Asia/Tokyo", locale="en-GB") as second,
@@ -132,7 +132,7 @@ async def test_action_is_changed_on_every_page(stack: PageStack) -> None:
 
 
 async def tells_its_zone_once(page: Page, second: Page, client: PageClient) -> None:
-    """A browser tells its time zone with its first message; one that is merely open does not."""
+    """Check that a browser sends its time zone with its first message; an idle one does not."""
 
     async def known() -> str:
         return str((await client.ask("system", {"action": "status"}))["payload"]["tz"])
@@ -148,7 +148,7 @@ async def tells_its_zone_once(page: Page, second: Page, client: PageClient) -> N
 
 
 async def test_actions_are_ordered_by_time_and_priority(stack: PageStack) -> None:
-    """Failed ones stand first; a repeat that was made in words is changed with its time as a whole."""
+    """Failed ones come first; a repeat defined in words is changed together with its time."""
     async with stack.bridge.page(stack.cookie, resume={}) as client, stack.page(**BERLIN) as page:
         soon = time.time() + 3 * 86_400
         for more in (
@@ -161,7 +161,7 @@ async def test_actions_are_ordered_by_time_and_priority(stack: PageStack) -> Non
             assert answer["type"] == "memory_result", answer
         failed = next(each for each in answer["payload"]["actions"] if each["content"] == "Sort the photos")
         await client.ask("memory", {"op": "resolve_action", "id": failed["id"], "status": "failed"})
-        # Memory and its style have not been opened yet.
+        # Memory and its stylesheet have not been loaded yet.
         await expect(page.get_by_role("button", name="Next:")).to_have_css("border-top-width", "0px")
         panel = await to_do(page)
         rows = panel.locator(".action")
@@ -193,10 +193,10 @@ async def test_actions_are_ordered_by_time_and_priority(stack: PageStack) -> Non
         await expect(told.filter(has_text="You added “Open the windows”")).to_be_visible()
 
 
-async def test_promise_is_kept_once(stack: PageStack) -> None:
-    """The agent schedules what it is asked for; once it is due, a turn begins by itself.
+async def test_scheduled_promise_is_kept_once(stack: PageStack) -> None:
+    """The agent schedules a request; when it is due, a turn starts by itself.
 
-    A repeat stays open; an action without one is done.
+    A repeat stays open; a single action is done.
     """
     now = datetime.now(ZoneInfo(HERE)).strftime("%Y-%m-%dT%H:%M:%S")
     table = {"type": "table", "data": {"columns": ["Action"], "rows": [["Water the ficus"]]}}
@@ -271,8 +271,8 @@ async def looked_at(page: Page, panel: Locator, name: str) -> Locator:
     return page.get_by_role("dialog")
 
 
-async def test_files_are_listed_and_looked_at(stack: PageStack) -> None:
-    """A text, a picture, the beginning of a log, and what has to be downloaded; on a phone, too."""
+async def test_files_are_listed_and_previewed(stack: PageStack) -> None:
+    """A text, a picture, the start of a log, and files that can only be downloaded; on a phone, too."""
     async with stack.page(**BERLIN) as page:
         panel = await files(page)
         headings = await panel.locator(".user-files h3").all_inner_texts()
@@ -313,7 +313,7 @@ async def test_files_are_listed_and_looked_at(stack: PageStack) -> None:
         assert downloaded.suggested_filename == "archive.zip"
         assert await asyncio.to_thread(lambda path: path.read_bytes(), await downloaded.path()) == bytes(3_000)
         await page.keyboard.press("Escape")
-        # Browsers complain of the status that says that a file cannot be shown.
+        # Browsers log an error for the status of a file that cannot be shown.
         stack.complaints[:] = [words for words in stack.complaints if "415" not in words]
 
         shown = await looked_at(page, panel, "notes.md")
@@ -327,7 +327,7 @@ async def test_files_are_listed_and_looked_at(stack: PageStack) -> None:
         assert await page.evaluate("() => document.documentElement.scrollWidth") <= 390
 
 
-async def test_nothing_of_a_file_runs_and_nothing_of_it_reaches_the_page(stack: PageStack) -> None:
+async def test_file_content_cannot_run_or_reach_page(stack: PageStack) -> None:
     asked: list[str] = []
 
     def note(request: Request) -> None:
@@ -342,7 +342,7 @@ async def test_nothing_of_a_file_runs_and_nothing_of_it_reaches_the_page(stack: 
         shown = await looked_at(page, panel, "drawing.svg")
         assert await shown.locator("img").evaluate(NATURAL_WIDTH) == 80
         assert await page.title() != "ran"
-        # Opened by itself, it is a text in no origin: no cookie, no storage, nothing of ours.
+        # Opened directly, it is text in an opaque origin: no cookies, no storage, no access to the page.
         for name in ("report.html", "drawing.svg"):
             await page.goto(f"{stack.bridge.url}/files/artifacts/{name}?preview")
             assert await page.evaluate("() => document.contentType") == "text/plain"
@@ -351,7 +351,7 @@ async def test_nothing_of_a_file_runs_and_nothing_of_it_reaches_the_page(stack: 
                 await page.evaluate("() => { try { return document.cookie } catch { return 'refused' } }") == "refused"
             )
             assert await page.title() != "ran"
-        # The same bytes under a picture's or a document's name.
+        # The same bytes with the file name of a picture or a document.
         for name in ("artifacts/fake.png", "artifacts/fake.pdf"):
             (stack.workspace / name).write_text(HOSTILE_HTML)
             await page.goto(f"{stack.bridge.url}/files/{name}?preview")
@@ -390,7 +390,7 @@ async def test_list_follows_deletions_uploads_and_work(stack: PageStack) -> None
         )
         await expect(panel.get_by_role("button", name="sent.txt", exact=True)).to_be_visible()
 
-        # The turn that followed the deletion has it, and as the person's, not as work of the agent's.
+        # The turn after the deletion mentions it as the person's change, not as work of the agent.
         await panel.get_by_role("tab", name="Timeline").click()
         turn = panel.locator("button.timeline-main", has_text="Good morning").first
         await expect(turn).to_contain_text("waits to be looked through")
@@ -399,7 +399,7 @@ async def test_list_follows_deletions_uploads_and_work(stack: PageStack) -> None
         await expect(page.get_by_role("dialog")).to_contain_text("What you had done since the turn before")
 
 
-async def test_a_card_shows_its_document(stack: PageStack) -> None:
+async def test_card_shows_its_document(stack: PageStack) -> None:
     blocks = [
         {"type": "document", "data": {"path": "artifacts/charts/rent by month.png", "title": "The rent"}},
         {"type": "document", "data": {"path": "/workspace/documents/notes.md", "excerpt": "Call Mira."}},
@@ -426,7 +426,7 @@ async def test_a_card_shows_its_document(stack: PageStack) -> None:
         await page.keyboard.press("Escape")
 
 
-@pytest.mark.soak  # The same in the light and on a wide window: above.
+@pytest.mark.soak  # The same in the light theme and on a wide window: above.
 async def test_lists_are_accessible_on_dark_phone(stack: PageStack) -> None:
     async with stack.page(**BERLIN, viewport={"width": 390, "height": 844}, color_scheme="dark") as page:
         panel = await to_do(page)

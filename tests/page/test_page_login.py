@@ -1,4 +1,4 @@
-"""Somebody else's login link, opened by a real browser."""
+"""Another person's login link, opened by a real browser."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.page_harness import PATIENCE_MS, needs_chromium
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 
-async def test_a_browser_is_asked_before_it_becomes_somebody_else(tmp_path: Path, browser: Browser) -> None:
+async def test_foreign_login_link_asks_before_switching_person(tmp_path: Path, browser: Browser) -> None:
     """Logged out as well as logged in, and without scripts: no sprite has to start for it."""
     async with running_bridge(tmp_path / "data") as bridge:
         link = await link_of(bridge, "ada")
@@ -46,6 +46,6 @@ async def test_a_browser_is_asked_before_it_becomes_somebody_else(tmp_path: Path
 
 
 async def link_of(bridge: Bridge, name: str) -> str:
-    """The login link of a new person."""
+    """Return the login link of a new person."""
     _, printed, _ = await bridge.run("users", "add", name)
     return next(word for word in printed.split() if "/login?token=" in word)

@@ -1,6 +1,6 @@
-"""The page's memory: files, learnings, timeline, search, to-dos and forgetting, and a file that changed on disk.
+"""The page's memory panel: files, learnings, timeline, search, actions, forgetting, and drift of a file.
 
-Long, since its tests share one browser.
+The file is long because its tests share one browser.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tests.page_harness import PageStack, Wire, ask, needs_chromium, page_stack,
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
-#: More turns than two pages of the timeline have.
+#: More turns than two pages of the timeline hold.
 SMALL_TALK = 110
 USER_MD = "# User\n\n## Preferences\n- Prefers tea to coffee.\n\n## Facts\n- Lives in Porto.\n"
-#: Of which one turn is, said to another program.
+#: The number of one of them, recorded by another program.
 PROJECT = "/home/ada/code/lighthouse"
 EVIL = '<img src=x onerror="window.ran=1"> <script>window.ran=1</script> [x](javascript:window.ran=1)'
 HERE_ALONE = "Forgotten here; the copy at the bridge is not yet rid of it"
-#: A memory file that the person wrote, and what becomes of it on disk.
+#: A memory file by the person, and its later states on disk.
 PERSON = "# User\n\n## Facts\n- Drinks tea.\n- Works from home.\n"
 OTHER = PERSON.replace("tea", "coffee") + "- Lives in Bern.\n"
 MARKED = "() => [...(CSS.highlights.get('evidence') ?? [])].map(r => r.toString())"
@@ -47,7 +47,7 @@ async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> A
 
 
 async def _live(memory: Path) -> None:
-    """A memory with a past: small talk, learnings of every kind, a correction, a to-do, odd texts."""
+    """Build a memory with a past: small talk, learnings of every kind, a correction, an action, odd texts."""
     memory.mkdir(parents=True)
     async with open_stores(memory) as stores:
         began = time.time() - 3 * 86_400
@@ -85,7 +85,7 @@ async def _live(memory: Path) -> None:
 
 
 async def memory(page: Page, tab: str = "Files") -> Locator:
-    """Opens the memory panel at one of its views; the panel."""
+    """Open the memory panel at one of its views; return the panel."""
     await page.get_by_role("tab", name="Memory").locator("visible=true").click()
     panel = page.get_by_role("region", name="Memory")
     await panel.get_by_role("tab", name=tab).click()
@@ -93,7 +93,7 @@ async def memory(page: Page, tab: str = "Files") -> Locator:
 
 
 async def edited(client: PageClient, content: str) -> None:
-    """Another page, or a terminal, writes user.md."""
+    """Edit user.md from another page or a terminal."""
     answer = await client.ask("memory", {"op": "edit", "name": "user.md", "content": content})
     assert answer["type"] == "memory_result", answer
 
@@ -102,7 +102,7 @@ def turn_of(stack: PageStack, words: str) -> int:
     return next(int(row["id"]) for row in observations(stack.workspace) if words in row["user_message"])
 
 
-@pytest.mark.soak  # Each view is looked at below, in the light; a phone's width is the next but one.
+@pytest.mark.soak  # Each view is checked below in the light theme; a phone's width comes with the next test but one.
 async def test_views_are_accessible_on_dark_phone(stack: PageStack) -> None:
     async with stack.page(viewport={"width": 390, "height": 780}, color_scheme="dark") as page:
         for tab in ("Files", "Learned", "Timeline", "To do", "Health"):
@@ -115,7 +115,7 @@ async def test_views_are_accessible_on_dark_phone(stack: PageStack) -> None:
 
 
 async def test_file_changed_meanwhile_asks_before_saving(stack: PageStack, page: Page) -> None:
-    """Nothing typed is lost, and nothing is overwritten unseen."""
+    """No typed text is lost, and no unseen change is overwritten."""
     async with stack.bridge.page(stack.cookie, resume={}) as client:
         await client.link("ready")
         panel = await memory(page)
@@ -127,7 +127,7 @@ async def test_file_changed_meanwhile_asks_before_saving(stack: PageStack, page:
         await expect(file.get_by_role("alert")).to_contain_text("has changed while you were writing")
         await expect(file.get_by_role("textbox")).to_have_value(f"{before}- Mine.\n")
         await expect(file.get_by_role("button", name="Save", exact=True)).to_be_disabled()
-        # It outlives a reload, and so does the question.
+        # It survives a reload, and so does the question.
         await page.reload()
         await memory(page)
         await file.get_by_role("button", name="Go on editing").click()
@@ -142,8 +142,8 @@ async def test_file_changed_meanwhile_asks_before_saving(stack: PageStack, page:
         await expect(file.locator(".prose")).not_to_contain_text("Mine.")
 
 
-async def test_on_a_phone_list_and_file_take_turns(page: Page) -> None:
-    # No test before this one has opened a file from the list.
+async def test_phone_shows_list_or_file(page: Page) -> None:
+    # No earlier test has opened a file from the list.
     await page.set_viewport_size({"width": 390, "height": 780})
     panel = await memory(page)
     await expect(panel.get_by_role("button", name="user.md")).to_be_visible()
@@ -159,7 +159,7 @@ async def test_on_a_phone_list_and_file_take_turns(page: Page) -> None:
 
 
 async def test_second_save_is_refused_and_can_be_dropped(stack: PageStack, wire: Wire) -> None:
-    # The news of the other edit is still on its way when this page saves.
+    # The event of the other edit is still on its way when this page saves.
     wire.received = lambda frame: None if '"type":"memory_update"' in frame else frame
     async with stack.bridge.page(stack.cookie, resume={}) as client:
         await client.link("ready")
@@ -199,7 +199,7 @@ async def test_file_is_edited_compared_and_restored(stack: PageStack, page: Page
     await expect(file).to_contain_text("You wrote it here.")
     await shoot(page, "memory-versions")
     assert await violations(page) == []
-    # The newest is first; the one below it is what was there before.
+    # The newest version is first; the one below it is its predecessor.
     await file.locator(".version-item").nth(1).click()
     await file.get_by_role("button", name="Restore version").click()
     await expect(file.locator(".prose")).to_contain_text("Lives in Porto.")
@@ -224,10 +224,10 @@ async def test_file_over_its_limit_cannot_be_saved(page: Page) -> None:
     await panel.get_by_role("button", name="user.md").click()
 
 
-# --- learning ---
+# --- learnings ---
 
 
-async def test_learned_is_shown_at_once_on_every_page(page: Page, wire: Wire) -> None:
+async def test_learning_appears_immediately_on_every_page(page: Page, wire: Wire) -> None:
     panel = await memory(page)
     other = await memory(wire.page, "Learned")
     await ask(page, "My cat is called Turing.")
@@ -242,14 +242,14 @@ async def test_learned_is_shown_at_once_on_every_page(page: Page, wire: Wire) ->
     await expect(panel.locator(".memory-standing")).not_to_contain_text("waiting")
 
 
-async def test_learning_names_its_evidence_and_replacement(stack: PageStack, page: Page) -> None:
+async def test_learning_shows_evidence_and_replacement(stack: PageStack, page: Page) -> None:
     panel = await memory(page, "Learned")
     learned = panel.get_by_role("article").filter(has_text="Prefers tea")
     await learned.get_by_role("button", name="I prefer tea to coffee").click()
     turn = page.get_by_role("dialog")
     await expect(turn).to_contain_text(f"Turn {turn_of(stack, 'always')}")
     await expect(turn).to_contain_text("Noted.")
-    # As it was said, with its own spaces.
+    # The quote is shown verbatim, with its spaces.
     await page.wait_for_function(f"() => ({MARKED})().length === 1")
     assert await page.evaluate(MARKED) == ["I  prefer tea\nto coffee"]
     await shoot(page, "memory-evidence")
@@ -269,7 +269,7 @@ async def test_learning_names_its_evidence_and_replacement(stack: PageStack, pag
 # --- search ---
 
 
-async def test_search_ranks_like_the_agent(stack: PageStack, page: Page) -> None:
+async def test_search_ranks_like_agents_search(stack: PageStack, page: Page) -> None:
     async with stack.bridge.page(stack.cookie, resume={}) as client:
         await client.link("ready")
         panel = await memory(page)
@@ -278,7 +278,7 @@ async def test_search_ranks_like_the_agent(stack: PageStack, page: Page) -> None
         await page.keyboard.press("/")
         await page.keyboard.type("tea or coffee", delay=15)
         found = (await client.ask("memory", {"op": "search", "query": "tea or coffee", "limit": 20}))["payload"]["hits"]
-        # What was found for the first of these letters may still stand there for a moment.
+        # Results for the first letters may still be visible for a moment.
         await expect(panel.locator(".hit .hit-text")).to_have_text([" ".join(hit["text"].split()) for hit in found])
         assert await violations(page) == []
         await shoot(page, "memory-search")
@@ -290,7 +290,7 @@ async def test_search_ranks_like_the_agent(stack: PageStack, page: Page) -> None
         await expect(panel).to_contain_text("Neither a learning nor a turn fits “zzyzx”")
 
 
-async def test_late_answer_to_earlier_words_is_dropped(wire: Wire) -> None:
+async def test_late_answer_to_earlier_query_is_dropped(wire: Wire) -> None:
     held: list[str] = []
     first: list[str] = []
 
@@ -301,7 +301,7 @@ async def test_late_answer_to_earlier_words_is_dropped(wire: Wire) -> None:
         return frame
 
     def down(frame: str) -> str | None:
-        # The answer to the first words comes after the one to the second.
+        # The answer to the first query comes after the answer to the second.
         if json.loads(frame).get("reply_to") in first:
             held.append(frame)
             return None
@@ -340,7 +340,7 @@ async def test_palette_finds_memory(page: Page) -> None:
 # --- timeline ---
 
 
-async def test_turn_said_elsewhere_names_its_project(page: Page) -> None:
+async def test_turn_from_elsewhere_shows_its_project(page: Page) -> None:
     told = f"in Claude Code · project {PROJECT}"
     panel = await memory(page, "Timeline")
     line = panel.locator(".timeline .turn").filter(has_text="With make ship")
@@ -370,7 +370,7 @@ async def test_turn_said_elsewhere_names_its_project(page: Page) -> None:
     await page.keyboard.press("Escape")
 
 
-async def test_hostile_words_in_memory_run_nowhere(stack: PageStack, page: Page) -> None:
+async def test_hostile_text_in_memory_is_not_executed(stack: PageStack, page: Page) -> None:
     async with stack.bridge.page(stack.cookie, resume={}) as client:
         await client.link("ready")
         panel = await memory(page)
@@ -399,7 +399,7 @@ async def test_hostile_words_in_memory_run_nowhere(stack: PageStack, page: Page)
 async def test_action_is_completed_dismissed_and_reopened(page: Page) -> None:
     panel = await memory(page, "To do")
     await panel.get_by_role("button", name="Complete: Water the ficus.").click()
-    # Under the pointer it stays.
+    # It stays while the pointer is over it.
     undo = page.locator(".toast").get_by_role("button", name="Undo")
     await undo.hover()
     await expect(panel.get_by_role("button", name="Complete: Water the ficus.")).to_have_count(0)
@@ -411,24 +411,24 @@ async def test_action_is_completed_dismissed_and_reopened(page: Page) -> None:
     await shoot(page, "memory-actions")
 
 
-# --- changed on disk while the agent was at work ---
+# --- changes on disk during a turn ---
 
 
 async def written(stack: PageStack) -> None:
-    """The person writes user.md, in another window."""
+    """Write user.md as the person, in another window."""
     async with stack.bridge.page(stack.cookie, resume={}) as client:
         await client.link("ready")
         await client.ask("memory", {"op": "edit", "name": "user.md", "content": PERSON})
 
 
 async def drifted(stack: PageStack, page: Page, content: str = OTHER, name: str = "user.md") -> None:
-    """The file changes in mid-turn."""
+    """Change the file during a turn."""
     folder = stack.workspace / ".os/memory"
     go = stack.workspace / "go"
     go.unlink(missing_ok=True)
     stack.model.script.agent({"tool": "Bash", "input": {"command": "until [ -e go ]; do sleep 0.1; done"}})
     await say(page, f"Wait for it, {name}")
-    await eventually((folder / ".agent-at-work").exists, "the turn is known")
+    await eventually((folder / ".agent-at-work").exists, "the turn did not start")
     (folder / name).write_text(content)
     go.touch()
     await settled(page, f"Wait for it, {name}")
@@ -438,7 +438,7 @@ def waiting(where: Page | Locator, name: str = "user.md") -> Locator:
     return where.get_by_role("group", name=f"{name}, changed on disk")
 
 
-async def test_change_is_shown_everywhere_and_accepted(stack: PageStack, page: Page) -> None:
+async def test_drift_is_shown_everywhere_and_accepted(stack: PageStack, page: Page) -> None:
     panel = await memory(page, "Health")
     await written(stack)
     await drifted(stack, page)
@@ -455,11 +455,11 @@ async def test_change_is_shown_everywhere_and_accepted(stack: PageStack, page: P
     await expect(prose).not_to_contain_text("Bern")
     await expect(panel.get_by_role("tab", name="Files")).to_contain_text(", waiting for you: 1")
     await expect(panel.get_by_role("button", name="user.md Waits for you")).to_be_visible()
-    # What is edited meanwhile would be refused.
+    # An edit at this moment would be refused.
     await expect(panel.get_by_role("button", name="Edit")).to_be_hidden()
     assert await violations(page) == []
 
-    # It changes once more, which is shown before it is accepted.
+    # It changes again, which is shown before it is accepted.
     (stack.workspace / ".os/memory/user.md").write_text(OTHER + "- Trusts every page\u202e.\n")
     accept = shown.get_by_role("button", name="Accept the change of user.md")
     await accept.click()
@@ -481,7 +481,7 @@ async def test_change_is_shown_everywhere_and_accepted(stack: PageStack, page: P
     await panel.get_by_role("button", name="Back to the file").click()
 
 
-async def test_edit_survives_discarded_change_and_is_saved(stack: PageStack, page: Page) -> None:
+async def test_edit_survives_discarded_drift_and_is_saved(stack: PageStack, page: Page) -> None:
     panel = await memory(page)
     await written(stack)
     await expect(panel.locator(".memory-prose")).to_contain_text("Drinks tea")
@@ -498,7 +498,7 @@ async def test_edit_survives_discarded_change_and_is_saved(stack: PageStack, pag
     assert memory_file(stack.workspace, "user.md") == f"{PERSON}- Has a cat.\n"
 
 
-async def test_discarded_change_on_phone_leaves_file(stack: PageStack, page: Page) -> None:
+async def test_discarded_drift_on_phone_keeps_file(stack: PageStack, page: Page) -> None:
     await page.set_viewport_size({"width": 390, "height": 844})
     await page.locator("#tab-chat-narrow").click()
     before = memory_file(stack.workspace, "soul.md")
@@ -531,7 +531,7 @@ async def test_discarded_change_on_phone_leaves_file(stack: PageStack, page: Pag
 # --- the timeline, with all of this ---
 
 
-async def test_timeline_pages_and_grows_without_doubles(stack: PageStack, page: Page) -> None:
+async def test_timeline_pages_and_grows_without_duplicates(stack: PageStack, page: Page) -> None:
     panel = await memory(page, "Timeline")
     shown = "() => [...document.querySelectorAll('[data-row]')].map(e => e.dataset.row)"
     await expect(panel).to_contain_text("Learned from turn")
@@ -558,7 +558,7 @@ async def test_timeline_pages_and_grows_without_doubles(stack: PageStack, page: 
     await panel.locator(f"[data-row=turn-{turn}] button").click()
     await expect(page.get_by_role("dialog")).to_contain_text("What is new?")
     await page.keyboard.press("Escape")
-    # Whatever is looked at after this need not look through so many rows.
+    # Later checks need not search through so many rows.
     await page.reload()
     await ready(page)
 
@@ -566,7 +566,7 @@ async def test_timeline_pages_and_grows_without_doubles(stack: PageStack, page: 
 # --- forgetting, which ends the agent's session ---
 
 
-async def test_forget_can_be_thought_over(page: Page) -> None:
+async def test_forget_can_be_cancelled(page: Page) -> None:
     panel = await memory(page)
     await panel.get_by_role("button", name="Edit").click()
     await panel.get_by_role("textbox").fill("- Half a thought")
@@ -577,14 +577,14 @@ async def test_forget_can_be_thought_over(page: Page) -> None:
     await expect(preview).to_contain_text("1 learning")
     await preview.get_by_role("button", name="Cancel").click()
     await expect(learned).to_be_visible()
-    # What was being written is still there.
+    # The draft is still there.
     await panel.get_by_role("tab", name="Files").click()
     await expect(panel.get_by_role("textbox")).to_have_value("- Half a thought")
     await panel.get_by_role("button", name="Cancel").click()
     await page.get_by_role("button", name="Drop them").click()
 
 
-async def test_forget_shows_every_place_and_what_remains(stack: PageStack, page: Page) -> None:
+async def test_forget_shows_every_place_and_remainder(stack: PageStack, page: Page) -> None:
     panel = await memory(page, "Health")
     await expect(panel).to_contain_text("What memory has cost")
     await expect(panel).not_to_contain_text(HERE_ALONE)
@@ -612,15 +612,15 @@ async def test_forget_shows_every_place_and_what_remains(stack: PageStack, page:
 
 
 @pytest.mark.soak
-async def test_forget_waits_for_the_copy_at_the_bridge(stack: PageStack, page: Page) -> None:
-    """The bridge's part is `test_forget_confirmed`; `test_unreachable_memory_is_not_shown_as_empty` sees the words."""
+async def test_forget_waits_for_replica_at_bridge(stack: PageStack, page: Page) -> None:
+    """The bridge's part is `test_forget_confirmed`; `test_unreachable_memory_is_not_shown_as_empty` checks the text."""
     kept = stack.data / "store/local/log.db"
     panel = await memory(page, "Health")
     await expect(panel).to_contain_text("What memory has cost")
     await expect(panel).not_to_contain_text(HERE_ALONE)
-    await eventually(kept.exists, "nothing was stored")
+    await eventually(kept.exists, "the replica was not created")
     with closing(sqlite3.connect(kept, isolation_level=None)) as store:
-        # Nobody else can write to it meanwhile.
+        # No other process can write to it meanwhile.
         store.execute("BEGIN IMMEDIATE")
         await panel.get_by_role("button", name="Forget…").click()
         await page.get_by_role("dialog").get_by_role("textbox").fill("station 77")
@@ -636,7 +636,7 @@ async def test_forget_waits_for_the_copy_at_the_bridge(stack: PageStack, page: P
     await expect(panel).not_to_contain_text(HERE_ALONE)
 
 
-# --- how it stands ---
+# --- status ---
 
 
 async def test_unreachable_memory_is_not_shown_as_empty(wire: Wire) -> None:

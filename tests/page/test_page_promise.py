@@ -1,6 +1,7 @@
-"""A promise, kept: asked for in a real browser, while machines sleep, bridges are killed and days go by. All is real.
+"""A scheduled promise, kept: requested in a real browser, while machines sleep, bridges are killed and days pass.
 
-The tests set the clock of the bridge and of the VM, so that a night is a moment. The model is scripted.
+Everything is real except the scripted model. The tests set the clocks of the bridge and of the VM, so that a night is a
+moment.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 ZONE = ZoneInfo("Europe/Berlin")
 ASKED = "Every weekday at 8, draw my open actions"
 WORK = "Draw my open actions on a card"
-#: In mid-turn, until a bridge was killed and another started.
+#: During a turn, until a bridge was killed and another started.
 SLOW = {
     "command": "touch artifacts/begun; until [ -e artifacts/go-on ]; do sleep 0.1; done; echo looked around",
     "description": "Look around",
@@ -48,13 +49,13 @@ CARD = {
 
 
 def thursday_evening() -> datetime:
-    """The next one that is to come, on the wall clock of the person."""
+    """Return the next Thursday evening, on the person's wall clock."""
     today = datetime.now(ZONE).replace(hour=18, minute=0, second=0, microsecond=0)
     return today + timedelta(days=(3 - today.weekday()) % 7 or 7)
 
 
 def morning_steps(*, slow: bool) -> list[dict[str, Any]]:
-    """What the agent does when the action is due."""
+    """Return the agent's steps when the action is due."""
     steps = [{"tool": "Bash", "input": SLOW, "match": "A schedule began this turn"}] if slow else []
     return [
         *steps,
@@ -66,7 +67,7 @@ def morning_steps(*, slow: bool) -> list[dict[str, Any]]:
 
 @dataclass
 class World:
-    """One person's VM and whatever bridge there is just now."""
+    """One person's VM and the current bridge."""
 
     clock: ShiftedClock
     emulator: Emulator
@@ -89,10 +90,10 @@ class World:
         return [turn for turn in observations(self.machine.workspace) if turn["by_schedule"]]
 
     async def sleeps(self) -> None:
-        """With nothing to do, nothing holds the VM."""
+        """Wait until the idle VM is not kept awake by anything."""
 
         async with asyncio.timeout(PATIENCE):
-            while not await self.machine.doze("cold"):  # noqa: ASYNC110 - what it waits for is in another process
+            while not await self.machine.doze("cold"):  # noqa: ASYNC110 - the condition is in another process
                 await asyncio.sleep(0.1)
 
 
@@ -116,9 +117,7 @@ async def world(folder: Path, disk: Disk, model: OfflineModel) -> AsyncIterator[
 
 
 @pytest.mark.soak
-async def test_every_weekday_at_eight_once_whatever_sleeps_or_is_killed(
-    disk: Disk, tmp_path: Path, browser: Browser
-) -> None:
+async def test_weekday_repeat_fires_once_despite_sleep_and_kills(disk: Disk, tmp_path: Path, browser: Browser) -> None:
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(OfflineModel())
         place = await stack.enter_async_context(world(tmp_path, disk, model))
@@ -134,14 +133,14 @@ async def test_every_weekday_at_eight_once_whatever_sleeps_or_is_killed(
             await asks_for_it(looked, model, evening)
         await place.sleeps()
 
-        # Friday: woken, and in the middle of it the bridge is killed.
+        # Friday: woken, and the bridge is killed during the turn.
         model.script.agent(*morning_steps(slow=True))
         friday = evening.replace(hour=8) + timedelta(days=1)
         async with place.bridge() as bridge:
             assert place.machine.status == "cold"
             place.clock.jump_to(friday.timestamp() + 5)
             artifacts = place.machine.workspace / "artifacts"
-            await eventually((artifacts / "begun").exists, "the agent is not in the middle of it")
+            await eventually((artifacts / "begun").exists, "the agent's turn did not start")
             bridge.process.kill()
             await bridge.process.wait()
         async with place.bridge():
@@ -150,7 +149,7 @@ async def test_every_weekday_at_eight_once_whatever_sleeps_or_is_killed(
             assert told.message["kind"] == "ended"
         await place.sleeps()
 
-        # Saturday comes to nothing; on Monday it was asleep until half past eight.
+        # Saturday is skipped; on Monday the VM slept until half past eight.
         model.script.agent(*morning_steps(slow=False))
         async with place.bridge() as bridge:
             place.clock.jump_to((friday + timedelta(days=1, hours=1)).timestamp())
@@ -166,7 +165,7 @@ async def test_every_weekday_at_eight_once_whatever_sleeps_or_is_killed(
 
 
 async def subscribes(bridge: BridgeProcess, cookie: str, phone: PushService) -> None:
-    """What a browser does when notifications are turned on; Chromium's own push service is not to be had here."""
+    """Subscribe as a browser does when notifications are enabled; Chromium's own push service is unavailable here."""
     headers = {"Cookie": cookie, "Origin": bridge.url}
     async with bridge.http(headers=headers) as session:
         async with session.get("/push/key") as answer:

@@ -1,4 +1,4 @@
-"""An agent whose machine is gone is offered on the page, and comes back by a press of the button."""
+"""An agent whose machine is lost is offered on the page, and restored by a button."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ async def stack(tmp_path: Path, browser: Browser) -> AsyncIterator[PageStack]:
 
 
 async def until_stored(stack: PageStack) -> None:
-    """Waits until the bridge has all of the agent."""
+    """Wait until the bridge has replicated all of the agent."""
     async with asyncio.timeout(PATIENCE):
         while json.loads((await stack.bridge.run("status", "--json"))[1])[0]["store_behind"] != 0:  # noqa: ASYNC110 - as it says
             await asyncio.sleep(0.2)
 
 
-async def test_the_page_says_that_the_machine_is_gone_and_the_button_brings_the_agent_back(stack: PageStack) -> None:
+async def test_lost_machine_is_offered_and_restored_by_button(stack: PageStack) -> None:
     async with stack.context() as context:
         page = await stack.open(context)
-        # No text, so that no archive has a place for it.
+        # Not valid text, so an archive cannot contain it.
         (stack.workspace / os.fsdecode(b"odd<b>\xff.txt")).write_text("odd")
         with closing(sqlite3.connect(stack.workspace / ".os/workspace.db")) as chat, chat:
             said = ("user", "My dog is Pim.", 1.0, "m1")
             chat.execute("INSERT INTO chat_messages (role, text, at, mission_id) VALUES (?, ?, ?, ?)", said)
-        # A change that the sprite makes itself has it ship everything.
+        # A change by the sprite itself makes it replicate everything.
         async with stack.bridge.page(stack.cookie, resume={}) as client:
             await client.link("ready")
             await client.ask("memory", {"op": "edit", "name": "user.md", "content": "# User\n"})

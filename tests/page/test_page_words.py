@@ -1,4 +1,4 @@
-"""What the page says where an agent does not come up, came back otherwise, or no bridge lets it in; and what to do."""
+"""The page's explanations and offers when an agent does not start, was restored, or no bridge admits the client."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ PHONE: ViewportSize = {"width": 360, "height": 740}
 async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> AsyncIterator[PageStack]:
     async with page_stack(browser, tmp_path_factory.mktemp("words"), "--permissions", "bypass") as found:
         yield found
-        # The browser also logs requests that the bridge refuses, which is no fault of the page's.
+        # The browser also logs requests that the bridge refuses, which is no error of the page.
         refused = [f"status of {status}" for status in (409, 502, 503)]
         assert [each for each in found.complaints if not any(words in each for words in refused)] == []
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def page(stack: PageStack) -> AsyncIterator[Page]:
-    """One window for all tests. It loads the page itself."""
+    """Open one window for all tests. It loads the page itself."""
     async with stack.context() as context:
         page = await context.new_page()
         stack.watch(page)
@@ -53,9 +53,9 @@ async def page(stack: PageStack) -> AsyncIterator[Page]:
 
 
 async def told(page: Page) -> Callable[[str], None]:
-    """Has a real page of a real bridge hear, behind all else, that its agent is so: three minutes are not waited.
+    """Tell a real page of a real bridge this state of its agent, after all else: no test waits three minutes.
 
-    Returns how to choose the offer that the page hears from its next load on.
+    Return a function that sets the offers which the page gets from its next load on.
     """
     chosen = next(iter(WAYS))
 
@@ -80,11 +80,11 @@ async def told(page: Page) -> Callable[[str], None]:
 
 
 async def is_whole(page: Page) -> None:
-    """Nothing of the words is cut off."""
+    """Check that none of the text is cut off."""
     assert await page.locator(".run-words").evaluate("e => e.scrollHeight <= e.clientHeight + 1")
 
 
-async def test_what_is_offered_is_said_whole_and_is_asked_before_it_is_done(stack: PageStack, page: Page) -> None:
+async def test_offer_is_shown_whole_and_confirmed_first(stack: PageStack, page: Page) -> None:
     choose = await told(page)
     for offer, (state, words, label, title) in WAYS.items():
         choose(offer)
@@ -103,10 +103,10 @@ async def test_what_is_offered_is_said_whole_and_is_asked_before_it_is_done(stac
         dialog = page.get_by_role("dialog", name=title)
         await expect(dialog).to_be_visible()
         await shoot(page, f"{offer}-asks")
-        # Enter does nothing that cannot be undone.
+        # Enter triggers nothing irreversible.
         await page.keyboard.press("Enter")
         await expect(dialog).to_be_hidden()
-        # What the bridge does not offer at this moment it does not do, whatever a page asks for.
+        # The bridge refuses an action that it does not offer now, whatever a page requests.
         if offer == "replace":
             await button.click()
             await dialog.get_by_role("button", name="Give it up and restore").click()
@@ -115,7 +115,7 @@ async def test_what_is_offered_is_said_whole_and_is_asked_before_it_is_done(stac
             assert await violations(page) == []
 
 
-async def test_page_says_why_no_bridge_lets_it_in(stack: PageStack, page: Page) -> None:
+async def test_page_explains_refused_admission(stack: PageStack, page: Page) -> None:
     words = (
         "Your agent cannot be reached now. The bridge that has your agent does not believe this one: whoever runs them "
         "has to set the same BRIDGE_CLUSTER_SECRET for each."

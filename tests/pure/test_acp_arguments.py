@@ -1,4 +1,4 @@
-"""`python -m bridge acp`, given what cannot work: it says so on stderr, and nothing on stdout."""
+"""`python -m bridge acp` with invalid arguments: an error on stderr, and no output on stdout."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def nothing_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
         (("--url", "nonsense"), "such as https://sprite.example.org"),
     ],
 )
-def test_what_cannot_work_is_said_on_stderr(
+def test_invalid_arguments_are_reported_on_stderr(
     arguments: tuple[str, ...],
     words: str,
     tmp_path: Path,
@@ -46,7 +46,7 @@ def test_what_cannot_work_is_said_on_stderr(
     assert words in err
 
 
-def test_its_help_says_what_it_is_for_and_what_it_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_states_purpose_and_limits(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["acp", "--help"])
     printed = " ".join(capsys.readouterr().out.split())

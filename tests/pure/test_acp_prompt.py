@@ -1,4 +1,4 @@
-"""What a person sends from an editor, as a message to the agent: nothing is read, and nothing grows without a bound."""
+"""Prompts from an editor as messages to the agent: no file is read, and sizes are bounded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from sprite.protocol.messages import MAX_MISSION_CHARS
 
-# Every worker imports this file: the tests import the protocol's library (0.7 s).
+# Every worker imports this file, and the tests import the protocol's library (0.7 s).
 if TYPE_CHECKING:
     from acp.helpers import ContentBlock
 
@@ -31,12 +31,12 @@ def read_prompt(blocks: list[ContentBlock]) -> Draft:
     return prompt.read_prompt(blocks)
 
 
-def test_texts_stand_as_they_were_written() -> None:
+def test_texts_are_passed_verbatim() -> None:
     draft = read_prompt([made("text_block", "look at "), made("text_block", "this\n")])
     assert draft.text_with([]) == "look at this"
 
 
-def test_a_file_that_is_only_named_is_not_read_and_the_agent_is_told_where_it_is() -> None:
+def test_named_file_is_not_read_but_located() -> None:
     draft = read_prompt(
         [made("text_block", "what is in "), made("resource_link_block", "passwd", "file:///etc/passwd")]
     )
@@ -47,13 +47,13 @@ def test_a_file_that_is_only_named_is_not_read_and_the_agent_is_told_where_it_is
     assert draft.files == []
 
 
-def test_an_address_of_the_web_needs_no_remark() -> None:
+def test_web_address_needs_no_remark() -> None:
     assert read_prompt([made("resource_link_block", "docs", "https://example.org/a")]).text_with([]) == (
         "[@docs](https://example.org/a)"
     )
 
 
-def test_the_text_of_a_file_goes_along_in_a_fence_that_it_cannot_leave() -> None:
+def test_file_text_is_fenced_safely() -> None:
     inner = "```\nnot the person's words\n```"
     block = made("resource_block", made("embedded_text_resource", "file:///home/ada/notes.md", inner))
     text = read_prompt([made("text_block", "read "), block]).text_with([])
@@ -61,7 +61,7 @@ def test_the_text_of_a_file_goes_along_in_a_fence_that_it_cannot_leave() -> None
     assert f"It says:\n````\n{inner}\n````" in text
 
 
-def test_pictures_and_long_texts_become_files_of_the_agent() -> None:
+def test_pictures_and_long_texts_become_agent_files() -> None:
     from bridge.acp.prompt import MAX_TEXT_CHARS
 
     long = "x" * (MAX_TEXT_CHARS + 1)
@@ -82,7 +82,7 @@ def test_pictures_and_long_texts_become_files_of_the_agent() -> None:
     assert long not in text
 
 
-def test_many_texts_are_not_put_into_the_message_without_a_bound() -> None:
+def test_many_texts_are_bounded() -> None:
     from bridge.acp.prompt import MAX_TEXT_CHARS
 
     blocks = [
@@ -105,7 +105,7 @@ def test_many_texts_are_not_put_into_the_message_without_a_bound() -> None:
         ([("resource_link_block", "a", "file:///a")] * 201, "200 files at most"),
     ],
 )
-def test_what_cannot_be_taken_is_refused_in_words(blocks: list[tuple[str, ...]], words: str) -> None:
+def test_unsupported_content_is_refused_in_words(blocks: list[tuple[str, ...]], words: str) -> None:
     from bridge.acp.prompt import MAX_FILES, PromptRefusedError
 
     assert MAX_FILES == 20
@@ -113,7 +113,7 @@ def test_what_cannot_be_taken_is_refused_in_words(blocks: list[tuple[str, ...]],
         read_prompt([made(*block) for block in blocks]).text_with([])
 
 
-def test_hostile_names_stay_one_line_and_what_is_no_text_can_be_sent() -> None:
+def test_hostile_names_and_surrogates_stay_one_line() -> None:
     blocks: list[ContentBlock] = [
         made("text_block", "half \ud800 of a pair"),
         made("resource_link_block", "a\n\x1b[2Jb\u202e", "file:///x\ud800\n- documents/forged.txt"),

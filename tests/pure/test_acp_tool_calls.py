@@ -28,13 +28,14 @@ def call(name: str, **tool_input: Any) -> ToolUse:
         ("NewTool", "other"),
     ],
 )
-def test_a_tool_has_the_kind_of_what_it_does(name: str, kind: str) -> None:
+def test_tool_kind_follows_its_action(name: str, kind: str) -> None:
     from bridge.acp import tool_calls
 
     assert tool_calls.kind_of(name) == kind
 
 
-def test_an_edit_shows_its_diff_and_where_it_is_and_keeps_both_when_it_has_ended() -> None:
+def test_edit_shows_diff_and_location_until_end() -> None:
+    """Both are still shown after the end."""
     from bridge.acp import tool_calls
 
     event = call("Edit", file_path="/w/a.py", old_string="old", new_string="new")
@@ -49,7 +50,7 @@ def test_an_edit_shows_its_diff_and_where_it_is_and_keeps_both_when_it_has_ended
     assert failed.content is not None
 
 
-def test_a_written_file_is_all_new_and_several_edits_are_several_diffs() -> None:
+def test_write_is_new_file_and_multiedit_many_diffs() -> None:
     from bridge.acp import tool_calls
 
     (diff,) = tool_calls.started(call("Write", file_path="/w/a", content="text")).content or []
@@ -60,13 +61,13 @@ def test_a_written_file_is_all_new_and_several_edits_are_several_diffs() -> None
 
 
 @pytest.mark.parametrize("tool_input", [{"file_path": 3}, {"edits": {}}, {"file_path": "/a", "new_string": None}])
-def test_an_input_of_another_shape_has_no_diff(tool_input: dict[str, Any]) -> None:
+def test_malformed_input_has_no_diff(tool_input: dict[str, Any]) -> None:
     from bridge.acp import tool_calls
 
     assert tool_calls.started(call("Edit", **tool_input)).content == []
 
 
-def test_the_agents_list_is_a_plan() -> None:
+def test_todo_list_becomes_plan() -> None:
     from bridge.acp import tool_calls
 
     plan = tool_calls.plan(call("TodoWrite", todos=[{"content": "a", "status": "completed"}, {"content": "b"}, 3]))
@@ -76,7 +77,7 @@ def test_the_agents_list_is_a_plan() -> None:
     assert tool_calls.plan(call("Bash", todos=[])) is None
 
 
-def test_a_question_shows_all_that_would_run_and_every_character_of_it() -> None:
+def test_permission_question_shows_every_character() -> None:
     from bridge.acp import tool_calls
 
     command = "ls ``` \u202e gnihton\n" + "x" * 5000

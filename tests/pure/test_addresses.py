@@ -1,4 +1,4 @@
-"""Which addresses are the internet's, and which lead into the bridge's own network, however they are written."""
+"""Classification of IP addresses in every notation: public, or inside the bridge's network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bridge.notify.push import is_public
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "142.250.185.74", "2a00:1450:4001:82a::200a", "64:ff9b::808:808"])
-def test_the_internets_addresses_are_public(address: str) -> None:
+def test_internet_addresses_are_public(address: str) -> None:
     assert is_public(address)
 
 
@@ -47,5 +47,5 @@ def test_the_internets_addresses_are_public(address: str) -> None:
         "0x7f.1",
     ],
 )
-def test_every_other_address_is_not(address: str) -> None:
+def test_other_addresses_are_not_public(address: str) -> None:
     assert not is_public(address)

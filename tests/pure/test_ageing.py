@@ -1,4 +1,4 @@
-"""Reminders whose day has passed leave by themselves; nothing else does."""
+"""Reminders expire after their day; other lines stay."""
 
 from datetime import UTC, datetime
 
@@ -32,7 +32,7 @@ FILE = """\
         "- Before 2026-11-12: ask for the certificate.",
     ],
 )
-def test_a_past_reminder_goes(line: str) -> None:
+def test_past_reminder_expires(line: str) -> None:
     content, gone = without_past_reminders(FILE.format(line), NOON)
     assert gone == [line]
     assert content == FILE.replace("{}\n", "")
@@ -49,12 +49,12 @@ def test_a_past_reminder_goes(line: str) -> None:
         "<!-- pin -->\n- 2026-11-01: the person's own.\n<!-- /pin -->",
     ],
 )
-def test_what_is_to_come_or_says_no_day_stays(line: str) -> None:
+def test_future_or_undated_reminder_stays(line: str) -> None:
     text = FILE.format(line)
     assert without_past_reminders(text, NOON) == (text, [])
 
 
-def test_a_day_is_over_when_it_is_over_everywhere() -> None:
+def test_day_ends_when_over_in_all_zones() -> None:
     text = FILE.format("- 2026-11-19: call.")
     assert without_past_reminders(text, datetime(2026, 11, 20, 11, 59, tzinfo=UTC).timestamp())[1] == []
     assert without_past_reminders(text, NOON)[1] == ["- 2026-11-19: call."]

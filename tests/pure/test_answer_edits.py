@@ -1,4 +1,4 @@
-"""Edits of files in the curator's answer: read leniently, logged with the lines they mean, applied by those."""
+"""File edits in a curator answer: parsed leniently, logged with the lines that they target, and applied to those."""
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ CONTEXT = """\
 
 
 def edited(answer: str, now: str = CONTEXT, shown: str = CONTEXT) -> Edited:
-    """A file after an answer that was given when `shown` stood there."""
+    """Return a file after an answer that was given for `shown`."""
     logged = with_lines_meant(f"CONTEXT_MD_EDIT:\n{answer}\n", {"context.md": shown})
     response = parse_response(logged)
     assert response.unparsed == ()
@@ -36,7 +36,7 @@ def edited(answer: str, now: str = CONTEXT, shown: str = CONTEXT) -> Edited:
     return apply_edits(now, response.edits["context.md"])
 
 
-def test_a_line_is_deleted_replaced_and_added_and_the_rest_stays() -> None:
+def test_lines_are_deleted_replaced_and_added() -> None:
     done = edited("DELETE 5 | done\nREPLACE 6 | - Call the bank on Monday.\nADD Reminders | - 2026-12-01: tax.")
     assert done.content == CONTEXT.replace("- Send the invoices.\n", "").replace(
         "Call the bank.", "Call the bank on Monday."
@@ -59,18 +59,19 @@ def test_a_line_is_deleted_replaced_and_added_and_the_rest_stays() -> None:
         "```\nDELETE 5-6 | done\n```",
     ],
 )
-def test_numbers_are_read_in_every_form_a_model_gives_them(answer: str) -> None:
+def test_line_numbers_are_parsed_in_every_form(answer: str) -> None:
     assert edited(answer).content == CONTEXT.replace("- Send the invoices.\n- Call the bank.\n", "")
 
 
-def test_several_lines_become_one_and_one_becomes_several() -> None:
+def test_lines_are_merged_and_split() -> None:
     assert "## Active tasks\n- Both are done.\n\n" in edited("REPLACE 5-6 | - Both are done.").content
     assert "- a\n- b\n- Call" in edited("REPLACE 5\n- a\n- b").content
     assert "dentist.\n- a\n- b\n" in edited("ADD Reminders\n- a\n- b").content
     assert edited("ADD Reminders | a").content.endswith("dentist.\n- a\n")
 
 
-def test_a_projects_lines_stand_together_and_leave_with_their_heading() -> None:
+def test_project_lines_stay_grouped_under_heading() -> None:
+    """The heading is removed with its last line."""
     added = edited("ADD Projects > shop | - Deploy: make ship\nADD Projects > bakery | - Rust.").content
     assert "- Branch: main only\n- Deploy: make ship\n### site" in added
     assert "- Served by nginx.\n### bakery\n- Rust.\n\n## Reminders" in added
@@ -79,24 +80,24 @@ def test_a_projects_lines_stand_together_and_leave_with_their_heading() -> None:
     assert "### shop\n- Branch" in edited("DELETE 10 | wrong").content
 
 
-def test_a_heading_that_is_missing_is_made() -> None:
+def test_missing_heading_is_created() -> None:
     assert edited("ADD Decisions | - Use tea.").content.endswith("\n\n## Decisions\n- Use tea.\n")
     both = edited("ADD Decisions > shop | - a\nADD Decisions > shop | - b").content
     assert both.endswith("\n## Decisions\n### shop\n- a\n- b\n")
 
 
-def test_what_is_added_outlives_the_line_it_was_added_below() -> None:
+def test_added_line_survives_removal_of_its_anchor() -> None:
     done = edited("ADD Reminders | - 2026-12-01: tax.\nDELETE 16 | past")
     assert done.content.endswith("## Reminders\n- 2026-12-01: tax.\n")
 
 
-def test_titles_and_main_headings_stay() -> None:
+def test_title_and_main_headings_stay() -> None:
     done = edited("DELETE 1-4 | away")
     assert done.content == CONTEXT
     assert len(done.missed) == 3
 
 
-def test_an_edit_means_the_line_it_was_shown_wherever_that_stands_now() -> None:
+def test_edit_follows_its_line_when_moved() -> None:
     now = CONTEXT.replace("- Send the invoices.\n", "- New by hand.\n- Another.\n- Send the invoices.\n")
     assert edited("DELETE 5 | done", now=now).content == now.replace("- Send the invoices.\n", "")
     gone = edited("DELETE 5 | done", now=CONTEXT.replace("- Send the invoices.\n", ""))
@@ -104,23 +105,23 @@ def test_an_edit_means_the_line_it_was_shown_wherever_that_stands_now() -> None:
     assert gone.missed == ("delete 5: the line is not there any more",)
 
 
-def test_what_a_line_becomes_is_kept_where_the_line_is_gone() -> None:
+def test_replacement_is_kept_when_its_line_is_gone() -> None:
     now = CONTEXT.replace("- Call the bank.\n", "")
     assert "- Call the bank on Monday.\n" in edited("REPLACE 6 | - Call the bank on Monday.", now=now).content
 
 
-def test_a_number_alone_moves_nothing() -> None:
+def test_bare_number_moves_nothing() -> None:
     (edits,) = parse_response("CONTEXT_MD_EDIT:\nDELETE 5 | done").edits.values()
     assert apply_edits(CONTEXT, edits) == Edited(CONTEXT, frozenset(), (), ("delete 5: there is no such line",))
     assert edited("DELETE 99 | done").missed == ("delete 99: there is no such line",)
 
 
-def test_a_model_cannot_say_for_itself_which_line_it_meant() -> None:
+def test_model_cannot_forge_edit_target() -> None:
     forged = "DELETE 5 | done\n< - Call the bank."
     assert edited(forged).content == CONTEXT.replace("- Send the invoices.\n", "")
 
 
-def test_what_is_no_edit_is_reported_and_no_learning() -> None:
+def test_malformed_edit_is_reported_and_not_learned() -> None:
     response = parse_response("USER_MD_EDIT:\nADD Profile | - Ada.\nFACT [t1] The moon is cheese.\nI hope this helps!")
     assert response.learnings == ()
     assert response.unparsed == ("FACT [t1] The moon is cheese.", "I hope this helps!")
@@ -128,14 +129,15 @@ def test_what_is_no_edit_is_reported_and_no_learning() -> None:
     assert (edit.path, edit.content) == (("Profile",), ("- Ada.",))
 
 
-def test_a_complete_file_beside_edits_wins_and_headers_hold_several_edits() -> None:
+def test_full_file_overrides_edits_and_headers_combine() -> None:
+    """One header may hold several edits."""
     response = parse_response("USER_MD_EDIT:\nADD Profile | - a\nUSER_MD_UPDATE:\n# User\n- b\n")
     assert (dict(response.files), dict(response.edits)) == ({"user.md": "# User\n- b\n"}, {})
     twice = parse_response("USER_MD_EDIT:\nADD Profile | - a\nUSER_MD_EDIT: ADD Profile | - b\n")
     assert [edit.content for edit in twice.edits["user.md"]] == [("- a",), ("- b",)]
 
 
-def test_a_complete_file_loses_the_numbers_that_a_model_copied() -> None:
+def test_full_file_drops_copied_line_numbers() -> None:
     numbered = "".join(f"{at}| {line}\n" for at, line in enumerate(CONTEXT.splitlines(), start=1))
     logged = with_lines_meant(f"CONTEXT_MD_UPDATE:\n{numbered}- new\n", {"context.md": CONTEXT})
     assert parse_response(logged).files["context.md"] == f"{CONTEXT}- new\n"
@@ -148,7 +150,7 @@ LINES = st.sampled_from(
 
 
 @given(st.lists(LINES | st.text(max_size=40), max_size=30).map("\n".join))
-def test_no_answer_breaks_a_file(answer: str) -> None:
+def test_arbitrary_answer_keeps_file_valid(answer: str) -> None:
     logged = with_lines_meant(f"CONTEXT_MD_EDIT:\n{answer}\n", {"context.md": CONTEXT})
     for edits in parse_response(logged).edits.values():
         done = apply_edits(CONTEXT, edits)

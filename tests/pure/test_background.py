@@ -1,4 +1,4 @@
-"""What goes on in the background, as the CLI tells of it, in whatever order."""
+"""Background tasks as the CLI reports them, in any order."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ AGENT = {"task_id": "a1", "task_type": "local_agent", "description": "the job"}
 
 
 def background() -> tuple[Background, list[list[str]]]:
-    """It, and what it told: the ids that went on after each change."""
+    """Return the tracker, and the running ids after each change."""
     told: list[list[str]] = []
     found = Background(str)
     found.watch(lambda: told.append(sorted(work.id for work in found.works())))
     return found, told
 
 
-def test_what_is_listed_goes_on_and_what_is_not_is_over() -> None:
+def test_unlisted_tasks_count_as_ended() -> None:
     found, told = background()
     found.changed([COMMAND, AGENT], "t1")
     found.changed([COMMAND, AGENT], "t1")
@@ -24,7 +24,7 @@ def test_what_is_listed_goes_on_and_what_is_not_is_over() -> None:
     assert told == [["a1", "b1"], []]
 
 
-def test_a_command_whose_end_was_told_is_over_also_where_a_late_list_still_has_it() -> None:
+def test_ended_command_ignores_late_list() -> None:
     found, told = background()
     found.changed([COMMAND], "t1")
     found.ended("b1", "running")
@@ -34,7 +34,8 @@ def test_a_command_whose_end_was_told_is_over_also_where_a_late_list_still_has_i
     assert told == [["b1"], []]
 
 
-def test_an_agent_that_waits_for_work_of_its_own_comes_back_as_old_as_it_was() -> None:
+def test_relisted_agent_is_same_task() -> None:
+    """An agent that waits for its own subtask is listed again later."""
     found, told = background()
     found.changed([AGENT], "t1")
     (before,) = found.works()

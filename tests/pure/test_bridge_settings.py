@@ -1,4 +1,4 @@
-"""The bridge's settings: from the environment, refused in words, and never handed on to a sprite."""
+"""Bridge settings: read from the environment, validated with clear errors, and never passed to a sprite."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def settings(*flags: str, **variables: str) -> Settings:
         return from_environment(vars(parser.parse_args(flags)))
 
 
-def test_settings_show_no_secret_and_hand_none_on() -> None:
+def test_secrets_are_hidden_and_not_passed_on() -> None:
     made = settings(**{name: f"planted-{name}" for name in SECRETS})
     assert "planted" not in repr(made) + str(made)
     assert "planted" not in str(dict(made.environment))
     assert str((made.api_key, made.sprites_token, made.operator_token)).count("planted") == 3
 
 
-def test_what_a_sprite_may_be_told_is_handed_on() -> None:
+def test_sprite_variables_are_passed_on() -> None:
     told = {"SPRITE_MODEL": "claude-x", "SPRITE_BATCH_TURNS": "7", "SPRITE_PREWARM_SECONDS": "9"}
     handed_on = settings(**told).environment
     assert {name: value for name, value in handed_on.items() if name.startswith("SPRITE")} == told
 
 
-def test_flags_and_offline_model_reach_sprites() -> None:
+def test_flags_and_fake_model_reach_sprites() -> None:
     variables = {"SPRITE_DAILY_USD": "7", "ANTHROPIC_API_KEY": "key"}
     flag, variable = settings("--daily-usd", "2.5", **variables), settings(**variables)
     assert (flag.for_sprites["SPRITE_DAILY_USD"], flag.for_sprites["SPRITE_OFFLINE"]) == ("2.5", "")
@@ -55,7 +55,7 @@ def test_flags_and_offline_model_reach_sprites() -> None:
 
 
 def test_each_sprite_setting_reaches_vms() -> None:
-    """But what belongs to the machine, and what the deploy itself writes."""
+    """Exceptions: settings of the machine, and those that the deploy itself writes."""
     read = {name for field in fields(SpriteSettings) for name in field.metadata.get("names", ())}
     of_machine = {"SPRITE_TOKEN", "SPRITE_DATA", "SPRITE_EGRESS"}
     assert {name for name in read if name.startswith("SPRITE_")} - of_machine == set(SETTINGS)
@@ -66,14 +66,14 @@ def test_models_and_budgets_come_from_flags() -> None:
     assert (made.models, made.daily_usd, made.monthly_usd) == (("claude-a", "claude-b-*"), 0.5, 9.0)
 
 
-def test_daily_budget_is_ten_dollars_unless_named() -> None:
+def test_daily_budget_defaults_to_ten_dollars() -> None:
     assert (settings().daily_usd, settings().monthly_usd) == (10.0, None)
     assert settings(SPRITE_DAILY_USD="none").daily_usd is None
     assert settings("--daily-usd", "0.5", SPRITE_DAILY_USD="none").daily_usd == 0.5
     assert settings("--daily-usd", "none", SPRITE_DAILY_USD="0.5").daily_usd is None
 
 
-def test_exits_of_the_model_come_from_a_flag() -> None:
+def test_api_features_come_from_flag() -> None:
     assert settings().model_exits == frozenset({"web_search"})
     assert settings("--model-exits", "url, Web_Fetch").model_exits == frozenset({"url", "web_fetch"})
     assert settings("--model-exits", "none").model_exits == frozenset()
@@ -83,12 +83,12 @@ def test_exits_of_the_model_come_from_a_flag() -> None:
     ("flag", "value"),
     [("--model-exits", "everything"), ("--model-exits", "none url"), ("--provider", "cloud"), ("--port", "-1")],
 )
-def test_a_flag_that_cannot_work_is_refused_in_words(flag: str, value: str) -> None:
+def test_invalid_flag_is_refused_in_words(flag: str, value: str) -> None:
     with pytest.raises(OperatorError, match=f"^{flag} must be"):
         settings(f"{flag}={value}")
 
 
-def test_there_are_few_variables() -> None:
+def test_environment_variables_are_few() -> None:
     kinds = (Settings, SpriteSettings)
     names = {name for kind in kinds for field in fields(kind) for name in field.metadata.get("names", ())}
     assert len([name for name in names if not name.startswith("--")]) <= 25
@@ -107,46 +107,44 @@ def test_help_names_every_variable(
 
 
 @pytest.mark.parametrize("path", TABLES)
-def test_documentation_has_the_settings_as_declared(path: str) -> None:
+def test_documentation_lists_settings_as_declared(path: str) -> None:
     """`python -m tools.settings_tables` writes them."""
     text = (ROOT / path).read_text()
     assert updated(text, TABLES[path]) == text
 
 
-def test_the_data_folder_is_the_same_from_wherever_a_command_is_typed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_folder_is_independent_of_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings().data == (ROOT / "data").resolve()
     monkeypatch.chdir(tmp_path)
     assert settings().data == (ROOT / "data").resolve()
     assert settings(SPRITE_DATA=str(tmp_path / "mine")).data == tmp_path / "mine"
 
 
-def test_the_internet_is_open_to_vms_unless_the_operator_says_otherwise() -> None:
+def test_vm_internet_is_open_by_default() -> None:
     assert settings().egress == "open"
     assert settings(BRIDGE_EGRESS="packages").egress == "packages"
 
 
-def test_empty_variables_are_as_good_as_none() -> None:
+def test_empty_variables_count_as_unset() -> None:
     made = settings(ANTHROPIC_API_KEY=" ", ANTHROPIC_BASE_URL="")
     assert (made.api_key, made.base_url, made.uses_offline_model) == (None, "https://api.anthropic.com", True)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "LOCALHOST", "::1", "[::1]"])
-def test_this_machine_alone(host: str) -> None:
+def test_loopback_addresses_are_recognized(host: str) -> None:
     assert is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org", "", "127.0.0.1.example.org"])  # noqa: S104
-def test_others_could_connect(host: str) -> None:
+def test_other_addresses_are_not_loopback(host: str) -> None:
     assert not is_loopback(host)
 
 
 @pytest.mark.parametrize("name", ["a", "ada", "ada-2", "a" * 39])
-def test_a_name(name: str) -> None:
+def test_name_is_valid(name: str) -> None:
     assert NAME.fullmatch(name)
 
 
 @pytest.mark.parametrize("name", ["", "A", "1a", "-a", "a_b", "a/b", "..", "a" * 40, "a\n", "\u0430da"])
-def test_no_name(name: str) -> None:
+def test_name_is_invalid(name: str) -> None:
     assert not NAME.fullmatch(name)

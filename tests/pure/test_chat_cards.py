@@ -1,4 +1,4 @@
-"""What the terminal client draws, as the text a person would see."""
+"""Rendering of the terminal client, as the text that a person sees."""
 
 from __future__ import annotations
 
@@ -46,26 +46,26 @@ def text_of(thing: RenderableType, *, width: int = 80) -> str:
 
 
 @pytest.mark.parametrize(("kind", "data", "shown"), BLOCKS, ids=[f"{b[0]}-{i}" for i, b in enumerate(BLOCKS)])
-def test_every_block_is_drawn_with_its_content(kind: str, data: dict[str, Any], shown: list[str]) -> None:
+def test_block_is_rendered_with_its_content(kind: str, data: dict[str, Any], shown: list[str]) -> None:
     drawn = text_of(draw_card("Budget", [Block("b1", kind, data)]))
     assert "Budget" in drawn
     for words in shown:
         assert words in drawn
 
 
-def test_numbers_of_a_table_stand_under_each_other() -> None:
+def test_table_numbers_are_aligned() -> None:
     table = Block("b", "table", {"columns": ["Item", "Price"], "rows": [["Tea", "$3"], ["Milk", "1,200"]]})
     lines = text_of(draw_card("Prices", [table])).splitlines()
     ends = [line.rstrip(" │").rstrip() for line in lines if "Tea" in line or "Milk" in line]
     assert len(ends[0]) == len(ends[1])
 
 
-def test_rows_of_another_length_than_the_head_are_drawn_all_the_same() -> None:
+def test_rows_of_other_length_are_rendered() -> None:
     table = Block("b", "table", {"columns": ["A"], "rows": [["1", "2", {"x": True}], []]})
     assert '{"x":true}' in text_of(draw_card("Odd", [table]))
 
 
-def test_control_sequences_and_markup_in_a_card_stay_text_without_effect() -> None:
+def test_control_sequences_and_markup_stay_text() -> None:
     nasty = "\x1b]0;pwned\x07\x1b[2J\x9b31m[red]rm[/red]\u202e\u061c"
     drawn = text_of(draw_card(nasty, [Block("b", "note", {"content": nasty})]))
     assert "[red]rm[/red]" in drawn
@@ -76,19 +76,19 @@ def test_cleaning_keeps_text_emoji_tabs_and_newlines() -> None:
     assert clean("a\tb\nc 👩‍🔬 ü\r\x00") == "a\tb\nc 👩‍🔬 ü"
 
 
-def test_a_gauge_is_empty_full_and_never_more() -> None:
+def test_gauge_is_clamped_to_full() -> None:
     assert gauge(0, 10, cells=4).plain == "░░░░"
     assert gauge(5, 10, cells=4).plain == "██░░"
     assert gauge(99, 10, cells=4).plain == "████"
     assert gauge(1, 0, cells=4).plain == "░░░░"
 
 
-def test_a_link_shows_where_it_leads() -> None:
+def test_link_shows_its_target() -> None:
     drawn = text_of(draw_card("L", [Block("b", "text", {"content": "[bank](https://evil.example)"})]))
     assert "https://evil.example" in drawn
 
 
-def test_a_streamed_reply_gives_out_each_block_once_when_the_next_begins() -> None:
+def test_streamed_reply_prints_each_finished_block_once() -> None:
     reply = StreamedReply()
     whole = "# Title\n\nA first paragraph.\n\n- one\n\n  still one\n- two\n\nEnd."
     pieces: list[str] = []
@@ -99,25 +99,25 @@ def test_a_streamed_reply_gives_out_each_block_once_when_the_next_begins() -> No
     assert reply.finish(whole) == ["End."]
 
 
-def test_a_blank_line_inside_a_fence_ends_nothing() -> None:
+def test_blank_line_inside_fence_ends_no_block() -> None:
     reply = StreamedReply()
     assert reply.feed("```py\na = 1\n\nb = 2\n```\n\nDone") == ["```py\na = 1\n\nb = 2\n```"]
     assert reply.finish() == ["Done"]
 
 
-def test_deltas_lost_with_a_connection_come_with_the_whole_text() -> None:
+def test_lost_deltas_are_printed_with_full_text() -> None:
     reply = StreamedReply()
     assert reply.feed("One.\n\nTw") == ["One."]
     assert reply.finish("One.\n\nTwo is here.\n\nThree.") == ["Two is here.", "Three."]
 
 
-def test_a_final_text_that_was_trimmed_is_not_given_out_again() -> None:
+def test_trimmed_final_text_is_not_repeated() -> None:
     reply = StreamedReply()
     assert reply.feed("\n\nOne.\n\nTwo.") == ["One."]
     assert reply.finish("One.\n\nTwo.") == ["Two."]
 
 
-def test_by_line_a_reply_is_given_out_as_it_is() -> None:
+def test_line_mode_prints_reply_verbatim() -> None:
     reply = StreamedReply(by_line=True)
     assert reply.feed("a\n\n* b") == ["a", ""]
     assert reply.finish("a\n\n* b\n") == ["* b"]
@@ -133,17 +133,17 @@ def test_by_line_a_reply_is_given_out_as_it_is() -> None:
         ("None", {}, "▸ None"),
     ],
 )
-def test_a_tool_call_is_one_line_that_tells(name: str, tool_input: dict[str, Any], shown: str) -> None:
+def test_tool_call_is_one_descriptive_line(name: str, tool_input: dict[str, Any], shown: str) -> None:
     assert text_of(drawing.tool_started(name, tool_input)).strip() == shown
 
 
-def test_a_long_tool_line_is_cut_to_the_width() -> None:
+def test_long_tool_line_is_cut_to_width() -> None:
     lines = text_of(drawing.tool_ended("", "x" * 500, is_error=True), width=40).splitlines()
     assert [len(line) for line in lines] == [40]
     assert lines[0].endswith("…")
 
 
-def test_what_is_asked_to_be_allowed_is_shown_whole() -> None:
+def test_permission_request_is_shown_whole() -> None:
     command = "\n".join(f"step {number}" for number in range(500))
     drawn = text_of(drawing.question(PermissionRequest("r", "m", "Bash", {"command": command})))
     assert "May the agent use Bash?" in drawn
@@ -153,7 +153,7 @@ def test_what_is_asked_to_be_allowed_is_shown_whole() -> None:
     assert "rm -rf ." in long
 
 
-def test_a_question_shows_every_character_where_it_stands() -> None:
+def test_question_shows_every_character_in_place() -> None:
     command = "echo \u202eolleh\u2066;\x1b[2K\r\ttouch\u00a0a\u200b\U000e0041\ufe0f\u3164\n"
     drawn = text_of(drawing.question(PermissionRequest("r", "m", "Bash", {"command": command})))
     assert "echo <U+202E>olleh<U+2066>;<U+001B>[2K<U+000D>⇥" in drawn
@@ -161,7 +161,7 @@ def test_a_question_shows_every_character_where_it_stands() -> None:
     assert not set(command) - set("\n") & set(drawn) & set("\u202e\u2066\x1b\r\u00a0\u200b\ufe0f")
 
 
-def test_a_question_shows_all_of_an_input_and_the_agents_own_words_last() -> None:
+def test_question_shows_full_input_then_agents_words() -> None:
     tool_input = {"description": "Lists files", "command": "rm -rf .", "run_in_background": True}
     request = PermissionRequest("r", "m", "Bash", tool_input, folder="documents", always="this command in documents/")
     drawn = text_of(drawing.question(request))
@@ -172,22 +172,22 @@ def test_a_question_shows_all_of_an_input_and_the_agents_own_words_last() -> Non
     assert drawn.index("/etc/a") < drawn.index("/w/a") < drawn.index("content")
 
 
-def test_what_is_to_be_accepted_into_memory_is_shown_with_every_character() -> None:
+def test_memory_proposal_shows_every_character() -> None:
     drawn = text_of(memory_views.difference("user.md", "tea\n", "tea\n\u202edaem\u200b\n"))
     assert "+<U+202E>daem<U+200B>" in drawn
 
 
-def test_always_is_offered_only_where_it_is_narrow() -> None:
+def test_always_is_offered_only_for_narrow_rules() -> None:
     drawn = text_of(drawing.question(PermissionRequest("r", "m", "WebFetch", {"url": "https://example.org"})))
     assert "y allow   n deny   then Enter" in drawn
 
 
-def test_what_was_remembered_is_one_line() -> None:
+def test_learning_notice_is_one_line() -> None:
     update = MemoryUpdate(["user.md"], [learned(1, "FACT", "One"), learned(2, "FACT", "Two")], curation_id=1)
     assert text_of(drawing.remembered(update)).strip() == "✎ remembered 2 things · user.md updated"
 
 
-def test_history_shows_the_last_messages_shortened() -> None:
+def test_history_shows_last_messages_shortened() -> None:
     chat = [ChatMessage(i, "user", f"line {i}\nb\nc\nd", 0.0, None) for i in range(9)]
     drawing_of = drawing.history(chat)
     assert drawing_of is not None
@@ -199,7 +199,7 @@ def test_history_shows_the_last_messages_shortened() -> None:
     assert drawing.history([]) is None
 
 
-def test_memory_files_show_their_lines_against_their_limit() -> None:
+def test_memory_files_show_lines_and_limit() -> None:
     states = [FileState("user.md", 190, 200, "curated", 0.0), FileState("soul.md", 40, 0, "deploy", None)]
     drawn = text_of(memory_views.files(states), width=100)
     assert "190/200" in drawn
@@ -207,7 +207,9 @@ def test_memory_files_show_their_lines_against_their_limit() -> None:
     assert "soul.md" in drawn
 
 
-def test_the_status_says_what_is_forgotten_here_alone_and_nothing_once_the_copy_is_rid_of_it() -> None:
+def test_status_shows_forgets_pending_in_replica() -> None:
+    """Once the replica has confirmed them, the status does not mention them."""
+
     def drawn(unshipped: int) -> str:
         memory = MemoryState([], 3, 9, 0, 0.0, unshipped_forgets=unshipped)
         state = Status("status", SessionState(None, None, 0, None, 0), memory, None, "ask", None)
@@ -218,7 +220,7 @@ def test_the_status_says_what_is_forgotten_here_alone_and_nothing_once_the_copy_
     assert "forg" not in drawn(0)
 
 
-def test_hits_name_their_kind_and_how_much_is_not_looked_through() -> None:
+def test_hits_show_kind_and_unsearched_count() -> None:
     found = [
         SearchHit("learning", 1, "FACT", 0.0, "s1", 3, "Born [b]in[/b] May"),
         SearchHit("turn", 7, "TURN", 0.0, "s1", 7, "x" * 400),

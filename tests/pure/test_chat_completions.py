@@ -1,4 +1,4 @@
-"""A chat completion's body, read as a mission, and an agent's turn, told as a completion."""
+"""Chat completions: parsing a request body into a mission, and rendering a turn as a completion."""
 
 from __future__ import annotations
 
@@ -38,20 +38,21 @@ def refused(data: bytes) -> UnfitError:
     return error.value
 
 
-# --- what is asked ---
+# --- requests ---
 
 
-def test_the_last_message_of_the_person_is_the_mission_and_those_before_it_are_not_sent_again() -> None:
+def test_last_user_message_becomes_mission() -> None:
+    """Earlier messages are not sent again."""
     asked = read(body(user("My name is Ada."), {"role": "assistant", "content": "Hello Ada."}, user("What is it?")))
     assert asked.mission([]) == "What is it?"
     assert (asked.is_streamed, asked.with_usage, asked.ignored) == (False, False, [])
 
 
-def test_half_an_emoji_is_a_question_mark() -> None:
+def test_lone_surrogate_becomes_question_mark() -> None:
     assert read(b'{"model": "sprite", "messages": [{"role": "user", "content": "so \\ud83d"}]}').text == "so ?"
 
 
-def test_text_in_parts_and_files_go_along() -> None:
+def test_text_parts_and_files_are_included() -> None:
     parts = [
         {"type": "text", "text": "Look"},
         image(f"data:image/png;base64,{PIXEL}"),
@@ -68,7 +69,8 @@ def test_text_in_parts_and_files_go_along() -> None:
     assert alone.mission(["documents/image.png"]) == "I am giving you files.\n\nFiles: documents/image.png"
 
 
-def test_what_the_app_says_goes_along_and_is_not_the_persons_word() -> None:
+def test_system_message_is_included_as_app_text() -> None:
+    """It never counts as the person's words."""
     asked = read(
         body(
             {"role": "system", "content": "Answer like a pirate.\n\nThe user is called Bob."},
@@ -85,7 +87,7 @@ def test_what_the_app_says_goes_along_and_is_not_the_persons_word() -> None:
     assert "What day is it?" in read_message(mission).own
 
 
-def test_sampling_and_what_nobody_has_heard_of_is_named_and_left_out() -> None:
+def test_sampling_and_unknown_parameters_are_ignored_by_name() -> None:
     asked = read(
         body(
             temperature=0.2,
@@ -119,7 +121,7 @@ def test_sampling_and_what_nobody_has_heard_of_is_named_and_left_out() -> None:
         ("web_search_options", {}),
     ],
 )
-def test_what_would_change_the_answer_is_refused_by_its_name(field: str, value: Any) -> None:
+def test_parameters_changing_answer_are_refused(field: str, value: Any) -> None:
     error = refused(body(**{field: value}))
     assert (error.status, error.param) == (400, field)
     assert field in str(error)
@@ -137,7 +139,7 @@ def test_what_would_change_the_answer_is_refused_by_its_name(field: str, value: 
         ("logprobs", False),
     ],
 )
-def test_what_asks_for_nothing_else_is_taken(field: str, value: Any) -> None:
+def test_default_valued_parameters_are_accepted(field: str, value: Any) -> None:
     assert read(body(**{field: value})).ignored == []
 
 
@@ -163,18 +165,18 @@ def test_what_asks_for_nothing_else_is_taken(field: str, value: Any) -> None:
         ([{"role": "system", "content": "x" * (MAX_SYSTEM_CHARS + 1)}, user("Hi")], "system messages"),
     ],
 )
-def test_what_cannot_be_a_mission_is_refused_in_words(messages: list[Any], words: str) -> None:
+def test_invalid_mission_is_refused_in_words(messages: list[Any], words: str) -> None:
     error = refused(body(*messages))
     assert error.status == 400
     assert words in str(error)
 
 
-def test_another_model_is_not_found() -> None:
+def test_unknown_model_is_not_found() -> None:
     error = refused(body(model="gpt-4o"))
     assert (error.status, error.code, error.param) == (404, "model_not_found", "model")
 
 
-def test_a_message_that_is_too_long_is_refused_before_it_is_sent() -> None:
+def test_long_message_is_refused_before_sending() -> None:
     with pytest.raises(UnfitError, match="allowed"):
         read(body(user("x" * (MAX_MISSION_CHARS + 1)))).mission([])
 
@@ -211,7 +213,7 @@ def test_many_messages_and_hostile_data_urls_are_read() -> None:
         assert "fetches nothing" in str(refused(body(user([image(url)]))))
 
 
-# --- what is answered ---
+# --- responses ---
 
 M = "m"
 
@@ -244,27 +246,27 @@ RUN = (ToolUse(M, "t", "Bash", {"command": "ls"}),)
         ((WholeText(M, "Hello."), done("Hello.")), "Hello."),
         ((done("Hello."),), "Hello."),
         ((Started(M), TextDelta(M, "Hel"), WholeText(M, "Hello."), done("Hello.")), "Hello."),
-        # Several texts, each in a paragraph of its own.
+        # Several texts, each in its own paragraph.
         (
             (TextDelta(M, "One."), WholeText(M, "One."), *RUN, TextDelta(M, "Two."), WholeText(M, "Two.")),
             "One.\n\nTwo.",
         ),
         ((WholeText(M, "One."), *RUN, WholeText(M, "Two."), done("Two.")), "One.\n\nTwo."),
-        # A hole: nothing is given of it before all of it is there, and nothing twice.
+        # A gap: the text is withheld until complete, and never repeated.
         ((TextDelta(M, "He"), CUT, TextDelta(M, "o."), WholeText(M, "Hello.")), "Hello."),
         ((CUT, TextDelta(M, "lo."), WholeText(M, "Hello."), *RUN, TextDelta(M, "Two.")), "Hello.\n\nTwo."),
         ((WholeText(M, "One."), CUT, *RUN, TextDelta(M, "Two."), WholeText(M, "Two.")), "One.\n\nTwo."),
-        # What is kept of a text may be other words than what was given of it.
+        # The stored text may differ from the streamed one.
         ((TextDelta(M, "key 123"), WholeText(M, "key ***"), done("key ***")), "key 123"),
         ((TextDelta(M, "key 1"), CUT, WholeText(M, "key ***")), "key 1***"),
         ((TextDelta(M, "Hel"), Interrupted(M)), "Hel\n\n(This was stopped before it was done.)"),
     ],
 )
-def test_the_text_grows_and_no_word_is_given_twice_or_lost(heard: tuple[Heard, ...], text: str) -> None:
+def test_streamed_text_grows_without_repeats_or_loss(heard: tuple[Heard, ...], text: str) -> None:
     assert told(*heard) == text
 
 
-def test_a_question_that_waits_is_told_in_a_stream_alone() -> None:
+def test_pending_question_is_shown_in_stream_only() -> None:
     heard = (
         WholeText(M, "I look."),
         PermissionRequest("q", M, "Bash", {"command": "ls"}),
@@ -277,7 +279,8 @@ def test_a_question_that_waits_is_told_in_a_stream_alone() -> None:
     assert told(*heard, tells_questions=False) == "I look.\n\nDone."
 
 
-def test_tokens_are_counted_as_openai_counts_them_whatever_the_sprite_says() -> None:
+def test_tokens_are_counted_as_openai_does() -> None:
+    """The sprite's own numbers are not trusted."""
     usage = {"input_tokens": 3, "cache_read_input_tokens": 10, "cache_creation_input_tokens": 2, "output_tokens": 7}
     assert usage_of(done(usage=usage)) == {
         "prompt_tokens": 15,
@@ -301,11 +304,11 @@ def test_tokens_are_counted_as_openai_counts_them_whatever_the_sprite_says() -> 
         (AskError("queue_full", "Full."), 503),
     ],
 )
-def test_what_goes_wrong_has_a_status_and_its_words(fault: Failed | AskError, status: int) -> None:
+def test_errors_have_status_and_message(fault: Failed | AskError, status: int) -> None:
     assert problem_of(fault)[0] == status
     assert problem_of(fault)[3] in {"No money.", "It crashed.", "It declined.", "Too long.", "Full."}
 
 
-def test_what_is_read_is_all_that_a_handler_needs() -> None:
+def test_parsed_request_contains_all_handler_needs() -> None:
     asked = read(body(stream=True, stream_options={"include_usage": True}))
     assert asked == Asked("Hello", "", [], is_streamed=True, with_usage=True, ignored=[])

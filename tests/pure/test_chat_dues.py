@@ -1,4 +1,4 @@
-"""When something is due, as the terminal says it, and which zone it takes for its person's."""
+"""Due times in the terminal, and detection of its person's time zone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def at(**later: int) -> float:
     return (NOON + timedelta(**later)).timestamp()
 
 
-def test_a_moment_is_named_as_people_name_it() -> None:
+def test_due_time_is_named_in_plain_words() -> None:
     assert moment_words(at(hours=2), NOW) == "today 14:00"
     assert moment_words(at(days=1), NOW) == "tomorrow 12:00"
     assert moment_words(at(days=-1), NOW) == "yesterday 12:00"
@@ -25,7 +25,7 @@ def test_a_moment_is_named_as_people_name_it() -> None:
     assert moment_words(at(days=40), NOW) == f"{NOON + timedelta(days=40):%Y-%m-%d} 12:00"
 
 
-def test_what_is_late_says_since_when_and_another_clock_is_named() -> None:
+def test_overdue_time_shows_delay_and_foreign_zone() -> None:
     assert due_words(at(hours=-1), None, NOW) == "overdue since today 11:00"
     assert due_words(at(hours=1), None, NOW) == "today 13:00"
     elsewhere = "Asia/Kathmandu" if time.localtime().tm_gmtoff != 20_700 else "UTC"
@@ -45,17 +45,17 @@ def test_what_is_late_says_since_when_and_another_clock_is_named() -> None:
         ("nonsense", "repeats by nonsense"),
     ],
 )
-def test_a_repeat_is_said_in_words_or_as_it_is(rule: str, words: str) -> None:
+def test_repeat_is_described_or_shown_verbatim(rule: str, words: str) -> None:
     assert repeat_words(rule, NOW, None) == words
 
 
 @pytest.mark.parametrize("moment", [-1e300, 0.0, 1e300])
-def test_a_time_that_no_calendar_has_is_still_said(moment: float) -> None:
+def test_time_outside_calendar_is_still_shown(moment: float) -> None:
     assert moment_words(moment)
     assert due_words(moment, "Asia/Tokyo")
 
 
-def test_a_machine_that_stands_nowhere_has_no_zone_to_tell() -> None:
+def test_machine_without_zone_reports_none() -> None:
     assert own_zone("Europe/Berlin") == own_zone(":Europe/Berlin") == "Europe/Berlin"
     for nowhere in ("UTC", "Etc/UTC", "../../etc/passwd", "/etc/localtime", "Not/Known"):
         assert own_zone(nowhere) is None

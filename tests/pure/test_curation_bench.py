@@ -1,4 +1,4 @@
-"""What the benchmark of curation counts, and how it spoils answers."""
+"""The curation benchmark: its metrics, and its mutations of answers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def counted(**more: object) -> Score:
     return score(HISTORY, Run(memory(**more), [[(1, "her cat")], [(1, "dr. Vermeer")]], [], 0.0))
 
 
-def test_held_is_what_one_line_of_a_file_or_an_open_action_says() -> None:
+def test_fact_is_held_by_line_or_action() -> None:
     found = counted(
         files={"context.md": "- The cat is Biscuit.\n- A dentist.\n- On the 24th.\n"},
         actions=["Run ocrmypdf."],
@@ -63,12 +63,12 @@ def test_held_is_what_one_line_of_a_file_or_an_open_action_says() -> None:
     assert [item.id for item in found.missing_anywhere] == ["w3"]
 
 
-def test_what_a_file_was_shipped_with_says_nothing() -> None:
+def test_default_file_text_holds_nothing() -> None:
     for name in CURATED:
         assert list(said_lines(template(name), template(name))) == []
 
 
-def test_a_line_is_read_with_the_heading_that_somebody_has_added_above_it() -> None:
+def test_line_is_read_with_added_heading() -> None:
     shipped = "# User\n## Profile\n"
     assert list(said_lines("# User\n### Orchard\n- English only\n## Profile\n- Ada\n", shipped)) == [
         "Orchard: English only",
@@ -76,13 +76,14 @@ def test_a_line_is_read_with_the_heading_that_somebody_has_added_above_it() -> N
     ]
 
 
-def test_the_unwanted_is_told_with_the_line_that_holds_it() -> None:
+def test_unwanted_fact_is_reported_with_its_line() -> None:
     found = counted(files={"user.md": "- The door's code is 4471.\n"}, learnings=["She lives in Larch Row."])
     assert [(item.id, line) for item, line in found.unwanted] == [("u1", "The door's code is 4471.")]
     assert [item.id for item, _ in found.unwanted_learnings] == ["u2"]
 
 
-def test_a_refused_line_is_true_if_it_is_wanted_or_stands_later_and_lost_if_nothing_holds_it() -> None:
+def test_refused_line_is_wanted_repeated_or_lost() -> None:
+    """It is true if wanted or stored later, and lost if nothing holds it."""
     reports = [
         (1, "line_refused", "tools.md: nobody here said this: - Scans: ocrmypdf --deskew."),
         (1, "line_refused", "user.md: nobody here said this: - The cat is Biscuit."),
@@ -105,19 +106,19 @@ def test_a_refused_line_is_true_if_it_is_wanted_or_stands_later_and_lost_if_noth
     assert found.other_reports == {"unverified": 1}
 
 
-def test_an_action_is_closed_if_none_like_it_is_open() -> None:
+def test_action_is_closed_without_similar_open_one() -> None:
     found = counted(actions=["Ring the bank on Monday."], all_actions=["Ring the bank on Monday.", "Rename letters."])
     assert [action.what for action in found.left_open] == ["ring the bank"]
     assert found.never_opened == []
     assert len(counted().never_opened) == 2
 
 
-def test_a_question_is_answered_by_a_turn_by_a_hit_or_by_a_file() -> None:
+def test_question_is_answered_by_turn_hit_or_file() -> None:
     found = counted(files={"user.md": "- The cat is Biscuit.\n"})
     assert (found.turn_found, found.answer_found, found.answer_known) == (1, 1, 2)
 
 
-def test_each_slip_does_what_it_says_and_the_same_every_time() -> None:
+def test_mutations_are_correct_and_deterministic() -> None:
     rng = random.Random(1)  # noqa: S311 - no secret
     assert '| "a few words."' in full_stops(ANSWER, rng)
     first, *rest = ANSWER.split("\n")
@@ -132,7 +133,7 @@ def test_each_slip_does_what_it_says_and_the_same_every_time() -> None:
     assert lost_line("NONE", rng) == "NONE"
 
 
-def test_a_request_without_an_answer_is_written_out_and_the_answer_beside_it_taken_in(tmp_path: Path) -> None:
+def test_unanswered_request_is_exported_and_answer_imported(tmp_path: Path) -> None:
     request = Request(1, "t1-t3", "the rules", "the turns")
     with pytest.raises(NotRecordedError, match=r"01\.answer\.txt"):
         Recordings.of_folder(tmp_path).answer(request)
@@ -147,7 +148,7 @@ def test_a_request_without_an_answer_is_written_out_and_the_answer_beside_it_tak
     assert Recordings.of_folder(tmp_path).answer(request) == made
 
 
-def test_an_answer_to_another_request_is_replayed_unless_fresh_ones_are_wanted(tmp_path: Path) -> None:
+def test_answer_to_old_request_is_replayed_by_default(tmp_path: Path) -> None:
     old = Request(1, "t1-t3", "the rules", "the turns")
     (tmp_path / "01.answer.txt").write_text("NONE")
     (tmp_path / "01.system.txt").write_text(old.system)

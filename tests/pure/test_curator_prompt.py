@@ -1,4 +1,4 @@
-"""The curator's prompt: what it shows, that nothing in it can break out, and that it keeps to its budget."""
+"""The curator's prompt: contents, escaping and token budget."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ def prompt_of(*turns: CuratorTurn, files: Mapping[str, str] | None = None, budge
 
 
 def parsed(prompt: CuratorPrompt) -> ET.Element:
-    # A strict reader stands in for the model: what it takes for an element, a model may take for one too.
+    # A strict reader models the model: an element for it may be an element for the model too.
     return ET.fromstring(f"<all>{prompt.user}</all>")  # noqa: S314 - our own text, from this test
 
 
@@ -48,7 +48,7 @@ def body_of(element: ET.Element | None) -> str:
     return element.text or ""
 
 
-def test_the_user_part_has_the_documented_form() -> None:
+def test_user_part_has_documented_form() -> None:
     prompt = build_prompt(
         files={"context.md": "", "user.md": "# User\n\n- <b> & co\n"},
         limits=LIMITS,
@@ -97,7 +97,7 @@ def test_the_user_part_has_the_documented_form() -> None:
     )
 
 
-def test_what_a_program_asked_is_shown_as_its_own_and_nothing_else_is_shown_otherwise_for_it() -> None:
+def test_program_request_is_attributed_without_other_changes() -> None:
     plain = prompt_of(turn(1, "hello")).user
     asked = turn(1, "hello", origin="program", asked_by='plan"ner')
     shown = prompt_of(asked).user
@@ -112,11 +112,11 @@ def test_what_a_program_asked_is_shown_as_its_own_and_nothing_else_is_shown_othe
         .replace(' asked_by="plan&quot;ner"', "")
         .replace("program>", "user>")
     ) == plain
-    # What is cut for space is counted with it.
+    # Truncated text counts with its truncation note.
     assert prompt_of(asked, turn(2)).tokens - prompt_of(turn(1, "hello"), turn(2)).tokens > estimate_tokens(note)
 
 
-def test_times_are_those_of_the_computers_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_use_local_zone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Europe/Stockholm")
     time.tzset()
     try:
@@ -129,25 +129,25 @@ def test_times_are_those_of_the_computers_zone(monkeypatch: pytest.MonkeyPatch) 
     assert "2026-11-21 is a Saturday" in user
 
 
-def test_the_files_come_most_stable_first_whatever_order_they_are_given_in() -> None:
+def test_files_are_ordered_most_stable_first() -> None:
     files = dict.fromkeys(["context.md", "extra.md", "files.md", "user.md", "tools.md"], "x")
     names = [element.get("name") for element in parsed(prompt_of(turn(), files=files)).iter("memory_file")]
     assert names == ["tools.md", "user.md", "files.md", "context.md", "extra.md"]
 
 
-def test_the_system_part_is_the_same_for_every_call_and_its_hash_names_its_version() -> None:
+def test_system_part_is_constant_and_versioned_by_hash() -> None:
     one, other = prompt_of(turn(1, "a"), files={"user.md": "x"}), prompt_of(turn(2, "b"))
     assert one.system == other.system
     assert one.sha256 == other.sha256 == hashlib.sha256(one.system.encode()).hexdigest()
     assert "You are Sprite's memory curator" in one.system.splitlines()[0]
 
 
-def test_the_system_part_is_no_longer_than_it_needs() -> None:
+def test_system_part_stays_within_length() -> None:
     assert len(prompt_of(turn()).system.encode()) <= 12_000
 
 
 @given(ANY_TEXT, ANY_TEXT, ANY_TEXT, ANY_TEXT, JSON, ANY_TEXT)
-def test_no_content_can_break_out_of_its_element(
+def test_content_cannot_break_out_of_element(
     message: str, reply: str, name: str, result: str, value: Any, content: str
 ) -> None:
     prompt = build_prompt(
@@ -189,11 +189,11 @@ def test_cleaning_clean_text_changes_nothing(text: str) -> None:
         ("😀" * 10, 20),
     ],
 )
-def test_the_estimate_does_not_count_too_few_tokens_in_any_script(text: str, at_least: int) -> None:
+def test_token_estimate_is_never_too_low(text: str, at_least: int) -> None:
     assert estimate_tokens(text) >= at_least
 
 
-def test_the_tokens_of_a_prompt_count_both_parts() -> None:
+def test_prompt_tokens_count_both_parts() -> None:
     prompt = prompt_of(turn())
     assert prompt.tokens == estimate_tokens(prompt.system) + estimate_tokens(prompt.user)
 
@@ -220,9 +220,7 @@ TURNS = st.lists(
 
 
 @given(TURNS, st.integers(300, 4_000))
-def test_the_turns_that_fit_keep_to_the_budget_uncut_and_one_more_would_not(
-    turns: list[CuratorTurn], room: int
-) -> None:
+def test_batch_fills_budget_uncut(turns: list[CuratorTurn], room: int) -> None:
     budget = FIXED + room
     count = fit(turns, files={}, limits=LIMITS, open_learnings=(), budget_tokens=budget)
     assert 1 <= count <= len(turns)
@@ -235,11 +233,12 @@ def test_the_turns_that_fit_keep_to_the_budget_uncut_and_one_more_would_not(
         assert prompt_of(*turns[: count + 1]).tokens > budget - 6 * len(turns)
 
 
-def test_no_turn_is_no_batch() -> None:
+def test_empty_turns_make_no_batch() -> None:
     assert fit([], files={}, limits=LIMITS, open_learnings=(), budget_tokens=10) == 0
 
 
-def test_a_turn_that_is_too_large_is_cut_in_its_long_strings_and_keeps_most_of_the_users_words() -> None:
+def test_oversized_turn_keeps_most_user_text() -> None:
+    """Its long strings are cut."""
     short = call("Bash", input={"command": "ls"}, result="a.txt")
     large = call("Write", input={"file_path": "/workspace/a", "content": "<x>" * 50_000}, result="r" * 90_000)
     big = turn(1, "u" * 30_000, "a" * 30_000, tool_calls=[short, large])
@@ -257,7 +256,8 @@ def test_a_turn_that_is_too_large_is_cut_in_its_long_strings_and_keeps_most_of_t
     assert fit([big, turn(2)], files={}, limits=LIMITS, open_learnings=(), budget_tokens=budget) == 1
 
 
-def test_a_turn_of_too_many_tool_calls_keeps_the_first_and_the_last_and_says_how_many_it_left_out() -> None:
+def test_excess_tool_calls_keep_first_and_last() -> None:
+    """The number of omitted calls is stated."""
     calls = [call("Bash", input={"n": n}, result="ok") for n in range(5_000)]
     budget = FIXED + 2_000
     prompt = prompt_of(turn(tool_calls=calls), budget=budget)
@@ -269,20 +269,20 @@ def test_a_turn_of_too_many_tool_calls_keeps_the_first_and_the_last_and_says_how
     assert len(shown) + int(omitted.get("tools", "0")) == 5_000
 
 
-def test_an_input_of_many_short_values_is_cut_and_still_json() -> None:
+def test_input_of_many_values_stays_valid_json() -> None:
     prompt = prompt_of(turn(tool_calls=[call(input={"rows": list(range(20_000))})]), budget=FIXED + 500)
     assert list(json.loads(body_of(parsed(prompt).find("turn/tool/input")))) == ["cut"]
     assert prompt.tokens <= FIXED + 500
 
 
-def test_files_are_never_cut_and_the_tokens_tell_that_the_budget_is_exceeded() -> None:
+def test_files_are_uncut_and_exceeded_budget_reported() -> None:
     content = "- a line\n" * 3_000
     prompt = prompt_of(turn(1, "u" * 5_000), files={"user.md": content}, budget=FIXED + 100)
     assert "\n3000| - a line\n" in prompt.user
     assert prompt.tokens > FIXED + 100
 
 
-def test_an_input_nested_deeper_than_the_stack_is_named_instead_of_raising() -> None:
+def test_overly_deep_input_is_named_without_error() -> None:
     value: Any = "x"
     for _ in range(100_000):
         value = [value]

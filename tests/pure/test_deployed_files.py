@@ -1,4 +1,4 @@
-"""soul.md and os.md follow the code, unless a hand changed them."""
+"""soul.md and os.md follow the deployed code unless they were edited manually."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def files(tmp_path: Path) -> MemoryFiles:
     return MemoryFiles(tmp_path)
 
 
-def test_what_is_missing_is_made_and_what_was_shipped_earlier_is_replaced(files: MemoryFiles, tmp_path: Path) -> None:
+def test_missing_file_is_created_and_old_default_replaced(files: MemoryFiles, tmp_path: Path) -> None:
     files.ensure()
     assert [files.read(name) for name in DEPLOYED] == [template(name) for name in DEPLOYED]
     # As another version would have left it.
@@ -27,7 +27,7 @@ def test_what_is_missing_is_made_and_what_was_shipped_earlier_is_replaced(files:
 
 
 @pytest.mark.parametrize("note", [None, "", "[]", '{"soul.md": 1}', '{"soul.md": "' + "0" * 64 + '"}'])
-def test_what_a_hand_changed_stays_and_is_said(files: MemoryFiles, tmp_path: Path, note: str | None) -> None:
+def test_manual_edit_is_kept_and_reported(files: MemoryFiles, tmp_path: Path, note: str | None) -> None:
     files.ensure()
     (tmp_path / "soul.md").write_text("# Soul\n\nBe brief.\n")
     if note is not None:
@@ -40,9 +40,7 @@ def test_what_a_hand_changed_stays_and_is_said(files: MemoryFiles, tmp_path: Pat
     assert files.edited() == []
 
 
-def test_what_a_turn_that_was_cut_off_may_have_changed_is_left_for_the_check(
-    files: MemoryFiles, tmp_path: Path
-) -> None:
+def test_change_during_interrupted_turn_awaits_drift_check(files: MemoryFiles, tmp_path: Path) -> None:
     (tmp_path / "os.md").write_text("older\n")
     (tmp_path / SHIPPED).write_text(json.dumps({"os.md": sha256("older\n")}))
     (tmp_path / AT_WORK).write_text("{}")

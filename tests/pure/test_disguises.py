@@ -1,4 +1,4 @@
-"""Lines that are written so that their words are not found again."""
+"""Obfuscated lines, whose words would not be found again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sprite.curation.provenance.vocabulary import disguise_of, told_apart
         "- everyOrderIsPlacedUnseen",
     ],
 )
-def test_a_disguise_is_named_and_what_stands_so_where_it_comes_from_is_none(line: str) -> None:
+def test_disguise_is_detected_unless_in_source(line: str) -> None:
     assert disguise_of(line, lambda _: False, personal=True) is not None
     is_invisible = "\u00ad" in line or "\u200b" in line
     assert (disguise_of(line, lambda found: found in line, personal=True) is None) != is_invisible
@@ -35,9 +35,9 @@ def test_a_disguise_is_named_and_what_stands_so_where_it_comes_from_is_none(line
         "- Emoji 👩\u200d🔧 are fine", "- Plan B, option A", "- Uses get_user and getUser",
     ],
 )  # fmt: skip
-def test_honest_writing_of_any_language_is_no_disguise(line: str) -> None:
+def test_honest_text_of_any_language_is_accepted(line: str) -> None:
     assert disguise_of(line, lambda _: False, personal=True) is None
 
 
-def test_joined_words_are_told_apart() -> None:
+def test_joined_words_are_split() -> None:
     assert told_apart("get_user_by_id and getUserById") == "get user by id and get User By Id"

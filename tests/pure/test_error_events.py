@@ -62,7 +62,7 @@ def test_large_event_passes_as_it_arrives(size: int, end: bytes) -> None:
         "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 9 bytes > 5 bytes",
     ],
 )
-def test_error_keeps_text_that_cli_acts_on(words: str) -> None:
+def test_error_keeps_text_parsed_by_cli(words: str) -> None:
     refused = told({"error": {"type": "invalid_request_error", "message": f"{words} {KEY}"}}, 400)
     assert refused.words in words
     assert any(sign.isdigit() for sign in refused.words)

@@ -1,4 +1,4 @@
-"""Turns of followed sessions as they travel: in their order, by project, and of a size that is taken."""
+"""Messages with turns of followed sessions: ordered, one project each, and within size limits."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def keys(found: list[Observe]) -> list[str]:
     return [turn.external_id for message in found for turn in message.turns]
 
 
-def test_a_message_is_of_one_project_and_turns_keep_their_order() -> None:
+def test_message_has_one_project_and_keeps_order() -> None:
     found = list(messages([turn("1"), turn("2"), turn("3", project=None), turn("4")], 10_000))
     assert [(message.project, len(message.turns)) for message in found] == [("/code", 2), (None, 1), ("/code", 1)]
     assert keys(found) == ["1", "2", "3", "4"]
 
 
-def test_no_message_has_more_turns_or_bytes_than_are_taken() -> None:
+def test_message_stays_within_turn_and_byte_limits() -> None:
     many = [turn(str(number)) for number in range(1200)]
     assert [len(message.turns) for message in messages(many, 8_000_000)] == [
         MAX_OBSERVED_TURNS,
@@ -51,7 +51,7 @@ def test_no_message_has_more_turns_or_bytes_than_are_taken() -> None:
     assert keys(found) == [str(number) for number in range(1200)]
 
 
-def test_a_turn_that_no_frame_holds_is_shortened_and_not_lost() -> None:
+def test_turn_larger_than_frame_is_shortened() -> None:
     hashes = {f"t{number}": {"words": "A" * 4000} for number in range(400)}
     long = turn("1", *(call(f"t{number}", "x" * 2000) for number in range(400)), unkept=hashes)
     endless = turn("2", *(call(f"t{number}") for number in range(20_000)))
@@ -59,12 +59,12 @@ def test_a_turn_that_no_frame_holds_is_shortened_and_not_lost() -> None:
     assert all(len(msgspec.json.encode(message)) < MOST_TURN_BYTES + 1000 for message in found)
     first, second = (turn for message in found for turn in message.turns)
     assert len(first.tools) == 400
-    assert first.unkept["t7"] == {"words": "", "blind": True}, "what is not known trusts nothing"
+    assert first.unkept["t7"] == {"words": "", "blind": True}, "unknown sources count as untrusted"
     assert len(second.tools) == 5000
     assert second.notice == "15000 more tool calls of this turn are not kept."
 
 
-def test_ids_of_half_characters_travel_as_they_can() -> None:
+def test_ids_with_lone_surrogates_are_sendable() -> None:
     (found,) = messages([turn("1", {**call("\ud800"), "agent_id": "\udfff"}, unkept={"\ud800": {"words": ""}})], 10_000)
     written = json.loads(msgspec.json.encode(found))
     assert written["turns"][0]["tools"][0]["tool_use_id"] == "?"
@@ -74,7 +74,7 @@ def test_ids_of_half_characters_travel_as_they_can() -> None:
 # --- lines ---
 
 
-def test_lines_are_the_same_however_they_come_in_pieces() -> None:
+def test_lines_are_independent_of_chunking() -> None:
     content = b"one\n\ntwo words\n" + b"x" * 50 + b"\n{}\nhalf"
     chance = random.Random(3)  # noqa: S311 - it only has to differ
     for _ in range(50):

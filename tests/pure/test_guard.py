@@ -1,4 +1,4 @@
-"""Which tool calls reach for `.os/`: paths put in every way, and patterns."""
+"""Guard of `.os/`: tool calls with paths in any notation, and with patterns."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def refuses(workspace: Path, tool: str, *, sandboxed: bool = True, cwd: str = ""
     ],
 )
 @pytest.mark.parametrize("key", ["file_path", "notebook_path", "path"])
-def test_a_path_into_it_is_refused_however_it_is_put(workspace: Path, path: str, key: str) -> None:
+def test_path_into_os_is_refused_in_any_notation(workspace: Path, path: str, key: str) -> None:
     relative: dict[str, Any] = {key: path}
     absolute: dict[str, Any] = {key: str(workspace / path)}
     assert refuses(workspace, "Edit", **relative)
@@ -72,21 +72,21 @@ def test_a_path_into_it_is_refused_however_it_is_put(workspace: Path, path: str,
         "~nobody-of-that-name/x",
     ],
 )
-def test_other_paths_are_not(workspace: Path, path: str) -> None:
+def test_other_paths_are_allowed(workspace: Path, path: str) -> None:
     assert not refuses(workspace, "Read", file_path=path)
     assert not refuses(workspace, "Write", file_path=path, content="about .os/run/token")
 
 
-def test_a_path_is_relative_to_where_the_agent_is(workspace: Path) -> None:
+def test_path_is_relative_to_agents_directory(workspace: Path) -> None:
     assert refuses(workspace, "Read", cwd=str(workspace / "documents"), file_path="../.os/run/token")
     assert refuses(workspace, "Read", cwd=str(workspace / ".os/run"), file_path="token")
 
 
-def test_paths_are_found_in_lists_too(workspace: Path) -> None:
+def test_paths_in_lists_are_checked(workspace: Path) -> None:
     assert refuses(workspace, "MultiEdit", edits=[{"file_path": "a.txt"}, {"file_path": "link/run/token"}])
 
 
-def test_of_the_clis_folder_only_results_may_be_read_back(workspace: Path) -> None:
+def test_cli_folder_allows_reading_results_only(workspace: Path) -> None:
     result = ".os/run/claude/projects/p/s/tool-results/long.txt"
     assert not refuses(workspace, "Read", file_path=result)
     assert refuses(workspace, "Write", file_path=result, content="")
@@ -99,25 +99,25 @@ def test_of_the_clis_folder_only_results_may_be_read_back(workspace: Path) -> No
 
 
 @pytest.mark.parametrize("pattern", [".os/**", "**/../.os/*", ".o?/run/*", "link/**", "{.os,x}/*"])
-def test_a_pattern_into_it_is_refused(workspace: Path, pattern: str) -> None:
+def test_pattern_into_os_is_refused(workspace: Path, pattern: str) -> None:
     assert refuses(workspace, "Glob", pattern=pattern)
     assert refuses(workspace, "Grep", pattern="token", glob=str(workspace / pattern))
 
 
-def test_a_search_of_everything_is_refused_only_where_it_would_find_it(workspace: Path) -> None:
+def test_broad_search_is_refused_only_around_os(workspace: Path) -> None:
     assert not refuses(workspace, "Grep", pattern="x", path=str(workspace))
     assert refuses(workspace, "Grep", sandboxed=False, pattern="x", path=str(workspace))
     assert not refuses(workspace, "Grep", sandboxed=False, pattern="x", path=str(workspace / "documents"))
 
 
-def test_a_command_is_looked_at_only_where_no_sandbox_holds(workspace: Path) -> None:
+def test_command_is_checked_only_without_sandbox(workspace: Path) -> None:
     for command in ("cat .os/run/token", f"cat {workspace}/.os/run/token", "cd .os", "ls ./.os;"):
         assert not refuses(workspace, "Bash", command=command)
         assert refuses(workspace, "Bash", sandboxed=False, command=command)
     assert not refuses(workspace, "Bash", sandboxed=False, command="import os; print(foo.os, x.osx)")
 
 
-def test_input_that_is_no_object_is_harmless(workspace: Path) -> None:
+def test_non_object_input_is_harmless(workspace: Path) -> None:
     guard = Guard(Settings(workspace), sandboxed=False)
     assert not guard.refusal("Read", None, "")
     assert not guard.refusal("Read", "file_path", "")
@@ -125,8 +125,8 @@ def test_input_that_is_no_object_is_harmless(workspace: Path) -> None:
     assert not guard.refusal("Read", {"file_path": "a\0b"}, "")
 
 
-def test_bridge_data_is_refused_around_the_workspace(tmp_path: Path) -> None:
-    """The workspace lies in the data folder, and a data folder may lie in a workspace: the inner one counts."""
+def test_bridge_data_is_refused_around_workspace(tmp_path: Path) -> None:
+    """Workspace and data folder may contain each other: the inner one decides."""
     workspace = tmp_path / "data/workspaces/ada"
     inner = workspace / "inner"
     for folder in (workspace / ".os/memory", tmp_path / "data/run", inner / "run"):
@@ -143,6 +143,6 @@ def test_bridge_data_is_refused_around_the_workspace(tmp_path: Path) -> None:
     assert open_guard.refusal("Grep", {"path": str(tmp_path)}, "") is not None
 
 
-def test_path_on_a_card_is_text(workspace: Path) -> None:
+def test_path_on_card_is_text(workspace: Path) -> None:
     assert not refuses(workspace, "mcp__sprite__create_card", blocks=[{"data": {"path": ".os/memory/user.md"}}])
     assert refuses(workspace, "mcp__other__read", path=".os/memory/user.md")

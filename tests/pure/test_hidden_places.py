@@ -1,4 +1,4 @@
-"""The places that are hidden from the agent, as they are found on disk."""
+"""Hidden paths: the places on disk that the sandbox hides from the agent."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def found(home: Path, settings: Settings) -> list[str]:
-    """What is hidden below the home directory; the user's own is hidden as well."""
+    """Return the hidden places below the home directory; the real home of the user is hidden as well."""
     places = hidden_places(settings)
     return [str(place.relative_to(home)) for place in places if place.is_relative_to(home)]
 
 
-def test_keys_are_hidden_where_links_lead_and_toolchains_stay(home: Path) -> None:
+def test_linked_keys_are_hidden_and_toolchains_visible(home: Path) -> None:
     assert found(home, Settings(home / "work")) == [".aws", ".config/gh", ".netrc", "elsewhere/ssh"]
 
 
-def test_workspace_that_is_the_home_hides_its_keys(home: Path) -> None:
+def test_workspace_equal_to_home_hides_keys(home: Path) -> None:
     plan = plan_of(Settings(home), None)
     hidden = {path for path, _ in plan["hide"]}
     assert {str(home / name) for name in (".os", ".aws", ".config/gh", "elsewhere/ssh")} <= hidden
@@ -49,7 +49,7 @@ def test_xdg_variables_move_places(home: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "xdg/gh" in found(home, Settings(home / "work"))
 
 
-def test_home_of_a_vm_is_the_agents_own(home: Path) -> None:
+def test_vm_home_belongs_to_agent(home: Path) -> None:
     socket = home / "api.sock"
     settings = Settings(home / "work", vm_socket=socket, bridge_data=home / "data")
     (home / "data").mkdir()
@@ -59,7 +59,7 @@ def test_home_of_a_vm_is_the_agents_own(home: Path) -> None:
 
 
 def test_workspace_stays_visible_in_nested_hidden_folders(home: Path) -> None:
-    """Its `.os` is hidden in turn, and in that the CLI's state stays."""
+    """Its `.os` is hidden again, except the CLI's state in it."""
     workspace = home / ".aws/data/workspaces/ada"
     settings = Settings(workspace, bridge_data=home / ".aws/data")
     for folder in (settings.memory, settings.cli_state):
@@ -72,6 +72,6 @@ def test_workspace_stays_visible_in_nested_hidden_folders(home: Path) -> None:
     }
 
 
-def test_file_that_vanishes_is_no_block_device(tmp_path: Path) -> None:
-    """Files in /dev/shm come and go while the places to hide are looked for."""
+def test_vanishing_file_is_no_block_device(tmp_path: Path) -> None:
+    """Files in /dev/shm come and go during the scan."""
     assert not _is_block_device(str(tmp_path / "gone"))

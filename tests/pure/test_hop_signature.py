@@ -1,4 +1,4 @@
-"""What one bridge says to another of a request: believed when it is signed, fresh and new, and not otherwise (pure)."""
+"""Signatures of requests forwarded between bridges: accepted when valid, fresh and new (pure)."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def reason(seal: RequestSigner, headers: dict[str, str], method: str = "GET", ta
         ForwardedIdentity("ada", "token", "00" * 32, "", frozenset()),
     ],
 )
-def test_what_one_bridge_signs_another_believes_whole(passed: ForwardedIdentity) -> None:
+def test_signed_request_is_verified_completely(passed: ForwardedIdentity) -> None:
     headers = RequestSigner(SECRET).headers("GET", TARGET, ForwardHeader(passed, 3, "id"))
     assert RequestSigner(SECRET).opened("GET", TARGET, headers) == ForwardHeader(passed, 3, "id")
     assert headers["X-Bridge-Hop"] == "1"
 
 
-def test_nothing_of_it_can_be_changed() -> None:
+def test_changed_request_is_refused() -> None:
     signed = RequestSigner(SECRET).headers("GET", TARGET, HOP)
     for name, value in signed.items():
         for other in ("", "1 ", value + "0", value[:-1], "grace", "\udcff", "\u00e9", "9" * 5000):
@@ -55,7 +55,7 @@ def test_nothing_of_it_can_be_changed() -> None:
     assert reason(RequestSigner(SECRET + "!"), signed) == "unsigned"
 
 
-def test_what_ends_one_part_cannot_begin_the_next() -> None:
+def test_field_boundaries_are_unambiguous() -> None:
     signed = RequestSigner(SECRET).headers(
         "GET", "/a", ForwardHeader(ForwardedIdentity("ada", "operator", None), 12, "3")
     )
@@ -68,7 +68,7 @@ def test_what_ends_one_part_cannot_begin_the_next() -> None:
 @pytest.mark.parametrize(
     ("apart", "is_believed"), [(0.0, True), (29.9, True), (-29.9, True), (30.1, False), (-31, False)]
 )
-def test_clocks_may_differ_by_half_a_minute(apart: float, is_believed: bool) -> None:
+def test_clock_skew_of_half_minute_is_accepted(apart: float, is_believed: bool) -> None:
     here, there = Clock(), Clock()
     there.now += apart
     signed = RequestSigner(SECRET, here).headers("GET", TARGET, HOP)
@@ -78,7 +78,7 @@ def test_clocks_may_differ_by_half_a_minute(apart: float, is_believed: bool) -> 
         assert reason(RequestSigner(SECRET, there), signed) == "late"
 
 
-def test_what_was_believed_once_is_not_believed_again_however_long_it_is_good() -> None:
+def test_replay_is_refused_while_signature_is_fresh() -> None:
     here, there = Clock(), Clock()
     here.now += 29.0
     seal = RequestSigner(SECRET, there)
@@ -91,10 +91,10 @@ def test_what_was_believed_once_is_not_believed_again_however_long_it_is_good() 
     assert reason(seal, signed) == "late"
 
 
-def test_the_same_request_signed_anew_is_no_replay_and_what_is_late_is_forgotten() -> None:
+def test_resigned_request_passes_and_expired_is_forgotten() -> None:
     clock = Clock()
     seal, signer = RequestSigner(SECRET, clock), RequestSigner(SECRET, clock)
     for _ in range(500):
         clock.now += 1.0
         seal.opened("GET", TARGET, signer.headers("GET", TARGET, HOP))
-    assert len(seal._seen) <= 62  # what nobody would believe any more is not remembered
+    assert len(seal._seen) <= 62  # an expired signature is not remembered

@@ -1,4 +1,4 @@
-"""What a sprite may say as it likes: what the bridge keeps of it is bounded, and shows no operator more than words."""
+"""Compromised sprite: the bridge bounds its data, and shows it to operators as plain text only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sprite.protocol.slow_work import oldest, slow, slow_words
 from tests.chat_stand_in import state_sync
 
 
-def test_missions_without_end_are_not_all_kept() -> None:
+def test_endless_missions_are_bounded() -> None:
     work = WorkUnderWay()
     for number in range(10_000):
         work.heard(Started(f"m{number}"))
@@ -23,7 +23,7 @@ def test_missions_without_end_are_not_all_kept() -> None:
     assert not work.goes_on
 
 
-def test_a_turn_keeps_a_room_awake_until_it_ends() -> None:
+def test_work_is_open_until_turn_ends() -> None:
     work = WorkUnderWay()
     work.heard(WholeText("m1", "Hello"))
     assert work.goes_on
@@ -31,17 +31,17 @@ def test_a_turn_keeps_a_room_awake_until_it_ends() -> None:
     assert not work.goes_on
 
 
-def test_a_sprite_that_comes_again_has_no_new_burst() -> None:
-    """The link to it hands one pace to all its connections."""
+def test_reconnecting_sprite_gets_no_new_burst() -> None:
+    """The link passes one rate limit to all its connections."""
     pace = Pace()
     assert pace.take(1024) == 0
-    # Far more than the burst: what is filled up again meanwhile, on a busy machine, does not count.
+    # Far more than the burst: the refill meanwhile, on a busy machine, is negligible.
     for _ in range(256):
         pace.take(2**20)
     assert pace.take(1024) > 0
 
 
-def test_the_operators_table_shows_what_a_sprite_says_as_words_of_one_line() -> None:
+def test_operator_table_shows_sprite_text_as_one_line() -> None:
     steering = "1.0\x1b[2J\x9b\r\n\u202eforged"
     row = Row("ada", "running", steering, "ready", steering, 1, None, 0.0, 0.0, 0.0, 0)
     table = drawn([row], now=0.0)
@@ -49,7 +49,7 @@ def test_the_operators_table_shows_what_a_sprite_says_as_words_of_one_line() -> 
     assert all(line.isprintable() for line in table.splitlines())
 
 
-def test_slow_work_of_a_sprite_is_bounded() -> None:
+def test_slow_sprite_work_is_bounded() -> None:
     work = WorkUnderWay()
     endless = [SlowWork("queue", -1e300), *[SlowWork("model_call", 1e300)] * 10_000]
     work.heard(SessionUpdate(SessionState("s", 1.0, 1, None, 0, slow=endless)))

@@ -1,4 +1,4 @@
-"""JSON decoded one level at a time: the values that any strict parser finds, or a refusal."""
+"""JSON decoded one level at a time: the same values as a strict parser, or a refusal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OBJECTS = st.dictionaries(NAMES, VALUES, max_size=8)
 
 
 def whole(raw: Raw) -> Any:
-    """The value, decoded level by level."""
+    """Return the value, decoded level by level."""
     if is_object(raw):
         return {name: whole(value) for name, value in members(raw).items()}
     if is_list(raw):
@@ -32,7 +32,7 @@ def whole(raw: Raw) -> Any:
 
 
 @given(value=OBJECTS, ascii_only=st.booleans(), indent=st.sampled_from([None, 1, "\t"]))
-def test_levels_give_what_was_written(value: dict[str, Any], *, ascii_only: bool, indent: int | str | None) -> None:
+def test_levels_round_trip(value: dict[str, Any], *, ascii_only: bool, indent: int | str | None) -> None:
     found = members(json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode())
     assert {name: whole(raw) for name, raw in found.items()} == value
     assert list(found) == list(value)
@@ -53,7 +53,7 @@ def test_levels_give_what_was_written(value: dict[str, Any], *, ascii_only: bool
 @example(b'{"a":{"b":01}}')
 @example(b'{"a":"\x00"}')
 @example(b'{"a":1}\x00')
-def test_accepted_bytes_mean_the_same_to_strict_parsers(data: bytes) -> None:
+def test_accepted_bytes_parse_equally_in_strict_parsers(data: bytes) -> None:
     try:
         found = members(data)
         data.decode()
@@ -88,7 +88,7 @@ def test_repeated_names_are_refused(data: bytes) -> None:
         members(data)
 
 
-def test_names_on_other_levels_do_not_count() -> None:
+def test_repeated_names_on_different_levels_are_accepted() -> None:
     found = members(b'{"messages":[{"model":"deep"}],"model":"top","m":{"model":1}}')
     assert scalar(found["model"]) == "top"
 
@@ -96,7 +96,7 @@ def test_names_on_other_levels_do_not_count() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"null", b"[]", b'"a"', b"1", b'{"\xff":1}', b'{"\\ud800":1}', b'{"a":"\\ud800"}']
 )
-def test_other_bytes_are_no_object(data: bytes) -> None:
+def test_non_object_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(MalformedError):
         members(data)
 
@@ -108,7 +108,7 @@ def test_deep_nesting_is_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("written", [b'"%b"' % (b"a" * 20_000), b"1" * 20_000, b"1" * 5000, b'"\xff"', b"1e999"])
-def test_scalars_that_cannot_be_read_are_refused(written: bytes) -> None:
+def test_unreadable_scalars_are_refused(written: bytes) -> None:
     raw = members(b'{"a":%b}' % written)["a"]
     with pytest.raises(MalformedError):
         scalar(raw)

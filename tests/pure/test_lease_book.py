@@ -1,4 +1,4 @@
-"""What a bridge may act on by its own clock: never longer than the database lets it."""
+"""The lease book: the bridge's local view never outlasts the lease in the database."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bridge.cluster.leases import LEASE_SECONDS, UNUSED_SECONDS, LeaseBook, sinc
 
 
 class Clock:
-    """Goes where the test puts it."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -15,7 +15,8 @@ class Clock:
         return self.now
 
 
-def test_a_lease_counts_from_before_it_was_asked_for_and_ends_before_the_databases() -> None:
+def test_lease_runs_from_request_and_ends_early() -> None:
+    """It ends before the database's own lease."""
     clock = Clock()
     book = LeaseBook(clock)
     asked_at = book.now()
@@ -28,7 +29,7 @@ def test_a_lease_counts_from_before_it_was_asked_for_and_ends_before_the_databas
     assert book.epoch("ada") is None
 
 
-def test_an_answer_that_came_too_late_grants_nothing() -> None:
+def test_late_answer_grants_nothing() -> None:
     clock = Clock()
     book = LeaseBook(clock)
     asked_at = book.now()
@@ -39,7 +40,7 @@ def test_an_answer_that_came_too_late_grants_nothing() -> None:
     assert book.take_ended() == []
 
 
-def test_an_older_answer_does_not_shorten_a_lease() -> None:
+def test_older_answer_does_not_shorten_lease() -> None:
     clock = Clock()
     book = LeaseBook(clock)
     book.granted("ada", 1, clock.now + 1)
@@ -48,7 +49,7 @@ def test_an_older_answer_does_not_shorten_a_lease() -> None:
     assert book.epoch("ada") == 1
 
 
-def test_a_bridge_that_was_stopped_finds_its_leases_ended_before_anything_else() -> None:
+def test_suspended_bridge_finds_leases_expired() -> None:
     clock = Clock()
     book = LeaseBook(clock)
     book.granted("ada", 1, clock.now)
@@ -59,7 +60,7 @@ def test_a_bridge_that_was_stopped_finds_its_leases_ended_before_anything_else()
     assert book.next_end() is None
 
 
-def test_the_next_end_is_that_of_the_first_lease_and_never_in_the_past() -> None:
+def test_next_expiry_is_earliest_and_never_past() -> None:
     clock = Clock()
     book = LeaseBook(clock)
     assert book.next_end() is None
@@ -73,7 +74,7 @@ def test_the_next_end_is_that_of_the_first_lease_and_never_in_the_past() -> None
     assert book.next_end() == 0.0
 
 
-def test_what_nobody_uses_is_found_after_a_while_and_what_somebody_uses_is_not() -> None:
+def test_unused_lease_is_found_after_delay() -> None:
     clock = Clock()
     book = LeaseBook(clock)
     book.granted("ada", 1, clock.now)
@@ -89,7 +90,7 @@ def test_what_nobody_uses_is_found_after_a_while_and_what_somebody_uses_is_not()
     assert book.unused() == {"ada": 1, "bob": 2}
 
 
-def test_a_user_of_a_lease_that_ended_does_not_count_against_the_next_one() -> None:
+def test_user_of_expired_lease_does_not_hold_next() -> None:
     clock = Clock()
     book = LeaseBook(clock)
     book.granted("ada", 1, clock.now)
@@ -103,6 +104,6 @@ def test_a_user_of_a_lease_that_ended_does_not_count_against_the_next_one() -> N
         assert book.unused() == {}
 
 
-def test_the_clock_goes_on_while_a_machine_is_suspended() -> None:
+def test_clock_advances_during_suspend() -> None:
     assert since_boot() >= 0
     assert since_boot() <= since_boot()

@@ -1,4 +1,4 @@
-"""The limits of curated text, of an answer and of a prompt agree with each other, in every script."""
+"""Limits of curated text, answers and prompts are consistent in every script."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from sprite.memory.files import (
     over_together,
 )
 
-#: What Claude 4 models may answer with at the least.
+#: The smallest output limit of the Claude 4 models.
 LEAST_OUTPUT_TOKENS = 32_000
 SCRIPTS = ["a", "é", "Ж", "漢", "🦊", "a漢"]
 
 
 def full(sign: str) -> str:
-    """A file of the most bytes that it may have."""
+    """Return a file at its byte limit."""
     return sign * (BYTE_LIMIT // len(sign.encode()))
 
 
 def accepted(sign: str) -> dict[str, str]:
-    """The four files as full of a script as the limits let them become, one after another."""
+    """Return the four files, filled one after another with a script up to the limits."""
     files = dict.fromkeys(CURATED, "")
     for name in CURATED:
         text = full(sign)
@@ -41,7 +41,7 @@ def accepted(sign: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("sign", SCRIPTS)
-def test_an_answer_that_rewrites_all_that_may_be_there_fits_with_its_learnings(sign: str) -> None:
+def test_full_rewrite_fits_answer_with_learnings(sign: str) -> None:
     files = accepted(sign)
     answer = "".join(f"{name.removesuffix('.md').upper()}_MD_UPDATE:\n```\n{files[name]}\n```\n" for name in CURATED)
     learnings = 'FACT [t31] The user has a plant. | "my plant"\n' * 100
@@ -49,13 +49,13 @@ def test_an_answer_that_rewrites_all_that_may_be_there_fits_with_its_learnings(s
     assert estimate_tokens(answer + learnings) <= MAX_ANSWER_TOKENS <= LEAST_OUTPUT_TOKENS
 
 
-def test_four_full_files_of_plain_english_are_within_the_limit() -> None:
+def test_four_full_english_files_fit_limit() -> None:
     assert all(text == full("a") for text in accepted("a").values())
     assert MAX_ANSWER_TOKENS == CURATED_TOKENS + LEARNINGS_TOKENS
 
 
 @pytest.mark.parametrize("sign", SCRIPTS)
-def test_a_prompt_with_all_that_may_be_there_leaves_room_for_turns(sign: str) -> None:
+def test_full_prompt_leaves_room_for_turns(sign: str) -> None:
     wishes = [OpenLearning(n, "PREFERENCE", "x", n, "user", 0.0) for n in range(STANDING_TOKENS // ELEMENT_TOKENS)]
     learnings = [OpenLearning(n, "FACT", "x", n, "user", 0.0) for n in range(NEAREST_TOKENS // ELEMENT_TOKENS)]
     prompt = build_prompt(
@@ -68,7 +68,7 @@ def test_a_prompt_with_all_that_may_be_there_leaves_room_for_turns(sign: str) ->
     assert PROMPT_BUDGET_TOKENS - prompt.tokens >= 25_500
 
 
-def test_what_is_over_the_limit_already_may_shrink_and_not_grow() -> None:
+def test_text_over_limit_may_shrink_but_not_grow() -> None:
     files = dict.fromkeys(CURATED, full("漢"))
     assert over_together("user.md", files["user.md"], files) is not None
     assert over_together("user.md", files["user.md"][:-1], files) is None

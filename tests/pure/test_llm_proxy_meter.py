@@ -1,4 +1,4 @@
-"""What is read out of bodies while they pass by: the same whatever way they are cut, and nothing of broken ones."""
+"""Metering of response bodies in transit: independent of chunking, and safe on malformed input."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ CUTS = st.lists(st.integers(0, 2000), max_size=12)
 
 
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
-    """The data cut at some places; empty pieces too."""
+    """Cut the data at some places; pieces may be empty."""
     marks = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     return [data[begin:end] for begin, end in pairwise(marks)]
 
 
-# --- the usage of a stream ---
+# --- usage of a stream ---
 
 
 def event(name: str, **fields: Any) -> str:
@@ -57,7 +57,7 @@ FINAL = Usage(11, 99, 22, 33, 30, 2, is_us_only=True)
 
 
 def read(data: bytes, cuts: list[int], seconds: float = 1000.0) -> tuple[Reading, bool]:
-    """What is read of a stream that was asked for so long ago, and came at once."""
+    """Meter a stream that was requested the given time ago and arrived at once."""
     meter = SseMeter(0.0, lambda: seconds)
     for piece in pieces(data, cuts):
         meter.feed(piece)
@@ -65,13 +65,13 @@ def read(data: bytes, cuts: list[int], seconds: float = 1000.0) -> tuple[Reading
 
 
 @given(cuts=CUTS, carriage_returns=st.booleans())
-def test_a_stream_gives_the_same_usage_however_it_is_cut(cuts: list[int], *, carriage_returns: bool) -> None:
+def test_stream_usage_is_independent_of_chunking(cuts: list[int], *, carriage_returns: bool) -> None:
     data = (WHOLE.replace("\n", "\r\n") if carriage_returns else WHOLE).encode()
     assert read(data, cuts) == (Reading(FINAL, "claude-haiku-4-5", is_final=True, has_prompt=True), True)
 
 
 @given(CUTS, st.integers(0, len(WHOLE.encode())))
-def test_a_stream_that_breaks_off_gives_the_same_estimate_however_it_is_cut(cuts: list[int], end: int) -> None:
+def test_broken_stream_estimate_is_independent_of_chunking(cuts: list[int], end: int) -> None:
     data = WHOLE.encode()[:end]
     reading, at_boundary = read(data, cuts)
     assert (reading, at_boundary) == read(data, [])
@@ -84,7 +84,7 @@ def test_a_stream_that_breaks_off_gives_the_same_estimate_however_it_is_cut(cuts
 @example(b'data: {"type":"message_start","message":{"usage":{"input_tokens":"many"}}}\n\n', [])
 @example(b'data: {"type":"message_start","message":{"usage":{"input_tokens":-5}}}\n\n', [])
 @example(b'data: {"type":"message_delta","usage":7}\n\n', [])
-def test_bytes_that_are_no_usage_are_passed_over(noise: bytes, cuts: list[int]) -> None:
+def test_bytes_without_usage_are_ignored(noise: bytes, cuts: list[int]) -> None:
     meter = SseMeter()
     for piece in pieces(noise + b"\n\n" + WHOLE.encode(), cuts):
         meter.feed(piece)
@@ -100,7 +100,7 @@ def test_meter_reads_usage_of_each_stop_reason(stop: str) -> None:
 
 
 @pytest.mark.parametrize("broken", api_grammar.BREAKS)
-def test_meter_knows_what_broken_stream_said(broken: str) -> None:
+def test_meter_reads_usage_before_stream_break(broken: str) -> None:
     step = api_grammar.BREAKS[broken]
     reading, _ = read(api_grammar.stream(step, input_tokens=900, output_tokens=70), [])
     if step["at"] == "before_start":
@@ -117,7 +117,7 @@ def test_meter_knows_what_broken_stream_said(broken: str) -> None:
 
 
 def test_hidden_thinking_costs_seconds_at_top_rate() -> None:
-    """Counted from a second before the stream's beginning came; until then the prompt was read."""
+    """Time counts from one second before the first event; the prompt was processed until then."""
     now = [60.0]
     meter = SseMeter(0.0, lambda: now[0])
     meter.feed(api_grammar.stream({"blocks": [api_grammar.HIDDEN], "at": "after_start"}, input_tokens=900))
@@ -127,7 +127,7 @@ def test_hidden_thinking_costs_seconds_at_top_rate() -> None:
 
 @pytest.mark.parametrize("said", [b"", b": waiting\n\n", wire.event("ping")], ids=["nothing", "comment", "ping"])
 def test_waiting_for_stream_costs_one_second(said: bytes) -> None:
-    """Nothing is written while the prompt waits or is read; only the beginning may be on its way."""
+    """No output exists while the prompt is processed; at most the first event may be on its way."""
     meter = SseMeter(0.0, lambda: 600.0)
     meter.feed(said)
     assert meter.read() == Reading(Usage(output=int(TOP_TOKENS_PER_SECOND)))
@@ -148,13 +148,13 @@ def test_stream_without_start_costs_all_its_time(said: bytes) -> None:
     assert meter.read().usage.output >= 600 * TOP_TOKENS_PER_SECOND
 
 
-def test_shown_thinking_costs_a_byte_a_token() -> None:
+def test_shown_thinking_costs_byte_per_token() -> None:
     said = api_grammar.stream({"blocks": [api_grammar.THINKING], "at": "between_blocks"})
     assert read(said, [], seconds=0.0)[0].usage.output == len(str(api_grammar.THINKING["thinking"]))
 
 
-def test_shown_text_costs_a_byte_a_token_at_most() -> None:
-    """Text that comes for an hour is no hour of hidden thinking."""
+def test_shown_text_costs_byte_per_token_at_most() -> None:
+    """An hour of visible text is not charged as an hour of hidden thinking."""
     now = [0.0]
     meter = SseMeter(0.0, lambda: now[0])
     meter.feed(START.encode() + wire.event("content_block_start", index=0, content_block={"type": "text", "text": ""}))
@@ -169,12 +169,12 @@ def test_search_is_charged_and_read_again() -> None:
     assert usage.web_searches == 1
     assert 900 + 950 + 300 < usage.input < 900 + 950 + 600
     whole = api_grammar.stream({"blocks": [api_grammar.SEARCH, api_grammar.FOUND]}, input_tokens=900)
-    assert read(whole, [])[0].usage.input == 900, "what is said at the end counts"
+    assert read(whole, [])[0].usage.input == 900, "the final usage counts"
 
 
 @given(st.integers(0, 1 << 32))
 def test_cut_answer_is_never_booked_below_truth(seed: int) -> None:
-    """Also where tokens are as short, and a model as fast, as they get."""
+    """This holds for the shortest tokens and the fastest model as well."""
     cut = cut_answer(seed, speed=(20.0, 230.0), token_bytes=(1, 2))
     usage, truth = cut.reading.usage, cut.truth
     assert usage.output >= truth.output
@@ -182,7 +182,7 @@ def test_cut_answer_is_never_booked_below_truth(seed: int) -> None:
         assert (usage.input, usage.cache_read, usage.cache_write) == (truth.input, truth.cache_read, truth.cache_write)
 
 
-def test_a_line_too_long_to_hold_usage_is_not_kept() -> None:
+def test_line_too_long_for_usage_is_dropped() -> None:
     meter = SseMeter()
     meter.feed(START.encode() + b'data: {"type":"content_block_start","content":"')
     for _ in range(100):
@@ -192,23 +192,23 @@ def test_a_line_too_long_to_hold_usage_is_not_kept() -> None:
     assert (reading.usage.output, reading.is_final) == (99, True)
 
 
-def test_next_prompt_is_thought_as_dense_as_last() -> None:
+def test_prompt_size_bound_uses_density_of_last() -> None:
     sizes = PromptSizes()
     assert sizes.most("ada", "m", 100_000) == 100_000
     sizes.note("ada", "m", 80_000, 20_000)
     sizes.note("ada", "m", 3_000, 600)
     assert sizes.most("ada", "m", 100_000) == 31_250
     assert [sizes.most(*of, 100_000) for of in (("ada", "n"), ("bob", "m"))] == [100_000, 100_000]
-    assert sizes.most("ada", "m", 3_000) == 3_000, "a small one is like no other"
+    assert sizes.most("ada", "m", 3_000) == 3_000, "a small prompt is not representative"
     sizes.note("ada", "m", 80_000, 79_000)
     assert sizes.most("ada", "m", 100_000) == 100_000
 
 
-# --- the usage of one object ---
+# --- usage of a single object ---
 
 
 @given(CUTS)
-def test_an_object_gives_the_same_usage_however_it_is_cut(cuts: list[int]) -> None:
+def test_object_usage_is_independent_of_chunking(cuts: list[int]) -> None:
     content = [{"type": "text", "text": '"usage": {"output_tokens": 5}'}, {"usage": {"input_tokens": 1}}]
     said = {"input_tokens": 7, "output_tokens": 8, "cache_creation": None, "service_tier": "standard"}
     data = json.dumps({"content": content, "model": "m", "usage": said}).encode()
@@ -234,7 +234,7 @@ def test_an_object_gives_the_same_usage_however_it_is_cut(cuts: list[int]) -> No
     ],
     ids=lambda body: str(body[:60]),
 )
-def test_an_object_without_usage_says_nothing(body: bytes) -> None:
+def test_object_without_usage_reports_nothing(body: bytes) -> None:
     meter = JsonMeter(0.0, lambda: 2.0)
     meter.feed(body)
     reading = meter.read()
@@ -243,7 +243,7 @@ def test_an_object_without_usage_says_nothing(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", api_grammar.ERRORS)
-def test_error_in_the_place_of_an_object_is_free(kind: str) -> None:
+def test_error_in_place_of_object_is_free(kind: str) -> None:
     meter = JsonMeter()
     meter.feed(wire.error(api_grammar.ERRORS[kind], "no"))
     assert meter.read().is_refused

@@ -1,4 +1,4 @@
-"""Where OAuth is offered, what it is for, and where its answers may go."""
+"""OAuth addresses of the MCP server: where it is offered, its resources, and its redirect targets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def known_as(public_url: str | None) -> Addresses:
         ("http://127.0.0.1:8080", "127.0.0.1:8080", "http://127.0.0.1:8080"),
     ],
 )
-def test_oauth_is_offered_where_nobody_can_listen(public: str | None, host: str, base: str | None) -> None:
+def test_oauth_base_requires_https_or_loopback(public: str | None, host: str, base: str | None) -> None:
     assert known_as(public).base(host) == base
     metadata = None if base is None else f"{base}/.well-known/oauth-protected-resource/mcp"
     assert known_as(public).metadata(host) == metadata
@@ -52,7 +52,7 @@ def test_oauth_is_offered_where_nobody_can_listen(public: str | None, host: str,
         ("https://sprite.example", "https://a@sprite.example/mcp", False),
     ],
 )
-def test_a_resource_is_this_door_or_another(public: str | None, resource: str, is_ours: bool) -> None:
+def test_resource_is_compared_with_own_address(public: str | None, resource: str, is_ours: bool) -> None:
     assert known_as(public).is_ours(resource) is is_ours
 
 
@@ -80,7 +80,7 @@ def test_a_resource_is_this_door_or_another(public: str | None, resource: str, i
         ("", None),
     ],
 )
-def test_an_answer_goes_to_a_program_or_nowhere(uri: str, source: str | None) -> None:
+def test_redirect_source_rejects_unsafe_uris(uri: str, source: str | None) -> None:
     from bridge.mcp.provider import leads_to
 
     assert leads_to(uri) == source

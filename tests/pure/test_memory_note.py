@@ -1,4 +1,4 @@
-"""The note by which Claude Code's plugin finds this machine's memory."""
+"""The note with which Claude Code's plugin finds this machine's memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def leave(note: Path, workspace: Path, *, takes_over: bool = False) -> str:
     return note.read_text()
 
 
-def test_it_says_where_memory_is_and_only_to_its_owner(tmp_path: Path) -> None:
+def test_note_locates_memory_for_owner_only(tmp_path: Path) -> None:
     note = tmp_path / "new/sprite/claude-code"
     lines = leave(note, tmp_path / "with = and spaces").splitlines()
     assert lines[1:] == [f"workspace={tmp_path}/with = and spaces", f"python={sys.executable}", "code=/code"]
@@ -21,18 +21,19 @@ def test_it_says_where_memory_is_and_only_to_its_owner(tmp_path: Path) -> None:
     assert [path.name for path in note.parent.iterdir()] == ["claude-code"]
 
 
-def test_another_bridges_note_stays_unless_its_memory_is_gone_or_this_one_goes_first(tmp_path: Path) -> None:
+def test_other_bridges_note_is_kept_while_valid(tmp_path: Path) -> None:
+    """It is replaced if its memory is gone, or if this bridge has priority."""
     note, one, two = tmp_path / "note", tmp_path / "one", tmp_path / "two"
     one.mkdir()
     leave(note, one)
     assert str(one) in leave(note, two)
     assert str(two) in leave(note, two, takes_over=True)
-    assert str(one) in leave(note, one), "what the note named was never made"
+    assert str(one) in leave(note, one), "the memory in the note never existed"
     one.rmdir()
     assert str(two) in leave(note, two)
 
 
-def test_a_note_that_cannot_be_written_or_read_is_no_fault(tmp_path: Path) -> None:
+def test_unwritable_or_unreadable_note_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     memory_note.leave(tmp_path / "file/note", tmp_path, tmp_path, takes_over=True)
     (tmp_path / "note").write_bytes(b"\xff\0\nworkspace")

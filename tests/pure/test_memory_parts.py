@@ -1,4 +1,4 @@
-"""What a session of Claude Code begins with, in pieces that it shows whole."""
+"""Memory at the start of a Claude Code session, in pieces that it displays completely."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sprite.memory.files import estimate_tokens
 from sprite.memory.words import TAKEN_OUT, without_memory
 from tests.claude_code import PLUGIN, REMOTE_PLUGIN, session_start_script
 
-#: What Claude Code shows of a hook's output, and what a session begins with at most.
+#: Output limit of a Claude Code hook, and the largest session memory.
 SHOWN_CHARS = 10_000
 BOOT_TOKENS = 8_000
 SCRIPT = session_start_script()
@@ -24,7 +24,7 @@ def utf16(text: str) -> int:
 
 
 def parts(text: str) -> list[str]:
-    """What the hook prints of a text, one command after the other, as long as there is something."""
+    """Return the hook's outputs for a text, one command after another, until the text ends."""
     found: list[str] = []
     while part := SCRIPT.part_of(text, len(found) + 1):
         found.append(part)
@@ -44,7 +44,7 @@ def parts(text: str) -> list[str]:
     ],
     ids=["short", "lines", "one line", "astral", "mixed", "entries", "ends alone"],
 )
-def test_every_part_is_shown_whole_and_together_they_are_the_text(text: str) -> None:
+def test_parts_are_shown_whole_and_form_text(text: str) -> None:
     found = parts(f"{BEGIN}{text}{END}")
     assert all(utf16(part) < SHOWN_CHARS for part in found)
     assert all(part.startswith(BEGIN) and part.endswith(f"\n{END}") for part in found)
@@ -57,7 +57,7 @@ def test_every_part_is_shown_whole_and_together_they_are_the_text(text: str) -> 
     assert "".join("".join(bodies).split()) == "".join(text.split())
 
 
-def test_the_longest_memory_fits_into_the_hooks_parts() -> None:
+def test_longest_memory_fits_hook_parts() -> None:
     hooks = json.loads((PLUGIN / "hooks/hooks.json").read_text())["hooks"]["SessionStart"][0]["hooks"]
     numbers = [int(hook["args"][-1]) for hook in hooks]
     assert numbers == list(range(1, len(hooks) + 1))
@@ -67,7 +67,7 @@ def test_the_longest_memory_fits_into_the_hooks_parts() -> None:
             assert len(parts(f"{begin}{text}{END}")) <= len(hooks)
 
 
-def test_what_has_no_such_part_is_known_by_its_size() -> None:
+def test_memory_size_bounds_number_of_parts() -> None:
     blocks = [int(found) for found in re.findall(r"least=(\d+)", (PLUGIN / "scripts/session-start").read_text())]
     tag = BEGIN.replace("/code", "/" + "c" * (SCRIPT.MOST_TAG_CHARS - len(BEGIN)))
     for begin in (BEGIN, tag):
@@ -79,13 +79,13 @@ def test_what_has_no_such_part_is_known_by_its_size() -> None:
                 assert len(parts(text)) <= count
 
 
-def test_parts_end_where_a_delimited_part_of_memory_ends() -> None:
+def test_parts_end_at_delimiters_of_memory() -> None:
     found = parts(f"{BEGIN}{ENTRY * 30}{END}")
     assert len(found) == 3
     assert all("\n<memory_file" in part[:100] and part.endswith(f"</memory_file>\n{END}") for part in found)
 
 
-def test_nothing_of_a_part_is_learned_where_the_session_is_recorded() -> None:
+def test_part_is_not_learned_in_recorded_session() -> None:
     for part in parts(f"{BEGIN}{ENTRY * 30}{END}"):
         assert without_memory(part).strip() == TAKEN_OUT
 
@@ -93,22 +93,22 @@ def test_nothing_of_a_part_is_learned_where_the_session_is_recorded() -> None:
 @pytest.mark.parametrize(
     "text", ["", "words", f"{BEGIN}cut off", f"words {BEGIN}{END}", BEGIN, END, "<sprite_memory " * 9999]
 )
-def test_what_is_no_text_of_the_sprites_is_not_shown(text: str) -> None:
+def test_foreign_text_is_not_shown(text: str) -> None:
     assert parts(text) == []
 
 
-def test_both_plugins_begin_sessions_alike() -> None:
+def test_both_plugins_start_sessions_identically() -> None:
     for name in ("hooks/hooks.json", "scripts/session_start.py", "skills/remember/SKILL.md"):
         assert (PLUGIN / name).read_bytes() == (REMOTE_PLUGIN / name).read_bytes()
 
 
-def test_the_plugins_add_nothing_to_prompts_and_tools() -> None:
+def test_plugins_add_nothing_to_prompts_and_tools() -> None:
     for plugin in (PLUGIN, REMOTE_PLUGIN):
         assert list(json.loads((plugin / "hooks/hooks.json").read_text())["hooks"]) == ["SessionStart"]
 
 
 def test_private_way_is_https_or_this_machine() -> None:
-    """Other addresses lead through a network where anybody could read the token."""
+    """Other addresses cross a network where the token could be read."""
     for url in (
         "https://a.example",
         "HTTPS://a.example",

@@ -1,4 +1,4 @@
-"""What a request's body and headers may make the model's API reach, and what its size does not say of its cost."""
+"""API features in a request's body and headers: external access of the model, and costs that its size does not show."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PDF = {"type": "base64", "media_type": "application/pdf", "data": "JVBER" * 10}
 
 
 def asked(*content: Any, **more: Any) -> dict[str, Any]:
-    """A body whose message has this content."""
+    """Return a body whose message has this content."""
     return {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": list(content)}], **more}
 
 
@@ -30,7 +30,7 @@ def content_of(body: dict[str, Any] | bytes, opened: frozenset[str] = DEFAULT_MO
 
 
 TEXT = {"type": "text", "text": "hello"}
-#: What takes an exit, wherever it may stand.
+#: Every feature with external access, wherever it may occur.
 TAKES = {
     "an image by URL": ("url", asked({"type": "image", "source": URL})),
     "a document by URL": ("url", asked({"type": "document", "source": URL})),
@@ -71,9 +71,8 @@ TAKES = {
 
 
 @pytest.mark.parametrize(("exit_", "body"), TAKES.values(), ids=TAKES)
-def test_an_exit_is_closed_until_the_operator_opens_it_and_then_costs_the_worst(
-    exit_: str, body: dict[str, Any]
-) -> None:
+def test_feature_is_closed_until_enabled_at_worst_cost(exit_: str, body: dict[str, Any]) -> None:
+    """An enabled feature is charged at its worst case."""
     assert exit_ in MODEL_EXITS
     closed = frozenset(MODEL_EXITS) - {exit_}
     with pytest.raises(RefusedError) as caught:
@@ -86,7 +85,7 @@ def test_an_exit_is_closed_until_the_operator_opens_it_and_then_costs_the_worst(
     assert (opened.again > 10 * 2000) == tools or exit_ == "web_search"
 
 
-def test_only_the_agents_own_search_is_open_by_itself() -> None:
+def test_only_agents_own_search_is_enabled_by_default() -> None:
     for exit_, body in TAKES.values():
         if exit_ != "web_search":
             with pytest.raises(RefusedError):
@@ -95,7 +94,7 @@ def test_only_the_agents_own_search_is_open_by_itself() -> None:
     assert content_of(asked(TEXT, tools=[search])).searches == 8
     assert content_of(asked(TEXT, tools=[search, search])).searches == 16
     small = len(json.dumps(asked(TEXT, tools=[search]))) + 2000
-    assert content_of(asked(TEXT, tools=[search])).again == 8 * small, "each time it reads what was asked again"
+    assert content_of(asked(TEXT, tools=[search])).again == 8 * small, "each search reads the request again"
     for odd in (None, -1, "8", 1.5, True, 10**9):
         assert content_of(asked(TEXT, tools=[{**search, "max_uses": odd}, search])).searches is None
 
@@ -138,7 +137,7 @@ def test_only_the_agents_own_search_is_open_by_itself() -> None:
     ],
     ids=lambda body: json.dumps(body)[30:110],
 )
-def test_what_is_not_known_does_not_pass_whatever_is_open(body: dict[str, Any]) -> None:
+def test_unknown_feature_is_refused_always(body: dict[str, Any]) -> None:
     with pytest.raises(RefusedError):
         content_of(body, frozenset(MODEL_EXITS) - {"url"})
 
@@ -166,12 +165,12 @@ def test_what_is_not_known_does_not_pass_whatever_is_open(body: dict[str, Any]) 
     ],
     ids=lambda body: str(body[:60]),
 )
-def test_what_two_readers_could_read_differently_is_refused(body: bytes) -> None:
+def test_ambiguous_json_is_refused(body: bytes) -> None:
     with pytest.raises(MalformedError):
         content_of(body)
 
 
-def test_what_the_client_keeps_for_itself_is_not_looked_into() -> None:
+def test_tool_inputs_and_schemas_are_not_inspected() -> None:
     schema = {"type": "object", "properties": {"source": {"type": "url"}, "Type": {"type": "container_upload"}}}
     body = asked(
         {"type": "tool_use", "id": "a", "name": "get", "input": {"type": "image", "source": URL, "Source": [URL]}},
@@ -189,7 +188,7 @@ def test_what_the_client_keeps_for_itself_is_not_looked_into() -> None:
     assert content_of(body) == Content(size // 4, size + 2000, size + 2000)
 
 
-def test_a_picture_costs_a_pictures_tokens_and_a_packed_document_the_whole_context() -> None:
+def test_picture_costs_fixed_tokens_and_document_whole_context() -> None:
     picture = asked({"type": "image", "source": PNG})
     small = len(json.dumps(picture)) - len(PNG["data"])
     assert content_of(picture).most_tokens == small + 5000 + 2000
@@ -216,7 +215,7 @@ def test_deeply_nested_content_is_refused(level: str, size: int) -> None:
 
 
 def test_deeply_nested_content_beside_long_text_is_refused() -> None:
-    """The passes are few for its size, but Python's stack is not that deep."""
+    """The passes are few for its size, but the nesting exceeds Python's stack."""
     with pytest.raises(MalformedError, match="nested too deeply"):
         content_of(nested('{"content":[%s]}', "[]", beside=b"s" * 1_000_000))
 
@@ -227,7 +226,7 @@ def nested(level: str, content: str, *, beside: bytes) -> bytes:
     return b'{"messages":[{"content":%b}],"system":"%b"}' % (content.encode(), beside)
 
 
-def test_betas_and_headers_pass_that_are_known_or_opened() -> None:
+def test_known_or_enabled_betas_and_headers_pass() -> None:
     said = "claude-code-20250219,effort-2025-11-24, Web-Fetch-2025-09-10,mcp-client-2025-11-20,new-2027-01-01,odd"
     assert ApiFeatures().betas_of(said) == "claude-code-20250219,effort-2025-11-24"
     opened = ApiFeatures(frozenset({"web_fetch"}))

@@ -1,4 +1,4 @@
-"""The body of `POST /v1/observations`: what of it goes to a sprite, in frames that it takes, and what is refused."""
+"""The body of `POST /v1/observations`: its conversion to frames for the sprite, and its validation."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def calls(*turns: Any, **fields: Any) -> Calls:
     return Calls(json.dumps({"source": "my-program", "project": "/p", "turns": list(turns)} | fields).encode())
 
 
-def test_a_small_body_is_one_frame() -> None:
+def test_small_body_is_one_frame() -> None:
     (frame,) = calls(turn(1), turn(2)).frames()
     assert [each.external_id for each in frame.turns] == ["t1", "t2"]
     assert (frame.source, frame.project) == ("my-program", "/p")
 
 
-def test_a_large_body_goes_in_frames_that_a_sprite_takes_in_the_order_of_its_turns() -> None:
+def test_large_body_is_split_into_ordered_frames() -> None:
     body = calls(*(turn(number, reply="ö" * 8_000) for number in range(MAX_OBSERVED_TURNS)))
     frames = list(body.frames())
     assert len(frames) > 5
@@ -37,17 +37,17 @@ def test_a_large_body_goes_in_frames_that_a_sprite_takes_in_the_order_of_its_tur
     assert body.refused == []
 
 
-def test_what_a_tool_said_at_length_is_cut_where_a_turn_fits_no_frame() -> None:
+def test_long_tool_output_is_cut_to_fit_frame() -> None:
     tool = {"name": "Read", "input": {"deep": [{"path": "y" * 10**6}]}, "result": "x" * (3 * 10**6)}
     body = calls(turn(1, tools=[tool]))
     (frame,) = body.frames()
     assert len(encode(frame)) < MAX_FRAME_BYTES
-    # Far more than a sprite keeps or looks at.
+    # Far more than a sprite keeps or examines.
     assert len(frame.turns[0].tools[0].result) == 65_536
     assert body.refused == []
 
 
-def test_a_turn_that_is_too_large_all_the_same_is_refused_alone() -> None:
+def test_turn_too_large_after_cut_is_refused_alone() -> None:
     body = calls(turn(1), turn(2, reply="x" * (2 * 10**6)), turn(3))
     (frame,) = body.frames()
     assert [each.external_id for each in frame.turns] == ["t1", "t3"]
@@ -71,7 +71,7 @@ def test_a_turn_that_is_too_large_all_the_same_is_refused_alone() -> None:
         (turn(2, user=None), "t2"),
     ],
 )
-def test_what_is_no_turn_is_refused_in_words_and_the_others_are_taken(wrong: Any, name: str) -> None:
+def test_invalid_turn_is_refused_others_accepted(wrong: Any, name: str) -> None:
     body = calls(turn(1), wrong, turn(3))
     (frame,) = body.frames()
     assert [each.external_id for each in frame.turns] == ["t1", "t3"]
@@ -80,7 +80,8 @@ def test_what_is_no_turn_is_refused_in_words_and_the_others_are_taken(wrong: Any
     assert refused.why.startswith("Turn 2 cannot be read: ")
 
 
-def test_half_an_emoji_is_a_question_mark_and_a_number_out_of_all_bounds_spoils_its_turn_alone() -> None:
+def test_surrogates_are_replaced_and_huge_numbers_refused() -> None:
+    """A number out of range invalidates its own turn only."""
     good = json.dumps(turn(2))
     half = '{"external_id": "x", "session": "a", "at": 1, "user": "\\ud83d", "tools": [{"name": "\\udc00"}]}'
     (frame,) = Calls(f'{{"source": "p", "turns": [{half}, {good}]}}'.encode()).frames()
@@ -92,7 +93,8 @@ def test_half_an_emoji_is_a_question_mark_and_a_number_out_of_all_bounds_spoils_
         assert "t2" in {each.external_id for each in frame.turns}
 
 
-def test_nul_and_strange_signs_are_the_sprites_to_judge() -> None:
+def test_nul_and_control_characters_are_passed_on() -> None:
+    """The sprite validates them."""
     (frame,) = calls(turn(1, user="a\0b\u202e", session="../..", project="x")).frames()
     assert frame.turns[0].user == "a\0b\u202e"
 
@@ -117,7 +119,7 @@ def test_nul_and_strange_signs_are_the_sprites_to_judge() -> None:
         (json.dumps({"source": "x", "project": "/" + "x" * 10**6, "turns": []}).encode(), 422),
     ],
 )
-def test_a_body_that_is_none_is_refused_in_words(body: bytes, status: int) -> None:
+def test_invalid_body_is_refused_in_words(body: bytes, status: int) -> None:
     with pytest.raises(DoorError) as error:
         Calls(body)
     assert error.value.status == status
@@ -125,7 +127,7 @@ def test_a_body_that_is_none_is_refused_in_words(body: bytes, status: int) -> No
 
 
 def test_largest_body_is_read() -> None:
-    # Many small calls of tools: the most work that a body can be.
+    # Many small tool calls: the most expensive body.
     tools = [{"name": "T", "input": {"a": [1, {"b": "c"}]}, "result": "r"}] * 200
     turns = [turn(number, tools=tools) for number in range(MAX_OBSERVED_TURNS)]
     body = json.dumps({"source": "p", "turns": turns}).encode()

@@ -1,4 +1,4 @@
-"""What is a wish that something is not remembered, and what only talks about it: by the rules' own examples."""
+"""Off-the-record requests: detected as wishes, and not when only mentioned, by the rules' own examples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sprite.privacy.secret_formats import WishFile, read
 WISHES = read("wishes.toml", WishFile)
 
 
-def test_a_wish_in_the_persons_own_words_is_heard_by_its_rule() -> None:
+def test_request_in_own_words_matches_its_rule() -> None:
     for rule in WISHES.wish:
         own = compiled_wishes(WISHES, (rule,))
         for said in rule.matches:
@@ -18,7 +18,7 @@ def test_a_wish_in_the_persons_own_words_is_heard_by_its_rule() -> None:
             assert own.search(said.lower().replace("\u2019", "'")), said
 
 
-def test_what_only_talks_about_it_is_none() -> None:
+def test_mention_is_no_request() -> None:
     assert [said for rule in WISHES.wish for said in rule.ignores if is_off_record(said)] == []
 
 
@@ -33,11 +33,11 @@ def test_what_only_talks_about_it_is_none() -> None:
         "Summarise:\n\nFirst.\n\n" + "Off the record: a line of a pasted interview. " * 40 + "\n\nThe end.",
     ],
 )
-def test_what_is_quoted_or_pasted_is_not_said(said: str) -> None:
+def test_quoted_or_pasted_request_is_ignored(said: str) -> None:
     assert not is_off_record(said)
 
 
-def test_a_wish_before_or_after_a_paste_is_heard() -> None:
+def test_request_around_paste_is_detected() -> None:
     paste = "A long report about nothing in particular. " * 60
     assert is_off_record(f"Off the record:\n\n{paste}")
     assert is_off_record(f"What do you think?\n\n{paste}\n\nThis is not for your memory.")
@@ -46,5 +46,5 @@ def test_a_wish_before_or_after_a_paste_is_heard() -> None:
 @pytest.mark.parametrize(
     "piece", ["off the record ", "don't remember ", "not for your ", "> ", "'", '"', "`", ", and "]
 )
-def test_a_text_full_of_what_it_looks_for_is_read_to_its_end(piece: str) -> None:
+def test_text_full_of_keywords_is_read_completely(piece: str) -> None:
     assert is_off_record(piece * (30_000 // len(piece))) in {True, False}

@@ -1,4 +1,4 @@
-"""Cards for other programs: HTML in which nothing of an agent's runs or is loaded, and text."""
+"""Cards for other programs: inert HTML without scripts or remote content, and text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def card(
 
 
 class Tags(HTMLParser):
-    """The tags of a document with their attributes."""
+    """Collects the tags of a document with their attributes."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ EVERY_BLOCK: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def test_nothing_of_a_card_runs_or_is_loaded() -> None:
+def test_card_html_runs_and_loads_nothing() -> None:
     text = cards_html(EVIL, [card(*EVERY_BLOCK, title=EVIL)])
     tags = Tags(text).found
     assert not {"script", "img", "iframe", "link", "a", "form", "object", "svg"} & {tag for tag, _ in tags}
@@ -62,7 +62,7 @@ def test_nothing_of_a_card_runs_or_is_loaded() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind, _ in EVERY_BLOCK])
-def test_whatever_a_block_holds_is_shown_somehow(kind: str) -> None:
+def test_block_with_any_content_is_shown(kind: str) -> None:
     names = ["text", "level", "label", "value", "description", "pairs", "columns", "rows", "content", "path", "title"]
     odd_values: list[Any] = [None, 5, 1e400, float("nan"), 10**40, "x" * 100_000, [[[]]], {"a": {"b": []}}]
     for value in (*odd_values, [None, 3, "x"], "\ud800", True):
@@ -71,7 +71,7 @@ def test_whatever_a_block_holds_is_shown_somehow(kind: str) -> None:
         card_text(odd).encode()
 
 
-def test_a_table_is_text_for_a_client_that_shows_no_apps() -> None:
+def test_table_is_text_for_clients_without_apps() -> None:
     shown = card(
         ("table", {"columns": ["rope", "metres"], "rows": [["hemp", 7], {"rope": "jute", "metres": 2}]}),
         ("stat", {"label": "Sum", "value": 9}),
@@ -79,7 +79,7 @@ def test_a_table_is_text_for_a_client_that_shows_no_apps() -> None:
     assert card_text(shown).splitlines() == ["[card: Ropes]", "rope | metres", "hemp | 7", "jute | 2", "Sum: 9"]
 
 
-def test_documents_and_texts_are_bounded_and_say_what_was_left_out() -> None:
+def test_documents_and_texts_are_bounded_with_notice() -> None:
     large = [card(*[("text", {"content": "<" * 50_000})] * 4, card_id=str(number)) for number in range(9)]
     text = cards_html("All", large)
     assert len(text) < MAX_HTML_CHARS + 10_000
@@ -87,7 +87,7 @@ def test_documents_and_texts_are_bounded_and_say_what_was_left_out() -> None:
     assert len(card_text(large[0])) < 20_000
 
 
-def test_a_card_is_found_by_its_address_whatever_its_id_is() -> None:
+def test_card_with_any_id_is_found_by_address() -> None:
     for card_id in ("c1", "a/b?c#d", "ä ö", "../..", "%2e"):
         assert card_of_uri(card_uri(card_id)) == card_id
     assert card_of_uri("ui://sprite/cards") is None

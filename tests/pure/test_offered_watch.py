@@ -1,4 +1,4 @@
-"""One mission as another program follows it."""
+"""A mission as another program follows it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def drawing(card_id: str, command: str = "create_card") -> CanvasUpdate:
     return CanvasUpdate(command, card_id, "s", card_id, "notes", blocks)  # type: ignore[arg-type]
 
 
-def test_it_says_what_the_agent_does_and_hears_no_other_mission() -> None:
+def test_watch_reports_progress_of_its_mission_only() -> None:
     watch = MissionWatch("m")
     assert watch.hear(Started("other")) is None
     assert watch.hear(drawing("before")) is None
@@ -40,7 +40,7 @@ def test_it_says_what_the_agent_does_and_hears_no_other_mission() -> None:
     assert watch.end.outcome == "complete", "a mission ends once"
 
 
-def test_each_end_is_one() -> None:
+def test_mission_end_of_each_kind_is_reported() -> None:
     for ending, outcome, text in (
         (Interrupted("m"), "interrupted", ""),
         (Failed("m", "busy", "The model is busy.", retryable=True), "error", "The model is busy."),

@@ -1,4 +1,4 @@
-"""The stand-in at the canvas: which card a person means, across sessions, and looking at what is there."""
+"""The fake model and the canvas: resolving the intended card, also across sessions, and reading the canvas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ APPLES, PLAN = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-
 
 
 def board() -> str:
-    """The part as a sprite writes it: the plan is newer than the list."""
+    """Return the prompt part as a sprite writes it: the plan is newer than the list."""
     cards = [
         Card(PLAN, "s", 'The "big" plan (draft): x', "notes", None, None, [Block("n", "note", {})], archived=False),
         Card(
@@ -45,20 +45,20 @@ def calls(text: str, system: str = "", *earlier: Message) -> list[tuple[str, dic
 
 
 def used(name: str, given: dict[str, Any], result: Any) -> list[Message]:
-    """A call of the conversation and what it gave."""
+    """Return a call in the conversation, and its result."""
     call = {"type": "tool_use", "id": "1", "name": f"mcp__sprite__{name}", "input": given}
     told = {"type": "tool_result", "tool_use_id": "1", "content": json.dumps(result)}
     return [Message("assistant", [call]), Message("user", [told]), Message("assistant", "Done.")]
 
 
-def test_a_card_of_an_earlier_session_is_updated_in_place_by_its_title() -> None:
+def test_earlier_sessions_card_is_updated_by_title() -> None:
     ((name, given),) = calls("update the shopping table with apples 4, pears 2", board())
     assert (name, given["card_id"]) == ("update_card", APPLES)
     assert [(block["id"], block["type"]) for block in given["blocks"]] == [("t", "table")]
     assert calls("close the note about the plan", board()) == [("close_card", {"card_id": PLAN})]
 
 
-def test_without_a_title_the_newest_card_is_meant() -> None:
+def test_untitled_request_targets_newest_card() -> None:
     assert calls("close the card", board()) == [("close_card", {"card_id": PLAN})]
     made = used("create_card", {"title": "Trip"}, {"card_id": "c9", "blocks": [{"id": "b1", "type": "note"}]})
     assert calls("close the card", board(), *made) == [("close_card", {"card_id": "c9"})]
@@ -66,12 +66,12 @@ def test_without_a_title_the_newest_card_is_meant() -> None:
     assert given == {"card_id": "c9", "blocks": [{"type": "note", "data": {"content": "call Bo"}, "id": "b1"}]}
 
 
-def test_a_card_that_was_closed_is_not_meant_any_more() -> None:
+def test_closed_card_is_no_target() -> None:
     closed = used("close_card", {"card_id": PLAN}, {"card_id": PLAN, "closed": True})
     assert calls("close the card", board(), *closed) == [("close_card", {"card_id": APPLES})]
     assert calls("close the card") == []
 
 
-def test_the_canvas_is_looked_at() -> None:
+def test_canvas_question_reads_canvas() -> None:
     assert calls("What is on my canvas?") == [("read_canvas", {})]
     assert calls("show me the cards about apples") == [("read_canvas", {"query": "apples"})]

@@ -1,4 +1,4 @@
-"""What the bridge is told of a provider: what is missing or unsafe is said at the start, and no secret is repeated."""
+"""Settings of an OIDC provider: errors at start for missing or unsafe values, without showing a secret."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def told(monkeypatch: pytest.MonkeyPatch, **change: str | None) -> None:
             monkeypatch.setenv(name, value)
 
 
-def test_without_an_issuer_there_is_no_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_issuer_disables_provider(monkeypatch: pytest.MonkeyPatch) -> None:
     told(monkeypatch, BRIDGE_OIDC_ISSUER=None)
     assert from_environment().oidc is None
 
 
-def test_a_provider_is_as_it_names_itself_and_groups_may_have_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_issuer_is_kept_verbatim_and_groups_allow_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
     told(monkeypatch, BRIDGE_OIDC_OPERATORS="Sprite Admins, ops,", BRIDGE_OIDC_SCOPES="email groups")
     oidc = from_environment().oidc
     assert oidc is not None
-    # Some names end in a slash, and are compared as they stand.
+    # Some issuer names end in a slash, and are compared literally.
     assert (oidc.issuer, oidc.name) == ("https://id.example.org/", "id.example.org")
     assert (oidc.operators, oidc.people) == (frozenset({"Sprite Admins", "ops"}), frozenset())
     assert oidc.scopes == ("openid", "email", "groups")
@@ -53,13 +53,15 @@ def test_a_provider_is_as_it_names_itself_and_groups_may_have_spaces(monkeypatch
         ({"BRIDGE_OIDC_CLIENT_SECRET": None, "BRIDGE_OIDC_CLIENT_SECRET_FILE": "/nowhere"}, "cannot be read"),
     ],
 )
-def test_what_cannot_work_is_said(monkeypatch: pytest.MonkeyPatch, change: dict[str, str | None], words: str) -> None:
+def test_invalid_settings_are_reported(
+    monkeypatch: pytest.MonkeyPatch, change: dict[str, str | None], words: str
+) -> None:
     told(monkeypatch, **change)
     with pytest.raises(OperatorError, match=words):
         from_environment()
 
 
-def test_the_secret_may_stand_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_secret_may_come_from_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hush\n")
     told(monkeypatch, BRIDGE_OIDC_CLIENT_SECRET=None, BRIDGE_OIDC_CLIENT_SECRET_FILE=str(tmp_path / "secret"))
     oidc = from_environment().oidc

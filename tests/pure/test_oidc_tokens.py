@@ -1,4 +1,4 @@
-"""ID tokens: which are believed. Each hostile one is signed as a provider's would be, but for what is wrong with it."""
+"""Validation of ID tokens. Each hostile token is signed like a provider's, and has a single defect."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def believed(token: str, **said: Any) -> dict[str, Any]:
     return verified(token, KEYS, **asked)
 
 
-def test_a_token_of_the_providers_for_this_login_is_believed() -> None:
+def test_token_of_provider_for_this_login_is_accepted() -> None:
     assert believed(signed(GOOD)) == GOOD
-    # Clocks differ a little, and a token may name several bridges if it says which one it was made for.
+    # Clocks differ a little, and a token may have several audiences if it names the authorized one.
     assert believed(signed({**GOOD, "exp": int(NOW) - 30}))["sub"] == "u-1"
     assert believed(signed({**GOOD, "aud": [CLIENT, "other"], "azp": CLIENT}))["sub"] == "u-1"
 
@@ -72,24 +72,24 @@ def test_a_token_of_the_providers_for_this_login_is_believed() -> None:
     ],
     ids=repr,
 )
-def test_one_that_says_something_else_is_not(change: dict[str, Any]) -> None:
+def test_token_with_wrong_claim_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(IdTokenError):
         believed(signed({**GOOD, **change}), access_token="an access token")
 
 
 @pytest.mark.parametrize("missing", ["iss", "aud", "sub", "exp", "iat", "nonce"])
-def test_one_that_does_not_say_what_it_must_is_not(missing: str) -> None:
+def test_token_without_required_claim_is_refused(missing: str) -> None:
     with pytest.raises(IdTokenError):
         believed(signed({name: value for name, value in GOOD.items() if name != missing}))
 
 
-def test_a_number_of_any_size_is_a_time_or_none() -> None:
+def test_number_of_any_size_is_parsed_safely() -> None:
     assert believed(signed({**GOOD, "exp": 10**40}))["sub"] == "u-1"
     with pytest.raises(IdTokenError):
         believed(signed({**GOOD, "exp": float("nan")}))
 
 
-def test_one_that_is_not_signed_by_the_providers_key_is_not_believed() -> None:
+def test_token_with_foreign_signature_is_refused() -> None:
     header, claims, signature = signed(GOOD).split(".")
     forged = raw({}, {**GOOD, "sub": "u-2"}).split(".")[1]
     by_public_key = raw({"alg": "HS256", "kid": "one"}, GOOD).rpartition(".")[0]
@@ -101,7 +101,7 @@ def test_one_that_is_not_signed_by_the_providers_key_is_not_believed() -> None:
         signed(GOOD, OTHER),
         f"{header}.{forged}.{signature}",
         f"{header}.{claims}.",
-        # The public key is no secret: taken for one, anybody could sign.
+        # The public key is not secret: used as an HMAC secret, anybody could sign with it.
         f"{by_public_key}.{base64.urlsafe_b64encode(mac).rstrip(b'=').decode()}",
         raw({"alg": "RS256", "kid": "one", "crit": ["b64"], "b64": False}, GOOD, b"x"),
         raw({"alg": "RS256", "kid": "one", "jwk": OTHER.as_dict(private=False)}, GOOD, b"x"),
@@ -110,7 +110,7 @@ def test_one_that_is_not_signed_by_the_providers_key_is_not_believed() -> None:
             believed(token)
 
 
-def test_a_key_that_is_not_known_is_told_apart() -> None:
+def test_unknown_key_is_reported_distinctly() -> None:
     with pytest.raises(UnknownKeyError):
         believed(signed(GOOD, OTHER, kid="two"))
 
@@ -133,19 +133,19 @@ def test_a_key_that_is_not_known_is_told_apart() -> None:
     ],
     ids=lambda token: token[:12],
 )
-def test_what_is_no_token_is_refused_in_words(token: str) -> None:
+def test_malformed_token_is_refused_in_words(token: str) -> None:
     with pytest.raises(IdTokenError):
         believed(token)
 
 
-def test_what_is_signed_but_no_object_is_refused_in_words() -> None:
+def test_signed_non_object_is_refused_in_words() -> None:
     lone = json.dumps({**GOOD, "sub": "\ud800"}).encode()
     for payload in (lone, b"[]", b"7", b"", b"[" * 15_000, b'{"sub":' * 3_000):
         with pytest.raises(IdTokenError):
             believed(jws.serialize_compact({"alg": "RS256", "kid": "one"}, payload, KEY, algorithms=["RS256"]))
 
 
-def test_other_kinds_of_keys_sign_as_well() -> None:
+def test_other_key_types_are_accepted() -> None:
     key = ECKey.generate_key("P-256", {"kid": "ec", "use": "sig"})
     keys = KeySet.import_key_set({"keys": [KEY.as_dict(private=False), key.as_dict(private=False)]})
     token = signed(GOOD, key, alg="ES256", kid="ec")

@@ -1,4 +1,4 @@
-"""The operator's page as text: whatever hosts, sprites and people say stays text, and no list grows without end."""
+"""The operator page as text: untrusted text is escaped, and lists are bounded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def row(name: str, **change: object) -> Row:
     return Row(sprite=name, **{**fields, **spent, **change})  # type: ignore[arg-type]
 
 
-def test_what_others_said_is_no_markup() -> None:
+def test_untrusted_text_is_escaped() -> None:
     hostile = row("bob", state=HOSTILE, version=HOSTILE, detail=HOSTILE * 1000)
     entry = Entry(1, 0.0, HOSTILE, HOSTILE, HOSTILE, {HOSTILE: HOSTILE})
     text = shown([Seen(Person("bob", 0, None, None, 1), hostile)], AuditLog([entry], 1))
@@ -32,14 +32,14 @@ def test_what_others_said_is_no_markup() -> None:
     assert len(text) < 20_000
 
 
-def test_somebody_who_is_out_can_be_let_in_and_nothing_else() -> None:
+def test_revoked_person_can_only_be_readmitted() -> None:
     text = shown([Seen(Person("bob", 0, None, 5.0, 0), None)])
     assert "Let bob in again" in text
     assert "/operator/revoke" not in text
     assert "/operator/deploy" not in text
 
 
-def test_an_operator_cannot_press_what_would_lock_them_out() -> None:
+def test_operator_cannot_lock_themselves_out() -> None:
     mine = shown([Seen(Person("ada", 0, None, None, 1, "operator"), row("ada"))])
     assert "operator, you" in mine
     assert "/operator/revoke" not in mine
@@ -49,7 +49,7 @@ def test_an_operator_cannot_press_what_would_lock_them_out() -> None:
     assert "/operator/demote" in theirs
 
 
-def test_it_says_how_many_there_are_and_what_they_spent() -> None:
+def test_page_shows_counts_and_spending() -> None:
     text = shown([Seen(Person(name, 0, None, None, 1), row(name)) for name in ("bob", "cyd")], matching=900)
     assert "900 people; those shown spent $1.00 today and $2.50 this month" in text
     assert "the first 2 of 900" in text

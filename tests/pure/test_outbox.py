@@ -1,4 +1,4 @@
-"""Frames on their way to a slow reader: their order, their bounds, and the live events behind a replay."""
+"""Outgoing frames for a slow reader: order, limits, and live events behind a replay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def taken(outbox: Outbox) -> list[bytes]:
     return list(iter(outbox.take, None))
 
 
-def test_frames_leave_in_order_and_wait_until_they_are_sent() -> None:
+def test_frames_leave_in_order_after_sending() -> None:
     outbox = Outbox(NO_LIMIT, never)
     for frame in (b"one", b"two", b"three"):
         outbox.put(frame)
@@ -35,7 +35,7 @@ def test_frames_leave_in_order_and_wait_until_they_are_sent() -> None:
     assert outbox.take_all() == b""
 
 
-def test_what_is_put_while_something_is_being_sent_still_waits_afterwards() -> None:
+def test_frame_queued_during_send_still_waits() -> None:
     outbox = Outbox(NO_LIMIT, never)
     outbox.put(b"one")
     outbox.take()
@@ -44,7 +44,7 @@ def test_what_is_put_while_something_is_being_sent_still_waits_afterwards() -> N
     assert outbox.size == 5
 
 
-def test_a_reader_is_cut_off_once_above_the_limit_and_nothing_waits_for_it_any_more() -> None:
+def test_reader_above_limit_is_disconnected_and_queue_cleared() -> None:
     cuts: list[str] = []
     outbox = Outbox(10, lambda: cuts.append("cut"))
     outbox.put(b"12345")
@@ -63,7 +63,7 @@ def test_a_reader_is_cut_off_once_above_the_limit_and_nothing_waits_for_it_any_m
     assert (outbox.size, taken(outbox), cuts) == (0, [], ["cut"])
 
 
-def test_held_events_follow_the_replay_without_those_that_were_part_of_it() -> None:
+def test_held_events_follow_replay_without_duplicates() -> None:
     outbox = Outbox(NO_LIMIT, never)
     outbox.event(b"live before", 1)
     outbox.hold()
@@ -76,7 +76,7 @@ def test_held_events_follow_the_replay_without_those_that_were_part_of_it() -> N
     assert taken(outbox) == [b"live before", b"the replay", b"not durable", b"new", b"live after"]
 
 
-def test_an_event_that_was_replayed_and_comes_late_is_dropped_until_another_sequence_begins() -> None:
+def test_late_replayed_event_is_dropped_until_new_sequence() -> None:
     outbox = Outbox(NO_LIMIT, never)
     outbox.hold()
     outbox.release(4)
@@ -88,7 +88,7 @@ def test_an_event_that_was_replayed_and_comes_late_is_dropped_until_another_sequ
     assert taken(outbox) == [b"new", b"of another sequence", b"not durable"]
 
 
-def test_events_that_are_not_durable_are_dropped_in_favour_of_a_newer_state() -> None:
+def test_volatile_events_yield_to_newer_state() -> None:
     outbox = Outbox(NO_LIMIT, never)
     outbox.drop_transient()
     outbox.hold()
@@ -100,7 +100,8 @@ def test_events_that_are_not_durable_are_dropped_in_favour_of_a_newer_state() ->
     assert taken(outbox) == [b"said"]
 
 
-def test_held_events_are_forgotten_when_they_are_not_needed_or_holding_begins_again() -> None:
+def test_held_events_are_discarded_when_obsolete() -> None:
+    """They are discarded when holding ends unused or begins again."""
     outbox = Outbox(NO_LIMIT, never)
     outbox.hold()
     outbox.event(b"first attempt", 1)
@@ -112,7 +113,8 @@ def test_held_events_are_forgotten_when_they_are_not_needed_or_holding_begins_ag
     assert (outbox.size, taken(outbox)) == (4, [b"live"])
 
 
-def test_a_replay_pauses_while_too_much_waits_but_never_for_held_events_alone() -> None:
+def test_replay_pauses_above_limit_of_sendable_frames() -> None:
+    """Held events alone never pause it."""
     outbox = Outbox(NO_LIMIT, never)
     outbox.hold()
     outbox.event(b"x" * 100, 1)
@@ -126,7 +128,7 @@ def test_a_replay_pauses_while_too_much_waits_but_never_for_held_events_alone() 
     assert not outbox.has_backlog(50)
 
 
-def test_what_was_queued_before_the_end_is_still_sent_and_nothing_after_it() -> None:
+def test_queued_frames_are_sent_before_close_later_dropped() -> None:
     outbox = Outbox(NO_LIMIT, never)
     outbox.put(b"goodbye")
     outbox.finish()
@@ -141,8 +143,8 @@ def test_what_was_queued_before_the_end_is_still_sent_and_nothing_after_it() -> 
     overlap=st.integers(0, 8),
     steps=st.lists(st.sampled_from(["replay", "live", "send"])),
 )
-def test_live_events_during_a_replay_arrive_once_and_in_order(missed: int, overlap: int, steps: list[str]) -> None:
-    """`overlap`: so many of the live events are part of the replay too."""
+def test_live_events_during_replay_arrive_once_in_order(missed: int, overlap: int, steps: list[str]) -> None:
+    """`overlap` is the number of live events that the replay contains too."""
     outbox, heard = Outbox(NO_LIMIT, never), list[bytes]()
     replay = [*range(1, missed + 1)]
     live = [*range(max(1, missed + 1 - overlap), missed + 6)]
@@ -165,7 +167,7 @@ def test_live_events_during_a_replay_arrive_once_and_in_order(missed: int, overl
     st.integers(0, 60),
     st.lists(st.tuples(st.sampled_from("put event hold discard take sent".split()), st.integers(0, 9))),
 )
-def test_never_more_than_the_limit_waits(limit: int, steps: list[tuple[str, int]]) -> None:
+def test_queue_never_exceeds_limit(limit: int, steps: list[tuple[str, int]]) -> None:
     outbox = Outbox(limit, lambda: None)
     for step, size in steps:
         match step:

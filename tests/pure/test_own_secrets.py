@@ -1,4 +1,4 @@
-"""The bridge's own keys in its log lines, the notices' words and the audit log."""
+"""Redaction of the bridge's own keys in logs, notifications and the audit log."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _held() -> None:
 
 
 @pytest.mark.parametrize("secret", WORDS, ids=range(len(WORDS)))
-def test_own_secret_is_in_no_log_line_and_no_notice(secret: str) -> None:
+def test_own_secret_is_redacted_in_logs_and_notices(secret: str) -> None:
     record = logging.LogRecord("bridge.x", logging.WARNING, "", 0, "it said %s.", (secret,), None)
     for formatter in (JsonLines(), PlainLines()):
         assert secret.rstrip("=") not in formatter.format(record)
@@ -47,12 +47,12 @@ def test_own_secret_is_in_no_log_line_and_no_notice(secret: str) -> None:
     assert secret.rstrip("=") not in wording.line(f"{'x' * 390} {secret}")
 
 
-def test_what_is_short_or_not_there_is_no_secret() -> None:
+def test_short_or_missing_value_is_no_secret() -> None:
     own_secrets.hold(None, "", "offline")
     assert own_secrets.without("an offline model") == "an offline model"
 
 
-def test_many_login_links_displace_no_key() -> None:
+def test_many_login_links_evict_no_key() -> None:
     for number in range(1000):
         own_secrets.hold_passing(f"a-login-link-{number}-and-more")
     assert own_secrets.without("a-login-link-999-and-more, a-key-of-no-shape").count("[redacted:") == 2

@@ -1,4 +1,4 @@
-"""Packed rows: what one end packs the other reads, and what is no packed row, or far too many, is refused."""
+"""Packed rows: round trips, and rejection of malformed or excessive input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sprite.backup.replica_files import LONGEST_ROW, MESSAGE_BYTES, digest, in_m
 from sprite.protocol.replication import MOST_ROW_BYTES, Packer, Shipped, ShippedRow, Unpacker, whole_row
 
 
-def test_rows_come_back_and_what_was_said_before_costs_little() -> None:
+def test_rows_round_trip_and_repeats_are_compact() -> None:
     packer, unpacker = Packer(), Unpacker()
     rows = [ShippedRow("log/journal.jsonl", n, {"text": f"{n} says: naïve\0 {'x' * n}"}, n) for n in range(200)]
     messages = [Shipped("l", 200, rows), Shipped("l", 201, []), Shipped("l", 202, rows[150:])]
@@ -35,17 +35,17 @@ def test_rows_come_back_and_what_was_said_before_costs_little() -> None:
         zlib.compress(b" " * (MOST_ROW_BYTES + 1)),
     ],
 )
-def test_what_is_no_packed_row_is_refused(data: bytes) -> None:
+def test_malformed_row_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="rows of a message"):
         Unpacker().unpack(Shipped("l", 1, [], packed=base64.b64encode(data).decode()))
 
 
-def test_base64_that_is_none_is_refused() -> None:
+def test_invalid_base64_is_refused() -> None:
     with pytest.raises(ValueError, match=r"padding|base64|characters"):
         Unpacker().unpack(Shipped("l", 1, [], packed="a"))
 
 
-def test_a_long_row_goes_in_chunks_before_it_and_every_message_fits() -> None:
+def test_long_row_is_chunked_and_messages_fit() -> None:
     long = {"text": "äöü" * LONGEST_ROW, "blob": b"\0\1"}
     items = [item(n, "log/observations.jsonl", n, row) for n, row in enumerate(({"a": 1}, long, None, {"b": 2.5}))]
     chunks: dict[str, bytes] = {}
@@ -60,7 +60,7 @@ def test_a_long_row_goes_in_chunks_before_it_and_every_message_fits() -> None:
 
 
 @pytest.mark.parametrize("names", [["x"] * 15_000, 3, [3], {}, None])
-def test_a_row_that_names_one_chunk_again_and_again_takes_no_memory(names: object) -> None:
+def test_row_repeating_one_chunk_uses_no_memory(names: object) -> None:
     given: list[str] = []
 
     def chunk(name: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The page's sources, read as text: panels draw with lit templates, and no line is wider than a screen."""
+"""The page's sources, read as text: panels render with lit templates, and lines stay within the formatter's width."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_panel_draws_with_lit_templates(panel: str) -> None:
     assert [path.name for path in modules if HAND_MADE.search(path.read_text())] == []
 
 
-def test_no_line_is_longer_than_the_formatter_allows() -> None:
+def test_lines_stay_within_formatter_width() -> None:
     ours = sources(WEB)
     assert len(ours) > 60
     wide = [

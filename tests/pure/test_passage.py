@@ -1,4 +1,4 @@
-"""What is shown of a long text: the window that answers, with whole sentences where it can."""
+"""Excerpts of long texts: the most relevant window, with whole sentences if possible."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ def shown(text: str, **weights: float) -> str:
     return text[passage.start : passage.end]
 
 
-def test_a_short_text_is_its_own_passage() -> None:
+def test_short_text_is_returned_whole() -> None:
     assert shown("a needle in no hay", needl=1.0) == "a needle in no hay"
 
 
-def test_the_window_stands_where_most_of_the_weight_is() -> None:
+def test_window_covers_most_weight() -> None:
     text = f"{HAY * 30}One needle. {HAY * 30}A needle and a thread. {HAY * 30}"
     part = shown(text, needl=1.0, thread=2.0)
     assert "A needle and a thread." in part
     assert len(part.split()) <= PASSAGE_WORDS + 15
 
 
-def test_a_word_that_is_repeated_weighs_no_more_than_once() -> None:
+def test_repeated_word_weighs_once() -> None:
     text = f"{'needle ' * 30}{HAY * 30}needle and thread {HAY * 30}"
     assert "thread" in shown(text, needl=1.0, thread=1.0)
 
 
-def test_it_begins_with_a_sentence_or_a_line() -> None:
+def test_passage_starts_at_sentence_or_line() -> None:
     assert shown(f"{HAY * 30}There is a needle. {HAY * 30}", needl=1.0).startswith("Nothing")
     assert shown(f"{'hay ' * 100}\nThe needle is here {'hay ' * 100}", needl=1.0).startswith("The needle")
 
 
-def test_without_any_of_the_words_it_is_the_beginning() -> None:
+def test_passage_without_matches_is_beginning() -> None:
     assert shown(HAY * 30).startswith("Nothing of the kind")
 
 
-def test_chinese_is_found_by_signs_that_stand_side_by_side() -> None:
+def test_chinese_matches_by_character_pairs() -> None:
     assert stems(['"乌 龙"', '"tea"']) == ["乌龙", "tea"]
     part = shown(f"{'没有什么特别的事情。' * 20}我喜欢乌龙茶。{'没有什么特别的事情。' * 20}", 乌龙=1.0)
     assert "我喜欢乌龙茶" in part
@@ -51,11 +51,11 @@ def test_chinese_is_found_by_signs_that_stand_side_by_side() -> None:
     ("word", "other"),
     [("invoice", "invoices"), ("travel", "travelling"), ("make", "making"), ("study", "studies"), ("Malmö", "malmo")],
 )
-def test_forms_of_a_word_have_one_stem(word: str, other: str) -> None:
+def test_word_forms_share_stem(word: str, other: str) -> None:
     assert stem(word) == stem(other)
 
 
 @given(st.text(), st.dictionaries(st.text(max_size=3), st.floats(0.1, 9), max_size=3), st.integers(1, 70))
-def test_any_text_has_a_passage(text: str, weights: dict[str, float], words: int) -> None:
+def test_arbitrary_text_has_passage(text: str, weights: dict[str, float], words: int) -> None:
     passage = best_passage(text, {**weights, **dict.fromkeys(stems_in(text[:20]), 1.0)}, words)
     assert 0 <= passage.start <= passage.end <= len(text)

@@ -1,4 +1,4 @@
-"""What of a message is the person's own, and what they only pasted."""
+"""Separation of a message into the person's own text and pasted text."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ STRANGE = "every order is placed without asking anybody first"
         f"is it true\n\nDear Ada,\n{STRANGE}\nKind regards\nThe shop\n\nI doubt it",
     ],
 )
-def test_what_was_pasted_is_known_with_and_without_marks(message: str) -> None:
+def test_paste_is_detected_with_and_without_marks(message: str) -> None:
     read = read_message(message)
     assert STRANGE not in read.own
     assert any(STRANGE in pasted for pasted in read.pasted)
 
 
 @pytest.mark.parametrize("message", [f"~~~\n{STRANGE}\n~~~\nthanks, I doubt it", f"> {STRANGE}\n\nthanks, I doubt it"])
-def test_what_follows_a_paste_with_an_end_is_the_persons_again(message: str) -> None:
+def test_text_after_closed_paste_is_persons(message: str) -> None:
     assert "I doubt it" in read_message(message).own
 
 
@@ -61,13 +61,13 @@ def test_what_follows_a_paste_with_an_end_is_the_persons_again(message: str) -> 
         "Hi,\nplease write shorter\nThanks, Ada",
     ],
 )
-def test_the_persons_own_words_are_theirs_whatever_they_look_like(message: str) -> None:
+def test_own_text_resembling_paste_stays_persons(message: str) -> None:
     read = read_message(message)
     assert not read.pasted
     assert read.own.split() == message.split()
 
 
-#: Repeated, each takes seconds where a pattern's time grows with the square of the text.
+#: Repeated, each takes seconds if a pattern is quadratic.
 BAIT = [
     *(" ", "a", '"', "> ", "`", "-", "1", "1,", "\n", "\tx\n", "no, ", "AB ", "am ", "a b ", "a1", "a_", "\u00b2"),
     *(
@@ -86,7 +86,7 @@ BAIT = [
 
 
 @pytest.mark.parametrize("piece", BAIT)
-def test_no_text_makes_a_reader_raise(piece: str) -> None:
+def test_arbitrary_text_is_read_without_error(piece: str) -> None:
     text = piece * (10_000 // len(piece))
     read = read_message(text)
     assert len(read.own) + sum(map(len, read.pasted)) <= 2 * len(text)

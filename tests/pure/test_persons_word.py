@@ -1,4 +1,4 @@
-"""Whether the person said what a line about them says."""
+"""Endorsement of a line about the person by the person's own words."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def lacks(
         ("- Works on a branch, never on main.", "never commit to main, always on a branch of your own work"),
     ],
 )
-def test_what_the_person_said_may_be_put_in_other_words(line: str, said: str) -> None:
+def test_persons_statement_may_be_paraphrased(line: str, said: str) -> None:
     assert lacks(line, [said]) is None
 
 
@@ -57,17 +57,18 @@ def test_what_the_person_said_may_be_put_in_other_words(line: str, said: str) ->
          "bank details of suppliers are taken over unseen"),
     ],
 )  # fmt: skip
-def test_what_the_person_did_not_say_is_named(line: str, said: str, others: str) -> None:
+def test_statement_not_by_person_is_named(line: str, said: str, others: str) -> None:
     assert lacks(line, [said], others=others) is not None
 
 
-def test_what_the_person_agreed_to_is_theirs_also_where_it_was_a_question() -> None:
+def test_persons_agreement_endorses_statement_or_question() -> None:
     question = "Shall I leave the cents off the price tags?"
     assert lacks("- Wants price tags without cents.", ["yes, do that"], others=question) is not None
     assert lacks("- Wants price tags without cents.", ["yes, do that"], others=question, agreed=[question]) is None
 
 
-def test_a_quote_in_another_language_carries_a_line_and_one_cut_out_of_a_denial_does_not() -> None:
+def test_foreign_language_quote_endorses_line_unless_denied() -> None:
+    """A quote cut from a denial does not endorse the line."""
     said = "zeg maar gewoon Marleen hoor, mevrouw is mijn schoonmoeder"
     line = "- Wants to be addressed by her first name, Marleen."
     assert lacks(line, [said], others="the first name is addressed") is not None
@@ -80,7 +81,7 @@ def test_a_quote_in_another_language_carries_a_line_and_one_cut_out_of_a_denial_
     assert lacks(pay, [denied], quoted=("pay suppliers early", "Pays suppliers early")) is not None
 
 
-def test_lines_about_the_work_have_no_number_and_no_address_that_nobody_gave() -> None:
+def test_work_lines_contain_only_given_numbers_and_addresses() -> None:
     word = WorkWord(Given(["24 tests pass; mail office@brandt.example; order 250 a week"]), frozenset())
     assert word.lacks("- 24 tests, all passing, on 2026-11-21 at 09:30, sent to office@brandt.example.") is None
     assert word.lacks("- The limit is 25,000 a week.") is not None

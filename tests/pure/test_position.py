@@ -1,4 +1,4 @@
-"""How far a reader has heard: what it asks for after a cut, what is new to it, and where a state takes it."""
+"""The reader's position in the event stream: resumption, deduplication, and effects of a state snapshot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def at(epoch: str, last_seq: int) -> Position:
     return position
 
 
-def test_a_new_reader_knows_no_sequence_and_a_state_brings_it_to_the_newest_event() -> None:
+def test_new_reader_adopts_sequence_of_first_state() -> None:
     assert Position().epoch is None
     position = Position()
     assert not position.welcome("one", 40)
@@ -32,21 +32,19 @@ def test_a_new_reader_knows_no_sequence_and_a_state_brings_it_to_the_newest_even
         ("two", 3, False, 3),
     ],
 )
-def test_a_sequence_goes_on_in_the_same_epoch_unless_it_was_set_back(
-    epoch: str, newest: int, goes_on: bool, last_seq: int
-) -> None:
+def test_sequence_continues_within_epoch_unless_reset(epoch: str, newest: int, goes_on: bool, last_seq: int) -> None:
     position = at("one", 40)
     assert position.welcome(epoch, newest) is goes_on
     assert (position.epoch, position.last_seq) == (epoch, last_seq)
 
 
-def test_each_event_is_new_once_and_gaps_between_numbers_do_not_matter() -> None:
+def test_event_is_new_once_despite_gaps() -> None:
     position = at("one", 4)
     assert [position.advance(seq) for seq in (5, 5, 4, 9, 8, 10)] == [True, False, False, True, False, True]
     assert position.last_seq == 10
 
 
-def test_a_state_in_the_place_of_a_replay_takes_the_reader_to_the_newest_event_and_never_back() -> None:
+def test_state_replacing_replay_only_advances_position() -> None:
     position = at("one", 4)
     assert position.welcome("one", 50)
     position.skip()
@@ -56,15 +54,15 @@ def test_a_state_in_the_place_of_a_replay_takes_the_reader_to_the_newest_event_a
     assert position.last_seq == 51
 
 
-def test_a_state_before_any_welcome_takes_the_reader_nowhere() -> None:
+def test_state_before_welcome_keeps_position() -> None:
     position = Position()
     position.skip()
     assert (position.epoch, position.last_seq) == (None, 0)
 
 
 @given(st.data())
-def test_after_any_number_of_cuts_every_event_was_new_exactly_once(data: st.DataObject) -> None:
-    """The sender replays from wherever the reader says it is; some of it, or of what is live, comes twice."""
+def test_events_after_disconnects_are_new_exactly_once(data: st.DataObject) -> None:
+    """The sender replays from the reader's reported position; some replayed or live events arrive twice."""
     position, heard, newest = at("one", 0), list[int](), 0
     for _ in range(data.draw(st.integers(1, 6), "connections")):
         newest += data.draw(st.integers(0, 8), "events meanwhile")

@@ -1,4 +1,4 @@
-"""What a model call costs."""
+"""Cost of a model call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sprite.common.prices import PRICES, LongPrompt, Price, Usage, cost_usd, pri
 from sprite.config import DEFAULT_CURATOR_MODEL
 
 
-def test_the_curators_model_has_a_price() -> None:
+def test_curator_model_has_price() -> None:
     assert price_of(DEFAULT_CURATOR_MODEL) is not None
 
 
@@ -28,12 +28,12 @@ def test_the_curators_model_has_a_price() -> None:
         ("gpt-5", False),
     ],
 )
-def test_a_dated_name_has_its_models_price_and_an_unknown_one_none(model: str, known: bool) -> None:
+def test_dated_name_uses_model_price_unknown_has_none(model: str, known: bool) -> None:
     assert (price_of(model) is not None) == known
     assert (cost_usd(model, {"input_tokens": 5}) is not None) == known
 
 
-def test_tokens_cost_their_price_by_the_million_and_caches_their_own() -> None:
+def test_tokens_cost_per_million_with_cache_prices() -> None:
     usage = {
         "input_tokens": 1_000_000,
         "output_tokens": 100_000,
@@ -46,15 +46,15 @@ def test_tokens_cost_their_price_by_the_million_and_caches_their_own() -> None:
 
 
 @pytest.mark.parametrize("usage", [{}, {"input_tokens": None, "output_tokens": None}, {"service_tier": "standard"}])
-def test_a_usage_that_says_nothing_costs_nothing(usage: dict[str, Any]) -> None:
+def test_empty_usage_costs_nothing(usage: dict[str, Any]) -> None:
     assert cost_usd("claude-haiku-4-5", usage) == 0.0
 
 
-def test_the_stand_in_is_free() -> None:
+def test_fake_model_is_free() -> None:
     assert cost_usd("offline", {"input_tokens": 10**6, "output_tokens": 10**6}) == 0.0
 
 
-#: Prices of its own, so that the figures below stay true when the table changes.
+#: Prices of the test, so that the figures below stay true when the table changes.
 MODEL = Price(0.1, 0.5, 0.125, 0.2, 0.01, LongPrompt(0.5, 2.5, 0.625, 1, 0.05, above=100_000), 0.01, 1.1)
 
 
@@ -71,15 +71,14 @@ MODEL = Price(0.1, 0.5, 0.125, 0.2, 0.01, LongPrompt(0.5, 2.5, 0.625, 1, 0.05, a
         (Usage(1, 333, 777_777, 123_456, 123_456), 0.16317785, 0.20949563500000004),
     ],
 )
-def test_a_call_costs_to_the_last_digit_what_it_always_did(
-    usage: Usage, usd: float, usd_with_three_searches_in_the_us: float
-) -> None:
+def test_call_cost_is_exact(usage: Usage, usd: float, usd_with_three_searches_in_the_us: float) -> None:
     assert MODEL.cost(usage) == usd
     special = msgspec.structs.replace(usage, web_searches=3, is_us_only=True)
     assert MODEL.cost(special) == usd_with_three_searches_in_the_us
 
 
-def test_all_that_a_usage_says_is_counted_and_one_that_is_damaged_has_no_cost() -> None:
+def test_usage_counts_all_fields_and_damaged_has_none() -> None:
+    """A damaged usage has no cost."""
     said = {"input_tokens": 1_000_000, "server_tool_use": {"web_search_requests": 3}, "inference_geo": "us"}
     assert cost_usd("claude-haiku-4-5", said) == pytest.approx(1.1 + 0.03)
     assert cost_usd("claude-haiku-4-5", {"input_tokens": "many"}) is None

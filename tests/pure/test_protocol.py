@@ -1,6 +1,6 @@
-"""Frames in and out: framing, validation, and the schema, without a socket.
+"""Frame decoding and encoding: framing, validation and schema, without a socket.
 
-Long, since it is one table of what a frame may be.
+The file is long because it is one table of valid and invalid frames.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, get_args
 
-import jsonschema  # type: ignore[import-untyped]  # its stubs are a package of their own
+import jsonschema  # type: ignore[import-untyped]  # its stubs are a separate package
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -45,7 +45,7 @@ from sprite.protocol.messages import (
 )
 from tests.wire_values import messages, values
 
-#: One valid payload per type: the required fields, as the wire document has them.
+#: One valid payload per type: the required fields of the wire document.
 CLIENT_PAYLOADS: dict[str, dict[str, Any]] = {
     "auth": {
         "token": "t",
@@ -91,7 +91,7 @@ def frames_of(pieces: Iterable[bytes], limit: int = MAX_FRAME_BYTES) -> list[byt
 # Framing
 
 
-def test_a_partial_line_yields_nothing_until_its_newline_comes() -> None:
+def test_partial_line_yields_nothing_until_newline() -> None:
     decoder = FrameDecoder()
     decoder.feed(b'{"type":')
     assert decoder.next_frame() is None
@@ -102,7 +102,7 @@ def test_a_partial_line_yields_nothing_until_its_newline_comes() -> None:
     assert decoder.next_frame() is None
 
 
-def test_many_frames_in_one_feed_come_out_in_order() -> None:
+def test_frames_in_one_feed_keep_order() -> None:
     assert frames_of([b"1\n2\n3\n4"]) == [b"1", b"2", b"3"]
 
 
@@ -110,20 +110,20 @@ def test_blank_lines_are_skipped() -> None:
     assert frames_of([b"\n\r\n  \n1\n\n2\n"]) == [b"1", b"2"]
 
 
-def test_a_windows_line_end_is_as_good_as_a_plain_one() -> None:
+def test_windows_line_end_is_accepted() -> None:
     (one,) = frames_of([frame("ping") + b"\r\n"])
     assert isinstance(decode_client(one).payload, Ping)
 
 
 @pytest.mark.parametrize("with_newline", [True, False])
-def test_a_frame_of_exactly_the_limit_passes_and_one_byte_more_does_not(*, with_newline: bool) -> None:
+def test_frame_limit_is_exact(*, with_newline: bool) -> None:
     assert frames_of([b"x" * 10 + b"\n"], limit=10) == [b"x" * 10]
     with pytest.raises(FatalPeerError, match="10 bytes") as refused:
         frames_of([b"x" * 11 + (b"\n" if with_newline else b"")], limit=10)
     assert refused.value.code == "frame_too_large"
 
 
-def test_an_endless_line_is_refused_before_its_end_comes() -> None:
+def test_endless_line_is_refused_early() -> None:
     decoder = FrameDecoder(100)
     decoder.feed(b"x" * 100)
     assert decoder.next_frame() is None
@@ -132,12 +132,12 @@ def test_an_endless_line_is_refused_before_its_end_comes() -> None:
         decoder.next_frame()
 
 
-def test_many_frames_that_are_large_only_together_pass() -> None:
+def test_frames_large_only_together_pass() -> None:
     assert len(frames_of([b"x" * 9 + b"\n"] * 50, limit=10)) == 50
     assert len(frames_of([(b"x" * 9 + b"\n") * 50], limit=10)) == 50
 
 
-def test_a_raised_limit_holds_for_what_is_already_in_the_buffer() -> None:
+def test_raised_limit_applies_to_buffered_bytes() -> None:
     decoder = FrameDecoder(10)
     decoder.feed(b"short\n" + b"x" * 50 + b"\n")
     assert decoder.next_frame() == b"short"
@@ -149,7 +149,7 @@ def test_a_raised_limit_holds_for_what_is_already_in_the_buffer() -> None:
     lines=st.lists(st.binary(max_size=40).map(lambda b: b.replace(b"\n", b"_"))),
     cuts=st.lists(st.integers(0, 400)),
 )
-def test_any_split_of_the_bytes_gives_the_same_frames(lines: list[bytes], cuts: list[int]) -> None:
+def test_any_chunking_gives_same_frames(lines: list[bytes], cuts: list[int]) -> None:
     data = b"".join(line + b"\n" for line in lines)
     expected = [line for line in lines if line.strip()]
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
@@ -161,12 +161,12 @@ def test_any_split_of_the_bytes_gives_the_same_frames(lines: list[bytes], cuts: 
 # Client messages
 
 
-def test_the_examples_cover_every_client_type() -> None:
+def test_examples_cover_every_client_type() -> None:
     assert set(CLIENT_PAYLOADS) == set(CLIENT_TYPES)
 
 
 @pytest.mark.parametrize("name", CLIENT_PAYLOADS)
-def test_each_client_type_is_read_with_all_its_fields(name: str) -> None:
+def test_client_message_is_decoded_with_all_fields(name: str) -> None:
     message = decode_client(frame(name, CLIENT_PAYLOADS[name]))
     assert (message.type, message.id) == (name, "id-1")
     read = msgspec.to_builtins(message.payload)
@@ -177,7 +177,7 @@ def test_each_client_type_is_read_with_all_its_fields(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLIENT_PAYLOADS)
-def test_unknown_fields_are_ignored_in_envelope_and_payload(name: str) -> None:
+def test_unknown_fields_are_ignored(name: str) -> None:
     plain = decode_client(frame(name, CLIENT_PAYLOADS[name]))
     with_more = decode_client(
         frame(name, {**CLIENT_PAYLOADS[name], "colour": "red", "deep": [{"er": 1}]}, future={"x": [1]}, seq=3)
@@ -185,19 +185,19 @@ def test_unknown_fields_are_ignored_in_envelope_and_payload(name: str) -> None:
     assert with_more == plain
 
 
-def test_everything_but_the_type_may_be_missing() -> None:
+def test_everything_except_type_is_optional() -> None:
     message = decode_client(b'{"type": "heartbeat"}')
     assert (message.type, message.id) == ("heartbeat", "")
 
 
-def test_an_unknown_type_is_the_peers_fault_and_names_the_message() -> None:
+def test_unknown_type_is_peer_error_naming_message() -> None:
     with pytest.raises(PeerError, match="'dance'") as refused:
         decode_client(frame("dance"))
     assert not isinstance(refused.value, FatalPeerError)
     assert (refused.value.code, refused.value.reply_to) == ("unknown_type", "id-1")
 
 
-def test_a_server_type_is_unknown_from_a_client() -> None:
+def test_server_type_is_unknown_from_client() -> None:
     with pytest.raises(PeerError, match="Unknown"):
         decode_client(frame("ack", {"status": "done"}))
 
@@ -221,7 +221,7 @@ def test_a_server_type_is_unknown_from_a_client() -> None:
         ("interrupt", "now"),
     ],
 )
-def test_a_payload_that_does_not_fit_is_the_peers_fault_and_names_the_message(name: str, payload: Any) -> None:
+def test_invalid_payload_is_peer_error_naming_message(name: str, payload: Any) -> None:
     with pytest.raises(PeerError, match=name) as refused:
         decode_client(frame(name, payload))
     assert not isinstance(refused.value, FatalPeerError)
@@ -229,7 +229,7 @@ def test_a_payload_that_does_not_fit_is_the_peers_fault_and_names_the_message(na
 
 
 @pytest.mark.parametrize("name", ["x", "y", "width", "height"])
-def test_no_card_goes_where_no_canvas_reaches(name: str) -> None:
+def test_card_outside_canvas_is_refused(name: str) -> None:
     places = {"position": {"x": 1, "y": 1}, "size": {"width": 9, "height": 9}}
     bad = frame("canvas_interaction", {"action": "move_card", "card_id": "c", **places})
     decode_client(bad)
@@ -246,7 +246,7 @@ def test_no_card_goes_where_no_canvas_reaches(name: str) -> None:
         ({"size": {"width": 5, "height": 0}}, "A card is between 1 and 100,000 pixels wide and high"),
     ],
 )
-def test_a_card_that_no_one_could_see_is_refused_in_words(place: dict[str, Any], words: str) -> None:
+def test_invisible_card_is_refused_in_words(place: dict[str, Any], words: str) -> None:
     with pytest.raises(PeerError, match=words) as refused:
         decode_client(frame("canvas_interaction", {"action": "move_card", "card_id": "c", **place}))
     assert (refused.value.code, refused.value.reply_to) == ("bad_payload", "id-1")
@@ -262,15 +262,15 @@ def test_a_card_that_no_one_could_see_is_refused_in_words(place: dict[str, Any],
         b'{"type": null, "payload": {}}',
     ],
 )
-def test_an_object_with_a_wrong_envelope_does_not_break_the_framing(bad: bytes) -> None:
+def test_invalid_envelope_keeps_framing(bad: bytes) -> None:
     with pytest.raises(PeerError) as refused:
         decode_client(bad)
     assert not isinstance(refused.value, FatalPeerError)
     assert refused.value.code == "bad_message"
 
 
-def test_half_an_emoji_is_refused_without_ending_the_connection() -> None:
-    """A browser cuts a text in the middle of a surrogate pair: that is JSON, but no text."""
+def test_lone_surrogate_is_refused_keeping_connection() -> None:
+    """A browser may cut text inside a surrogate pair: valid JSON, but invalid text."""
     with pytest.raises(PeerError) as refused:
         decode_client(b'{"type": "mission", "id": "id-1", "payload": {"text": "\\ud83d"}}')
     assert not isinstance(refused.value, FatalPeerError)
@@ -298,43 +298,43 @@ def test_half_an_emoji_is_refused_without_ending_the_connection() -> None:
         b"GET / HTTP/1.1\r",
     ],
 )
-def test_what_is_no_json_object_breaks_the_framing(garbage: bytes) -> None:
+def test_non_object_line_breaks_framing(garbage: bytes) -> None:
     with pytest.raises(FatalPeerError) as refused:
         decode_client(garbage)
     assert refused.value.code == "bad_frame"
 
 
 @pytest.mark.parametrize("place", ["payload", "unknown"])
-def test_deep_nesting_is_refused_and_does_not_exhaust_the_stack(place: str) -> None:
+def test_deep_nesting_is_refused_without_stack_overflow(place: str) -> None:
     deep = b"[" * 200_000 + b"]" * 200_000
     with pytest.raises(PeerError, match="nested too deeply"):
         decode_client(b'{"type": "ping", "id": "a", "' + place.encode() + b'": ' + deep + b"}")
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_raise_anything_but_the_peers_fault(data: bytes) -> None:
+def test_arbitrary_bytes_raise_only_peer_errors(data: bytes) -> None:
     with contextlib.suppress(PeerError):
         decode_client(data)
 
 
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text() | st.integers(), st.lists, max_leaves=8))
-def test_no_payload_raises_anything_but_the_peers_fault(payload: Any) -> None:
+def test_arbitrary_payload_raises_only_peer_errors(payload: Any) -> None:
     for name in CLIENT_TYPES:
         with contextlib.suppress(PeerError):
             decode_client(json.dumps({"type": name, "payload": payload}).encode())
 
 
-# Both ways, for every type there is
+# Both directions, for every type
 
 
-#: Who may say what, and how it is read.
+#: Senders of each message type, and its decoder.
 SIDES: dict[str, tuple[dict[str, Any], Callable[[bytes], Any]]] = {
     "client": (CLIENT_TYPES, decode_client),
     "server": (SERVER_TYPES, decode_server),
     "visitor": (VISITOR_TYPES, decode_visitor),
     "relayed": (RELAYED_TYPES, decode_relayed),
 }
-#: Every type of payload that a side may send, those behind a tag one by one.
+#: Every payload type of each side; tagged ones are listed individually.
 MEMBERS = [
     (side, member)
     for side, (types, _) in SIDES.items()
@@ -343,8 +343,8 @@ MEMBERS = [
 ]
 
 
-def test_every_payload_survives_the_wire_and_fits_its_schema() -> None:
-    """Several sides send the same payloads: they are made once, since that takes longer than to use them."""
+def test_payload_round_trips_and_fits_schema() -> None:
+    """Payloads shared by several sides are generated once, since generation dominates the time."""
 
     def survives(payload: Any, senders: list[str]) -> None:
         wire = encode(payload)
@@ -360,7 +360,7 @@ def test_every_payload_survives_the_wire_and_fits_its_schema() -> None:
 
 
 @given(messages(CLIENT_TYPES))
-def test_every_client_message_survives_the_way_over_the_wire(payload: ClientPayload) -> None:
+def test_client_message_round_trips(payload: ClientPayload) -> None:
     wire = encode(payload, message_id="m")
     assert wire.endswith(b"\n")
     assert wire.count(b"\n") == 1
@@ -369,35 +369,33 @@ def test_every_client_message_survives_the_way_over_the_wire(payload: ClientPayl
 
 
 @given(messages(SERVER_TYPES), st.none() | st.integers(0, 2**53), st.none() | st.text(min_size=1, max_size=9))
-def test_every_server_message_survives_the_way_over_the_wire(
-    payload: ServerPayload, seq: int | None, reply_to: str | None
-) -> None:
+def test_server_message_round_trips(payload: ServerPayload, seq: int | None, reply_to: str | None) -> None:
     message = decode_server(encode(payload, seq=seq, reply_to=reply_to)[:-1])
     assert (message.payload, message.seq, message.reply_to) == (payload, seq, reply_to)
 
 
-def test_a_frame_has_the_envelope_of_the_contract() -> None:
+def test_frame_has_contract_envelope() -> None:
     sent = json.loads(encode(Mission("hello"), message_id="m-1"))
     assert set(sent) == {"type", "id", "timestamp", "payload"}
     assert (sent["type"], sent["id"], sent["payload"]) == ("mission", "m-1", {"text": "hello"})
     assert sent["timestamp"] > 1_700_000_000_000, "milliseconds"
-    assert len({json.loads(encode(Ping()))["id"] for _ in range(20)}) == 20, "each frame has its own id"
+    assert len({json.loads(encode(Ping()))["id"] for _ in range(20)}) == 20, "each frame has a unique id"
 
 
-def test_a_durable_event_carries_seq_and_an_answer_reply_to() -> None:
+def test_durable_event_has_seq_and_answer_reply_to() -> None:
     sent = json.loads(encode(Started("m"), seq=7, reply_to="r"))
     assert (sent["seq"], sent["reply_to"]) == (7, "r")
 
 
-def test_the_token_is_read_as_written() -> None:
+def test_token_is_read_as_written() -> None:
     payload = decode_client(frame("auth", {"token": 'å\u2028 \\ " '})).payload
     assert isinstance(payload, Auth)
     assert payload.token == 'å\u2028 \\ " '
 
 
 @pytest.mark.parametrize("broken", ["\ud800", "ok \udfff ok"])
-def test_text_that_is_no_unicode_is_sent_with_a_replacement_and_stops_nothing(broken: str) -> None:
-    """What a tool or a model says can hold half a surrogate pair; the event must go out all the same."""
+def test_non_unicode_text_is_sent_with_replacement(broken: str) -> None:
+    """Text of a tool or model may contain a lone surrogate; the event must still be sent."""
     event = ToolUse("m", "t", broken, {broken: [broken]})
     payload = decode_server(encode(event, seq=1)[:-1]).payload
     assert isinstance(payload, ToolUse)
@@ -415,7 +413,7 @@ def validator(side: str, name: str) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator({**SCHEMA[side][name], "$defs": SCHEMA["$defs"]})
 
 
-def test_the_schema_has_every_type_and_is_itself_valid() -> None:
+def test_schema_is_valid_and_has_every_type() -> None:
     assert {side: set(SCHEMA[side]) for side in SIDES} == {side: set(types) for side, (types, _) in SIDES.items()}
     assert json.loads(json.dumps(SCHEMA)) == SCHEMA
     jsonschema.Draft202012Validator.check_schema({"$defs": SCHEMA["$defs"]})
@@ -424,7 +422,7 @@ def test_the_schema_has_every_type_and_is_itself_valid() -> None:
             jsonschema.Draft202012Validator.check_schema(schema)
 
 
-def test_the_schema_requires_what_is_always_sent_and_nothing_else() -> None:
+def test_schema_requires_exactly_mandatory_fields() -> None:
     required = {name: set(schema.get("required", [])) for name, schema in SCHEMA["$defs"].items()}
     # An older sprite does not send the newest two.
     assert required["StateSync"] == set(SCHEMA["$defs"]["StateSync"]["properties"]) - {"next_due", "tz"}
@@ -435,7 +433,7 @@ def test_the_schema_requires_what_is_always_sent_and_nothing_else() -> None:
     assert required["LearningsRequest"] == {"op"}
 
 
-def test_the_schema_tells_tagged_types_apart_by_their_tag() -> None:
+def test_schema_discriminates_tagged_types() -> None:
     memory = SCHEMA["$defs"][SCHEMA["client"]["memory"]["$ref"].rpartition("/")[2]]
     assert memory["title"] == "MemoryRequest"
     assert memory["discriminator"]["propertyName"] == "op"
@@ -448,6 +446,6 @@ def test_the_schema_tells_tagged_types_apart_by_their_tag() -> None:
 @pytest.mark.parametrize(
     ("name", "payload"), [("mission", {}), ("mission", {"text": 5}), ("system", {"action": "halt"})]
 )
-def test_the_schema_refuses_what_the_decoder_refuses(name: str, payload: dict[str, Any]) -> None:
+def test_schema_refuses_same_values_as_decoder(name: str, payload: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
         validator("client", name).validate(payload)

@@ -1,4 +1,4 @@
-"""Where a quote stands in a text: its words count, and so does a negation or a number; the time is bounded."""
+"""Matching a quote in a text: by its words, negations and numbers, in bounded time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RULES = "Two rules: run `make lint` first, and never push to main \u2013 always 
 
 
 def found(quote: str, text: str = RULES) -> str | None:
-    """The text's wording of a quote, however it is read."""
+    """Return the text's wording of a quote; every reader must agree."""
     spoken = Spoken(text)
     for read in (spoken.as_it_is, spoken.in_parts, spoken.nearly):
         for places in read(quote_of(quote)):
@@ -55,7 +55,7 @@ def found(quote: str, text: str = RULES) -> str | None:
         "a word too much",
     ],
 )
-def test_a_quote_is_found_whatever_stands_between_its_words(quote: str, wording: str) -> None:
+def test_quote_matches_across_separators(quote: str, wording: str) -> None:
     assert found(quote) == wording
 
 
@@ -74,11 +74,12 @@ def test_a_quote_is_found_whatever_stands_between_its_words(quote: str, wording:
     ids=["another order", "never left out", "halves in the wrong order", "another word", "half a word", "empty", "dots",
          "signs"],
 )  # fmt: skip
-def test_a_quote_of_other_words_is_not_found(quote: str) -> None:
+def test_quote_with_other_words_does_not_match(quote: str) -> None:
     assert found(quote) is None
 
 
-def test_a_quote_does_not_differ_by_a_negation_or_a_number_however_long_it_is() -> None:
+def test_negation_or_number_in_quote_must_match() -> None:
+    """This holds for a quote of any length."""
     text = "from now on please send the three monthly reports of the studio to Ilse by mail on day 5 of each month"
     assert found(text.replace("please", "kindly"), text) is not None
     assert found(text.replace("please", "never"), text) is None
@@ -102,7 +103,7 @@ def test_a_quote_does_not_differ_by_a_negation_or_a_number_however_long_it_is() 
         ("never trust it and in all other cases of this kind use the phone", "use the phone", None),
     ],
 )
-def test_a_negation_shortly_before_a_quote_denies_it_in_its_clause(text: str, quote: str, denied: str | None) -> None:
+def test_negation_before_quote_denies_it_within_clause(text: str, quote: str, denied: str | None) -> None:
     spoken = Spoken(text)
     ((place,),) = spoken.as_it_is(quote_of(quote))
     denial = spoken.denied_from(place)
@@ -111,18 +112,18 @@ def test_a_negation_shortly_before_a_quote_denies_it_in_its_clause(text: str, qu
         assert spoken.wording([place], denial).startswith(denied)
 
 
-def test_a_denial_between_two_parts_of_a_quote_stands_before_the_second() -> None:
+def test_denial_between_quote_parts_precedes_second() -> None:
     spoken = Spoken("I want you to order tea and never place other orders")
     (places,) = spoken.in_parts(quote_of("I want you to ... place other orders"))
     assert spoken.wording(places, spoken.denied_from(places[1])) == "I want you to … never place other orders"
 
 
-def test_a_quote_that_is_denied_once_is_looked_for_again() -> None:
+def test_denied_quote_is_searched_again() -> None:
     spoken = Spoken("never order it. Well: order it")
     assert [spoken.denied_from(place) for (place,) in spoken.as_it_is(quote_of("order it"))] == [0, None]
 
 
-def test_words_that_deny_are_known_in_either_spelling() -> None:
+def test_negations_match_in_either_spelling() -> None:
     assert denials("You don't, can\u2019t and never will") == denials("don t can t never")
 
 
@@ -137,7 +138,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_long_texts_are_looked_through(name: str) -> None:
+def test_long_texts_are_searched(name: str) -> None:
     quotes = [
         "keep all books of our studio in kronor or in euros and pay it",
         "word " * 150,
@@ -155,7 +156,7 @@ SIGNS = st.sampled_from([" ", ", ", "\n", " - ", "` ", "  "])
 
 
 @given(WORDS, WORDS, WORDS, SIGNS, SIGNS)
-def test_words_that_stand_in_a_text_are_found_there_with_its_signs(
+def test_words_are_found_with_original_punctuation(
     before: list[str], quote: list[str], after: list[str], sign: str, other: str
 ) -> None:
     text = sign.join([*before, *quote, *after])
@@ -166,7 +167,7 @@ def test_words_that_stand_in_a_text_are_found_there_with_its_signs(
 
 
 @given(st.text(max_size=200), st.text(max_size=60))
-def test_any_quote_in_any_text_is_answered_with_the_texts_own_words(text: str, quote: str) -> None:
+def test_match_returns_original_wording(text: str, quote: str) -> None:
     spoken = Spoken(text)
     for read in (spoken.as_it_is, spoken.in_parts, spoken.nearly):
         for places in read(quote_of(quote)):

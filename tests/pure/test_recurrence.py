@@ -1,4 +1,4 @@
-"""When actions are due: moments as people write them, and repeats on the wall clock of a zone."""
+"""Due times in natural notation, and recurrence on the wall clock of a time zone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def at(text: str, tz: str = BERLIN) -> float:
 
 
 def walls(rule: str, first: str, count: int, tz: str = BERLIN) -> list[str]:
-    """The first moments of a rule, as a clock there shows them."""
+    """Return the first occurrences of a rule in local time."""
     found: list[str] = []
     after = at(first, tz) - 1
     while len(found) < count and (then := next_after(rule, at(first, tz), tz, after)) is not None:
@@ -50,7 +50,7 @@ NOW = at("2026-11-22 12:00")
         ("2027-03-28 02:30", "2027-03-28 03:30"),
     ],
 )
-def test_a_due_time_is_read_as_people_write_it(text: str, wall: str) -> None:
+def test_due_time_is_parsed_in_common_notations(text: str, wall: str) -> None:
     assert f"{local(parse_due(text, BERLIN, NOW), BERLIN):%Y-%m-%d %H:%M}" == wall
 
 
@@ -58,14 +58,14 @@ def test_a_due_time_is_read_as_people_write_it(text: str, wall: str) -> None:
     "text",
     ["", "soon", "2026-02-30", "2026-13-01", "2026-12-01 25:00", "9999-12-31", "in 99999 weeks", "٢٠٢٦-12-01", "-1"],
 )
-def test_no_time_is_refused_with_how_to_write_one(text: str) -> None:
+def test_text_without_time_is_refused(text: str) -> None:
     with pytest.raises(PeerError) as refused:
         parse_due(text, BERLIN, NOW)
     assert refused.value.code == "bad_due"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e18])
-def test_a_number_that_is_no_time_is_refused(value: float) -> None:
+def test_invalid_number_is_refused(value: float) -> None:
     with pytest.raises(PeerError):
         parse_due(value, "UTC", NOW)
 
@@ -73,24 +73,24 @@ def test_a_number_that_is_no_time_is_refused(value: float) -> None:
 @pytest.mark.parametrize(
     "name", ["", "Mars/Olympus", "../../etc/passwd", "/etc/localtime", "localtime", "CET\0", "x" * 999]
 )
-def test_a_zone_nobody_knows_is_refused(name: str) -> None:
+def test_unknown_zone_is_refused(name: str) -> None:
     with pytest.raises(PeerError) as refused:
         known_zone(name)
     assert refused.value.code == "unknown_zone"
 
 
-def test_a_repeat_keeps_the_wall_clock_when_the_clocks_change() -> None:
+def test_repeat_keeps_wall_clock_across_dst() -> None:
     found = walls("FREQ=DAILY", "2027-03-27 08:00", 3)
     assert found == ["2027-03-27 08:00", "2027-03-28 08:00", "2027-03-29 08:00"]
     assert at("2027-03-28 08:00") - at("2027-03-27 08:00") == 23 * 3600
 
 
-def test_an_hour_that_a_day_does_not_have_is_an_hour_later_on_that_day_alone() -> None:
+def test_skipped_hour_fires_later_that_day_only() -> None:
     found = walls("FREQ=DAILY", "2027-03-27 02:30", 3)
     assert found == ["2027-03-27 02:30", "2027-03-28 03:30", "2027-03-29 02:30"]
 
 
-def test_an_hour_that_a_day_has_twice_fires_once() -> None:
+def test_repeated_hour_fires_once() -> None:
     found = walls("FREQ=DAILY", "2026-10-24 02:30", 3)
     assert found == ["2026-10-24 02:30", "2026-10-25 02:30", "2026-10-26 02:30"]
 
@@ -113,7 +113,7 @@ def test_an_hour_that_a_day_has_twice_fires_once() -> None:
         ("FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1", ["2026-12-31 09:00", "2027-01-29 09:00", "2027-02-26 09:00"]),
     ],
 )
-def test_a_repeat_fires_on_its_days(rule: str, expected: list[str]) -> None:
+def test_repeat_fires_on_its_days(rule: str, expected: list[str]) -> None:
     assert walls(rule, "2026-12-01 09:00", 3) == expected
 
 
@@ -141,7 +141,7 @@ def test_a_repeat_fires_on_its_days(rule: str, expected: list[str]) -> None:
         ("FREQ=DAILY;BYHOUR=" + "1," * 100_000, "bad_repeat"),
     ],
 )
-def test_a_rule_that_cannot_be_or_is_too_dense_is_refused(rule: str, code: str) -> None:
+def test_invalid_or_dense_rule_is_refused(rule: str, code: str) -> None:
     with pytest.raises(PeerError) as refused:
         parse_rule(rule)
     assert refused.value.code == code
@@ -161,12 +161,13 @@ def test_a_rule_that_cannot_be_or_is_too_dense_is_refused(rule: str, code: str) 
         "FREQ=DAILY;UNTIL=20200101",
     ],
 )
-def test_a_rule_that_never_fires_has_no_next_moment_and_takes_no_time(rule: str) -> None:
-    # dateutil alone would be at some of these for minutes.
+def test_rule_without_occurrence_has_no_next(rule: str) -> None:
+    """The search ends quickly."""
+    # dateutil alone would take minutes for some of these.
     assert next_after(rule, at("2026-12-01 09:00"), BERLIN, at("2026-12-01 09:00")) is None
 
 
-def test_of_a_hundred_years_of_missed_moments_the_next_one_is_found_at_once() -> None:
+def test_next_occurrence_after_century_is_found_fast() -> None:
     rule, first = "FREQ=MINUTELY;INTERVAL=5", at("2026-12-01 09:00")
     then = at("2126-12-01 09:02")
     assert next_after(rule, first, BERLIN, then) == at("2126-12-01 09:05")
@@ -174,15 +175,15 @@ def test_of_a_hundred_years_of_missed_moments_the_next_one_is_found_at_once() ->
     assert missed(rule, first, BERLIN, first, then, most=10_000) == 10_000
 
 
-def test_a_repeat_without_a_beginning_begins_in_the_morning_of_its_day() -> None:
+def test_repeat_without_start_begins_in_morning() -> None:
     assert first_after("FREQ=WEEKLY;BYDAY=MO", BERLIN, NOW) == at("2026-11-23 09:00")
     assert first_after("FREQ=DAILY;BYHOUR=18", BERLIN, NOW) == at("2026-11-22 18:00")
     assert first_after("FREQ=HOURLY;INTERVAL=2", BERLIN, NOW) == at("2026-11-22 14:00")
     assert first_after("FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30", BERLIN, NOW) is None
 
 
-def test_a_moment_on_the_wall_is_one_moment() -> None:
-    assert moment(datetime(2026, 12, 1, 9), BERLIN) == at("2026-12-01 09:00")  # noqa: DTZ001 - a wall's clock
+def test_wall_clock_time_maps_to_one_instant() -> None:
+    assert moment(datetime(2026, 12, 1, 9), BERLIN) == at("2026-12-01 09:00")  # noqa: DTZ001 - a wall clock
 
 
 @pytest.mark.parametrize(
@@ -200,18 +201,18 @@ def test_a_moment_on_the_wall_is_one_moment() -> None:
         (SECOND_MONDAY, SECOND_MONDAY, f"by the rule {SECOND_MONDAY}"),
     ],
 )
-def test_a_repeat_is_typed_and_told_in_words(typed: str, rule: str, words: str) -> None:
+def test_repeat_in_words_round_trips(typed: str, rule: str, words: str) -> None:
     assert rule_of(typed) == rule
     assert repeat_words(rule) == words
 
 
 @pytest.mark.parametrize("typed", ["", "sometimes", "every", "monday or so", "weekday at 99", "2 minutes", "FREQ=BURN"])
-def test_a_repeat_that_cannot_be_meant_is_refused(typed: str) -> None:
+def test_implausible_repeat_is_refused(typed: str) -> None:
     with pytest.raises(PeerError):
         rule_of(typed)
 
 
-def test_a_due_time_is_told_on_the_persons_clock() -> None:
+def test_due_time_is_shown_in_persons_zone() -> None:
     due = at("2026-12-01 09:00")
     assert due_words(due, "FREQ=WEEKLY;BYDAY=TU", BERLIN) == "Tue 2026-12-01 09:00 Europe/Berlin, then every Tuesday"
     assert due_words(due, None, "UTC") == "Tue 2026-12-01 08:00 UTC"

@@ -1,4 +1,4 @@
-"""What is taken for a secret, what is not, and what that costs."""
+"""Redaction of secrets: recall, false positives, and cost."""
 
 from __future__ import annotations
 
@@ -43,30 +43,31 @@ def _pem(lines: int = 20) -> str:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_of_200_secrets_in_20_formats_at_least_190_are_caught(seed: int) -> None:
+def test_formatted_secrets_are_redacted_at_95_percent(seed: int) -> None:
+    """At least 190 of 200 secrets in 20 formats."""
     missed = [plant for plant in fake_secrets(TWENTY, 10, seed) if leaks(plant.secret, redact(plant.text))]
     assert len(missed) <= 10, missed
 
 
-def test_every_format_is_caught_nearly_everywhere() -> None:
+def test_secret_format_is_redacted_nearly_everywhere() -> None:
     for format_ in ALL_FORMATS:
         missed = [plant for plant in fake_secrets((format_,), 12, 4) if leaks(plant.secret, redact(plant.text))]
         assert len(missed) <= 1, missed
 
 
-def test_a_secret_in_the_surroundings_that_rules_are_tried_on_is_caught() -> None:
+def test_tuning_context_secret_is_redacted() -> None:
     missed = [plant for plant in tuning_secrets(each=4) if leaks(plant.secret, redact(plant.text))]
     assert max(Counter(plant.format for plant in missed).values(), default=0) <= 1, missed
 
 
-def test_of_secrets_in_surroundings_that_no_rule_was_tried_on_19_in_20_are_caught() -> None:
+def test_heldout_context_secrets_are_redacted_at_95_percent() -> None:
     plants = heldout_secrets(each=5, seed=2)
     caught = sum(not leaks(plant.secret, redact(plant.text)) for plant in plants)
-    # Which ones are missed is not said: a rule made for one of them would make the measure worthless.
+    # The missed ones are not shown: a rule made for one of them would make the measure worthless.
     assert caught >= 0.95 * len(plants), f"{caught} of {len(plants)}"
 
 
-def test_what_stands_around_a_secret_stays_to_the_last_character() -> None:
+def test_text_around_secret_is_unchanged() -> None:
     for plant in (*tuning_secrets(), *heldout_secrets(), *fake_secrets(ALL_FORMATS, 6, 6)):
         pieces = MARK.split(redact(plant.text))
         at = 0
@@ -77,7 +78,7 @@ def test_what_stands_around_a_secret_stays_to_the_last_character() -> None:
 
 
 def test_own_secrets_are_known_by_value_everywhere() -> None:
-    """In a mission, in what memory writes down, and in a log's message and traceback."""
+    """This covers a mission, memory writes, a log message and a traceback."""
     token = "-_".join(password(_rng()) for _ in range(4))
     own_secrets.hold(token, "offline", None)
     assert PrivateText().others(f"cat token\n{token} offline") == "cat token\n[redacted:own-secret] offline"
@@ -89,29 +90,31 @@ def test_own_secrets_are_known_by_value_everywhere() -> None:
     assert token not in logging.Formatter().format(record)
 
 
-def test_what_people_and_programs_write_about_secrets_stays_as_it_is() -> None:
+def test_text_about_secrets_is_unchanged() -> None:
     assert [text for text in WRITTEN if redact(text) != text] == []
 
 
-def test_of_ordinary_strings_fewer_than_one_in_a_thousand_is_changed() -> None:
+def test_ordinary_strings_rarely_change() -> None:
+    """Fewer than one in a thousand."""
     changed = [text for text in harmless_strings(2_000, 5) if redact(text) != text]
     assert len(changed) < 2, changed
 
 
-def test_what_is_redacted_says_of_what_kind_it_was_and_leaves_the_rest() -> None:
+def test_redaction_names_kind_and_keeps_rest() -> None:
     key, word = _key(), "hunter" + "2"
     assert redact(f"use {key}, please") == "use [redacted:anthropic-api-key], please"
     assert redact(f"DB_PASSWORD={word}\nDB_PORT=5432") == "DB_PASSWORD=[redacted:password-assignment]\nDB_PORT=5432"
     assert redact(f"postgres://app:{word}@db:5432/x") == "postgres://app:[redacted:basic-auth-url]@db:5432/x"
 
 
-def test_redacting_twice_changes_nothing_more() -> None:
+def test_redaction_is_idempotent() -> None:
     for plant in fake_secrets(ALL_FORMATS, 6, 6):
         once = redact(plant.text)
         assert redact(once) == once
 
 
-def test_a_private_key_goes_whole_with_or_without_its_end_and_in_json() -> None:
+def test_private_key_is_redacted_whole() -> None:
+    """With or without its end, and in JSON."""
     key = _pem()
     begun = "\n".join(key.splitlines()[:9])
     for text in (key, begun, json.dumps({"key": key}), f"     1\t{key}".replace("\n", "\n     2\t")):
@@ -123,22 +126,22 @@ def test_a_private_key_goes_whole_with_or_without_its_end_and_in_json() -> None:
 
 
 @given(st.text())
-def test_no_text_makes_it_raise_and_nothing_ordinary_disappears(text: str) -> None:
+def test_arbitrary_text_is_redacted_without_error_or_loss(text: str) -> None:
     assert isinstance(discreet(text), str)
 
 
 @given(st.text(alphabet="passwordkeytoken=:\"'<>/private \n\\@[]{}-_.0123", max_size=200))
-def test_texts_full_of_what_it_looks_for_do_not_make_it_raise(text: str) -> None:
+def test_texts_full_of_triggers_raise_no_error(text: str) -> None:
     assert redact(redact(text)) == redact(redact(redact(text)))
 
 
 @pytest.mark.parametrize("piece", BACKTRACKING_BAIT)
-def test_a_text_full_of_what_it_looks_for_is_read_to_its_end(piece: str) -> None:
+def test_text_full_of_triggers_is_read_completely(piece: str) -> None:
     text = piece * (20_000 // len(piece))
     assert isinstance(redact(f"{text} the end"), str)
 
 
-# --- what is said in private ---
+# --- private text ---
 
 
 @pytest.mark.parametrize(
@@ -154,12 +157,12 @@ def test_a_text_full_of_what_it_looks_for_is_read_to_its_end(piece: str) -> None
         ("< private >x< / private >", "[private]"),
     ],
 )
-def test_what_stands_between_private_tags_is_left_out(said: str, kept: str) -> None:
+def test_private_tags_remove_their_content(said: str, kept: str) -> None:
     assert without_private(said) == kept
     assert discreet(said) == kept
 
 
-def test_what_a_mission_said_in_confidence_is_known_again_without_its_tags() -> None:
+def test_private_text_is_recognized_without_tags() -> None:
     private_text = PrivateText()
     secret = password(_rng())
     private_text.hear(
@@ -175,16 +178,16 @@ def test_what_a_mission_said_in_confidence_is_known_again_without_its_tags() -> 
         assert private_text.others(said) == kept
 
 
-def test_one_private_word_is_known_again_unless_it_is_too_short() -> None:
+def test_single_private_word_is_recognized_unless_short() -> None:
     private_text = PrivateText()
     private_text.hear("<private>Bluebird</private> <private>42 a</private> <private></private>")
     assert private_text.others("Bluebird ate 42 apples") == "[private] ate 42 apples"
 
 
-# --- values and cuts ---
+# --- values and truncation ---
 
 
-def test_members_of_a_json_value_are_secret_by_their_name() -> None:
+def test_json_member_is_secret_by_name() -> None:
     word = password(_rng())
     deep = [{"name": "DB_PASSWORD", "value": word}, {"key": "plan", "value": "basic2"}]
     value = {"user": "ada", "db_password": word, "deep": deep, "n": 4, "ok": None}
@@ -195,14 +198,14 @@ def test_members_of_a_json_value_are_secret_by_their_name() -> None:
         assert (made["n"], made["ok"]) == (4, None)
 
 
-def test_nothing_nested_too_deeply_makes_it_raise() -> None:
+def test_deep_nesting_raises_no_error() -> None:
     deep: object = "x"
     for _ in range(5000):
         deep = [deep]
     assert "nested too deeply" in json.dumps(discreet_value(deep))
 
 
-def test_a_cut_leaves_no_half_of_a_secret() -> None:
+def test_truncation_leaves_no_partial_secret() -> None:
     key = _key()
     for place in range(MAX_STRING - 160, MAX_STRING + 20, 7):
         for text in (f"{'x ' * (place // 2)}{key} end", f"{'x ' * (place // 2)}{key} end" + " y" * 40_000):
@@ -211,7 +214,7 @@ def test_a_cut_leaves_no_half_of_a_secret() -> None:
             assert key[:20] not in kept
 
 
-def test_a_cut_through_a_long_private_key_leaves_none_of_it_and_counts_what_it_cut() -> None:
+def test_truncated_private_key_is_removed_and_counted() -> None:
     key = _pem(180)
     kept = cut(f"{'x ' * 900}{key}{' y' * 100_000}")
     assert not any(line in kept for line in key.splitlines())
@@ -222,7 +225,7 @@ def test_a_cut_through_a_long_private_key_leaves_none_of_it_and_counts_what_it_c
 # --- log lines ---
 
 
-def test_log_lines_and_tracebacks_are_written_without_secrets() -> None:
+def test_log_lines_and_tracebacks_are_redacted() -> None:
     key, word, stream = _key(), password(_rng()), StringIO()
     handler = logging.StreamHandler(stream)
     handler.addFilter(DiscreetFilter())
@@ -247,8 +250,8 @@ def test_log_lines_and_tracebacks_are_written_without_secrets() -> None:
     assert written.count("\n") > 6
 
 
-def test_a_line_that_cannot_be_checked_is_withheld_and_raises_nothing() -> None:
-    """The rules are files: without a descriptor left they cannot be read, and an event loop logs its errors."""
+def test_uncheckable_log_line_is_withheld() -> None:
+    """The rules are files: without a free descriptor they are unreadable, and an event loop logs its errors."""
     record = logging.LogRecord("x", logging.ERROR, __file__, 1, "calling with %s", (_key(),), None, sinfo=_key())
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     places.cache_clear()

@@ -1,4 +1,4 @@
-"""The offline model takes plain reminders for what they are."""
+"""The fake model handles plain reminders."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sprite.scheduler.scheduler import mission_text
         ("I was reminded of it", None),
     ],
 )
-def test_a_reminder_with_a_time_is_scheduled(text: str, asked: dict[str, str] | None) -> None:
+def test_timed_reminder_is_scheduled(text: str, asked: dict[str, str] | None) -> None:
     assert reminder(text) == asked
 
 
@@ -43,15 +43,15 @@ def due(content: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "content", ["stretch", "remind me tomorrow at 9 to rest", "I prefer tea", "ask what is for lunch"]
 )
-def test_what_is_due_is_said_and_not_taken_for_something_said_now(content: str) -> None:
+def test_due_reminder_is_announced_without_rescheduling(content: str) -> None:
     assert due(content)["text"].startswith(f"It is time: {content}\n")
 
 
-def test_what_is_due_and_can_be_done_is_done() -> None:
+def test_due_task_is_executed() -> None:
     assert due("run `date`")["input"]["command"] == "date"
     assert due("draw my open actions")["name"] == LIST_CALL
 
 
-def test_a_reminder_of_work_is_a_reminder() -> None:
+def test_reminder_about_work_stays_reminder() -> None:
     called = replied("remind me in 5 minutes to run `date`")
     assert (called["name"], called["input"]) == (SCHEDULE_CALL, {"content": "run `date`", "due": "in 5 minutes"})

@@ -1,4 +1,4 @@
-"""What the bridge keeps by itself: the newest events, what is not delivered yet, and how much anybody may send."""
+"""The bridge's replay buffer: newest events, undelivered messages, and rate limits."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def filled(base: int | None, *seqs: int) -> ReplayBuffer:
         (filled(None, 7), 5, None),
     ],
 )
-def test_a_replay_is_complete_or_none(buffer: ReplayBuffer, after: int, expected: list[bytes] | None) -> None:
+def test_replay_is_complete_or_refused(buffer: ReplayBuffer, after: int, expected: list[bytes] | None) -> None:
     assert buffer.after(after) == expected
 
 
-def test_the_oldest_make_room_and_are_no_longer_promised() -> None:
+def test_oldest_events_are_evicted_and_unpromised() -> None:
     buffer = filled(0, *range(1, MAX_FRAMES + 11))
     assert buffer.after(9) is None
     assert buffer.after(10) == [f"{seq}".encode() for seq in range(11, MAX_FRAMES + 11)]
@@ -50,7 +50,7 @@ def test_the_oldest_make_room_and_are_no_longer_promised() -> None:
     assert len(replayed) == 10
 
 
-def test_an_event_larger_than_the_room_is_not_kept_and_the_next_ones_are() -> None:
+def test_oversized_event_is_dropped_later_ones_kept() -> None:
     buffer = filled(0)
     buffer.add(1, b"x" * (BUFFERED_BYTES + 1))
     assert buffer.after(0) is None
@@ -58,7 +58,7 @@ def test_an_event_larger_than_the_room_is_not_kept_and_the_next_ones_are() -> No
     assert buffer.after(1) == [b"2"]
 
 
-def test_begun_anew_it_knows_nothing_from_before() -> None:
+def test_restart_clears_buffer() -> None:
     buffer = filled(10, 11)
     buffer.begin(None)
     assert buffer.after(11) is None
@@ -70,7 +70,7 @@ def message(frame: bytes, sender: str = "ada") -> PendingMessage[str]:
     return PendingMessage(frame, sender, "id")
 
 
-def test_the_same_id_is_the_same_message_keeps_its_place_and_answers_to_whoever_sent_it_last() -> None:
+def test_duplicate_id_keeps_place_and_answers_last_sender() -> None:
     messages: ResendBuffer[str] = ResendBuffer()
     assert messages.add("one", message(b"1"))
     assert messages.add("two", message(b"2"))
@@ -82,7 +82,7 @@ def test_the_same_id_is_the_same_message_keeps_its_place_and_answers_to_whoever_
     assert (messages.frames(), messages.answered("one")) == ([b"2"], None)
 
 
-def test_no_more_is_kept_than_there_is_room_for() -> None:
+def test_buffer_stays_within_its_capacity() -> None:
     messages: ResendBuffer[str] = ResendBuffer()
     assert all(messages.add(f"{number}", message(b"x")) for number in range(MAX_MESSAGES))
     assert not messages.add("one more", message(b"x"))
@@ -92,7 +92,7 @@ def test_no_more_is_kept_than_there_is_room_for() -> None:
     assert messages.add("one more", message(b"x"))
 
 
-def test_a_bucket_gives_its_burst_at_once_and_then_says_how_long_to_wait() -> None:
+def test_bucket_allows_burst_then_reports_wait() -> None:
     now = 0.0
     bucket = TokenBucket(10, 20, clock=lambda: now)
     assert [bucket.take(10), bucket.take(10)] == [0.0, 0.0]
@@ -104,7 +104,7 @@ def test_a_bucket_gives_its_burst_at_once_and_then_says_how_long_to_wait() -> No
     assert bucket.take(1) == pytest.approx(0.1)
 
 
-def test_a_bucket_says_when_there_will_be_enough_without_taking_any() -> None:
+def test_bucket_estimates_wait_without_taking() -> None:
     now = 0.0
     bucket = TokenBucket(10, 20, clock=lambda: now)
     assert [bucket.wait(20), bucket.wait(20)] == [0.0, 0.0]

@@ -1,4 +1,4 @@
-"""A conversation rests once, after its time; on a machine that can sleep sooner, where nobody is connected."""
+"""A conversation is flushed once when idle; on a sleeping host sooner, if nobody is connected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sprite.curation.processor import LEFT_SECONDS, Rest
 
 
 class Clock(asyncio.SelectorEventLoop):
-    """A loop in which no time passes but what a test lets pass."""
+    """A loop whose time only a test advances."""
 
     now = 0.0
 
@@ -19,7 +19,7 @@ class Clock(asyncio.SelectorEventLoop):
         return self.now
 
     def passes(self, seconds: float) -> None:
-        """Lets time pass, in small steps, and whatever falls into it happen."""
+        """Advance time in small steps, and run everything that is due."""
         end = self.now + seconds
         while self.now < end:
             self.now += min(end - self.now, 10)
@@ -28,7 +28,7 @@ class Clock(asyncio.SelectorEventLoop):
 
 
 class Seen:
-    """What a rest led to, and whether anybody is connected."""
+    """Records the flushes, and whether anybody is connected."""
 
     def __init__(self, clock: Clock, *, can_sleep: bool) -> None:
         self.rests = 0
@@ -54,7 +54,7 @@ def clock() -> Iterator[Clock]:
 
 
 @pytest.mark.parametrize("can_sleep", [False, True])
-def test_a_conversation_rests_once_after_its_time(clock: Clock, can_sleep: bool) -> None:
+def test_idle_conversation_is_flushed_once(clock: Clock, can_sleep: bool) -> None:
     seen = Seen(clock, can_sleep=can_sleep)
     seen.turn()
     clock.passes(599)
@@ -66,7 +66,7 @@ def test_a_conversation_rests_once_after_its_time(clock: Clock, can_sleep: bool)
 
 
 @pytest.mark.parametrize("can_sleep", [False, True])
-def test_pauses_are_no_rest(clock: Clock, can_sleep: bool) -> None:
+def test_short_pauses_do_not_flush(clock: Clock, can_sleep: bool) -> None:
     seen = Seen(clock, can_sleep=can_sleep)
     for _ in range(30):
         seen.turn()
@@ -74,7 +74,7 @@ def test_pauses_are_no_rest(clock: Clock, can_sleep: bool) -> None:
     assert seen.rests == 0
 
 
-def test_a_conversation_that_goes_on_does_not_rest(clock: Clock) -> None:
+def test_active_conversation_is_not_flushed(clock: Clock) -> None:
     seen = Seen(clock, can_sleep=True)
     seen.turn()
     seen.rest.end()
@@ -82,7 +82,7 @@ def test_a_conversation_that_goes_on_does_not_rest(clock: Clock) -> None:
     assert (seen.rests, seen.rest.is_awaited) == (0, False)
 
 
-def test_what_can_sleep_waits_less_for_people_who_have_left(clock: Clock) -> None:
+def test_sleeping_host_flushes_early_after_disconnect(clock: Clock) -> None:
     seen = Seen(clock, can_sleep=True)
     seen.turn()
     clock.passes(200)
@@ -91,7 +91,7 @@ def test_what_can_sleep_waits_less_for_people_who_have_left(clock: Clock) -> Non
     assert (seen.rests, seen.rest.is_awaited) == (1, False)
 
 
-def test_what_does_not_sleep_waits_its_time_whoever_has_left(clock: Clock) -> None:
+def test_sleepless_host_waits_despite_disconnect(clock: Clock) -> None:
     seen = Seen(clock, can_sleep=False)
     seen.is_left = True
     seen.turn()
@@ -99,7 +99,7 @@ def test_what_does_not_sleep_waits_its_time_whoever_has_left(clock: Clock) -> No
     assert seen.rests == 0
 
 
-def test_a_reload_of_the_page_is_no_leaving(clock: Clock) -> None:
+def test_page_reload_is_no_disconnect(clock: Clock) -> None:
     seen = Seen(clock, can_sleep=True)
     seen.turn()
     seen.is_left = True

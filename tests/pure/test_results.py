@@ -1,4 +1,4 @@
-"""Whose words a tool's result has: what was done here, a document's, somebody's outside, or memory's own."""
+"""Source of a tool result: local work, a document, an untrusted source, or memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sprite.curation.provenance.results import kind_of
         ("mcp__sprite__schedule", "memory"),
     ],
 )
-def test_a_tool_is_known_by_its_name_and_an_unknown_one_is_outside(name: str, kind: str) -> None:
+def test_tool_source_is_known_by_name_else_untrusted(name: str, kind: str) -> None:
     assert kind_of({"name": name, "input": {"command": "make"}, "result": "x"}) == kind
 
 
@@ -50,10 +50,10 @@ def test_a_tool_is_known_by_its_name_and_an_unknown_one_is_outside(name: str, ki
         ("cat a.txt; curl https://kilns.example", "outside"),
     ],
 )
-def test_a_command_is_judged_by_the_programs_it_runs(command: str, kind: str) -> None:
+def test_command_source_depends_on_its_programs(command: str, kind: str) -> None:
     assert kind_of({"name": "Bash", "input": {"command": command}, "result": "x"}) == kind
 
 
 @pytest.mark.parametrize("given", [None, [], "ls", {}, {"command": None}, {"command": ""}, {"command": "| && ;"}])
-def test_a_call_without_a_command_did_something_here(given: object) -> None:
+def test_call_without_command_is_local_work(given: object) -> None:
     assert kind_of({"name": "Bash", "input": given}) == "result"

@@ -1,4 +1,4 @@
-"""Where a browser goes after it logged in: never to another site, whatever a link says."""
+"""Redirect after login: never to another site."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bridge.auth.login import back_to, return_path
 
 
 @pytest.mark.parametrize("path", ["/", "/operator", "/files/a%20b.txt?x=1&y=/z", "/mcp/consent?request=a-b_c", "/a//b"])
-def test_a_path_of_ours_is_gone_back_to(path: str) -> None:
+def test_own_path_is_kept(path: str) -> None:
     assert return_path(path) == path
 
 
@@ -29,11 +29,11 @@ def test_a_path_of_ours_is_gone_back_to(path: str) -> None:
         *("/login?token=x", "/logout", "/oidc/login", "/oidc/callback?code=1", "/ws"),
     ],
 )
-def test_anything_else_leads_to_the_page(hostile: str) -> None:
+def test_other_address_leads_to_page(hostile: str) -> None:
     assert return_path(hostile) == "/"
     assert back_to(hostile) == ""
 
 
-def test_the_way_back_is_one_value_of_a_query() -> None:
+def test_return_path_is_one_query_value() -> None:
     assert back_to("/") == ""
     assert back_to("/files/a?b=1&c=2#d") == "?to=/files/a%3Fb%3D1%26c%3D2%23d"

@@ -1,4 +1,4 @@
-"""Pipes and folders in `.os/run` are refused or removed; nothing waits for them."""
+"""Pipes and folders in `.os/run` are refused or removed, without blocking."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_pipe_in_place_of_folder_is_refused(settings: Settings, name: str) -> No
         refuse_what_is_no_file(settings)
 
 
-def test_last_error_waits_for_no_pipe(settings: Settings) -> None:
+def test_last_error_ignores_pipe(settings: Settings) -> None:
     os.mkfifo(settings.run / LAST_ERROR)
     assert last_error(settings.run) is None
     note_error(settings.run, "it failed")

@@ -1,4 +1,4 @@
-"""Find what stays among similar sentences: the index gives what comparing with each of them would."""
+"""Selection of kept sentences: the index gives the same result as comparing with each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules about secrets are data with examples: each is read from there, and has to hold of its rule and no other."""
+"""The rules for secrets are data with examples; each example must be matched by its own rule only."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _NOTE = re.compile(rf"\{{({'|'.join(ALPHABETS)}):(\d+)\}}")
 
 
 def expanded(example: str) -> str:
-    """The example with random characters, always the same ones, in the place of each note."""
+    """Replace each note in the example by random characters, always the same ones."""
     rng = random.Random(example)  # noqa: S311 - made-up data, the same each time
 
     def characters(note: re.Match[str]) -> str:
@@ -75,7 +75,7 @@ def lists(rules: msgspec.Struct) -> dict[str, tuple[Rule, ...]]:
 
 
 def without(rules: F, rule: Rule) -> F:
-    """The same rules but for one."""
+    """Return the rules except one."""
     fewer = {name: tuple(other for other in some if other is not rule) for name, some in lists(rules).items()}
     return msgspec.structs.replace(rules, **fewer)
 
@@ -102,11 +102,12 @@ def kinds(spans: Iterable[Span]) -> set[str]:
     return {kind for _, _, kind in spans}
 
 
-def test_every_rule_says_what_it_recognises_and_has_examples_of_both_kinds() -> None:
+def test_rules_describe_target_and_have_both_examples() -> None:
+    """Each has examples that match and examples that do not."""
     assert [named(rule) for rule in ALL if not (rule.about and rule.matches and rule.ignores)] == []
 
 
-def test_a_rule_with_a_misspelt_field_or_without_examples_is_refused() -> None:
+def test_malformed_rule_is_refused() -> None:
     whole = {"about": "x", "pattern": "y", "matches": ["y"], "ignores": ["z"]}
     assert msgspec.convert(whole, Rule).regex == "y"
     for wrong in ({**whole, "patern": "y"}, {key: whole[key] for key in ("about", "pattern", "matches")}):
@@ -114,12 +115,12 @@ def test_a_rule_with_a_misspelt_field_or_without_examples_is_refused() -> None:
             msgspec.convert(wrong, Rule)
 
 
-def test_the_rules_contain_nothing_that_a_scanner_takes_for_a_secret() -> None:
+def test_rules_contain_no_scanner_detectable_secret() -> None:
     text = "\n".join(path.read_text("utf-8") for path in sorted(FOLDER.iterdir()))
     assert [(rule.kind, text[start:end]) for rule in formats() for start, end, _ in rule.spans(text)] == []
 
 
-# --- shapes and places: where the secret is, a rule and no other of its kind finds it ---
+# --- shapes and places: only its own rule finds a secret among rules of its kind ---
 
 
 @functools.cache
@@ -132,16 +133,16 @@ FINDERS: tuple[Finder, ...] = (*SHAPES, *PLACES.place, *PLACES.block, *PLACES.ha
 NAMED: tuple[NamePart, ...] = (*NAMES.word, *NAMES.spaced_name, *NAMES.link)
 
 
-def test_a_secret_is_redacted_as_what_the_rule_says() -> None:
+def test_secret_is_redacted_under_rule_name() -> None:
     redacted = [(named(rule), rule.kind, redact(text)) for rule, text in matches((*FINDERS, *NAMED))]
     assert [each for each in redacted if f"[redacted:{each[1]}]" not in each[2]] == []
 
 
-def test_what_is_none_is_left_as_it_is() -> None:
+def test_counterexample_is_unchanged() -> None:
     assert [text for text in ignores((*FINDERS, *NAMED)) if redact(text) != text] == []
 
 
-def test_no_other_shape_of_its_kind_finds_the_example_of_a_shape() -> None:
+def test_shape_example_matches_no_other_shape() -> None:
     of_shapes = [(shape, format_of(shape)) for shape in SHAPES]
     for rule, text in matches(SHAPES):
         finders = [shape for shape, found in of_shapes if found.kind == rule.kind and found.spans(text)]
@@ -149,14 +150,14 @@ def test_no_other_shape_of_its_kind_finds_the_example_of_a_shape() -> None:
         assert not any(found.spans(text) for found in library_formats() if found.kind == rule.kind), named(rule)
 
 
-def test_a_token_is_not_found_in_the_middle_of_a_word() -> None:
+def test_token_inside_word_is_not_matched() -> None:
     for rule, text in matches([shape for shape in SHAPES if shape.token]):
         ((start, _, _),) = format_of(rule).spans(text)
         found = format_of(rule).spans(f"{text[:start]}x{text[start:]}")
         assert start + 1 not in {begin for begin, _, _ in found}, named(rule)
 
 
-def test_without_a_rule_about_a_place_its_example_is_not_found_there() -> None:
+def test_place_example_needs_its_rule() -> None:
     whole = Places(PLACES)
     for rule in FINDERS[len(SHAPES) :]:
         fewer = Places(without(PLACES, rule))
@@ -173,7 +174,7 @@ def by_name(names: Names, text: str) -> set[str]:
     return kinds(names.spans(text, text.lower(), names.words(text.lower())))
 
 
-def test_without_a_word_or_a_link_its_example_is_not_found() -> None:
+def test_example_needs_keyword_or_link() -> None:
     whole = names_of(NAMES)
     for rule in NAMED:
         fewer = names_of(without(NAMES, rule))
@@ -182,7 +183,7 @@ def test_without_a_word_or_a_link_its_example_is_not_found() -> None:
             assert rule.kind not in by_name(fewer, text), named(rule)
 
 
-# --- what is no secret: a rule and no other saves its example ---
+# --- exemptions: only its own rule exempts an example ---
 
 
 def as_a_url(word: str, rules: PlaceFile) -> list[Span]:
@@ -190,13 +191,13 @@ def as_a_url(word: str, rules: PlaceFile) -> list[Span]:
     return list(Places(rules).spans(text, text, text))
 
 
-def test_a_variable_in_the_place_of_a_secret_is_saved_by_its_rule_alone() -> None:
+def test_variable_is_exempted_by_own_rule_only() -> None:
     for rule, word in matches(PLACES.variable):
         assert not as_a_url(word, PLACES), named(rule)
         assert as_a_url(word, without(PLACES, rule)), named(rule)
 
 
-def test_what_is_no_variable_is_not_saved() -> None:
+def test_non_variable_is_not_exempted() -> None:
     assert [word for word in ignores(PLACES.variable) if not as_a_url(word, PLACES)] == []
 
 
@@ -208,7 +209,7 @@ PLAIN_VALUES = (expanded("hunter{digit:2}"), expanded("{alnum:32}"))
 
 
 def verdicts(values: Values, pairs: Iterable[tuple[str, str]]) -> list[bool]:
-    """Whether each value is a secret under its name, in every way in which it can be written."""
+    """Return whether each value is a secret under its name, in every notation."""
     return [
         values.kind(name, value, style) is not None
         and (style != "prose" or values.is_striking(value, " is ", quoted=False))
@@ -223,7 +224,7 @@ def all_values() -> Values:
 
 
 def is_saved(fewer: Values, pairs: list[tuple[str, str]]) -> bool:
-    """Whether, without a rule, one of the values would be taken for a secret that now is none."""
+    """Return whether removing a rule makes one of the values a secret."""
     now, then = verdicts(all_values(), pairs), verdicts(fewer, pairs)
     return any(after and not before for before, after in zip(now, then, strict=True))
 
@@ -235,7 +236,7 @@ def values_without(rule: Rule) -> Values:
 EXCEPTIONS = [rule for some in lists(VALUES).values() for rule in some]
 
 
-def test_a_harmless_name_is_known_by_its_rule_alone() -> None:
+def test_harmless_name_is_exempted_by_own_rule_only() -> None:
     for rule in NAMES.harmless_name:
         fewer = values_without(rule)
         for name in map(expanded, rule.matches):
@@ -244,18 +245,18 @@ def test_a_harmless_name_is_known_by_its_rule_alone() -> None:
             assert is_saved(fewer, pairs), named(rule)
 
 
-def test_a_name_that_is_not_harmless_has_secrets() -> None:
+def test_name_outside_rule_has_secrets() -> None:
     for name in ignores(NAMES.harmless_name):
         assert any(verdicts(all_values(), [(name, value) for value in PLAIN_VALUES])), name
 
 
-def test_a_value_is_saved_by_its_rule_alone() -> None:
+def test_value_is_exempted_by_own_rule_only() -> None:
     for rule in EXCEPTIONS:
         fewer = values_without(rule)
         for value in map(expanded, rule.matches):
             assert is_saved(fewer, [(name, value) for name in PLAIN_NAMES]), (named(rule), value)
 
 
-def test_a_value_that_only_comes_close_is_a_secret() -> None:
+def test_near_miss_value_is_secret() -> None:
     for value in ignores(EXCEPTIONS):
         assert any(verdicts(all_values(), [(name, value) for name in PLAIN_NAMES])), value

@@ -1,4 +1,4 @@
-"""The parts of a memory file: the person's own and a section for each project, apart and together again."""
+"""Sections of a memory file: the person's part and one per project, split and joined."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILE = f"""# Context
 """
 
 
-def test_a_file_is_the_persons_own_and_a_section_for_each_project() -> None:
+def test_file_splits_into_personal_and_project_sections() -> None:
     parts = split(FILE)
     assert list(parts.sections) == [WEB, API]
     assert parts.own.endswith("- Write the report.\n")
@@ -37,18 +37,18 @@ def test_a_file_is_the_persons_own_and_a_section_for_each_project() -> None:
     assert split(template("context.md")).own == template("context.md")
 
 
-def test_a_session_is_shown_its_own_project_and_no_other() -> None:
+def test_session_sees_its_own_project_only() -> None:
     assert shown(FILE, [API]) == FILE.replace(FILE[FILE.index(heading(WEB)) : FILE.index(heading(API))], "")
     assert heading(WEB) not in shown(FILE, [])
     assert heading(API) not in shown(FILE, [])
     assert shown(FILE, [WEB, API, "/x"]) == FILE
 
 
-def test_what_was_not_shown_stands_again_to_the_byte_and_where_it_stood() -> None:
+def test_hidden_sections_are_restored_in_place_verbatim() -> None:
     view = shown(FILE, [API]).replace("pytest", "nox").replace("the report", "the book")
     assert merged(FILE, view, [API]) == FILE.replace("pytest", "nox").replace("the report", "the book")
     assert merged(FILE, shown(FILE, []), []) == FILE
-    # A section without a line leaves; what is added to one that was not shown is added to it.
+    # A section without lines is removed; an addition to a hidden section is appended to it.
     assert heading(API) not in merged(FILE, f"# Context\n\n{heading(API)}\n", [API])
     assert merged(FILE, f"# Context\n\n{heading(WEB)}\n- More.\n", []).count(heading(WEB)) == 1
     assert "- Bo reviews.\n- More.\n" in merged(FILE, f"# Context\n\n{heading(WEB)}\n- More.\n", [])
@@ -66,12 +66,12 @@ def test_what_was_not_shown_stands_again_to_the_byte_and_where_it_stood() -> Non
         "## Projects",
     ],
 )
-def test_a_heading_without_a_key_is_no_projects(line: str) -> None:
+def test_heading_without_key_is_personal(line: str) -> None:
     assert project_of(line) is None
 
 
 @given(st.lists(st.sampled_from(["# T", "## A", heading(WEB), heading(API), "- x", "", "### y", "text"])))
-def test_taking_apart_and_together_loses_no_line(lines: list[str]) -> None:
+def test_split_and_join_loses_no_line(lines: list[str]) -> None:
     content = "\n".join(lines) + "\n"
     for projects in ([], [WEB], [API, WEB]):
         again = merged(content, shown(content, projects), projects)
@@ -79,11 +79,11 @@ def test_taking_apart_and_together_loses_no_line(lines: list[str]) -> None:
         assert sorted(
             line for line in again.split("\n") if line.strip() and not line.startswith("## Project")
         ) == sorted(said)
-        # Put together once, it stays as it is.
+        # A joined file is stable.
         assert merged(again, shown(again, projects), projects) == again
 
 
-def test_limits_hold_for_what_one_session_is_shown_and_the_whole_file_has_a_bound() -> None:
+def test_limits_apply_per_session_and_to_whole_file() -> None:
     half = "\n".join(["- line"] * (LINE_LIMITS["context.md"] // 2 - 2))
     sections = [f"{heading(f'/p/{number}')}\n{half}" for number in range(20)]
     content = "\n\n".join(["# Context", half, *sections]) + "\n"
@@ -99,7 +99,7 @@ def test_limits_hold_for_what_one_session_is_shown_and_the_whole_file_has_a_boun
     assert "all projects" in (over_limit("tools.md", whole) or "")
 
 
-def test_the_files_together_are_counted_with_one_project_at_a_time() -> None:
+def test_total_size_counts_one_project_at_time() -> None:
     files = {name: template(name) for name in ("tools.md", "user.md", "files.md", "context.md")}
     big = "é" * (BYTE_LIMIT // 3)
     for project in (WEB, API):
@@ -110,7 +110,7 @@ def test_the_files_together_are_counted_with_one_project_at_a_time() -> None:
     assert over_together("user.md", "é" * BYTE_LIMIT, files) is not None
 
 
-def test_memorys_own_text_is_known_again_and_what_only_looks_so_is_not() -> None:
+def test_memorys_own_text_is_recognized_exactly() -> None:
     text = given_to('/a "b"', "- The person likes tea.")
     assert without_memory(f"Before {text}after {text}") == f"Before {TAKEN_OUT}\nafter {TAKEN_OUT}\n"
     for other in ("<sprite_memory >never ends", "</sprite_memory>", "<sprite_memoryx ></sprite_memory>"):

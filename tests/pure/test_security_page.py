@@ -1,4 +1,4 @@
-"""docs/security.md names, for each promise, tests that exist."""
+"""Check that docs/security.md names existing tests for each promise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.forking import ROOT
 PAGE = (ROOT / "docs/security.md").read_text(encoding="utf-8")
 
 
-def test_every_promise_names_a_test() -> None:
+def test_every_promise_names_test() -> None:
     rows = [line for line in PAGE.splitlines() if line.startswith("|") and not line.startswith(("| promise", "|---"))]
     assert rows
     named = re.compile(r"`(?:test_\w+::test_\w+|tests/\S+)`")

@@ -1,4 +1,4 @@
-"""Only what a notification shows whole can be allowed from it."""
+"""A permission can be granted from a notification only if the notification shows all of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sprite.protocol.messages import PermissionRequest
 SHORT = PermissionRequest("r1", "m1", "Bash", {"command": "make deploy", "description": "Deploy", "timeout": 60})
 
 
-def test_a_short_command_in_the_workspace_is_seen_whole() -> None:
+def test_short_workspace_command_is_allowed() -> None:
     assert is_seen_whole(SHORT, "make deploy")
 
 
@@ -31,7 +31,7 @@ def test_a_short_command_in_the_workspace_is_seen_whole() -> None:
         {"input": {}},
     ],
 )
-def test_what_has_more_to_it_than_its_words_is_not(change: dict[str, Any]) -> None:
+def test_request_with_unshown_parts_is_not_allowed(change: dict[str, Any]) -> None:
     assert not is_seen_whole(msgspec.structs.replace(SHORT, **change), "make deploy")
 
 
@@ -39,5 +39,5 @@ def test_what_has_more_to_it_than_its_words_is_not(change: dict[str, Any]) -> No
     "command",
     ["", "x" * 161, "ls\nrm -rf /", "ls\u2028rm", "ls \u202e fdp.exe", "ls \u200b", "ls\u00a0x", "ls \ue000", "\0"],
 )
-def test_what_is_long_or_hides_something_is_not(command: str) -> None:
+def test_long_or_obfuscated_request_is_not_allowed(command: str) -> None:
     assert not is_seen_whole(msgspec.structs.replace(SHORT, input={"command": command}), command)

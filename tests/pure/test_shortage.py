@@ -1,4 +1,4 @@
-"""A machine without room for one more file or process: told apart from faults of ours, and told in words."""
+"""Errors of an exhausted machine (files, processes): distinguished from bugs, and explained."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FULL = OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/workspace/.os/run/boot
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_a_mission_that_a_shortage_ends_is_told_what_it_is_and_may_be_sent_again(error: Exception) -> None:
+def test_shortage_fails_mission_with_reason_and_retry(error: Exception) -> None:
     end = failed("m1", error)
     assert (end.code, end.retryable) == ("shortage", True)
     assert "open files or processes" in end.message
@@ -40,6 +40,6 @@ def test_a_mission_that_a_shortage_ends_is_told_what_it_is_and_may_be_sent_again
     ("error", "code"),
     [(ValueError("ours"), "internal"), (OSError(errno.ENOENT, "none"), "internal"), (StorageError(), "storage")],
 )
-def test_any_other_error_is_told_as_what_it_is(error: Exception, code: str) -> None:
+def test_other_error_is_reported_unchanged(error: Exception, code: str) -> None:
     assert not is_shortage(error)
     assert failed("m1", error).code == code

@@ -1,4 +1,4 @@
-"""What a webhook is sent is signed so that a receiver, written as the manual says, tells the genuine from the rest."""
+"""Webhook signatures: the manual's receiver accepts genuine messages only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def the_manuals() -> Any:
     return names["is_genuine"]
 
 
-def test_the_manuals_receiver_takes_what_is_genuine_and_nothing_else() -> None:
+def test_manuals_receiver_accepts_genuine_messages_only() -> None:
     is_genuine, key, now = the_manuals(), new_key(), int(time.time())
     body = '{"title": "Grüße"}'.encode()
     signed = headers(key, "m1", now, body)
@@ -32,13 +32,13 @@ def test_the_manuals_receiver_takes_what_is_genuine_and_nothing_else() -> None:
     assert not is_genuine(shown(key), headers(key, "m1", now - 3600, body), body)
 
 
-def test_it_is_the_signature_of_the_standards_own_example() -> None:
+def test_signature_matches_standard_test_vector() -> None:
     """https://github.com/standard-webhooks/standard-webhooks: the vector of its libraries' tests."""
     key = read_key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     signed = headers(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
     assert signed["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
-def test_a_key_is_shown_as_it_is_read() -> None:
+def test_key_is_shown_as_read() -> None:
     key = new_key()
     assert read_key(shown(key)) == key

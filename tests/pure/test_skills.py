@@ -1,4 +1,4 @@
-"""Skills as the field writes them are listed; what is none, or leads elsewhere, is passed over."""
+"""Skill listing: common formats are parsed, and invalid or linked entries are skipped."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def described(description: str) -> str:
         "description:\n  Makes tea: green, and black.",
     ],
 )
-def test_a_description_is_read_however_it_is_written(tmp_path: Path, written: str) -> None:
+def test_description_is_parsed_in_every_notation(tmp_path: Path, written: str) -> None:
     folder = tmp_path / "skills"
     put(folder, "tea", described(written))
     assert skills_in(folder) == [Skill("tea", "Makes tea: green, and black.", "skills/tea/SKILL.md")]
 
 
-def test_they_come_by_name_and_not_without_end(tmp_path: Path) -> None:
+def test_skills_are_sorted_and_bounded(tmp_path: Path) -> None:
     for number in reversed(range(MAX_SKILLS + 5)):
         put(tmp_path, f"s{number:03}", described("description: " + "long " * 400))
     found = skills_in(tmp_path)
@@ -57,12 +57,12 @@ def test_they_come_by_name_and_not_without_end(tmp_path: Path) -> None:
         "---\n" + "x" * HEAD_BYTES + "\ndescription: too far down\n---\n",
     ],
 )
-def test_what_describes_nothing_is_passed_over(tmp_path: Path, text: str) -> None:
+def test_skill_without_description_is_skipped(tmp_path: Path, text: str) -> None:
     put(tmp_path, "odd", text)
     assert skills_in(tmp_path) == []
 
 
-def test_links_pipes_and_strange_names_are_passed_over(tmp_path: Path) -> None:
+def test_links_pipes_and_odd_names_are_skipped(tmp_path: Path) -> None:
     folder = tmp_path / "skills"
     secret = put(tmp_path, "elsewhere", described("description: secret"))
     put(folder, "a\nname", described("description: x"))
@@ -77,7 +77,7 @@ def test_links_pipes_and_strange_names_are_passed_over(tmp_path: Path) -> None:
     assert skills_in(folder) == []
 
 
-def test_bytes_that_are_no_text_and_a_missing_folder_end_nothing(tmp_path: Path) -> None:
+def test_binary_file_and_missing_folder_are_harmless(tmp_path: Path) -> None:
     put(tmp_path, "bytes", "").write_bytes(b"---\ndescription: \xff tea\n---\n")
     assert [skill.description for skill in skills_in(tmp_path)] == ["� tea"]
     assert skills_in(tmp_path / "missing") == []

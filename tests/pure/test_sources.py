@@ -1,4 +1,4 @@
-"""The sources: owned tasks, one reader of the environment, and regular expressions that every Python matches alike."""
+"""Checks of the source code: supervised tasks, one reader of the environment, portable regular expressions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def calls(path: Path, *methods: str) -> list[ast.Call]:
     return [call for call in found if isinstance(call.func, ast.Attribute) and call.func.attr in methods]
 
 
-def test_every_task_has_a_name() -> None:
+def test_every_task_has_name() -> None:
     unnamed = [
         f"{path}:{call.lineno}"
         for path in FILES
@@ -30,7 +30,7 @@ def test_every_task_has_a_name() -> None:
 
 
 def test_no_regex_has_possessive_group() -> None:
-    """Python matches them wrongly before 3.11.5 (CPython gh-106052). Possessive characters and classes are right."""
+    """Python before 3.11.5 matches them wrongly (CPython gh-106052). Possessive characters and classes are right."""
     group = re.compile(r"\)(?:[*+?]|\{\d*,?\d*\})\+")
     files = [*FILES, *(ROOT / "sprite").rglob("*.toml")]
     assert [str(path) for path in files if group.search(path.read_text(encoding="utf-8"))] == []

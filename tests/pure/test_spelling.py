@@ -1,4 +1,4 @@
-"""Words that are spelled nearly like one that is unknown."""
+"""Similar spellings of an unknown word."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ VOCABULARY = [("invoic", 3), ("involv", 9), ("invest", 2), ("postgresql", 1), ("
     ("one", "other", "mistakes"),
     [("tea", "tea", 0), ("tea", "tae", 1), ("tea", "te", 1), ("tea", "teas", 1), ("tea", "sea", 1), ("abc", "xyz", 3)],
 )
-def test_mistakes_are_counted_as_people_make_them(one: str, other: str, mistakes: int) -> None:
+def test_edits_are_counted_like_human_typos(one: str, other: str, mistakes: int) -> None:
     assert distance(one, other) == distance(other, one) == mistakes
 
 
 @pytest.mark.parametrize(
     ("word", "stem"), [("invocie", "invoci"), ("invoce", "invoc"), ("invoicce", "invoicc"), ("imvoice", "imvoic")]
 )
-def test_one_mistake_is_forgiven(word: str, stem: str) -> None:
+def test_one_edit_matches(word: str, stem: str) -> None:
     assert near_spellings(word, stem, VOCABULARY) == ["invoic"]
 
 
-def test_two_are_in_a_long_word_and_none_in_a_short_one() -> None:
+def test_two_edits_match_in_long_words_only() -> None:
+    """A short word allows none."""
     assert near_spellings("postgersqll", "postgersql", VOCABULARY) == ["postgresql"]
     assert near_spellings("postger", "postger", VOCABULARY) == []
     assert [may_be_misspelled(word) for word in ("tee", "4711", "тест", "teas")] == [False, False, False, True]

@@ -1,4 +1,4 @@
-"""What "always" allows: this command in this folder, or files in this folder, and nothing that only looks like it."""
+""" "Always" rules: the exact command in its folder, or files in the folder, and nothing similar."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def write(workspace: Path, path: str, tool: str = "Write") -> Call:
 
 
 def always(rules: StandingRules, call: Call) -> str | None:
-    """A person's "always": the words that they read."""
+    """Return the text of the "always" rule offered to a person."""
     rule = rules.offer(call)
     if rule is not None:
         rules.add(rule)
     return None if rule is None else rule.words
 
 
-def test_a_command_is_allowed_as_it_was_shown_in_the_folder_where_it_was_shown(workspace: Path) -> None:
+def test_command_is_allowed_verbatim_in_its_folder(workspace: Path) -> None:
     rules = StandingRules(workspace)
     loop = "for f in *; do echo $f; done"
     assert always(rules, run(workspace, loop, description="List")) == "this command"
@@ -64,7 +64,7 @@ def test_a_command_is_allowed_as_it_was_shown_in_the_folder_where_it_was_shown(w
         assert not rules.cover(other), other
 
 
-def test_a_command_elsewhere_says_where(workspace: Path) -> None:
+def test_command_elsewhere_names_its_folder(workspace: Path) -> None:
     rules = StandingRules(workspace)
     assert always(rules, run(workspace, "make", "documents")) == "this command in documents/"
     assert not rules.cover(run(workspace, "make"))
@@ -72,7 +72,7 @@ def test_a_command_elsewhere_says_where(workspace: Path) -> None:
     assert rules.folder_of(run(workspace, "make", "/srv")) == "/srv"
 
 
-def test_files_are_allowed_in_the_folder_and_its_folders(workspace: Path) -> None:
+def test_files_are_allowed_in_folder_and_subfolders(workspace: Path) -> None:
     rules = StandingRules(workspace)
     assert always(rules, write(workspace, "documents/note.txt")) == "writing files in documents/ and its folders"
     for path in ("documents/other.txt", "documents/2026/a.txt", "documents/new/a.txt", "inside/a.txt"):
@@ -86,7 +86,7 @@ def test_files_are_allowed_in_the_folder_and_its_folders(workspace: Path) -> Non
     assert not rules.cover(run(workspace, "touch documents/note.txt"))
 
 
-#: Outside, hidden, reached by links, or put so that it might be read in another way.
+#: Outside, hidden, reached by links, or ambiguous in notation.
 NOWHERE = [
     "../outside/authorized_keys",
     "documents/../../outside/a",
@@ -112,11 +112,11 @@ NOWHERE = [
 
 
 @pytest.mark.parametrize("path", NOWHERE)
-def test_what_is_not_plainly_in_the_workspace_has_no_always(workspace: Path, path: str) -> None:
+def test_path_not_plainly_in_workspace_has_no_always(workspace: Path, path: str) -> None:
     assert always(StandingRules(workspace), write(workspace, path)) is None
 
 
-def test_at_the_top_of_the_workspace_its_folders_are_not_meant(workspace: Path) -> None:
+def test_rule_at_workspace_root_excludes_subfolders(workspace: Path) -> None:
     rules = StandingRules(workspace)
     assert always(rules, write(workspace, "a.txt")) == "writing files directly in the workspace"
     assert rules.cover(write(workspace, "b.txt"))
@@ -124,7 +124,7 @@ def test_at_the_top_of_the_workspace_its_folders_are_not_meant(workspace: Path) 
     assert not rules.cover(write(workspace, ".bashrc"))
 
 
-def test_links_count_as_they_are_at_each_use(workspace: Path) -> None:
+def test_links_are_resolved_at_each_use(workspace: Path) -> None:
     rules = StandingRules(workspace)
     always(rules, write(workspace, "documents/2026/a.txt"))
     assert rules.cover(write(workspace, "documents/2026/b.txt"))
@@ -134,12 +134,12 @@ def test_links_count_as_they_are_at_each_use(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("tool", ["Read", "WebFetch", "WebSearch", "Agent", "TaskStop", "mcp__other__Write"])
-def test_any_other_tool_is_allowed_once(workspace: Path, tool: str) -> None:
+def test_other_tool_is_allowed_once(workspace: Path, tool: str) -> None:
     assert always(StandingRules(workspace), write(workspace, "documents/a.txt", tool)) is None
     assert always(StandingRules(workspace), Call(tool, {"command": "ls", "url": "https://x.org"}, workspace)) is None
 
 
-def test_rules_are_listed_and_taken_back_one_by_one_and_all_at_once(workspace: Path) -> None:
+def test_rules_are_listed_and_revoked_singly_or_together(workspace: Path) -> None:
     rules = StandingRules(workspace)
     always(rules, run(workspace, "make"))
     always(rules, write(workspace, "documents/a.txt"))
@@ -158,7 +158,8 @@ def test_rules_are_listed_and_taken_back_one_by_one_and_all_at_once(workspace: P
     assert rules.listed() == []
 
 
-def test_there_are_only_as_many_rules_as_fit_a_message_and_none_about_what_is_too_long_to_list(workspace: Path) -> None:
+def test_rules_are_bounded_by_message_size(workspace: Path) -> None:
+    """A rule too long to list is not accepted."""
     rules = StandingRules(workspace)
     assert always(rules, run(workspace, "x" * 1001)) is None
     for number in range(MAX_RULES):
@@ -178,11 +179,11 @@ def test_there_are_only_as_many_rules_as_fit_a_message_and_none_about_what_is_to
         ({"odd": object()}, False),
     ],
 )
-def test_what_a_client_would_read_differently_is_known(value: dict[str, Any], arrives: bool) -> None:
+def test_ambiguous_client_reading_is_detected(value: dict[str, Any], arrives: bool) -> None:
     assert arrives_as_it_is(value) is arrives
 
 
-def test_what_is_nested_too_deeply_to_be_read_is_known() -> None:
+def test_unreadably_deep_nesting_is_detected() -> None:
     value: Any = "x"
     for _ in range(5000):
         value = [value]

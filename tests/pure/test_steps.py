@@ -1,4 +1,4 @@
-"""What `bridge deploy` shows: on a terminal, and in a log."""
+"""Output of `bridge deploy`: on a terminal, and in a log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STEPS = (
 )
 
 
-def test_a_log_gets_one_line_for_each_step() -> None:
+def test_log_gets_one_line_per_step() -> None:
     assert shown(*STEPS, ("done", "ada is deployed."), is_terminal=False).splitlines() == [
         "  Sending the code.",
         "  Installing the packages.",
@@ -36,12 +36,12 @@ def test_a_log_gets_one_line_for_each_step() -> None:
     ]
 
 
-def test_a_terminal_shows_what_is_done_with_its_time_and_what_failed() -> None:
+def test_terminal_shows_durations_and_failures() -> None:
     screen = shown(*STEPS, ("failed", "It does not start."), is_terminal=True)
     for step in ("✓ Sending the code  0.0 s", "✓ Installing the packages  0.0 s", "✗ Starting it  0.0 s"):
         assert step in screen
     assert "✗ It does not start." in screen
 
 
-def test_words_from_elsewhere_are_shown_as_they_are() -> None:
+def test_foreign_text_is_shown_verbatim() -> None:
     assert "✗ [bold]not[/bold] ours" in shown(("failed", "[bold]not[/bold] ours"), is_terminal=False)

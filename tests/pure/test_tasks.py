@@ -1,4 +1,4 @@
-"""Tasks that somebody owns: none ends unseen, whichever way it ends."""
+"""Supervised tasks: every end is reported."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def errors(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
     ("work", "how", "cause"),
     [(fail, "failed (ValueError)", ValueError), (come_back, "returned", None), (give_up, "was cancelled", None)],
 )
-async def test_a_task_that_ends_before_its_block_is_dead_however_it_ended(
+async def test_task_ending_before_its_block_is_dead(
     work: Callable[[], Awaitable[None]], how: str, cause: type[Exception] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     stop = asyncio.Event()
@@ -48,14 +48,12 @@ async def test_a_task_that_ends_before_its_block_is_dead_however_it_ended(
         assert "worn out" in caplog.text
 
 
-async def test_a_death_that_the_loop_has_not_told_yet_is_seen_at_the_blocks_end(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_unreported_death_is_seen_at_block_end(caplog: pytest.LogCaptureFixture) -> None:
     deaths: list[None] = []
 
     async def block() -> None:
         async with owned_task(fail(), name="worker", on_death=lambda: deaths.append(None)) as task:
-            while not task.done():  # noqa: ASYNC110 - the very turn of the loop in which it ends
+            while not task.done():  # noqa: ASYNC110 - the exact turn of the loop in which it ends
                 await asyncio.sleep(0)
 
     with pytest.raises(TaskDiedError):
@@ -64,7 +62,7 @@ async def test_a_death_that_the_loop_has_not_told_yet_is_seen_at_the_blocks_end(
     assert len(errors(caplog, logging.CRITICAL)) == 1
 
 
-async def test_a_task_that_may_return_dies_of_a_fault_only(caplog: pytest.LogCaptureFixture) -> None:
+async def test_returning_task_dies_of_errors_only(caplog: pytest.LogCaptureFixture) -> None:
     async with owned_task(come_back(), name="once", on_death=pytest.fail, may_return=True) as task:
         await task
         await asyncio.sleep(0)
@@ -74,9 +72,7 @@ async def test_a_task_that_may_return_dies_of_a_fault_only(caplog: pytest.LogCap
             await asyncio.wait({task})
 
 
-async def test_at_the_blocks_end_a_task_ends_by_itself_where_it_can_and_is_cancelled_where_not(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_block_end_awaits_or_cancels_task(caplog: pytest.LogCaptureFixture) -> None:
     async with owned_task(for_ever(), name="cancelled", on_death=pytest.fail) as task:
         await asyncio.sleep(0)
     assert task.cancelled()
@@ -95,7 +91,7 @@ async def test_at_the_blocks_end_a_task_ends_by_itself_where_it_can_and_is_cance
     assert errors(caplog, logging.WARNING) == ['the task "deaf" did not finish in 0 s and is cancelled']
 
 
-async def test_what_fails_while_it_finishes_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failure_during_shutdown_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     asked = asyncio.Event()
 
     async def work() -> None:
@@ -108,7 +104,7 @@ async def test_what_fails_while_it_finishes_is_logged(caplog: pytest.LogCaptureF
     assert "worn out" in caplog.text
 
 
-async def test_a_set_logs_what_fails_and_ends_what_runs(caplog: pytest.LogCaptureFixture) -> None:
+async def test_task_set_logs_failures_and_ends_running_tasks(caplog: pytest.LogCaptureFixture) -> None:
     async with TaskSet() as tasks:
         failing, waiting = tasks.start(fail(), "failing"), tasks.start(for_ever(), "waiting")
         assert len(tasks) == 2

@@ -30,7 +30,7 @@ def template(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_each_template_is_clean_text_far_below_its_limit(name: str) -> None:
+def test_template_is_clean_text_far_below_limit(name: str) -> None:
     text = template(name)
     assert text.endswith("\n")
     assert not text.endswith("\n\n")
@@ -38,11 +38,11 @@ def test_each_template_is_clean_text_far_below_its_limit(name: str) -> None:
     assert text.count("\n") < LIMITS[name] / 2
 
 
-def test_soul_and_os_are_short_enough_to_be_read_at_every_start() -> None:
+def test_soul_and_os_are_short_for_every_start() -> None:
     assert template("soul.md").count("\n") + template("os.md").count("\n") <= 120
 
 
-def test_the_system_rules_name_every_block_with_its_fields_and_no_other() -> None:
+def test_system_rules_list_every_block_and_field() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| `({.*?})`", template("os.md"), re.MULTILINE)
     assert {kind: set(re.findall(r'"(\w+)"', data)) for kind, data in rows} == BLOCKS
 
@@ -55,12 +55,12 @@ def test_the_system_rules_name_every_block_with_its_fields_and_no_other() -> Non
         "type: since: before: session: around:<turn> documents/ ocr/ extractions/ artifacts/ skills/ .os/"
     ).split(),
 )
-def test_the_system_rules_name_what_the_agent_has(word: str) -> None:
+def test_system_rules_list_agents_tools(word: str) -> None:
     assert word in template("os.md")
 
 
 @pytest.mark.parametrize("name", CURATED)
-def test_a_new_curated_file_explains_itself_and_states_nothing(name: str) -> None:
+def test_new_curated_file_explains_itself_without_claims(name: str) -> None:
     title, explanation, *rest = template(name).splitlines()
     assert title == f"# {name.removesuffix('.md').title()}"
     assert re.fullmatch(r"\*.+\.\*", explanation)
@@ -68,7 +68,7 @@ def test_a_new_curated_file_explains_itself_and_states_nothing(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", CURATED)
-def test_a_template_survives_the_way_through_prompt_and_answer(name: str) -> None:
+def test_template_round_trips_through_prompt_and_answer(name: str) -> None:
     text = template(name)
     prompt = build_prompt(files={name: text}, limits=LIMITS, open_learnings=(), turns=())
     assert all(f"| {line}\n" in prompt.user for line in text.splitlines())

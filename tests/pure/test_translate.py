@@ -1,4 +1,4 @@
-"""What people are shown of the CLI's messages."""
+"""The CLI's messages as people see them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def summary(content: str) -> str:
         ("The user said: quote me.", "The user said: quote me."),
     ],
 )
-def test_what_a_tool_says_to_the_model_alone_is_not_shown(said: str, shown: str) -> None:
+def test_tool_output_for_model_only_is_hidden(said: str, shown: str) -> None:
     assert summary(said) == shown
 
 
 @pytest.mark.parametrize(("status", "words"), [(None, "set ANTHROPIC_API_KEY"), (401, "check ANTHROPIC_API_KEY")])
-def test_a_missing_or_wrong_key_is_said_with_what_to_do_here(status: int | None, words: str) -> None:
+def test_key_error_explains_fix(status: int | None, words: str) -> None:
     message = ResultMessage(
         "success", 1, 1, True, 1, "s", result="Not logged in · Please run /login", api_error_status=status
     )  # fmt: skip
@@ -67,7 +67,7 @@ def test_a_missing_or_wrong_key_is_said_with_what_to_do_here(status: int | None,
         ),
     ],
 )
-def test_cli_trouble_is_told_for_people(said: str, code: str, words: str, *, again: bool) -> None:
+def test_cli_errors_are_explained_to_people(said: str, code: str, words: str, *, again: bool) -> None:
     result = result_of(ResultMessage("success", 1, 1, True, 1, "s", result=said), interrupted=False)
     assert result.failure is not None
     assert (result.failure[0], result.failure[2]) == (code, again)
@@ -75,7 +75,7 @@ def test_cli_trouble_is_told_for_people(said: str, code: str, words: str, *, aga
     assert not any(part in result.failure[1] for part in ("API Error", "ede_", "ANTHROPIC", "CLAUDE_CODE", "req_"))
 
 
-def test_gateway_address_is_not_told() -> None:
+def test_gateway_address_is_hidden() -> None:
     said = "API Error: 529 busy. Try again in a moment. If it persists, check your inference gateway (127.0.0.1:4)."
     message = ResultMessage("success", 1, 1, True, 1, "s", result=said, api_error_status=529)
     failure = result_of(message, interrupted=False).failure

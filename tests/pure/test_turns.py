@@ -1,4 +1,4 @@
-"""The fold of wire messages into turns, with the vectors that the page's fold is tested with, and its reader."""
+"""The fold of wire messages into turns, checked with the page's vectors, and its text reader."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_reader_shows_each_part_once(vector: dict[str, Any]) -> None:
 
 
 @given(st.lists(st.text(max_size=5), max_size=8), st.integers(0, 8))
-def test_text_is_read_once_whatever_was_missed(deltas: list[str], cut: int) -> None:
+def test_text_is_read_once_despite_losses(deltas: list[str], cut: int) -> None:
     turns, reader, whole, shown = Turns(), Reader(), "".join(deltas), ""
     turn = turns.send("m", "hello")
     for number, delta in enumerate(deltas):
@@ -103,7 +103,7 @@ def test_text_with_gap_waits_for_whole() -> None:
     assert text.after("Hel") == ""
     text.text, text.is_done = "Hello there", True
     assert text.after("Hel") == "lo there"
-    # Without a word in common, rather twice than never.
+    # Without a word in common, the text is repeated rather than lost.
     assert Text("xyz", is_done=True, has_gap=True).after("abc") == "xyz"
 
 

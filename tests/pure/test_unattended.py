@@ -1,4 +1,4 @@
-"""How far the agent may go by itself is counted from the person's last word."""
+"""Limits of unattended work, counted from the person's last message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sprite.common.prices import cost_usd
 MODEL = "claude-haiku-5-5"
 
 
-def test_own_turns_beyond_the_bound_pause() -> None:
+def test_own_turns_beyond_bound_pause() -> None:
     unattended = Unattended(60.0)
     assert [unattended.may_begin() for _ in range(MOST_TURNS + 2)] == [True] * MOST_TURNS + [False] * 2
     assert unattended.paused is not None
@@ -21,7 +21,7 @@ def test_own_turns_beyond_the_bound_pause() -> None:
     assert unattended.may_begin()
 
 
-def test_a_word_between_turns_keeps_it_going() -> None:
+def test_message_between_turns_resets_bound() -> None:
     unattended = Unattended(60.0)
     for _ in range(3 * MOST_TURNS):
         unattended.heard()
@@ -36,7 +36,7 @@ def test_own_cost_pauses_once() -> None:
     assert not unattended.paid(0.4)
 
 
-def test_awake_bound_counts_from_the_last_word() -> None:
+def test_awake_bound_counts_from_last_message() -> None:
     now = 1000.0
     unattended = Unattended(3600.0, clock=lambda: now)
     for now in (1500.0, 2000.0):

@@ -1,4 +1,4 @@
-"""What a newcomer sees of a mission under way."""
+"""A running mission as a newly connected client sees it."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ def after(*events: AnyAgentEvent) -> Running | None:
 STARTED = Started("m")
 
 
-def test_nothing_is_shown_while_nothing_runs() -> None:
+def test_idle_agent_shows_nothing() -> None:
     assert after() is None
     assert after(TextDelta(None, "by itself")) is None
 
 
-def test_deltas_grow_until_their_whole_text_replaces_them() -> None:
+def test_deltas_accumulate_until_full_text_replaces_them() -> None:
     growing = (STARTED, TextDelta("m", "Hel"), TextDelta("m", "lo"))
     assert after(*growing) == Running("m", [STARTED], "Hello")
     whole = WholeText("m", "Hello.")
     assert after(*growing, whole) == Running("m", [STARTED, whole], "")
 
 
-def test_its_end_takes_it_away_and_the_next_begins_afresh() -> None:
+def test_mission_end_clears_state_for_next() -> None:
     for end in (Complete("m", "Done.", None, None, 5), Interrupted("m"), Failed("m", "overloaded", "Busy.", True)):
         assert after(STARTED, end) is None
     tool = ToolUse("m", "t", "Bash", {})
     assert after(STARTED, tool, Started("n")) == Running("n", [Started("n")], "")
 
 
-def test_events_of_another_mission_are_not_mixed_in() -> None:
+def test_events_of_other_mission_are_ignored() -> None:
     assert after(STARTED, WholeText("old", "late")) == Running("m", [STARTED], "")
 
 
-def test_of_very_many_events_the_newest_are_kept() -> None:
+def test_newest_of_many_events_are_kept() -> None:
     tools = [ToolUse("m", str(number), "Bash", {}) for number in range(2 * MAX_EVENTS)]
     running = after(STARTED, *tools)
     assert running is not None

@@ -1,4 +1,4 @@
-"""Words of results that are not written down are known again, and cannot be read."""
+"""Truncated hashes of omitted result text: they recognize its words, and cannot be reversed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def deep(value: object, levels: int) -> object:
         {"stdout": "ok", "stderr": "", "note": SAID},
     ],
 )
-def test_the_words_of_the_whole_result_are_known_again(result: object) -> None:
+def test_words_of_full_result_are_recognized(result: object) -> None:
     unkept = unkept_of(result, "x x [cut]")
     assert unkept is not None
     assert known_among(WORDS, unkept.hashes) == WORDS
@@ -37,7 +37,7 @@ def test_the_words_of_the_whole_result_are_known_again(result: object) -> None:
     assert Unkept.from_json(json.loads(kept)) == unkept
 
 
-def test_what_is_kept_whole_leaves_nothing_behind() -> None:
+def test_result_kept_whole_leaves_no_hashes() -> None:
     assert unkept_of(SAID, SAID) is None
     assert unkept_of(None, "") is None
 
@@ -51,14 +51,14 @@ def test_what_is_kept_whole_leaves_nothing_behind() -> None:
         " ".join("".join(letters) for letters in itertools.islice(itertools.product("bcdfgh", repeat=7), 40_000)),
     ],
 )  # fmt: skip
-def test_what_has_no_words_to_read_is_said_to_be_blind(result: object) -> None:
+def test_text_without_words_is_reported_blind(result: object) -> None:
     unkept = unkept_of(result, "")
     assert unkept is not None
     assert unkept.is_blind
     assert Unkept.from_json(unkept.to_json()).is_blind
 
 
-def test_of_a_secret_neither_numbers_nor_letters_with_digits_are_kept() -> None:
+def test_secrets_leave_no_numbers_or_digit_words() -> None:
     unkept = unkept_of("The password: Mallard-4711-x9 of kiln 8822", "The password: [redacted:password]")
     assert unkept is not None
     assert known_among({"kiln"}, unkept.hashes)
@@ -67,11 +67,11 @@ def test_of_a_secret_neither_numbers_nor_letters_with_digits_are_kept() -> None:
 
 
 @pytest.mark.parametrize("damaged", [None, {}, {"words": 3}, {"words": "!!"}, "x", {"words": None}])
-def test_what_is_damaged_counts_as_unreadable(damaged: object) -> None:
+def test_damaged_hashes_count_as_unreadable(damaged: object) -> None:
     assert Unkept.from_json(damaged) == Unkept(is_blind=True)
 
 
-def test_forgotten_words_are_not_known_any_more() -> None:
+def test_forgotten_words_are_not_recognized() -> None:
     unkept = unkept_of(SAID, "")
     assert unkept is not None
     assert not known_among(WORDS, unkept.without(WORDS).hashes)

@@ -1,4 +1,4 @@
-"""Files that people send: safe names, nothing overwritten, nothing half-written, bounded."""
+"""Uploads: safe names, atomic writes without overwriting, and limits."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def stored(tmp_path: Path) -> dict[str, bytes]:
         ("half \ud83d.txt", "half _.txt"),
     ],
 )
-def test_a_name_becomes_a_plain_visible_file_name(name: str, safe: str) -> None:
+def test_name_becomes_plain_visible_file_name(name: str, safe: str) -> None:
     assert safe_name(name) == safe
 
 
 @given(st.text(st.characters()) | st.text("./\\ a\x00漢", max_size=20) | st.text("é.", min_size=200))
-def test_no_name_escapes_hides_or_is_too_long(name: str) -> None:
+def test_name_never_escapes_hides_or_overflows(name: str) -> None:
     safe = safe_name(name)
     assert safe
     assert safe == Path(safe).name
@@ -81,7 +81,7 @@ def test_no_name_escapes_hides_or_is_too_long(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["é" * 400 + ".pdf", "a." + "é" * 400, "." * 400 + "x" * 400, "漢" * 300])
-async def test_a_huge_name_is_cut_to_what_every_file_system_takes(name: str, uploads: Uploads, tmp_path: Path) -> None:
+async def test_huge_name_is_cut_to_file_system_limit(name: str, uploads: Uploads, tmp_path: Path) -> None:
     for _ in range(2):
         path = await send(uploads, name)
         assert (tmp_path / path).read_bytes() == b"content"
@@ -89,7 +89,7 @@ async def test_a_huge_name_is_cut_to_what_every_file_system_takes(name: str, upl
     assert safe_name("é" * 400 + ".pdf").endswith("é.pdf")
 
 
-def test_a_name_as_long_as_a_frame_is_cut() -> None:
+def test_name_as_long_as_frame_is_cut() -> None:
     assert len(safe_name("x" * 1_000_000 + ".txt").encode()) == MAX_NAME_BYTES
 
 
@@ -99,24 +99,24 @@ def test_a_name_as_long_as_a_frame_is_cut() -> None:
 async def test_chunks_become_one_file(uploads: Uploads, tmp_path: Path) -> None:
     assert await uploads.take(chunk("u", 0, b"one ")) is None
     assert await uploads.take(chunk("u", 1, b"two ")) is None
-    assert not list((tmp_path / "documents").iterdir()), "nothing is visible before it is whole"
+    assert not list((tmp_path / "documents").iterdir()), "an incomplete file is not visible"
     assert await uploads.take(chunk("u", 2, b"three", last=True)) == "documents/a.txt"
     assert stored(tmp_path) == {"documents/a.txt": b"one two three"}
 
 
-async def test_a_taken_name_gets_a_number_and_nothing_is_overwritten(uploads: Uploads, tmp_path: Path) -> None:
+async def test_taken_name_is_numbered_without_overwriting(uploads: Uploads, tmp_path: Path) -> None:
     paths = [await send(uploads, "a.tar.gz", bytes([n])) for n in range(3)]
     assert paths == ["documents/a.tar.gz", "documents/a.tar (2).gz", "documents/a.tar (3).gz"]
     assert [stored(tmp_path)[path] for path in paths] == [b"\x00", b"\x01", b"\x02"]
 
 
-async def test_the_same_name_at_the_same_moment_makes_as_many_files(uploads: Uploads, tmp_path: Path) -> None:
+async def test_concurrent_uploads_of_one_name_make_separate_files(uploads: Uploads, tmp_path: Path) -> None:
     paths = await asyncio.gather(*(send(uploads, "a.txt", str(n).encode(), f"u{n}") for n in range(10)))
     assert len(set(paths)) == 10
     assert set(stored(tmp_path).values()) == {str(n).encode() for n in range(10)}
 
 
-async def test_a_link_or_a_folder_in_the_way_is_not_followed_or_replaced(uploads: Uploads, tmp_path: Path) -> None:
+async def test_existing_link_or_folder_is_kept_unfollowed(uploads: Uploads, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (tmp_path / "documents" / "a.txt").symlink_to(outside)
     (tmp_path / "documents" / "a (2).txt").mkdir()
@@ -124,7 +124,7 @@ async def test_a_link_or_a_folder_in_the_way_is_not_followed_or_replaced(uploads
     assert not outside.exists()
 
 
-async def test_an_empty_file_is_a_file(uploads: Uploads, tmp_path: Path) -> None:
+async def test_empty_upload_makes_empty_file(uploads: Uploads, tmp_path: Path) -> None:
     await send(uploads, "empty", b"")
     assert stored(tmp_path) == {"documents/empty": b""}
 
@@ -136,19 +136,17 @@ async def test_interleaved_uploads_do_not_mix(uploads: Uploads, tmp_path: Path) 
     assert stored(tmp_path) == {"documents/x": b"x0x1x2", "documents/y": b"y0y1y2"}
 
 
-async def test_an_id_is_never_a_path(uploads: Uploads, tmp_path: Path) -> None:
+async def test_upload_id_is_never_path(uploads: Uploads, tmp_path: Path) -> None:
     await uploads.take(chunk("../../evil", 0, b"x"))
     (part,) = (tmp_path / "parts").iterdir()
     assert part.name.isalnum()
 
 
-# What goes wrong
+# Errors
 
 
 @pytest.mark.parametrize("index", [1, -1, 2**70])
-async def test_a_chunk_out_of_order_ends_the_upload_and_leaves_nothing(
-    index: int, uploads: Uploads, tmp_path: Path
-) -> None:
+async def test_out_of_order_chunk_ends_upload(index: int, uploads: Uploads, tmp_path: Path) -> None:
     await uploads.take(chunk("u", 0, b"x"))
     await uploads.take(chunk("u", 1, b"x"))
     with pytest.raises(PeerError, match="Chunk 2 was expected"):
@@ -158,16 +156,14 @@ async def test_a_chunk_out_of_order_ends_the_upload_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("data", ["!!!!", "YQ", "YQ==YQ==", "é", "Y Q ="])
-async def test_data_that_is_no_base64_ends_the_upload_and_leaves_nothing(
-    data: str, uploads: Uploads, tmp_path: Path
-) -> None:
+async def test_invalid_base64_ends_upload(data: str, uploads: Uploads, tmp_path: Path) -> None:
     await uploads.take(chunk("u", 0, b"x"))
     with pytest.raises(PeerError, match="base64"):
         await uploads.take(FileUpload("u", "a.txt", 1, last=True, data=data))
     assert stored(tmp_path) == {}
 
 
-async def test_a_file_over_the_limit_is_refused_and_leaves_nothing(uploads: Uploads, tmp_path: Path) -> None:
+async def test_file_over_limit_is_refused(uploads: Uploads, tmp_path: Path) -> None:
     await uploads.take(chunk("u", 0, b"x"))
     (part,) = (tmp_path / "parts").iterdir()
     os.truncate(part, MAX_UPLOAD_BYTES - 1)  # as if so much had come
@@ -178,7 +174,7 @@ async def test_a_file_over_the_limit_is_refused_and_leaves_nothing(uploads: Uplo
     assert stored(tmp_path) == {}
 
 
-async def test_uploads_under_way_are_bounded_and_those_going_on_are_not_disturbed(uploads: Uploads) -> None:
+async def test_concurrent_uploads_are_bounded_without_disturbance(uploads: Uploads) -> None:
     for number in range(MAX_OPEN):
         await uploads.take(chunk(f"u{number}", 0, b"x"))
     with pytest.raises(PeerError, match="under way") as refused:
@@ -188,7 +184,7 @@ async def test_uploads_under_way_are_bounded_and_those_going_on_are_not_disturbe
     assert await uploads.take(chunk("one too many", 0, b"x")) is None
 
 
-async def test_an_upload_that_its_sender_gave_up_makes_room_after_a_while(uploads: Uploads, tmp_path: Path) -> None:
+async def test_abandoned_upload_frees_its_slot_after_timeout(uploads: Uploads, tmp_path: Path) -> None:
     for number in range(MAX_OPEN):
         await uploads.take(chunk(f"u{number}", 0, b"x"))
     long_ago = time.time() - 3600
@@ -199,7 +195,7 @@ async def test_an_upload_that_its_sender_gave_up_makes_room_after_a_while(upload
     assert await uploads.take(chunk("next", 1, b"y", last=True)) == "documents/a.txt"
 
 
-async def test_what_an_earlier_process_left_is_dropped_at_the_start(uploads: Uploads, tmp_path: Path) -> None:
+async def test_leftovers_of_earlier_process_are_dropped(uploads: Uploads, tmp_path: Path) -> None:
     await uploads.take(chunk("u", 0, b"half"))
     again = Uploads(tmp_path / "documents", tmp_path / "parts")
     again.prepare()
@@ -208,19 +204,19 @@ async def test_what_an_earlier_process_left_is_dropped_at_the_start(uploads: Upl
         await again.take(chunk("u", 1, b"half"))
 
 
-async def test_a_disk_that_refuses_is_said_in_words(uploads: Uploads, tmp_path: Path) -> None:
+async def test_disk_error_is_reported_in_words(uploads: Uploads, tmp_path: Path) -> None:
     (tmp_path / "parts").rmdir()
     with pytest.raises(StorageError, match="could not be stored"):
         await uploads.take(chunk("u", 0, b"x"))
 
 
-async def test_an_id_longer_than_any_program_makes_is_refused(uploads: Uploads, tmp_path: Path) -> None:
+async def test_overlong_upload_id_is_refused(uploads: Uploads, tmp_path: Path) -> None:
     with pytest.raises(PeerError, match=f"{MAX_ID_CHARS} characters at most"):
         await uploads.take(chunk("x" * (MAX_ID_CHARS + 1), 0, b"x"))
     assert stored(tmp_path) == {}
 
 
-async def test_nothing_is_kept_of_uploads_that_were_refused(uploads: Uploads) -> None:
+async def test_refused_uploads_leave_no_memory(uploads: Uploads) -> None:
     for number in range(MAX_OPEN):
         await uploads.take(chunk(f"u{number}", 0, b"x"))
 
@@ -230,7 +226,7 @@ async def test_nothing_is_kept_of_uploads_that_were_refused(uploads: Uploads) ->
                 await uploads.take(chunk(f"{number:0{MAX_ID_CHARS}}", index, b"x"))
 
     def kept() -> int:
-        """In bytes, of what was made by the lines of this test and of what it tests: others of this process go on."""
+        """Return the bytes allocated by this test and the code that it tests; other tests share the process."""
         gc.collect()
         made = [tracemalloc.Filter(True, name) for name in (__file__, clients.uploads.__file__)]
         return sum(each.size for each in tracemalloc.take_snapshot().filter_traces(made).statistics("filename"))

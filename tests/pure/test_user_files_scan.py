@@ -1,4 +1,4 @@
-"""The look at the person's folders: bounded, through no link, and no name can pass for anything else."""
+"""The scan of the person's folders: bounded, without following links, with names that cannot forge anything."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def names(found: Scan) -> list[str]:
 # The folders
 
 
-def test_the_folders_are_the_workspaces_own() -> None:
+def test_scan_covers_workspace_folders() -> None:
     assert set(FILE_FOLDERS) <= {"documents", *USER_FOLDERS}
 
 
-def test_the_newest_comes_first_whatever_its_folder(workspace: Path) -> None:
+def test_newest_file_comes_first_across_folders(workspace: Path) -> None:
     put(workspace, "documents/old.txt", at=1_000)
     put(workspace, "artifacts/deep/er/new.txt", "four", at=3_000)
     put(workspace, "ocr/middle.txt", at=2_000)
@@ -89,7 +89,7 @@ def test_links_are_neither_followed_nor_listed(workspace: Path, tmp_path_factory
     assert names(look(workspace)) == []
 
 
-def test_folders_of_programs_are_one_entry(workspace: Path) -> None:
+def test_program_folder_is_one_entry(workspace: Path) -> None:
     put(workspace, "artifacts/app/node_modules/left-pad/index.js")
     put(workspace, "artifacts/app/.git/objects/aa/bb")
     put(workspace, "artifacts/app/main.js")
@@ -100,7 +100,7 @@ def test_folders_of_programs_are_one_entry(workspace: Path) -> None:
     ]
 
 
-def test_of_very_many_files_the_newest_are_kept_and_the_others_counted(workspace: Path) -> None:
+def test_newest_of_many_files_are_kept_others_counted(workspace: Path) -> None:
     for number in range(MOST_ENTRIES + 30):
         put(workspace, f"documents/{number}", at=10_000 + number)
     found = look(workspace)
@@ -108,20 +108,20 @@ def test_of_very_many_files_the_newest_are_kept_and_the_others_counted(workspace
     assert found.entries[-1].path == "documents/30"
 
 
-def test_a_look_ends_at_its_deadline_with_what_it_has(workspace: Path) -> None:
+def test_scan_stops_at_deadline_with_results(workspace: Path) -> None:
     put(workspace, "documents/a")
     put(workspace, "documents/b")
     found = scan(workspace, seconds=-1)
     assert (len(found.entries), found.complete) == (1, False)
 
 
-def test_a_tree_deeper_than_people_go_is_one_entry_there(workspace: Path) -> None:
+def test_overly_deep_tree_is_one_entry(workspace: Path) -> None:
     (workspace / "documents" / "/".join(["deeper"] * 3 * MOST_DEEP)).mkdir(parents=True)
     put(workspace, "ocr/a.txt")
     assert sorted(names(look(workspace))) == [f"documents/{'deeper/' * MOST_DEEP}", "ocr/a.txt"]
 
 
-def test_names_of_any_bytes_are_found_and_told_on_one_line(workspace: Path) -> None:
+def test_arbitrary_byte_names_are_shown_on_one_line(workspace: Path) -> None:
     hostile = [b"two\nlines", b"\x1b[2Jclear", b"not \xff utf-8", "r\u202etxt.exe".encode(), b"n" * 255]
     for name in hostile:
         (workspace / "documents" / os.fsdecode(name)).write_bytes(b"x")
@@ -138,14 +138,14 @@ def test_names_of_any_bytes_are_found_and_told_on_one_line(workspace: Path) -> N
 
 
 @given(st.binary(min_size=1, max_size=40))
-def test_every_name_goes_over_the_wire_and_comes_back(name: bytes) -> None:
+def test_name_round_trips_over_wire(name: bytes) -> None:
     path = os.fsdecode(name)
     wired = on_wire(path)
     assert wired.encode("utf-8")
     assert path in on_disk(wired)
 
 
-def test_a_name_with_a_character_that_stands_for_a_byte_is_itself() -> None:
+def test_private_use_character_in_name_is_literal() -> None:
     assert on_disk("documents/a.txt") == ("documents/a.txt",)
     assert on_disk("documents/\uf7ff") == ("documents/\uf7ff", "documents/\udcff")
 
@@ -165,14 +165,14 @@ def test_a_name_with_a_character_that_stands_for_a_byte_is_itself() -> None:
         "",
     ],
 )
-def test_a_path_that_leads_elsewhere_is_none_of_the_folders(path: str) -> None:
+def test_path_leading_elsewhere_is_rejected(path: str) -> None:
     assert not is_below_folders(path)
 
 
 # What changed
 
 
-def test_a_file_that_was_moved_is_told_as_one() -> None:
+def test_moved_file_is_reported_as_one_change() -> None:
     before, after = entry("documents/a.pdf", inode=7), entry("documents/2026/b.pdf", inode=7)
     copied, restored = entry("ocr/x.txt", size=77), entry("artifacts/x.txt", size=77)
     found = changes_between([before, copied, entry("documents/gone", 1)], [after, restored, entry("ocr/new", 2)])
@@ -181,12 +181,12 @@ def test_a_file_that_was_moved_is_told_as_one() -> None:
     assert [each.path for each in found.added] == ["ocr/new"]
 
 
-def test_empty_files_and_doubles_are_no_moves() -> None:
+def test_empty_and_duplicate_files_are_no_moves() -> None:
     gone = [entry("documents/a", 0), entry("documents/b", 5), entry("documents/c", 5)]
     assert changes_between(gone, [entry("ocr/a", 0), entry("ocr/b", 5)]).moved == []
 
 
-def test_what_makes_a_line_of_memory_untrue_is_told_first() -> None:
+def test_changes_contradicting_memory_come_first() -> None:
     gone = [entry("documents/other", 1), entry("documents/a.pdf", 2), entry("documents/a", 3)]
     moved = entry("ocr/m.txt", inode=3), entry("ocr/2026/m.txt", inode=3)
     told = lines(
@@ -202,7 +202,7 @@ def test_what_makes_a_line_of_memory_untrue_is_told_first() -> None:
     ]
 
 
-def test_many_files_of_a_folder_are_one_line() -> None:
+def test_files_of_one_folder_are_one_line() -> None:
     crowd = [entry(f"artifacts/out/{number}.png", number + 1) for number in range(MANY_OF_A_FOLDER)]
     away = [entry(f"artifacts/gone/{each.path[-5:]}", each.size, inode=each.inode) for each in crowd]
     assert lines(changes_between([], crowd)) == [
@@ -214,26 +214,26 @@ def test_many_files_of_a_folder_are_one_line() -> None:
     ]
 
 
-def test_what_does_not_fit_is_counted() -> None:
+def test_omitted_changes_are_counted() -> None:
     told = within([f"line {number:>94}" for number in range(100)], 1_000)
     assert len(told) <= 1_000
     assert told.endswith("more changes.")
     assert within(["one", "two"], 100) == "one\ntwo"
 
 
-def test_a_file_that_a_turn_names_is_not_new() -> None:
+def test_file_named_in_turn_is_not_new() -> None:
     added = [entry("artifacts/report.csv"), entry("artifacts/other.csv"), entry("artifacts/app/.git/")]
     assert [each.path for each in not_said_in(added, ["cat artifacts/report.csv", "git init .git"])] == [
         "artifacts/other.csv"
     ]
 
 
-def test_a_time_that_no_calendar_has_is_no_fault() -> None:
+def test_time_outside_calendar_is_no_error() -> None:
     for moment in (2**63 - 1, -(2**63)):
         assert lines(changes_between([], [Entry("ocr/a", 1, moment, 0, 1)]))[0].startswith("added: ocr/a (1 byte, ")
 
 
-def test_sizes_are_said_as_people_say_them() -> None:
+def test_sizes_are_human_readable() -> None:
     sizes = [0, 1, 1023, 12_345, 1_300_000, 30 * 2**20, 5 * 2**30]
     assert [size_in_words(size) for size in sizes] == [
         "0 bytes",
@@ -246,7 +246,7 @@ def test_sizes_are_said_as_people_say_them() -> None:
     ]
 
 
-def test_a_long_name_keeps_its_beginning_and_its_end() -> None:
+def test_long_name_keeps_start_and_end() -> None:
     told = shown("documents/" + "n" * 300 + ".pdf")
     assert (told[:10], told[-4:], len(told)) == ("documents/", ".pdf", MAX_SHOWN_CHARS + 1)
 
@@ -254,7 +254,7 @@ def test_a_long_name_keeps_its_beginning_and_its_end() -> None:
 # Deleting
 
 
-def test_a_file_is_deleted_through_no_link(workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_deletion_follows_no_link(workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     outside = tmp_path_factory.mktemp("outside")
     put(outside, "kept.txt")
     (workspace / "documents/out").symlink_to(outside)

@@ -1,4 +1,4 @@
-"""Who is connected: counted from before the handshake on, and ended also where it is not over."""
+"""Tracking of open sockets: counted before the handshake, and closed during it as well."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from aiohttp import web
 from bridge.auth.open_sockets import OpenSockets
 
 
-async def test_one_that_is_about_to_come_in_counts_and_is_told_when_its_person_is_revoked() -> None:
+async def test_socket_in_handshake_is_closed_on_revocation() -> None:
     open_sockets = OpenSockets()
     with open_sockets.inside("ada", None, web.WebSocketResponse()) as coming:
         assert open_sockets.counts() == {"ada": 1}

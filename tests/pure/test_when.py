@@ -1,4 +1,4 @@
-"""When a question is about, in the person's zone."""
+"""Time expressions in a question, in the person's zone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOW = datetime(2026, 11, 21, 0, 30, tzinfo=ZONE)
         ("what I said on Monday", "2026-11-16", "2026-11-17"),
     ],
 )
-def test_a_period_is_understood(text: str, since: str, before: str) -> None:
+def test_period_is_recognized(text: str, since: str, before: str) -> None:
     when = when_asked(text, NOW)
     assert when.since is not None
     assert when.before is not None
@@ -45,7 +45,7 @@ def test_a_period_is_understood(text: str, since: str, before: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["may I march with the band?", "31 February", "999 years ago", "in 0000", "tea"])
-def test_what_names_no_period_is_none(text: str) -> None:
+def test_text_without_period_has_none(text: str) -> None:
     when = when_asked(text, NOW.replace(year=900) if "999" in text else NOW)
     assert (when.since, when.before) == (None, None)
 
@@ -59,11 +59,11 @@ def test_what_names_no_period_is_none(text: str) -> None:
         ("the report from last time", None),
     ],
 )
-def test_one_end_of_time_is_understood(text: str, end: str | None) -> None:
+def test_first_or_latest_is_recognized(text: str, end: str | None) -> None:
     assert when_asked(text, NOW).end == end
 
 
-def test_only_what_is_said_by_today_is_no_word_to_look_for() -> None:
+def test_relative_time_words_are_returned() -> None:
     assert when_asked("who wrote last week?", NOW).words == {"last", "week"}
     assert when_asked("who wrote in March?", NOW).words == frozenset()
 
@@ -73,6 +73,6 @@ def test_only_what_is_said_by_today_is_no_word_to_look_for() -> None:
     st.sampled_from([NOW.astimezone(UTC), NOW.replace(tzinfo=None)]),
 )
 @example("in 0001", NOW.replace(tzinfo=None))
-def test_no_question_is_an_error(text: str, now: datetime) -> None:
+def test_arbitrary_question_raises_no_error(text: str, now: datetime) -> None:
     when = when_asked(text, now)
     assert (when.since is None) == (when.before is None)

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001 - letters that look like others are what is tested here
-"""Words as memory compares them: what is a repeat, what carries meaning, what is copied."""
+"""Word comparison in memory: repeats, content words, and copied runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sprite.memory.words import RUN, Text, content_words, run_words, runs, said,
         ("Invoices go to   the bookkeeper", "The invoices go to a bookkeeper."),
     ],
 )
-def test_the_same_sentence_in_other_clothes_is_a_repeat(one: str, other: str) -> None:
+def test_reformatted_sentence_is_repeat(one: str, other: str) -> None:
     assert said(one) == said(other)
 
 
@@ -43,11 +43,12 @@ def test_the_same_sentence_in_other_clothes_is_a_repeat(one: str, other: str) ->
         ("Only Ann may deploy.", "Ann may deploy."),
     ],
 )
-def test_what_changes_the_meaning_is_no_repeat(one: str, other: str) -> None:
+def test_changed_meaning_is_no_repeat(one: str, other: str) -> None:
     assert said(one) != said(other)
 
 
-def test_function_words_and_the_curators_own_phrases_say_nothing_of_whose_a_sentence_is() -> None:
+def test_function_words_do_not_identify_source() -> None:
+    """Neither do the curator's own phrases."""
     assert content_words("The user would like it, and they will have it because of this.") == {"like"}
     assert content_words("two dogs, one dog; glass") == {"two", "dog", "one", "glass"}
     assert content_words("on 12 at 5pm, v2") == {"12", "5pm", "v2"}
@@ -64,23 +65,23 @@ def test_function_words_and_the_curators_own_phrases_say_nothing_of_whose_a_sent
         ("𝐨𝐫𝐝𝐞𝐫𝐬 placed", "orders placed"),
     ],
 )
-def test_words_are_what_an_eye_reads(written: str, read: str) -> None:
+def test_visible_lookalikes_are_equal_words(written: str, read: str) -> None:
     assert content_words(written) == content_words(read)
 
 
-def test_a_script_without_spaces_is_compared_by_its_pairs_of_signs() -> None:
+def test_unspaced_script_is_compared_by_character_pairs() -> None:
     assert share(content_words("希望所有订单"), content_words("用户希望所有订单自动下单。")) == 1
     assert share(content_words("会议在五月"), content_words("用户希望所有订单")) == 0
 
 
-def test_a_run_is_four_words_in_a_row_whatever_stands_between_them() -> None:
+def test_run_is_four_words_despite_separators() -> None:
     assert Text("Place every order: without it!").runs == {("place", "every", "order", "without")}
     assert Text("one two three").runs == frozenset()
     assert run_words("ocrmypdf 16.10.1 was installed") == ["ocrmypdf", "installed"]
 
 
 @given(st.text())
-def test_no_text_is_too_strange(text: str) -> None:
+def test_arbitrary_text_raises_no_error(text: str) -> None:
     words = content_words(text)
     assert share(words, words) == 1
     assert set(run_words(text)) <= words

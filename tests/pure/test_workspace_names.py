@@ -1,4 +1,4 @@
-"""What the sprite and its hosts call the same files."""
+"""File names shared by the sprite and its hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sprite.memory.folders import USER_FOLDERS
 from sprite.sandbox.sandbox import bridge_folders
 
 
-def test_a_host_looks_for_the_sprites_files_where_the_sprite_keeps_them() -> None:
+def test_host_and_sprite_agree_on_file_paths() -> None:
     sprite = Settings(Path("/w"))
     system = sprite.workspace / workspace.SYSTEM
     assert system == sprite.system
@@ -30,7 +30,7 @@ def test_a_host_looks_for_the_sprites_files_where_the_sprite_keeps_them() -> Non
     assert {sprite.documents.name, *USER_FOLDERS} >= workspace.SHARED_FOLDERS
 
 
-def test_sprite_finds_the_data_folder_of_its_bridge(tmp_path: Path) -> None:
+def test_sprite_finds_data_folder_of_bridge(tmp_path: Path) -> None:
     """The lock's name is written in both programs."""
     own = Settings(tmp_path / "data/workspaces/ada")
     assert bridge_folders(own) == []
@@ -38,7 +38,7 @@ def test_sprite_finds_the_data_folder_of_its_bridge(tmp_path: Path) -> None:
         assert bridge_folders(own) == [tmp_path / "data"]
 
 
-def test_both_programs_have_the_same_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_programs_use_same_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("XDG_DATA_HOME", "HOME", "SPRITE_DATA"):
         monkeypatch.setenv(name, f" {tmp_path}")
         assert from_environment(tmp_path, {}).bridge_data == bridge_environment().data == default_data()

@@ -1,4 +1,4 @@
-"""What model calls are paid from: the same answers whether a bridge is alone or shares a Postgres with others."""
+"""Budget accounting of model calls, with the same results on SQLite and on a shared Postgres."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def refused(at: Accounts, most: float, least: float | None = None) -> Budg
     return caught.value
 
 
-async def test_a_call_holds_its_worst_cost_until_it_is_settled(database_at: Path | str) -> None:
+async def test_call_reserves_worst_cost_until_settled(database_at: Path | str) -> None:
     async with accounts(database_at, Limits(daily_usd=1.0)) as at:
         call = await let_in(at, 1.25, 0.125)
         assert (call.held_usd, call.state) == (1.25, "held")
@@ -38,22 +38,21 @@ async def test_a_call_holds_its_worst_cost_until_it_is_settled(database_at: Path
         assert (await let_in(at, 0.5)).held_usd == 0.5
 
 
-async def test_the_last_cents_can_be_spent_and_then_it_is_said_until_when_nothing_can(
-    database_at: Path | str,
-) -> None:
+async def test_call_spends_last_cents_then_gets_reset_time(database_at: Path | str) -> None:
+    """The refusal names the time at which the budget resets."""
     async with accounts(database_at, Limits(daily_usd=5.0, monthly_usd=1.0)) as at:
         at.settle(settled(await let_in(at, 1.0), 0.75))
         await at.spend()
-        assert (await refused(at, 2.0, 0.5)).retry_after is None, "so much is not left, whoever settles"
+        assert (await refused(at, 2.0, 0.5)).retry_after is None, "only the remainder is left after settlement"
         at.settle(settled(await let_in(at, 2.0, 0.25), 0.25))
         await at.spend()
         words = await refused(at, 0.125, 0.0)
         assert words.retry_after is None
         assert "The month's budget of $1.00 is used up ($1.00 spent)" in str(words)
-        assert (await let_in(at, 0.0)).held_usd == 0.0, "what costs nothing is never refused"
+        assert (await let_in(at, 0.0)).held_usd == 0.0, "a free call is never refused"
 
 
-async def test_a_call_waits_for_one_in_flight_and_not_longer_than_it_was_told(database_at: Path | str) -> None:
+async def test_call_waits_for_reservation_up_to_timeout(database_at: Path | str) -> None:
     async with accounts(database_at, Limits(daily_usd=1.0)) as at:
         first = await let_in(at, 1.5, 0.125)
         waiting = asyncio.create_task(at.open("ada", "m", Bounds(0.125, 1.5), PATIENCE))
@@ -64,10 +63,10 @@ async def test_a_call_waits_for_one_in_flight_and_not_longer_than_it_was_told(da
         at.settle(settled(second, 0.75))
         with pytest.raises(BudgetError) as caught:
             await asyncio.wait_for(last, PATIENCE)
-        assert caught.value.retry_after is None, "the money is gone, and that is said at once"
+        assert caught.value.retry_after is None, "an exhausted budget is refused at once"
 
 
-async def test_who_waits_and_goes_holds_nothing(database_at: Path | str) -> None:
+async def test_cancelled_waiter_holds_no_reservation(database_at: Path | str) -> None:
     async with accounts(database_at, Limits(daily_usd=1.0)) as at:
         call = await let_in(at, 1.0)
         waiting = [asyncio.create_task(at.open("ada", "m", Bounds(0.5, 1.0), PATIENCE)) for _ in range(5)]
@@ -80,9 +79,8 @@ async def test_who_waits_and_goes_holds_nothing(database_at: Path | str) -> None
         assert (await let_in(at, 1.0)).held_usd == 1.0
 
 
-async def test_what_is_settled_twice_counts_once_and_a_call_of_unknown_price_in_no_sum(
-    database_at: Path | str,
-) -> None:
+async def test_settlement_twice_counts_once_without_unknown_price(database_at: Path | str) -> None:
+    """A call of unknown price is in no sum."""
     async with accounts(database_at, Limits()) as at:
         call = await let_in(at, 1.0)
         unknown = await at.open("ada", "other", None, 0.0)
@@ -97,11 +95,11 @@ async def test_what_is_settled_twice_counts_once_and_a_call_of_unknown_price_in_
         assert (await refused(at, 0.5)).retry_after is None
 
 
-async def test_estimated_spend_is_told_apart(database_at: Path | str) -> None:
+async def test_estimated_spend_is_reported_separately(database_at: Path | str) -> None:
     async with accounts(database_at, Limits()) as at:
         said, cut = await let_in(at, 1.0), await let_in(at, 1.0)
         await let_in(at, 1.0)
-        assert await at.estimated_today() == {}, "what is in flight is no estimate"
+        assert await at.estimated_today() == {}, "a reservation is no estimate"
         at.settle(settled(said, 0.5))
         settled(cut, 0.25).is_estimate = True
         at.settle(cut)
@@ -109,7 +107,7 @@ async def test_estimated_spend_is_told_apart(database_at: Path | str) -> None:
         assert await at.spent_today() == {"ada": 0.75}
 
 
-async def test_limit_raised_for_today_lets_more_in(database_at: Path | str) -> None:
+async def test_daily_limit_raised_admits_more_calls(database_at: Path | str) -> None:
     async with accounts(database_at, Limits(daily_usd=1.0)) as at:
         at.settle(settled(await let_in(at, 1.0), 1.0))
         await at.spend()
@@ -126,7 +124,7 @@ async def test_limit_raised_for_today_lets_more_in(database_at: Path | str) -> N
             await let_in(at, 0.5, sprite="bob")
 
 
-async def test_raised_day_leaves_the_months_limit(database_at: Path | str) -> None:
+async def test_daily_limit_raised_leaves_monthly_limit(database_at: Path | str) -> None:
     async with accounts(database_at, Limits(daily_usd=1.0, monthly_usd=1.0)) as at:
         at.settle(settled(await let_in(at, 1.0), 1.0))
         await at.spend()
@@ -134,12 +132,12 @@ async def test_raised_day_leaves_the_months_limit(database_at: Path | str) -> No
         assert "The month's budget" in str(await refused(at, 0.5))
 
 
-async def test_limit_that_is_none_cannot_be_raised(database_at: Path | str) -> None:
+async def test_daily_limit_unset_cannot_be_raised(database_at: Path | str) -> None:
     async with accounts(database_at, Limits()) as at:
         assert await at.raise_today("ada") is None
 
 
-async def test_half_and_four_fifths_are_warned_of_once(database_at: Path | str) -> None:
+async def test_budget_warns_once_at_half_and_four_fifths(database_at: Path | str) -> None:
     warned: list[tuple[str, str]] = []
     async with accounts(database_at, Limits(daily_usd=1.0)) as at:
         at.warnings.listeners.append(lambda sprite, words: warned.append((sprite, words)))

@@ -1,4 +1,4 @@
-"""Actions: who may change them and how, in the log first; the same list after every rebuild."""
+"""Actions: permissions and mutations, logged before they apply, with the same list after every rebuild."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
 
 
 class Clock:
-    """A clock that stands until it is moved."""
+    """A clock that advances only when told to."""
 
     def __init__(self, now: float = NOW) -> None:
         self.now = now
@@ -59,7 +59,7 @@ async def log_row(stores: Stores, row: Any) -> None:
     await stores.transcript.curations.append_event(await stores.judge.decided(change))
 
 
-async def test_an_action_has_its_time_in_the_persons_zone(stores: Stores) -> None:
+async def test_action_due_time_uses_persons_zone(stores: Stores) -> None:
     actions = acting(stores)
     assert await actions.zone() == "UTC"
     before = await actions.add("Pay the rent", by="person", due="2026-12-01")
@@ -72,7 +72,7 @@ async def test_an_action_has_its_time_in_the_persons_zone(stores: Stores) -> Non
     assert [action.id for action in await actions.scheduled()] == [after.id, before.id]
 
 
-async def test_a_repeat_without_a_due_time_is_first_due_when_it_says(stores: Stores) -> None:
+async def test_repeat_without_due_time_uses_first_occurrence(stores: Stores) -> None:
     actions = acting(stores)
     await actions.set_zone(BERLIN)
     made = await actions.add("Draw my open actions", by="person", rrule="FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYHOUR=8")
@@ -96,14 +96,14 @@ async def test_a_repeat_without_a_due_time_is_first_due_when_it_says(stores: Sto
         ({"content": "x", "priority": 10**9}, "bad_request"),
     ],
 )
-async def test_what_makes_no_sense_is_refused_and_not_logged(stores: Stores, asked: dict[str, Any], code: str) -> None:
+async def test_invalid_action_is_refused_and_unlogged(stores: Stores, asked: dict[str, Any], code: str) -> None:
     with pytest.raises(PeerError) as refused:
         await acting(stores).add(by="person", **asked)
     assert refused.value.code == code
     assert await stores.transcript.curations.after(0) == []
 
 
-async def test_fifty_open_ones_with_a_due_time_are_enough(stores: Stores) -> None:
+async def test_action_limit_refuses_fifty_first_due_action(stores: Stores) -> None:
     actions = acting(stores)
     made = [await actions.add(f"Task {n}", by="agent", due="2026-12-01") for n in range(MOST_SCHEDULED)]
     undated = await actions.add("Some time", by="person")
@@ -118,20 +118,20 @@ async def test_fifty_open_ones_with_a_due_time_are_enough(stores: Stores) -> Non
         await actions.resolve(made[0].id, "open", by="person")
 
 
-async def test_a_repeat_may_be_asked_for_in_words(stores: Stores) -> None:
+async def test_repeat_accepts_plain_words(stores: Stores) -> None:
     made = await acting(stores).add("Stand up", by="agent", rrule="every weekday at 9:30")
     assert made.rrule == "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYHOUR=9;BYMINUTE=30"
     assert made.due == at("2026-11-23 09:30", "UTC")
 
 
-async def test_the_same_asked_twice_is_one_action(stores: Stores) -> None:
+async def test_duplicate_request_creates_one_action(stores: Stores) -> None:
     actions = acting(stores)
     first = await actions.add("Water the ficus", by="agent", due="2026-12-01")
     assert await actions.add("Water the ficus!", by="person", due="2026-12-01 09:00") == first
     assert (await actions.add("Water the ficus", by="agent", due="2026-12-02")).id != first.id
 
 
-async def test_an_update_leaves_what_it_does_not_name_and_takes_away_what_is_empty(stores: Stores) -> None:
+async def test_update_keeps_unnamed_and_clears_empty_fields(stores: Stores) -> None:
     actions = acting(stores)
     await actions.set_zone(BERLIN)
     made = await actions.add("Water", by="person", due="2026-12-01", rrule="FREQ=DAILY", priority=2)
@@ -146,7 +146,7 @@ async def test_an_update_leaves_what_it_does_not_name_and_takes_away_what_is_emp
         await actions.update(7, by="person", content="x")
 
 
-async def test_firing_moves_a_repeat_on_to_the_next_time_after_now(stores: Stores) -> None:
+async def test_firing_advances_repeat_past_now(stores: Stores) -> None:
     clock = Clock()
     actions = acting(stores, clock)
     await actions.set_zone(BERLIN)
@@ -159,7 +159,7 @@ async def test_firing_moves_a_repeat_on_to_the_next_time_after_now(stores: Store
     assert history(fired)[-1] == ("sprite", "fired, 3 hours late (was due Tue 2026-12-01 09:00 Europe/Berlin)")
 
 
-async def test_a_repeat_that_ends_fires_as_often_as_it_says(stores: Stores) -> None:
+async def test_bounded_repeat_fires_its_count(stores: Stores) -> None:
     clock = Clock()
     actions = acting(stores, clock)
     made = await actions.add("Water", by="person", due="2026-12-01 09:00", rrule="FREQ=DAILY;COUNT=3")
@@ -172,7 +172,7 @@ async def test_a_repeat_that_ends_fires_as_often_as_it_says(stores: Stores) -> N
     assert [(then - times[0]) / 86_400 for then in times] == [0, 1, 2]
 
 
-async def test_a_time_given_while_it_fired_stays(stores: Stores) -> None:
+async def test_due_time_set_while_firing_is_kept(stores: Stores) -> None:
     clock = Clock()
     actions = acting(stores, clock)
     made = await actions.add("Call", by="person", due="2026-12-01 09:00")
@@ -181,7 +181,7 @@ async def test_a_time_given_while_it_fired_stays(stores: Stores) -> None:
     assert fired.due == at("2026-12-05 09:00", "UTC")
 
 
-async def test_a_closed_action_is_not_due_and_one_opened_late_does_not_fire_for_that(stores: Stores) -> None:
+async def test_reopened_action_past_due_does_not_fire(stores: Stores) -> None:
     actions = acting(stores)
     once = await actions.add("Call", by="person", due="2026-12-01 09:00")
     daily = await actions.add("Water", by="person", due="2026-12-01 09:00", rrule="FREQ=DAILY")
@@ -189,7 +189,7 @@ async def test_a_closed_action_is_not_due_and_one_opened_late_does_not_fire_for_
         await actions.resolve(made.id, "done", by="agent", note="as asked")
     assert await actions.next_due() is None
     assert history(await actions.action(once.id))[-1] == ("agent", "done: as asked")
-    # The log's own clock says when: the row is dated long after the due time.
+    # The log's clock decides: the row is dated long after the due time.
     rows = [{"op": "noted", "action": made.id, "by": "sprite", "what": "", "due": 1000.0} for made in (once, daily)]
     for row in rows:
         await log_row(stores, row)
@@ -201,7 +201,7 @@ async def test_a_closed_action_is_not_due_and_one_opened_late_does_not_fire_for_
     assert again > 1000.0
 
 
-async def test_only_this_time_of_a_repeat_is_done(stores: Stores) -> None:
+async def test_done_occurrence_leaves_repeat_open(stores: Stores) -> None:
     actions = acting(stores)
     daily = await actions.add("Water", by="person", due="2026-12-01 09:00", rrule="FREQ=DAILY")
     done = await actions.resolve(daily.id, "done", by="agent", once=True, note="watered")
@@ -211,7 +211,7 @@ async def test_only_this_time_of_a_repeat_is_done(stores: Stores) -> None:
     assert (await actions.resolve(plain.id, "done", by="agent", once=True)).status == "done"
 
 
-async def test_the_list_is_the_same_to_the_byte_after_a_rebuild(tmp_path: Path) -> None:
+async def test_action_list_is_byte_identical_after_rebuild(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
         actions = acting(stores)
         await actions.set_zone(BERLIN)
@@ -251,7 +251,7 @@ async def test_the_list_is_the_same_to_the_byte_after_a_rebuild(tmp_path: Path) 
     ],
     ids=str,
 )
-async def test_a_damaged_or_hostile_row_is_reported_and_the_rest_is_applied(stores: Stores, row: Any) -> None:
+async def test_damaged_or_hostile_row_is_reported_and_skipped(stores: Stores, row: Any) -> None:
     await log_row(stores, row)
     await log_row(stores, {"op": "add", "by": "person", "content": "Water the ficus"})
     await stores.projection.settle()
@@ -259,8 +259,8 @@ async def test_a_damaged_or_hostile_row_is_reported_and_the_rest_is_applied(stor
     assert [kind for kind, _ in await stores.reports()] in (["damaged"], ["action_missing"])
 
 
-async def test_a_row_about_a_learned_action_never_means_another_one(stores: Stores) -> None:
-    """A re-extraction numbers what it learns anew: the row finds its action by what it was known by."""
+async def test_learned_action_row_never_matches_another(stores: Stores) -> None:
+    """A re-extraction renumbers its learnings; the row matches by the earlier identity."""
     first = await stores.turn("Please call Bo about the bicycles")
     second = await stores.turn("Please mail Ilse the numbers")
     await stores.batch(f'ACTION [t{first}] Call Bo about the bicycles. | "call Bo"', first)
@@ -270,7 +270,7 @@ async def test_a_row_about_a_learned_action_never_means_another_one(stores: Stor
     made = await actions.add("Water the ficus", by="person", due="2026-12-01")
     await actions.resolve(2, "dismissed", by="person")
     await actions.update(1, by="person", due="2026-12-02", priority=5)
-    # The new extraction learns one thing more, in another order and other words; one batch ends after the rows' time.
+    # The new extraction has one more learning, another order and other words; one batch ends after the rows' time.
     answer = (
         f'FACT [t{first}] Bo repairs bicycles. | "bicycles"\n'
         f'ACTION [t{second}] Send the numbers to Ilse by mail. | "mail Ilse the numbers"\n'
@@ -285,7 +285,7 @@ async def test_a_row_about_a_learned_action_never_means_another_one(stores: Stor
         made.id: ("Water the ficus", "open", 0),
     }
     assert await stores.reports() == []
-    # Not learned again: the row is about nothing, and is said to be.
+    # The action was not learned again: the row matches nothing and is reported.
     await stores.extract_again(2, (f'ACTION [t{second}] Mail Ilse. | "mail Ilse"', second, second))
     await stores.projection.settle()
     assert {action.content: action.status for action in await stores.memory.actions()} == {
@@ -294,14 +294,14 @@ async def test_a_row_about_a_learned_action_never_means_another_one(stores: Stor
     }
 
 
-async def test_made_actions_have_numbers_that_no_learning_has(stores: Stores) -> None:
+async def test_created_action_numbers_never_collide_with_learned(stores: Stores) -> None:
     made = await acting(stores).add("Water", by="person")
     await stores.learn('ACTION [t] Call Bo. | "Bo"', "Please call Bo")
     assert made.id > MADE_IDS
     assert [action.id for action in await stores.memory.actions()] == [1, made.id]
 
 
-async def test_a_history_keeps_its_beginning_and_its_newest_entries(stores: Stores) -> None:
+async def test_history_keeps_first_and_newest_entries(stores: Stores) -> None:
     actions = acting(stores)
     made = await actions.add("Water", by="person", due="2026-12-01", rrule="FREQ=DAILY")
     for n in range(HISTORY_KEPT + 5):
@@ -313,7 +313,7 @@ async def test_a_history_keeps_its_beginning_and_its_newest_entries(stores: Stor
     assert told[-1] == ("sprite", f"time {HISTORY_KEPT + 4}")
 
 
-async def test_a_secret_in_an_action_is_not_written_down(stores: Stores) -> None:
+async def test_secret_in_action_is_redacted(stores: Stores) -> None:
     made = await acting(stores).add("Log in with password: hunter2-Blue-Whale!", by="agent")
     (row,) = await stores.transcript.curations.after(0)
     assert "hunter2" not in row.response + made.content

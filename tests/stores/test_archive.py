@@ -1,6 +1,6 @@
-"""A workspace as one file: the same bytes again, every table in it, and nothing believed that is not as it was written.
+"""Workspace archives: byte-identical round trips, complete tables and strict validation.
 
-Long, since each way in which an archive can be wrong is a test of its own.
+The file is long because each kind of invalid archive has its own test.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from tests.looks import dump, rows
 from tests.memory_stores import SESSION, Stores, call, open_stores
 
 _SHIPPED = "how much of it a store elsewhere has; a restored workspace ships all of it"
-#: Tables that are not in an archive, and the reason.
+#: Tables excluded from an archive, and the reason.
 NOT_STATE: Final[dict[tuple[DatabaseName, str], str]] = {
     ("transcript.db", "turn_outlines"): "made of the turns",
     ("workspace.db", "meta"): "numbers the events, names the newest bridge; both begin anew where restored",
@@ -66,7 +66,7 @@ ODD = 'caf\u00e9 \u2028 \U0001f980 \x00 "quoted" \\ \r\n end'
 
 @asynccontextmanager
 async def opened(workspace: Path) -> AsyncIterator[tuple[Stores, WorkspaceDB]]:
-    """The stores of a workspace, as a sprite's own process has them."""
+    """Open the stores of a workspace as the sprite process does."""
     (workspace / ".os/memory").mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
         stores = await stack.enter_async_context(open_stores(workspace / ".os/memory"))
@@ -74,7 +74,7 @@ async def opened(workspace: Path) -> AsyncIterator[tuple[Stores, WorkspaceDB]]:
 
 
 async def live_in(workspace: Path) -> None:
-    """Fills every table: curated, waiting, private and imported turns, a hand's edit, a canvas, a chat, files."""
+    """Fill every table: curated, pending, private and imported turns, a manual edit, a canvas, a chat and files."""
     for name, content in {"documents/notes.txt": "Notes", "artifacts/deep/er/run.sh": "echo", "top.md": ODD}.items():
         path = workspace / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ async def live_in(workspace: Path) -> None:
                 MissionMoved("m1", "complete", SESSION, 0.1 + 0.2),
             ],
         )
-    # Written by a hand while nobody ran: no part of the log yet.
+    # An edit made while no sprite ran: it is not logged yet.
     with (workspace / ".os/memory/user.md").open("a") as stream:
         stream.write("- A hand's line\n")
 
@@ -135,7 +135,7 @@ async def imported(archive: Path, workspace: Path, *, dry_run: bool = False) -> 
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a workspace and its archive, which tests copy."""
+    """Return a folder with a workspace and its archive, which tests copy."""
     folder = tmp_path_factory.mktemp("original")
 
     async def make() -> None:
@@ -160,7 +160,7 @@ def archive(original: Path, tmp_path: Path) -> Path:
 def changed(
     archive: Path, change: Callable[[dict[str, bytes], dict[str, Any]], None], *, resealed: bool = True
 ) -> Path:
-    """A copy whose entries and manifest somebody has changed; resealed: its sizes and hashes say that nobody has."""
+    """Copy the archive with changed entries and manifest; `resealed` updates the sizes and hashes to match."""
     with zipfile.ZipFile(archive) as source:
         entries = {name: source.read(name) for name in source.namelist()}
     manifest = json.loads(entries.pop(MANIFEST))
@@ -181,7 +181,7 @@ def changed(
 
 
 def tree(workspace: Path) -> dict[str, Any]:
-    """Every file and folder of a person's: content, permissions and times."""
+    """Return content, permissions and times of every user file and folder."""
     return {
         str(path.relative_to(workspace)): (
             path.read_bytes() if path.is_file() else None,
@@ -193,17 +193,17 @@ def tree(workspace: Path) -> dict[str, Any]:
     }
 
 
-# What is in it
+# Contents
 
 
-def test_every_table_and_column_is_in_an_archive_or_is_said_to_be_no_state() -> None:
+def test_archive_covers_every_stateful_table_and_column() -> None:
     known = {(part.database, part.table) for part in PARTS} | NOT_STATE.keys()
     for name, schema in SCHEMAS.items():
         with empty_database(schema) as database:
             tables = {
                 row[0]
                 for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-                # Full texts are made of what they index; SQLite's own table counts.
+                # Full-text tables are derived from their sources; SQLite's own table only counts.
                 if "_fts" not in row[0] and not row[0].startswith("sqlite_")
             }
             assert {table for database_name, table in known if database_name == name} == tables
@@ -216,7 +216,7 @@ def test_every_table_and_column_is_in_an_archive_or_is_said_to_be_no_state() -> 
     ]
 
 
-def test_the_documented_layout_is_the_real_one() -> None:
+def test_archive_layout_matches_documentation() -> None:
     page = (ROOT / "docs/archive.md").read_text()
 
     def line(part: Part) -> str:
@@ -230,7 +230,7 @@ def test_the_documented_layout_is_the_real_one() -> None:
     assert f"`format` ({FORMAT})" in page
 
 
-async def test_an_archive_is_plain_text_that_anybody_can_read(lived_in: Path, archive: Path) -> None:
+async def test_archive_is_readable_plain_text(lived_in: Path, archive: Path) -> None:
     with zipfile.ZipFile(archive) as opened_archive:
         assert opened_archive.testzip() is None
         turns = [json.loads(line) for line in opened_archive.read("log/observations.jsonl").splitlines()]
@@ -245,16 +245,16 @@ async def test_an_archive_is_plain_text_that_anybody_can_read(lived_in: Path, ar
     assert stat.S_IMODE(archive.stat().st_mode) == 0o600
 
 
-async def test_no_table_of_this_test_is_empty(archive: Path) -> None:
+async def test_fixture_fills_every_table(archive: Path) -> None:
     with zipfile.ZipFile(archive) as opened_archive:
         empty = [part.path for part in PARTS if not opened_archive.read(part.path)]
     assert empty == []
 
 
-# There and back
+# Round trip
 
 
-async def test_an_import_gives_the_same_bytes_back(lived_in: Path, archive: Path, tmp_path: Path) -> None:
+async def test_import_then_export_is_byte_identical(lived_in: Path, archive: Path, tmp_path: Path) -> None:
     new = tmp_path / "new"
     await imported(archive, new)
     again = await exported(new, tmp_path / "again.zip")
@@ -262,16 +262,16 @@ async def test_an_import_gives_the_same_bytes_back(lived_in: Path, archive: Path
     assert tree(new) == tree(lived_in)
     for name in ("memory/transcript.db", "memory/memory.db"):
         was, now = dump(lived_in / ".os" / name), dump(new / ".os" / name)
-        # Of a file on disk the new disk says other things.
+        # File metadata differs on the new disk.
         was["disk_entries"], now["disk_entries"] = [], []
-        # How a full text lies on its pages is nobody's state; when memory looked at the log last, and what a store
-        # elsewhere has of it, neither.
+        # Page layout of full text is not state, and neither are the time of memory's last look and the replica's
+        # position.
         apart = {table for table in was if table.endswith(("_fts_data", "_fts_idx"))}
         apart |= {"log_seen", "ship_changes", "sqlite_sequence"}
         assert {k: v for k, v in was.items() if k not in apart} == {k: v for k, v in now.items() if k not in apart}
 
 
-async def test_what_was_imported_is_found_and_goes_on(lived_in: Path, archive: Path, tmp_path: Path) -> None:
+async def test_imported_workspace_is_searchable_and_continues(lived_in: Path, archive: Path, tmp_path: Path) -> None:
     new = tmp_path / "new"
     await imported(archive, new)
     found = []
@@ -283,7 +283,7 @@ async def test_what_was_imported_is_found_and_goes_on(lived_in: Path, archive: P
     ended = []
     for workspace in (lived_in, new):
         async with opened(workspace) as (stores, canvas):
-            # The hand's edit is noticed in both, as if nothing had happened between.
+            # Both workspaces notice the manual edit, as if nothing had happened in between.
             await stores.projection.settle()
             await stores.learn('FACT [t] Bo paints. | "Bo paints."', "Bo paints.", at=9.0)
             ended.append((stores.files.read("user.md"), [each.content for each in await stores.learnings()]))
@@ -293,7 +293,7 @@ async def test_what_was_imported_is_found_and_goes_on(lived_in: Path, archive: P
     assert "A hand's line" in ended[1][0]
 
 
-async def test_the_log_that_was_imported_is_guarded_like_any(archive: Path, tmp_path: Path) -> None:
+async def test_imported_log_keeps_its_guards(archive: Path, tmp_path: Path) -> None:
     await imported(archive, tmp_path / "new")
     with sqlite3.connect(tmp_path / "new/.os/memory/transcript.db") as database:
         for statement in ("DELETE FROM observations", "UPDATE curations SET response = ''", "DELETE FROM log_identity"):
@@ -301,7 +301,7 @@ async def test_the_log_that_was_imported_is_guarded_like_any(archive: Path, tmp_
                 database.execute(statement)
 
 
-async def test_a_sprite_that_only_imported_logs_is_exported_too(tmp_path: Path) -> None:
+async def test_workspace_with_imports_only_is_exported(tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     async with opened(workspace) as (stores, _):
         await stores.turn()
@@ -312,7 +312,7 @@ async def test_a_sprite_that_only_imported_logs_is_exported_too(tmp_path: Path) 
     assert (await exported(tmp_path / "new", tmp_path / "again.zip")).read_bytes() == archive.read_bytes()
 
 
-async def test_files_can_be_left_out(lived_in: Path, tmp_path: Path) -> None:
+async def test_export_without_files(lived_in: Path, tmp_path: Path) -> None:
     archive = await exported(lived_in, tmp_path / "small.zip", without_files=True)
     with zipfile.ZipFile(archive) as opened_archive:
         assert not [name for name in opened_archive.namelist() if name.startswith("files/")]
@@ -320,11 +320,11 @@ async def test_files_can_be_left_out(lived_in: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "new/documents").exists()
 
 
-# One moment
+# Consistency
 
 
-async def test_an_export_beside_a_writer_sees_one_moment(tmp_path: Path) -> None:
-    """Each turn comes before its line of chat; an archive with a line whose turn is missing saw two moments."""
+async def test_export_beside_writer_is_consistent_snapshot(tmp_path: Path) -> None:
+    """A turn is written before its chat line; a line without its turn would mean two snapshots."""
     workspace = tmp_path / "workspace"
     stop = asyncio.Event()
     async with opened(workspace) as (stores, canvas):
@@ -357,7 +357,7 @@ async def test_an_export_beside_a_writer_sees_one_moment(tmp_path: Path) -> None
             await writing
 
 
-async def test_databases_of_an_earlier_sprite_are_brought_up_to_date_unless_one_runs(
+async def test_export_migrates_older_databases_unless_sprite_runs(
     lived_in: Path, archive: Path, tmp_path: Path
 ) -> None:
     settings = settings_of(lived_in)
@@ -377,7 +377,7 @@ async def test_databases_of_an_earlier_sprite_are_brought_up_to_date_unless_one_
                 assert now.read(name) == was.read(name)
 
 
-async def test_what_an_archive_cannot_hold_is_named(lived_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_export_names_unsupported_entries(lived_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (lived_in / "documents/link").symlink_to("/etc/passwd")
     (lived_in / "documents/away").symlink_to("/etc", target_is_directory=True)
     os.mkfifo(lived_in / "documents/pipe")
@@ -390,7 +390,7 @@ async def test_what_an_archive_cannot_hold_is_named(lived_in: Path, capsys: pyte
         assert [name for name in made.namelist() if name.startswith("files/documents")] == ["files/documents/notes.txt"]
 
 
-# Refused, and nothing touched
+# Rejected without side effects
 
 
 async def refused(archive: Path, workspace: Path, words: str) -> None:
@@ -419,7 +419,7 @@ def cut_short(archive: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [damage, cut, cut_short])
-async def test_a_damaged_archive_is_refused_before_anything_is_written(
+async def test_damaged_archive_is_refused_before_any_write(
     archive: Path, tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
     harm(archive)
@@ -490,8 +490,8 @@ def memory_elsewhere(entries: dict[str, bytes], manifest: dict[str, Any]) -> Non
     next(f for f in manifest["memory"] if f["path"] == "memory/os.md")["path"] = "memory/../run/token"
 
 
-async def test_names_one_disk_takes_for_one_are_refused(lived_in: Path, tmp_path: Path) -> None:
-    """On a disk that folds case, the second file would replace the first; this one tells them apart."""
+async def test_names_colliding_by_case_are_refused(lived_in: Path, tmp_path: Path) -> None:
+    """On a case-folding disk the second file would replace the first; this disk tells them apart."""
     folder = lived_in / "documents/Straße"
     folder.mkdir()
     (lived_in / "documents/STRASSE").mkdir()
@@ -527,7 +527,7 @@ async def test_names_one_disk_takes_for_one_are_refused(lived_in: Path, tmp_path
         (memory_elsewhere, True, "memory file"),
     ],
 )
-async def test_an_archive_that_no_sprite_wrote_is_refused(
+async def test_archive_of_another_program_is_refused(
     archive: Path, tmp_path: Path, change: Callable[..., None], resealed: bool, words: str
 ) -> None:
     with pytest.raises(OperatorError, match=words):
@@ -535,20 +535,20 @@ async def test_an_archive_that_no_sprite_wrote_is_refused(
     assert not (tmp_path / "new").exists()
 
 
-async def test_the_same_file_twice_is_refused(archive: Path, tmp_path: Path) -> None:
+async def test_duplicate_entry_is_refused(archive: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(archive, "a") as out, pytest.warns(UserWarning, match="Duplicate"):
         out.writestr("log/observations.jsonl", b"{}")
     with pytest.raises(OperatorError, match="twice"):
         await imported(archive, tmp_path / "new")
 
 
-async def test_what_unpacks_to_more_than_the_disk_has_is_refused_unread(archive: Path, tmp_path: Path) -> None:
+async def test_archive_larger_than_disk_is_refused_unread(archive: Path, tmp_path: Path) -> None:
     huge = 1 << 50
     with zipfile.ZipFile(archive) as source:
         manifest = json.loads(source.read(MANIFEST))
     next(file for file in manifest["files"] if file["path"] == "files/top.md")["size"] = huge
     with zipfile.ZipFile(archive, "a") as made:
-        # The list of contents is written at the end, and says what it is told to.
+        # The zip's central directory is written last, with the sizes it is given.
         made.getinfo("files/top.md").file_size = huge
         del made.NameToInfo[MANIFEST]
         made.filelist[:] = [info for info in made.filelist if info.filename != MANIFEST]
@@ -569,9 +569,7 @@ async def test_what_unpacks_to_more_than_the_disk_has_is_refused_unread(archive:
         ("chat/missions.jsonl", b"\xff\n", "line 1"),
     ],
 )
-async def test_a_row_that_no_log_has_is_named(
-    archive: Path, tmp_path: Path, path: str, line: bytes, words: str
-) -> None:
+async def test_invalid_row_is_named(archive: Path, tmp_path: Path, path: str, line: bytes, words: str) -> None:
     def tampered(entries: dict[str, bytes], manifest: dict[str, Any]) -> None:
         entries[path] = line
         for file in manifest["tables"]:
@@ -583,7 +581,7 @@ async def test_a_row_that_no_log_has_is_named(
     await imported(archive, tmp_path / "new")
 
 
-async def test_a_turn_of_no_session_and_a_card_that_cannot_be_shown_are_named(archive: Path, tmp_path: Path) -> None:
+async def test_turn_without_session_and_invalid_card_are_named(archive: Path, tmp_path: Path) -> None:
     def orphaned(entries: dict[str, bytes], _: dict[str, Any]) -> None:
         entries["log/sessions.jsonl"] = entries["log/sessions.jsonl"].split(b"\n", 1)[1]
 
@@ -598,9 +596,7 @@ async def test_a_turn_of_no_session_and_a_card_that_cannot_be_shown_are_named(ar
         assert not list((tmp_path / "new").rglob("*.db"))
 
 
-async def test_a_workspace_with_a_memory_of_its_own_is_left_alone(
-    archive: Path, lived_in: Path, tmp_path: Path
-) -> None:
+async def test_workspace_with_memory_is_not_overwritten(archive: Path, lived_in: Path, tmp_path: Path) -> None:
     await refused(archive, lived_in, "memory of its own")
     drawn = tmp_path / "drawn"
     async with opened(drawn) as (_, canvas):
@@ -622,7 +618,7 @@ async def test_a_workspace_with_a_memory_of_its_own_is_left_alone(
         await import_logs(settings_of(tmp_path / "new"), [archive, archive], dry_run=False, as_json=True)
 
 
-async def test_a_workspace_in_which_nothing_was_said_yet_is_empty(archive: Path, tmp_path: Path) -> None:
+async def test_workspace_without_turns_counts_as_empty(archive: Path, tmp_path: Path) -> None:
     new = tmp_path / "new"
     async with opened(new):
         pass
@@ -632,7 +628,7 @@ async def test_a_workspace_in_which_nothing_was_said_yet_is_empty(archive: Path,
     assert (await exported(new, tmp_path / "again.zip")).read_bytes() == archive.read_bytes()
 
 
-async def test_a_dry_run_reads_everything_and_writes_nothing(archive: Path, tmp_path: Path) -> None:
+async def test_dry_run_reads_all_and_writes_nothing(archive: Path, tmp_path: Path) -> None:
     await imported(archive, tmp_path / "new", dry_run=True)
     assert not (tmp_path / "new").exists()
     damage(archive)
@@ -640,11 +636,11 @@ async def test_a_dry_run_reads_everything_and_writes_nothing(archive: Path, tmp_
         await imported(archive, tmp_path / "new", dry_run=True)
 
 
-# Cut off
+# Interruptions
 
 
 async def cut_off(archive: Path, workspace: Path, *moved: str) -> Settings:
-    """A workspace whose import was decided and ended while it moved in: only these have moved."""
+    """A workspace whose import was committed and interrupted; only these files have moved."""
     await imported(archive, workspace)
     decided = workspace / ".os/import"
     for name, target in {
@@ -665,9 +661,7 @@ async def cut_off(archive: Path, workspace: Path, *moved: str) -> Settings:
 
 
 @pytest.mark.parametrize("moved", [[], ["documents"], ["top.md", ".os/memory/user.md", ".os/workspace.db"]])
-async def test_an_import_that_was_cut_off_in_its_last_step_is_finished(
-    archive: Path, tmp_path: Path, moved: list[str]
-) -> None:
+async def test_import_interrupted_in_last_step_is_completed(archive: Path, tmp_path: Path, moved: list[str]) -> None:
     for again in (False, True):
         settings = await cut_off(archive, tmp_path / f"new-{again}", *moved)
         with pytest.raises(OperatorError, match="cut off in its last step"):
@@ -685,7 +679,7 @@ async def test_an_import_that_was_cut_off_in_its_last_step_is_finished(
         assert {path.name for path in (settings.workspace / ".os").iterdir()} == {"memory", "run", "workspace.db"}
 
 
-async def test_an_import_that_was_cut_off_before_leaves_nothing(archive: Path, tmp_path: Path) -> None:
+async def test_import_interrupted_earlier_leaves_nothing(archive: Path, tmp_path: Path) -> None:
     settings = settings_of(tmp_path / "new")
     (settings.system / "import.new/memory").mkdir(parents=True)
     (settings.system / "import.new/transcript.db").write_text("half of it")
@@ -693,10 +687,10 @@ async def test_an_import_that_was_cut_off_before_leaves_nothing(archive: Path, t
     assert (await exported(settings.workspace, tmp_path / "again.zip")).read_bytes() == archive.read_bytes()
 
 
-# The file that is written
+# The written file
 
 
-def test_a_file_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_archive_file_is_written_atomically(tmp_path: Path) -> None:
     target = tmp_path / "sprite.zip"
     with pytest.raises(ZeroDivisionError), whole_file(target, force=False, error=OperatorError) as stream:
         _ = 1 / (stream.write(b"half") - 4)
@@ -720,7 +714,7 @@ def test_a_file_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "row", [{"a": 1, "b": 1.0, "c": None, "d": ODD, "e": b"\0\xff", "f": 0.1 + 0.2, "g": 1e22, "h": -(2**63)}]
 )
-def test_a_row_comes_back_as_it_was(row: dict[str, Any]) -> None:
+def test_row_round_trips_unchanged(row: dict[str, Any]) -> None:
     back = from_line(to_line(row))
     assert back == row
     assert [type(value) for value in back.values()] == [type(value) for value in row.values()]
@@ -729,7 +723,7 @@ def test_a_row_comes_back_as_it_was(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "line", [b"", b"[]", b'{"a": true}', b'{"a": {}}', b'{"a": 1e999}', b'{"a": "\\ud800"}', b"{" * 9999]
 )
-def test_what_is_no_row_is_no_fault_of_ours(line: bytes) -> None:
+def test_malformed_row_raises_no_internal_error(line: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         from_line(line)
     with pytest.raises(ValueError, match="infinite"):
@@ -739,6 +733,6 @@ def test_what_is_no_row_is_no_fault_of_ours(line: bytes) -> None:
 @pytest.mark.parametrize(
     "path", ["", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "../a", "a/./b", "a\0b", "a/" * 9999 + "a"]
 )
-def test_a_path_that_leads_elsewhere_is_none(path: str) -> None:
+def test_path_leading_elsewhere_is_rejected(path: str) -> None:
     assert not is_plain(path)
     assert is_plain("a/..b/c...")

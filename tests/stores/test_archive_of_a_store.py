@@ -1,4 +1,4 @@
-"""What was shipped is an archive that has not been zipped: the same rows and files, and the same workspace of it."""
+"""Archives made from replicas: the same rows, files and restored workspace as the sprite's own archive."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SealedStore]:
 
 async def written(store: Store, target: Path, as_of: float | None = None) -> Path:
     pieces = [piece async for piece in archive_of(store, "ada", as_of=as_of)]
-    # Who streams them takes an empty one for the end.
+    # A streaming reader takes an empty chunk for the end.
     assert all(pieces)
     target.write_bytes(b"".join(pieces))
     return target
@@ -76,7 +76,7 @@ async def test_damaged_chunk_costs_only_its_file(lived_in: Path, store: SealedSt
     assert not (tmp_path / "new" / large).exists()
 
 
-async def test_damaged_turn_is_left_out_when_asked(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
+async def test_damaged_turn_is_skipped_on_request(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
     await ship(store, "ada", lived_in)
     damage(tmp_path, "stored_rows", "part = 'log/observations.jsonl' AND number = 2")
     with pytest.raises(DamagedError, match=r"row 2 of log/observations.jsonl .* --leave-out-damaged"):
@@ -93,7 +93,7 @@ async def test_damaged_turn_is_left_out_when_asked(lived_in: Path, store: Sealed
     assert len(numbers[0] - numbers[1]) == 1
 
 
-async def test_file_row_without_readable_name_is_left_out(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
+async def test_file_row_without_readable_name_is_skipped(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
     await ship(store, "ada", lived_in)
     damage(tmp_path, "stored_rows", "part = 'files'")
     assert (await left_out(store)).damaged_named[0] == "one whose name is damaged, too"
@@ -105,7 +105,7 @@ def entries(archive: Path) -> dict[str, bytes]:
         return {name: file.read(name) for name in file.namelist()}
 
 
-async def test_a_stores_archive_has_the_bytes_of_the_sprites_own_but_for_what_the_log_says_already(
+async def test_replica_archive_matches_sprite_archive_except_log_metadata(
     lived_in: Path, store: SealedStore, tmp_path: Path
 ) -> None:
     await ship(store, "ada", lived_in)
@@ -121,7 +121,7 @@ async def test_a_stores_archive_has_the_bytes_of_the_sprites_own_but_for_what_th
     assert b"learnings.jsonl" not in made["README.md"]
 
 
-async def test_a_workspace_made_of_a_store_exports_the_archive_of_the_one_that_was_shipped(
+async def test_workspace_restored_from_replica_exports_same_archive(
     lived_in: Path, store: SealedStore, tmp_path: Path
 ) -> None:
     await ship(store, "ada", lived_in)
@@ -130,13 +130,11 @@ async def test_a_workspace_made_of_a_store_exports_the_archive_of_the_one_that_w
     assert (await exported(tmp_path / "new", tmp_path / "again.zip")).read_bytes() == own.read_bytes()
 
 
-async def test_what_is_not_there_or_not_what_was_stored_makes_no_archive(
-    lived_in: Path, store: SealedStore, tmp_path: Path
-) -> None:
+async def test_missing_or_altered_piece_fails_archive(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="Nothing is stored of ada"):
         await written(store, tmp_path / "none.zip")
     await ship(store, "ada", lived_in)
-    # Rows of a life could fill the disk on which others live.
+    # The rows of one replica could fill the disk that others share.
     with pytest.raises(StoreError, match="too little room"):
         await anext(archive_of(store, "ada", room=1000))
     damage(tmp_path, "stored_rows", "part = 'chat/messages.jsonl'")
@@ -144,9 +142,7 @@ async def test_what_is_not_there_or_not_what_was_stored_makes_no_archive(
         await written(store, tmp_path / "changed.zip")
 
 
-async def test_rows_that_were_stored_before_they_had_a_column_are_restored_without_it(
-    lived_in: Path, store: SealedStore, tmp_path: Path
-) -> None:
+async def test_rows_older_than_column_are_restored(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
     await ship(store, "ada", lived_in)
     log = (await store.position("ada")).log or ""
     at = (await store.position("ada")).through
@@ -166,7 +162,7 @@ async def test_rows_that_were_stored_before_they_had_a_column_are_restored_witho
     assert (await exported(tmp_path / "new", tmp_path / "again.zip")).read_bytes() == own.read_bytes()
 
 
-async def test_a_row_that_is_none_is_named(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
+async def test_malformed_row_is_named(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
     await ship(store, "ada", lived_in)
     at = (await store.position("ada")).through + 1
     facts = {"path": "documents/notes.txt", "size": 7, "mode": 0o600, "modified_ns": 1}
@@ -190,7 +186,7 @@ async def test_a_row_that_is_none_is_named(lived_in: Path, store: SealedStore, t
         (MOST_BYTES, "larger than an archive can be"),
     ],
 )
-async def test_a_file_that_names_one_chunk_again_and_again_fills_no_disk(
+async def test_file_repeating_one_chunk_is_bounded(
     lived_in: Path, store: SealedStore, tmp_path: Path, size: int, words: str
 ) -> None:
     await ship(store, "ada", lived_in)
@@ -204,9 +200,7 @@ async def test_a_file_that_names_one_chunk_again_and_again_fills_no_disk(
     assert (await written(store, tmp_path / "flood.zip")).stat().st_size < 2**20
 
 
-async def test_an_archive_as_of_a_time_is_as_the_agent_was_then(
-    lived_in: Path, store: SealedStore, tmp_path: Path
-) -> None:
+async def test_archive_at_past_time_has_past_state(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
     await ship(store, "ada", lived_in)
     before, then = await exported(lived_in, tmp_path / "before.zip"), time.time()
     (lived_in / "documents/notes.txt").unlink()
@@ -221,7 +215,7 @@ async def test_an_archive_as_of_a_time_is_as_the_agent_was_then(
         await written(store, tmp_path / "never.zip", 5.0)
 
 
-async def test_a_long_row_is_put_together_of_its_chunks(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
+async def test_long_row_is_assembled_from_chunks(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
     async with opened(lived_in) as (stores, _):
         await stores.turn("A long story: " + "word " * 100_000)
     own = await exported(lived_in, tmp_path / "own.zip")
@@ -230,9 +224,7 @@ async def test_a_long_row_is_put_together_of_its_chunks(lived_in: Path, store: S
     assert (await exported(tmp_path / "new", tmp_path / "again.zip")).read_bytes() == own.read_bytes()
 
 
-async def test_what_the_sprite_itself_shipped_is_the_workspace_that_it_exports(
-    tmp_path: Path, store: SealedStore
-) -> None:
+async def test_replica_of_real_sprite_equals_its_export(tmp_path: Path, store: SealedStore) -> None:
     (tmp_path / "workspace").mkdir()
     await live_in(tmp_path / "workspace")
     shipped: list[Shipped] = []

@@ -1,4 +1,4 @@
-"""Roles, and the log of what operators did: nothing is missing in it, no secret is in it, and a change is noticed."""
+"""Roles and the audit log of operator actions: complete, redacted and tamper-evident."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def lines(acts: Acts) -> list[tuple[str, str]]:
     return [(entry.actor, told(entry)) for entry in (await acts.audit.since()).entries]
 
 
-async def test_every_act_on_a_person_is_one_line_that_names_who_did_what(acts: Acts) -> None:
+async def test_act_on_person_logs_actor_action_and_target(acts: Acts) -> None:
     await acts.add(CLI, "ada")
     await acts.link("ada", "ada")
     await acts.change_role(CLI, "ada", "operator")
@@ -66,9 +66,7 @@ async def test_own_secret_is_in_no_line(acts: Acts) -> None:
     assert len(await lines(acts)) == 2
 
 
-async def test_an_identity_and_a_passkey_are_taken_off_a_person_whose_browsers_are_logged_out(
-    acts: Acts, database: Database
-) -> None:
+async def test_removed_identity_or_passkey_ends_persons_sessions(acts: Acts, database: Database) -> None:
     people, identities, passkeys = People(database), Identities(database), Passkeys(database)
     await acts.add(CLI, "ada")
     await acts.add(CLI, "bob")
@@ -107,7 +105,7 @@ async def test_an_identity_and_a_passkey_are_taken_off_a_person_whose_browsers_a
     link = await acts.link(CLI, "ada")
     assert session is not None
     assert other is not None
-    assert await people.of_session(session.id) == "ada", "what was refused logged nobody out"
+    assert await people.of_session(session.id) == "ada", "a refused removal ends no session"
 
     assert await acts.unlink_identity(CLI, "ada", "x", None) == "https://two.example"
     assert await people.of_session(session.id) is None
@@ -130,12 +128,12 @@ async def test_an_identity_and_a_passkey_are_taken_off_a_person_whose_browsers_a
         ("cli", "users remove-passkey ada (passkey key)"),
         ("cli", "users remove-passkey ada (passkey key)"),
     ]
-    # Also of somebody who may not come in.
+    # This holds also for a revoked person.
     await acts.revoke(CLI, "ada")
     assert await acts.unlink_identity(CLI, "ada", "u-1", None) == "https://two.example"
 
 
-async def test_what_was_refused_was_not_done(acts: Acts) -> None:
+async def test_refused_act_changes_nothing(acts: Acts) -> None:
     with pytest.raises(PeopleError):
         await acts.add(CLI, "Not a name")
     with pytest.raises(PeopleError):
@@ -145,7 +143,7 @@ async def test_what_was_refused_was_not_done(acts: Acts) -> None:
     assert await lines(acts) == [("cli", "users add ada")]
 
 
-async def test_no_secret_that_was_handed_out_is_in_the_log(acts: Acts, database_at: Path | str) -> None:
+async def test_issued_secrets_are_not_logged(acts: Acts, database_at: Path | str) -> None:
     handed = [
         *await acts.add(CLI, "ada"),
         await acts.link(CLI, "ada"),
@@ -163,11 +161,11 @@ async def spoil(database: Database, statement: str) -> None:
     await database.write(lambda tx: tx.execute(statement))
 
 
-async def test_a_line_that_was_changed_or_taken_out_is_noticed(acts: Acts, database: Database) -> None:
+async def test_changed_or_removed_line_is_detected(acts: Acts, database: Database) -> None:
     for name in ("ada", "bob", "cyd", "dan", "eli", "fay"):
         await acts.add(CLI, name)
     assert (await acts.audit.since()).broken_at is None
-    # The first fault is told: each stands before those that were made earlier.
+    # The first fault is reported: each is inserted before the earlier ones.
     for statement, broken_at in (
         ("UPDATE audit SET at = at - 60 WHERE id = 6", 6),
         ("DELETE FROM audit WHERE id = 4", 5),
@@ -178,7 +176,7 @@ async def test_a_line_that_was_changed_or_taken_out_is_noticed(acts: Acts, datab
         assert (await acts.audit.since()).broken_at == broken_at
 
 
-async def test_the_newest_lines_since_a_time_are_shown_in_order(acts: Acts) -> None:
+async def test_newest_lines_since_time_are_ordered(acts: Acts) -> None:
     for number in range(5):
         await acts.audit.note(CLI, "deploy", f"s{number}", long="x" * 5000, lone="\x00")
     found: AuditLog = await acts.audit.since(most=2)
@@ -188,7 +186,7 @@ async def test_the_newest_lines_since_a_time_are_shown_in_order(acts: Acts) -> N
     assert (await acts.audit.since(found.entries[-1].at + 60)).entries == []
 
 
-async def test_what_takes_a_while_is_noted_before_it_begins_and_again_how_it_ended(acts: Acts) -> None:
+async def test_long_act_is_logged_at_start_and_end(acts: Acts) -> None:
     async with acts.audit.act("ada", "deploy", "bob"):
         assert await lines(acts) == [("ada", "deploy bob")]
     with pytest.raises(HostError):
@@ -224,7 +222,7 @@ async def test_what_takes_a_while_is_noted_before_it_begins_and_again_how_it_end
     ]
 
 
-async def test_how_an_act_ended_is_noted_also_where_whoever_asked_for_it_goes_at_that_moment(acts: Acts) -> None:
+async def test_outcome_is_logged_after_caller_is_cancelled(acts: Acts) -> None:
     over = asyncio.Event()
 
     async def export() -> None:
@@ -239,14 +237,14 @@ async def test_how_an_act_ended_is_noted_also_where_whoever_asked_for_it_goes_at
     assert [told(each).endswith("(outcome done)") for each in (await acts.audit.since()).entries] == [False, True]
 
 
-async def test_settings_are_noted_where_they_changed(acts: Acts) -> None:
+async def test_settings_are_logged_when_changed(acts: Acts) -> None:
     for host in ("127.0.0.1", "127.0.0.1", "0.0.0.0", "127.0.0.1", "127.0.0.1"):  # noqa: S104 - only told
         await acts.audit.note_settings({"host": host, "daily_usd": None})
     entries = (await acts.audit.since()).entries
     assert [entry.detail["host"] for entry in entries] == ["127.0.0.1", "0.0.0.0", "127.0.0.1"]  # noqa: S104
 
 
-async def test_lines_that_are_written_at_once_hang_together(acts: Acts) -> None:
+async def test_concurrent_lines_form_one_chain(acts: Acts) -> None:
     await asyncio.gather(*(acts.audit.note(f"op-{number}", "deploy", "ada") for number in range(12)))
     found = await acts.audit.since()
     assert ([entry.id for entry in found.entries], found.broken_at) == (list(range(1, 13)), None)
@@ -255,7 +253,8 @@ async def test_lines_that_are_written_at_once_hang_together(acts: Acts) -> None:
 # --- roles ---
 
 
-async def test_nobody_is_an_operator_unless_made_one_but_whoever_starts_the_bridge_here(database: Database) -> None:
+async def test_operator_role_needs_grant_or_local_start(database: Database) -> None:
+    """Only the person who starts the bridge on this machine is an operator without a grant."""
     here, elsewhere = People(database, local_operates=True), People(database)
     await here.add("ada")
     assert [await here.role(name) for name in ("local", "ada", "nobody")] == ["operator", "person", None]
@@ -267,7 +266,7 @@ async def test_nobody_is_an_operator_unless_made_one_but_whoever_starts_the_brid
         await here.change_role("local", "person")
 
 
-async def test_who_was_revoked_is_no_operator_and_comes_back_as_none(database: Database) -> None:
+async def test_revoked_operator_returns_without_role(database: Database) -> None:
     people = People(database)
     await people.add("ada")
     await people.change_role("ada", "operator")
@@ -279,7 +278,7 @@ async def test_who_was_revoked_is_no_operator_and_comes_back_as_none(database: D
     assert await people.role("ada") == "person"
 
 
-async def test_a_session_is_for_who_may_come_in(database: Database) -> None:
+async def test_session_is_issued_to_admitted_people_only(database: Database) -> None:
     people = People(database)
     await people.add("ada")
     session = await people.new_session("ada")

@@ -1,4 +1,4 @@
-"""Cards as the agent draws them: what blocks are accepted, one line about each mistake, and what is kept and sent."""
+"""Cards drawn by the agent: accepted blocks, one line per mistake, and the stored and sent results."""
 
 from __future__ import annotations
 
@@ -53,37 +53,37 @@ async def canvas(tmp_path: Path) -> AsyncIterator[Canvas]:
 # Blocks
 
 
-def test_the_examples_cover_every_type() -> None:
+def test_examples_cover_every_block_type() -> None:
     assert set(FULL) == set(BLOCKS)
 
 
 @pytest.mark.parametrize(("kind", "data"), [*FULL.items(), *SMALLEST.items()])
-def test_each_type_is_accepted_as_given(kind: str, data: dict[str, Any]) -> None:
+def test_block_of_each_type_is_accepted(kind: str, data: dict[str, Any]) -> None:
     (block,) = read_blocks([{"type": kind, "data": data, "id": "b1"}])
     assert (block.id, block.type) == ("b1", kind)
     assert {key: block.data[key] for key in data} == data
 
 
 @pytest.mark.parametrize(("kind", "data"), FULL.items())
-def test_fields_beside_the_type_are_as_good_as_data(kind: str, data: dict[str, Any]) -> None:
+def test_fields_beside_type_count_as_data(kind: str, data: dict[str, Any]) -> None:
     (block,) = read_blocks([{"type": kind, **data}])
     assert {key: block.data[key] for key in data} == data
 
 
 @pytest.mark.parametrize("wrap", [json.dumps, lambda blocks: [{**b, "data": json.dumps(b["data"])} for b in blocks]])
-def test_json_in_a_string_is_read_as_json(wrap: Any) -> None:
+def test_json_in_string_is_parsed(wrap: Any) -> None:
     blocks = [{"type": "stat", "data": {"label": "n", "value": 5}}]
     (block,) = read_blocks(wrap(blocks))
     assert block.data == {"label": "n", "value": 5}
 
 
-def test_rows_may_be_objects_by_column_name() -> None:
+def test_rows_by_column_name_are_accepted() -> None:
     rows = [{"b": 2, "a": 1}, {"a": 3}, [4, 5]]
     (block,) = read_blocks([{"type": "table", "data": {"columns": ["a", "b"], "rows": rows}}])
     assert block.data["rows"] == [[1, 2], [3, None], [4, 5]]
 
 
-def test_blocks_without_an_id_get_one_of_their_own() -> None:
+def test_blocks_without_id_get_unique_ids() -> None:
     blocks = read_blocks([{"type": "separator"}, {"type": "separator"}])
     assert len({block.id for block in blocks}) == 2
 
@@ -126,7 +126,7 @@ def test_blocks_without_an_id_get_one_of_their_own() -> None:
         ("[" * 100_000, "blocks must be"),
     ],
 )
-def test_each_mistake_is_told_in_one_line(blocks: Any, words: str) -> None:
+def test_mistake_is_reported_in_one_line(blocks: Any, words: str) -> None:
     with pytest.raises(BlockError) as refused:
         read_blocks(blocks)
     assert words in str(refused.value)
@@ -142,9 +142,7 @@ JSON = st.recursive(
 
 
 @given(st.sampled_from([*BLOCKS, "chart"]), JSON, st.sampled_from(["data", "rows", "text", "value", "id", "pairs"]))
-def test_whatever_a_model_writes_is_a_block_that_can_be_sent_or_a_mistake_in_words(
-    kind: str, value: Any, name: str
-) -> None:
+def test_arbitrary_block_is_sendable_or_worded_mistake(kind: str, value: Any, name: str) -> None:
     with contextlib.suppress(BlockError):
         blocks = read_blocks([{"type": kind, **FULL.get(kind, {}), name: value}])
         encode(CanvasUpdate("create_card", "c", "s", "t", "notes", blocks)).decode()
@@ -153,7 +151,7 @@ def test_whatever_a_model_writes_is_a_block_that_can_be_sent_or_a_mistake_in_wor
 # Drawing
 
 
-async def test_a_card_is_kept_sent_and_its_ids_are_told(canvas: Canvas) -> None:
+async def test_card_is_stored_sent_and_ids_returned(canvas: Canvas) -> None:
     told = await canvas.use("create_card", title="  Sales \n 2026 ", card_type="table", blocks=[{"type": "separator"}])
     card = await canvas.card(told["card_id"])
     assert (card.title, card.card_type, card.archived) == ("Sales 2026", "table", False)
@@ -162,12 +160,12 @@ async def test_a_card_is_kept_sent_and_its_ids_are_told(canvas: Canvas) -> None:
     assert (update.command, update.card_id, update.blocks) == ("create_card", card.card_id, card.blocks)
 
 
-async def test_a_stack_that_no_database_can_name_is_another_than_those_there_are(canvas: Canvas) -> None:
+async def test_invalid_stack_name_matches_no_stack(canvas: Canvas) -> None:
     told = await canvas.use("create_card", title="x", card_type="notes", blocks=[], stack_id="half \ud83d")
     assert (await canvas.card(told["card_id"])).stack_id == (await canvas.workspace.stacks())[0].stack_id
 
 
-async def test_the_first_card_makes_a_stack_and_the_next_ones_share_it(canvas: Canvas) -> None:
+async def test_first_card_creates_stack_later_cards_share_it(canvas: Canvas) -> None:
     for _ in range(3):
         await canvas.use("create_card", title="x", card_type="notes", blocks=[])
     (stack,) = await canvas.workspace.stacks()
@@ -175,7 +173,7 @@ async def test_the_first_card_makes_a_stack_and_the_next_ones_share_it(canvas: C
     assert {card.stack_id for card in await canvas.workspace.cards()} == {stack.stack_id}
 
 
-async def test_a_card_goes_to_the_stack_asked_for_or_the_one_looked_at_unless_it_is_archived(canvas: Canvas) -> None:
+async def test_card_goes_to_requested_or_viewed_open_stack(canvas: Canvas) -> None:
     looked_at, other, newest = [await canvas.workspace.create_stack(name) for name in ("a", "b", "c")]
     canvas.stack = looked_at
 
@@ -207,19 +205,19 @@ async def test_a_card_goes_to_the_stack_asked_for_or_the_one_looked_at_unless_it
         ),
     ],
 )
-async def test_a_card_with_a_mistake_is_not_drawn(arguments: dict[str, Any], words: str, canvas: Canvas) -> None:
+async def test_card_with_mistake_is_not_drawn(arguments: dict[str, Any], words: str, canvas: Canvas) -> None:
     assert words in await canvas.refused("create_card", **arguments)
     assert canvas.sent == []
 
 
-async def test_the_largest_card_fits_a_frame(canvas: Canvas) -> None:
+async def test_largest_card_fits_frame(canvas: Canvas) -> None:
     blocks = [{"id": "b", "type": "text", "data": {"content": "x" * (MAX_CARD_BYTES - 100)}}]
     await canvas.use("create_card", title="x" * 10_000, card_type="notes", blocks=blocks)
     assert len(encode(canvas.sent[0], seq=10**9)) < MAX_FRAME_BYTES
     assert len(canvas.sent[0].title) == MAX_TITLE_CHARS
 
 
-async def test_half_an_emoji_in_a_card_becomes_a_question_mark_and_the_card_is_drawn(canvas: Canvas) -> None:
+async def test_lone_surrogate_in_card_becomes_question_mark(canvas: Canvas) -> None:
     blocks = [{"id": "i\ud83d", "type": "text", "data": {"content": "a\ud83d"}}]
     told = await canvas.use("create_card", title="t\ud83d", card_type="notes", blocks=blocks)
     card = await canvas.card(told["card_id"])
@@ -239,7 +237,7 @@ async def test_half_an_emoji_in_a_card_becomes_a_question_mark_and_the_card_is_d
         ),
     ],
 )
-async def test_a_card_lies_where_the_agent_puts_it_and_else_where_there_is_room(
+async def test_card_takes_given_or_free_position(
     given: dict[str, Any], kept: tuple[Point | None, Size | None], canvas: Canvas
 ) -> None:
     told = await canvas.use("create_card", title="x", card_type="notes", blocks=[], **given)
@@ -262,9 +260,7 @@ async def test_a_card_lies_where_the_agent_puts_it_and_else_where_there_is_room(
         ({"size": {"width": True, "height": 1}}, "size must be {width, height}, in pixels: "),
     ],
 )
-async def test_a_place_or_size_that_cannot_be_is_told_in_one_line(
-    given: dict[str, Any], words: str, canvas: Canvas
-) -> None:
+async def test_invalid_position_or_size_is_reported(given: dict[str, Any], words: str, canvas: Canvas) -> None:
     assert words in await canvas.refused("create_card", title="x", card_type="notes", blocks=[], **given)
 
 
@@ -283,9 +279,7 @@ async def drawn(canvas: Canvas) -> str:
     return str(told["card_id"])
 
 
-async def test_a_block_is_replaced_by_its_id_in_its_place_and_others_are_added_at_the_end(
-    canvas: Canvas, drawn: str
-) -> None:
+async def test_block_is_replaced_in_place_or_appended(canvas: Canvas, drawn: str) -> None:
     blocks = [
         {"id": "new", "type": "note", "data": {"content": "N"}},
         {"id": "b", "type": "stat", "label": "l", "value": 1},
@@ -304,19 +298,19 @@ async def test_a_block_is_replaced_by_its_id_in_its_place_and_others_are_added_a
     assert (update.command, update.blocks) == ("update_card", card.blocks)
 
 
-async def test_blocks_are_removed_by_id_and_the_title_changed_alone(canvas: Canvas, drawn: str) -> None:
+async def test_blocks_are_removed_and_title_changed_alone(canvas: Canvas, drawn: str) -> None:
     await canvas.use("update_card", card_id=drawn, remove_blocks=["a", "c"])
     await canvas.use("update_card", card_id=drawn, title="New")
     card = await canvas.card(drawn)
     assert (card.title, [block.id for block in card.blocks]) == ("New", ["b"])
 
 
-async def test_a_list_of_ids_in_a_string_is_read_as_json(canvas: Canvas, drawn: str) -> None:
+async def test_id_list_in_string_is_parsed(canvas: Canvas, drawn: str) -> None:
     await canvas.use("update_card", card_id=drawn, remove_blocks='["a"]')
     assert [block.id for block in (await canvas.card(drawn)).blocks] == ["b", "c"]
 
 
-async def test_a_person_s_place_for_a_card_survives_the_agents_changes(canvas: Canvas, drawn: str) -> None:
+async def test_persons_card_position_survives_agent_changes(canvas: Canvas, drawn: str) -> None:
     await canvas.workspace.move_card(drawn, Point(5, 6), Size(7, 8))
     await canvas.use("update_card", card_id=drawn, title="New")
     card = await canvas.card(drawn)
@@ -324,7 +318,7 @@ async def test_a_person_s_place_for_a_card_survives_the_agents_changes(canvas: C
     assert (canvas.sent[-1].position, canvas.sent[-1].size) == (Point(5, 6), Size(7, 8))
 
 
-async def test_a_place_that_an_older_sprite_took_and_nobody_can_reach_is_none(canvas: Canvas, drawn: str) -> None:
+async def test_unreachable_position_of_older_sprite_is_ignored(canvas: Canvas, drawn: str) -> None:
     await canvas.workspace.move_card(drawn, Point(1e308, 6), Size(7, -8))
     card = await canvas.card(drawn)
     assert (card.position, card.size) == (None, None)
@@ -342,21 +336,21 @@ async def test_a_place_that_an_older_sprite_took_and_nobody_can_reach_is_none(ca
         ({"blocks": [{"type": "separator"}] * MAX_BLOCKS}, f"{MAX_BLOCKS} blocks at most"),
     ],
 )
-async def test_a_change_with_a_mistake_changes_nothing(
+async def test_change_with_mistake_changes_nothing(
     arguments: dict[str, Any], words: str, canvas: Canvas, drawn: str
 ) -> None:
     assert words in await canvas.refused("update_card", card_id=drawn, **arguments)
     assert canvas.sent == []
 
 
-async def test_changes_at_the_same_time_do_not_overwrite_each_other(canvas: Canvas, drawn: str) -> None:
+async def test_concurrent_changes_do_not_overwrite_each_other(canvas: Canvas, drawn: str) -> None:
     await asyncio.gather(
         *(canvas.use("update_card", card_id=drawn, blocks=[{"id": f"n{i}", "type": "separator"}]) for i in range(8))
     )
     assert {block.id for block in (await canvas.card(drawn)).blocks} == {"a", "b", "c", *(f"n{i}" for i in range(8))}
 
 
-async def test_a_closed_card_is_archived_and_cannot_be_changed(canvas: Canvas, drawn: str) -> None:
+async def test_closed_card_is_archived_and_immutable(canvas: Canvas, drawn: str) -> None:
     assert await canvas.use("close_card", card_id=drawn) == {"card_id": drawn, "closed": True}
     assert (await canvas.card(drawn)).archived
     assert canvas.sent[-1].command == "close_card"
@@ -364,7 +358,7 @@ async def test_a_closed_card_is_archived_and_cannot_be_changed(canvas: Canvas, d
     assert "there is no open card" in await canvas.refused("close_card", card_id=drawn)
 
 
-async def test_an_unknown_card_is_answered_with_the_ones_there_are(canvas: Canvas, drawn: str) -> None:
+async def test_unknown_card_error_lists_existing_cards(canvas: Canvas, drawn: str) -> None:
     assert f"open cards: {drawn} (Title)" in await canvas.refused("close_card", card_id="nope")
     assert "there is no open card" in await canvas.refused("update_card")
     for card_id in ("half \ud83d", {"id": 1}, 10**400):
@@ -373,16 +367,14 @@ async def test_an_unknown_card_is_answered_with_the_ones_there_are(canvas: Canva
     assert "open cards: none" in await canvas.refused("close_card", card_id="nope")
 
 
-# Versions, and what the person wrote
+# Versions and the person's text
 
 
 async def versions(canvas: Canvas, card_id: str) -> dict[str, tuple[int, str]]:
     return {block.id: (block.version, block.by) for block in (await canvas.card(card_id)).blocks}
 
 
-async def test_a_change_of_a_blocks_data_or_type_is_its_next_version_and_others_keep_theirs(
-    canvas: Canvas, drawn: str
-) -> None:
+async def test_changed_block_gets_next_version_others_keep_theirs(canvas: Canvas, drawn: str) -> None:
     b = {"id": "b", "type": "text", "data": {"content": "B2"}}
     await canvas.use("update_card", card_id=drawn, blocks=[b, {"id": "n", "type": "separator"}])
     assert await versions(canvas, drawn) == {"a": (1, "agent"), "b": (2, "agent"), "c": (1, "agent"), "n": (1, "agent")}
@@ -391,15 +383,14 @@ async def test_a_change_of_a_blocks_data_or_type_is_its_next_version_and_others_
     assert await versions(canvas, drawn) == {"a": (1, "agent"), "b": (2, "agent"), "c": (1, "agent"), "n": (2, "agent")}
 
 
-async def test_what_the_person_wrote_unseen_is_neither_replaced_nor_removed_and_the_agent_is_told_what_it_says(
-    canvas: Canvas, drawn: str
-) -> None:
+async def test_persons_unseen_text_is_protected_and_shown(canvas: Canvas, drawn: str) -> None:
+    """The agent can neither replace nor remove it, and the refusal contains the text."""
     await canvas.person_writes(drawn, "b", {"content": "pears, please"})
     new = [{"id": "b", "type": "text", "data": {"content": "apples"}}, {"id": "n", "type": "separator"}]
     said = await canvas.refused("update_card", card_id=drawn, title="New", blocks=new)
     assert 'b (text, version 2, by the person): {"content": "pears, please"}' in said
     assert canvas.sent == []
-    # Told what stands there, it may.
+    # After the refusal showed the text, the change is allowed.
     await canvas.use("update_card", card_id=drawn, blocks=new)
     assert (await versions(canvas, drawn))["b"] == (3, "agent")
 
@@ -411,7 +402,7 @@ async def test_what_the_person_wrote_unseen_is_neither_replaced_nor_removed_and_
     assert "c" not in await versions(canvas, drawn)
 
 
-async def test_each_change_of_the_persons_has_to_be_seen(canvas: Canvas, drawn: str) -> None:
+async def test_each_change_by_person_must_be_seen(canvas: Canvas, drawn: str) -> None:
     for number in range(3):
         await canvas.person_writes(drawn, "b", {"content": f"version {number}"})
         new = [{"id": "b", "type": "text", "data": {"content": f"agent's {number}"}}]
@@ -419,14 +410,14 @@ async def test_each_change_of_the_persons_has_to_be_seen(canvas: Canvas, drawn: 
         await canvas.use("update_card", card_id=drawn, blocks=new)
 
 
-async def test_blocks_that_the_person_did_not_touch_can_be_changed_beside_theirs(canvas: Canvas, drawn: str) -> None:
+async def test_blocks_untouched_by_person_can_be_changed(canvas: Canvas, drawn: str) -> None:
     await canvas.person_writes(drawn, "b", {"content": "mine"})
     new = [{"id": "a", "type": "heading", "data": {"text": "A2"}}, {"id": "b", "type": "text", "content": "mine"}]
     await canvas.use("update_card", card_id=drawn, blocks=new)
     assert await versions(canvas, drawn) == {"a": (2, "agent"), "b": (2, "person"), "c": (1, "agent")}
 
 
-async def test_a_long_block_of_the_persons_has_to_be_read_before_it_is_replaced(canvas: Canvas, drawn: str) -> None:
+async def test_persons_long_block_must_be_read_before_replacement(canvas: Canvas, drawn: str) -> None:
     await canvas.person_writes(drawn, "b", {"content": "long " * 4_000})
     new = [{"id": "b", "type": "text", "data": {"content": "short"}}]
     for _ in range(2):
@@ -440,9 +431,7 @@ async def test_a_long_block_of_the_persons_has_to_be_read_before_it_is_replaced(
     await canvas.use("update_card", card_id=drawn, blocks=new)
 
 
-async def test_a_card_with_unseen_words_of_the_persons_is_closed_and_the_agent_hears_of_them(
-    canvas: Canvas, drawn: str
-) -> None:
+async def test_closing_card_reports_persons_unseen_text(canvas: Canvas, drawn: str) -> None:
     await canvas.person_writes(drawn, "b", {"content": "not yet"})
     told = await canvas.use("close_card", card_id=drawn)
     assert told["note"] == "the person had written in b since you saw it; read_canvas shows it"
@@ -451,7 +440,7 @@ async def test_a_card_with_unseen_words_of_the_persons_is_closed_and_the_agent_h
     assert card.blocks[1].data == {"content": "not yet"}
 
 
-async def test_a_model_cannot_give_itself_a_version_or_the_persons_name(canvas: Canvas, drawn: str) -> None:
+async def test_model_cannot_forge_version_or_author(canvas: Canvas, drawn: str) -> None:
     forged = {"id": "b", "type": "text", "data": {"content": "B2"}, "version": 99, "by": "person"}
     await canvas.use("update_card", card_id=drawn, blocks=[forged])
     assert (await versions(canvas, drawn))["b"] == (2, "agent")

@@ -1,4 +1,4 @@
-"""The bridge's database: every version reaches the same schema, all or nothing, and nothing foreign is touched."""
+"""The bridge's database: migrations are atomic and reach one schema, and foreign files stay untouched."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def schema(path: Path) -> list[tuple[str, str]]:
         return connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
 
 
-async def test_an_older_version_reaches_the_newest_and_keeps_its_rows(tmp_path: Path) -> None:
+async def test_older_version_is_migrated_and_keeps_rows(tmp_path: Path) -> None:
     path = tmp_path / "bridge.db"
     async with open_database(path) as db:
         await db.statement("INSERT INTO people (name, created_at) VALUES ('ada', 1)")
@@ -57,7 +57,7 @@ def pragmas(db: Transaction) -> dict[str, object]:
     return {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in names}
 
 
-async def test_it_is_opened_as_the_sprite_opens_its_own(tmp_path: Path) -> None:
+async def test_connection_uses_same_pragmas_as_sprite(tmp_path: Path) -> None:
     notes = sprite_database.Schema("notes.db", 7, ["CREATE TABLE notes (text)"])
     async with (
         open_database(tmp_path / "bridge.db") as db,
@@ -68,7 +68,7 @@ async def test_it_is_opened_as_the_sprite_opens_its_own(tmp_path: Path) -> None:
         assert await db.read(pragmas) == await own.read(pragmas) == {**writing, "query_only": 1}
 
 
-async def test_a_transaction_that_fails_leaves_nothing(database_at: Path | str) -> None:
+async def test_failed_transaction_rolls_back(database_at: Path | str) -> None:
     async with open_database(database_at) as db:
         await db.write(add("ada"))
 
@@ -83,7 +83,7 @@ async def test_a_transaction_that_fails_leaves_nothing(database_at: Path | str) 
         assert await db.read(names) == ["ada", "bob"]
 
 
-async def test_a_write_whose_caller_is_cancelled_is_whole_and_the_next_one_works(database_at: Path | str) -> None:
+async def test_cancelled_write_completes_and_next_one_works(database_at: Path | str) -> None:
     started, go_on = threading.Event(), threading.Event()
 
     def slow(tx: Transaction) -> None:
@@ -95,25 +95,25 @@ async def test_a_write_whose_caller_is_cancelled_is_whole_and_the_next_one_works
     async with open_database(database_at) as db:
         writing = asyncio.create_task(db.write(slow))
         await asyncio.to_thread(started.wait, 10)
-        # A reader does not wait for it, and does not see half of it.
+        # A reader neither waits for it nor sees half of it.
         assert await db.read(names) == []
         writing.cancel()
         go_on.set()
         await asyncio.gather(writing, return_exceptions=True)
         await db.write(add("cleo"))
-        # Where writes go on side by side, the abandoned one may end after its successor.
+        # With concurrent writes, the abandoned one may end after its successor.
         async with asyncio.timeout(PATIENCE):
             while await db.read(names) != ["ada", "bob", "cleo"]:  # noqa: ASYNC110 - another thread writes
                 await asyncio.sleep(0.01)
 
 
-async def test_the_reader_cannot_write(database_at: Path | str) -> None:
+async def test_reader_cannot_write(database_at: Path | str) -> None:
     async with open_database(database_at) as db:
         with pytest.raises(DatabaseError, match=r"read-?only"):
             await db.read(add("ada"))
 
 
-async def test_values_come_back_as_they_were_given(database_at: Path | str) -> None:
+async def test_values_round_trip_unchanged(database_at: Path | str) -> None:
     values: list[tuple[str, float, int, bytes | None]] = [
         ('it\'s 100% \\ "?" --', 0.1, 2**63 - 1, b"\0\xff'?%"),
         ("\U0001f600\n\u202e", -1e300, -(2**63), b""),
@@ -141,7 +141,7 @@ async def test_values_come_back_as_they_were_given(database_at: Path | str) -> N
         assert [type(value) for value in found] == [int, int, float, str]
 
 
-async def test_text_with_a_nul_is_found_by_nobody_and_harms_nothing(database_at: Path | str) -> None:
+async def test_text_with_nul_matches_nothing(database_at: Path | str) -> None:
     async with open_database(database_at) as db:
         await db.write(add("ada"))
         assert await db.statement("SELECT * FROM people WHERE name = ?", ("ada\0",)) == []
@@ -149,7 +149,7 @@ async def test_text_with_a_nul_is_found_by_nobody_and_harms_nothing(database_at:
         assert len(await db.read(names)) == 2
 
 
-async def test_the_databases_clock_goes_on_within_a_transaction(database_at: Path | str) -> None:
+async def test_database_clock_advances_within_transaction(database_at: Path | str) -> None:
     def look(tx: Transaction) -> list[float]:
         found = []
         for _ in range(2):
@@ -162,7 +162,7 @@ async def test_the_databases_clock_goes_on_within_a_transaction(database_at: Pat
         assert first < second
 
 
-async def test_a_file_of_a_newer_bridge_is_refused_and_left_untouched(tmp_path: Path) -> None:
+async def test_newer_file_is_refused_and_untouched(tmp_path: Path) -> None:
     path = tmp_path / "bridge.db"
     async with open_database(path):
         pass
@@ -175,7 +175,7 @@ async def test_a_file_of_a_newer_bridge_is_refused_and_left_untouched(tmp_path: 
     assert path.read_bytes() == before
 
 
-async def test_the_files_are_their_owners_alone(tmp_path: Path) -> None:
+async def test_files_are_private_to_owner(tmp_path: Path) -> None:
     async with open_database(tmp_path / "bridge.db") as db:
         await db.write(add("ada"))
         files = list(tmp_path.iterdir())
@@ -183,13 +183,13 @@ async def test_the_files_are_their_owners_alone(tmp_path: Path) -> None:
         assert all(path.stat().st_mode & 0o077 == 0 for path in files)
 
 
-async def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+async def test_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match="cannot be opened"):
         async with open_database(tmp_path / "nowhere" / "bridge.db"):
             pass
 
 
-async def test_processes_that_open_a_new_file_at_once_share_it(tmp_path: Path) -> None:
+async def test_processes_opening_new_file_share_it(tmp_path: Path) -> None:
     """`bridge chat` opens it beside the bridge that it has just started."""
     for attempt in range(3):
         async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The lock of the bridge's data folder: one owner, whatever happens to its file."""
+"""The lock of the bridge's data folder: one owner, even if the lock file is replaced."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sprite.common.locks import LockHeldError, held, is_held
 
 
 @pytest.mark.parametrize("damage", ["none", "deleted", "replaced"])
-def test_a_folder_has_one_owner_whatever_becomes_of_the_lock_file(tmp_path: Path, damage: str) -> None:
+def test_folder_has_one_owner_despite_replaced_lock(tmp_path: Path, damage: str) -> None:
     lock = tmp_path / "bridge.lock"
     assert not is_held(lock)
     with held(lock, tmp_path):

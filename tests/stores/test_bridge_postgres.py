@@ -1,4 +1,4 @@
-"""The bridge's database as a Postgres: who may use it, that no bridge gets in another's way, lost connections."""
+"""The bridge's database on Postgres: access, isolation of concurrent bridges, and lost connections."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def refused(url: str) -> str:
 
 
 def count(tx: Transaction) -> None:
-    """Reads, thinks and writes: two of these at once are one too few where nothing keeps them apart."""
+    """Read, sleep and write: two concurrent calls lose an update unless they are isolated."""
     (seen,) = tx.execute("SELECT created_at FROM people WHERE name = 'ada'").fetchone()
     tx.execute("UPDATE people SET created_at = ? WHERE name = 'ada'", (seen + 1,))
 
@@ -53,10 +53,10 @@ async def counted(database: Database) -> float:
     return float(row["created_at"])
 
 
-# --- at the start ---
+# --- start ---
 
 
-async def test_bridges_that_start_at_once_make_the_tables_once(bare_postgres_url: str) -> None:
+async def test_bridges_starting_together_create_tables_once(bare_postgres_url: str) -> None:
     async def start() -> None:
         async with open_database(bare_postgres_url) as database:
             await database.statement("SELECT * FROM people")
@@ -65,7 +65,7 @@ async def test_bridges_that_start_at_once_make_the_tables_once(bare_postgres_url
     assert run(bare_postgres_url, "SELECT version FROM bridge_version") == [(len(MIGRATIONS),)]
 
 
-async def test_an_older_version_reaches_the_newest_and_keeps_its_rows(postgres_url: str) -> None:
+async def test_older_version_is_migrated_and_keeps_rows(postgres_url: str) -> None:
     async with open_database(postgres_url) as database:
         await add_ada(database)
     async with open_postgres(
@@ -75,21 +75,21 @@ async def test_an_older_version_reaches_the_newest_and_keeps_its_rows(postgres_u
         assert row[:] == ("ada", "x")
 
 
-async def test_a_database_of_a_newer_bridge_is_refused_and_left_untouched(postgres_url: str) -> None:
+async def test_newer_database_is_refused_and_untouched(postgres_url: str) -> None:
     async with open_postgres(postgres_url, (*MIGRATIONS, "CREATE TABLE newer (x TEXT) STRICT;")):
         pass
     assert "another version of the bridge" in await refused(postgres_url)
     assert run(postgres_url, "SELECT version FROM bridge_version") == [(len(MIGRATIONS) + 1,)]
 
 
-async def test_a_foreign_database_is_refused_and_left_untouched(bare_postgres_url: str) -> None:
+async def test_foreign_database_is_refused_and_untouched(bare_postgres_url: str) -> None:
     run(bare_postgres_url, "CREATE TABLE somebody_elses (x int)")
     before = tables(bare_postgres_url)
     assert "somebody_elses" in await refused(bare_postgres_url)
     assert tables(bare_postgres_url) == before
 
 
-async def test_a_migration_that_fails_leaves_the_version_before(postgres_url: str) -> None:
+async def test_failed_migration_keeps_previous_version(postgres_url: str) -> None:
     async with open_database(postgres_url):
         pass
     before = tables(postgres_url)
@@ -100,7 +100,7 @@ async def test_a_migration_that_fails_leaves_the_version_before(postgres_url: st
     assert run(postgres_url, "SELECT version FROM bridge_version") == [(len(MIGRATIONS),)]
 
 
-async def test_a_user_who_may_make_no_tables_is_told_so(postgres: Server, bare_postgres_url: str) -> None:
+async def test_user_without_create_permission_is_reported(postgres: Server, bare_postgres_url: str) -> None:
     name = bare_postgres_url.rpartition("/")[2]
     run(bare_postgres_url, f"CREATE ROLE guest_{name} LOGIN")
     words = await refused(postgres.url(name, user=f"guest_{name}"))
@@ -126,9 +126,7 @@ async def test_a_user_who_may_make_no_tables_is_told_so(postgres: Server, bare_p
         ("postgresql://sprite:planted-password@127.0.0.1:{port}/latin", "UTF8"),
     ],
 )
-async def test_an_address_that_leads_nowhere_is_said_without_its_password(
-    postgres: Server, address: str, words: str
-) -> None:
+async def test_unreachable_address_is_reported_without_password(postgres: Server, address: str, words: str) -> None:
     for statement in (
         "CREATE ROLE guarded LOGIN PASSWORD 'another'",
         "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0",
@@ -141,35 +139,36 @@ async def test_an_address_that_leads_nowhere_is_said_without_its_password(
 
 
 def make_once(postgres: Server, statement: str) -> None:
-    """Another test, or another worker, may have made it already."""
+    """Create the role unless another test or worker has already created it."""
     with suppress(psycopg.errors.DuplicateObject, psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
         postgres.run(statement)
 
 
-# --- bridges beside each other ---
+# --- concurrent bridges ---
 
 
-async def test_transactions_of_two_bridges_are_as_if_one_came_after_the_other(postgres_url: str) -> None:
+async def test_transactions_of_two_bridges_are_serializable(postgres_url: str) -> None:
     async with open_database(postgres_url) as one, open_database(postgres_url) as other:
         await add_ada(one)
         await asyncio.gather(*(database.write(count) for database in (one, other) for _ in range(40)))
         assert await counted(one) == 80
 
 
-async def test_work_in_turn_for_a_key_comes_one_after_the_other(postgres_url: str) -> None:
+async def test_keyed_work_is_serialized(postgres_url: str) -> None:
     async with open_database(postgres_url) as one, open_database(postgres_url) as other:
         await add_ada(one)
         await asyncio.gather(*(database.write_in_turn("ada", count) for database in (one, other) for _ in range(40)))
         assert await counted(one) == 80
 
 
-async def test_work_in_turn_is_not_repeated_for_what_others_write_in_turn_for_other_keys(postgres_url: str) -> None:
+async def test_keyed_work_ignores_writes_under_other_keys(postgres_url: str) -> None:
+    """Work under one key is not repeated for writes under another."""
     meet, runs = threading.Barrier(2), []
 
     def keep(tx: Transaction, sprite: str) -> None:
         runs.append(sprite)
         assert tx.execute("SELECT path FROM homes WHERE sprite = ?", (sprite,)).fetchone() is None
-        # Neither has written yet, and both are in the same table.
+        # Both use the same table, and have not written yet.
         meet.wait(PATIENCE)
         tx.execute("INSERT INTO homes (sprite, machine, path) VALUES (?, 'here', '/')", (sprite,))
 
@@ -181,7 +180,7 @@ async def test_work_in_turn_is_not_repeated_for_what_others_write_in_turn_for_ot
     assert sorted(runs) == ["ada", "bob"]
 
 
-async def test_a_statement_waits_for_others_on_the_same_row_and_sees_what_they_wrote(postgres_url: str) -> None:
+async def test_statement_waits_for_row_lock_and_sees_result(postgres_url: str) -> None:
     async with open_database(postgres_url) as one, open_database(postgres_url) as other:
         await add_ada(one)
         added = "UPDATE people SET created_at = created_at + 1 WHERE name = ? AND created_at < ? RETURNING created_at"
@@ -191,7 +190,7 @@ async def test_a_statement_waits_for_others_on_the_same_row_and_sees_what_they_w
         assert sorted(row["created_at"] for rows in results for row in rows) == list(range(1, 26))
 
 
-async def test_what_is_told_is_heard_by_who_listens_once_it_is_committed(postgres_url: str) -> None:
+async def test_notification_is_delivered_after_commit(postgres_url: str) -> None:
     async with open_database(postgres_url) as one, open_database(postgres_url) as other, heard(other, "owner") as texts:
 
         def fail(tx: Transaction) -> None:
@@ -206,9 +205,9 @@ async def test_what_is_told_is_heard_by_who_listens_once_it_is_committed(postgre
             await one.write(fail)
         await tell("another", "somebody else's")
         await tell("owner", "ada:1")
-        await eventually(lambda: "ada:1" in texts, "it is not heard")
+        await eventually(lambda: "ada:1" in texts, "no notification arrived")
         assert [text for text in texts if text != "ready"] == ["ada:1"]
-        # A connection that was lost is made again.
+        # A lost connection is reopened.
         run(postgres_url, CUT_ALL)
         await told(one, texts, "again")
 
@@ -229,7 +228,7 @@ async def heard(database: Database, channel: str) -> AsyncIterator[list[str]]:
 
 
 async def told(database: Database, texts: list[str], text: str) -> None:
-    """Tells it until it is heard: who listens may not have begun."""
+    """Notify until it is received: the listener may not have started."""
     async with asyncio.timeout(PATIENCE):
         while text not in texts:
             try:
@@ -239,7 +238,7 @@ async def told(database: Database, texts: list[str], text: str) -> None:
             await asyncio.sleep(0.05)
 
 
-# --- connections that are lost ---
+# --- lost connections ---
 
 CUT_ALL = (
     "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
@@ -247,7 +246,7 @@ CUT_ALL = (
 )
 
 
-async def test_a_connection_that_was_lost_meanwhile_is_made_again_without_a_word(postgres_url: str) -> None:
+async def test_idle_lost_connection_is_reopened_silently(postgres_url: str) -> None:
     async with open_database(postgres_url) as database:
         await add_ada(database)
         for ask in (lambda: database.write(count), lambda: counted(database), lambda: database.read(count_people)):
@@ -261,7 +260,7 @@ def count_people(db: Transaction) -> int:
 
 
 def cutting(url: str, times: int) -> Callable[[Transaction], None]:
-    """Adds one, and has the connection cut before the end, so often."""
+    """Add one and cut the connection before the commit, the given number of times."""
     left = iter(range(times))
 
     def work(tx: Transaction) -> None:
@@ -272,7 +271,7 @@ def cutting(url: str, times: int) -> Callable[[Transaction], None]:
     return work
 
 
-async def test_a_transaction_whose_connection_is_lost_before_its_end_is_repeated_once(postgres_url: str) -> None:
+async def test_connection_lost_before_commit_retries_once(postgres_url: str) -> None:
     async with open_database(postgres_url) as database:
         await add_ada(database)
         await database.write(cutting(postgres_url, 0))
@@ -293,7 +292,7 @@ async def test_a_transaction_whose_connection_is_lost_before_its_end_is_repeated
         assert await counted(database) == 2
 
 
-async def test_a_transaction_whose_connection_is_lost_at_its_end_is_not_repeated(postgres_url: str) -> None:
+async def test_connection_lost_at_commit_is_not_retried(postgres_url: str) -> None:
     async with open_database(postgres_url) as database:
         await add_ada(database)
         with pytest.raises(DatabaseAwayError, match="not known") as error:
@@ -302,7 +301,7 @@ async def test_a_transaction_whose_connection_is_lost_at_its_end_is_not_repeated
         assert await counted(database) == 0
 
 
-async def test_a_statement_that_takes_too_long_is_ended_and_the_next_one_works(postgres_url: str) -> None:
+async def test_slow_statement_is_cancelled_and_next_one_works(postgres_url: str) -> None:
     async with open_postgres(postgres_url, MIGRATIONS, Patience(statement=1.0)) as database:
         with pytest.raises(DatabaseError) as error:
             await database.statement("SELECT pg_sleep(600)")
@@ -312,7 +311,7 @@ async def test_a_statement_that_takes_too_long_is_ended_and_the_next_one_works(p
         await database.ping()
 
 
-async def test_a_bridge_that_stops_in_mid_transaction_holds_nobody_up_for_long(postgres_url: str) -> None:
+async def test_bridge_stopped_mid_transaction_releases_locks_soon(postgres_url: str) -> None:
     stopped, go_on = threading.Event(), threading.Event()
 
     def stop(tx: Transaction) -> None:
@@ -332,12 +331,10 @@ async def test_a_bridge_that_stops_in_mid_transaction_holds_nobody_up_for_long(p
         assert await counted(other) == 1
         go_on.set()
         await writing
-        assert await counted(other) == 2, "what was stopped was taken back, and is repeated"
+        assert await counted(other) == 2, "the stopped transaction was rolled back and is retried"
 
 
-async def test_a_transaction_that_goes_on_after_a_statement_has_failed_is_not_said_to_be_written(
-    postgres_url: str,
-) -> None:
+async def test_transaction_after_failed_statement_reports_no_commit(postgres_url: str) -> None:
     def careless(tx: Transaction) -> None:
         count(tx)
         with suppress(psycopg.Error):
@@ -350,10 +347,10 @@ async def test_a_transaction_that_goes_on_after_a_statement_has_failed_is_not_sa
         assert await counted(database) == 0
 
 
-# --- bridges of two versions ---
+# --- mixed versions ---
 
 
-async def test_a_table_that_another_bridge_changes_is_read_on(postgres_url: str) -> None:
+async def test_altered_table_stays_readable(postgres_url: str) -> None:
     async with open_database(postgres_url) as older:
         await add_ada(older)
         for _ in range(20):

@@ -1,4 +1,4 @@
-"""What the bridge's modules keep, on SQLite and on Postgres: the same after every change, and nothing without end."""
+"""Tables of the bridge on SQLite and on Postgres: the same contents after every change, and bounded growth."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def logged_in(people: People, name: str) -> str:
     return session.id
 
 
-async def test_a_login_link_works_once_whoever_else_uses_it_at_the_same_time(database: Database) -> None:
+async def test_login_link_used_concurrently_works_once(database: Database) -> None:
     people = People(database)
     await people.add("ada")
     link = await people.link("ada")
@@ -48,7 +48,8 @@ async def test_a_login_link_works_once_whoever_else_uses_it_at_the_same_time(dat
     assert {each for each in found if not isinstance(each, Session)} == {"used"}
 
 
-async def test_sessions_are_renewed_once_a_day_end_when_told_and_with_their_person(database: Database) -> None:
+async def test_session_renews_daily_and_ends_with_person(database: Database) -> None:
+    """A session also ends when it is logged out."""
     people = People(database)
     await people.prepare()
     await people.prepare()
@@ -70,7 +71,7 @@ async def test_sessions_are_renewed_once_a_day_end_when_told_and_with_their_pers
     assert await people.may_come("ada")
 
 
-async def test_keys_are_made_once_by_however_many_ask(database: Database) -> None:
+async def test_concurrent_requests_create_one_key(database: Database) -> None:
     people, outbox = People(database), Outbox(database)
     for make in (people.cookie_key, outbox.key):
         assert len(set(await asyncio.gather(*(make() for _ in range(6))))) == 1
@@ -87,7 +88,7 @@ def subscription(number: int) -> Subscription:
     return Subscription(f"https://push.example.org/{number}", Keys(encoded(raw), encoded(bytes(16))))
 
 
-async def test_a_person_has_so_many_browsers_and_each_ends_with_its_session(database: Database) -> None:
+async def test_person_browsers_are_bounded_and_end_with_session(database: Database) -> None:
     people, subscriptions = People(database), Subscriptions(database)
     await people.add("ada")
     session = await logged_in(people, "ada")
@@ -107,7 +108,7 @@ async def test_a_person_has_so_many_browsers_and_each_ends_with_its_session(data
         await subscriptions.add("ada", session, made[0])
 
 
-async def test_what_waits_for_the_webhook_is_due_in_order_put_off_and_bounded(database: Database) -> None:
+async def test_webhook_queue_is_ordered_delayed_and_bounded(database: Database) -> None:
     outbox = Outbox(database, pauses=(0.0, 3600.0))
     for name in ("one", "two", "one"):
         await outbox.add(name, name.encode())
@@ -130,7 +131,7 @@ async def test_what_waits_for_the_webhook_is_due_in_order_put_off_and_bounded(da
     assert "m0" not in left
 
 
-async def test_a_choice_is_what_was_chosen_last(database: Database) -> None:
+async def test_preference_keeps_last_choice(database: Database) -> None:
     await People(database).add("ada")
     choices = NotifySettingsStore(database)
     assert not await choices.wants_words("ada")
@@ -139,7 +140,7 @@ async def test_a_choice_is_what_was_chosen_last(database: Database) -> None:
         assert await choices.wants_words("ada") is words
 
 
-async def test_a_sprites_token_ends_when_a_new_one_is_made_and_outlives_the_bridge(database: Database) -> None:
+async def test_sprite_token_is_replaced_and_outlives_bridge(database: Database) -> None:
     async with SpriteTokens(database) as tokens:
         first = await tokens.rotate("ada")
         second = await tokens.rotate("ada")
@@ -149,7 +150,7 @@ async def test_a_sprites_token_ends_when_a_new_one_is_made_and_outlives_the_brid
         assert [await tokens.sprite_of(token) for token in (first, second, bobs)] == [None, "ada", None]
 
 
-async def test_due_dates_are_read_as_they_were_left(database: Database) -> None:
+async def test_due_dates_round_trip(database: Database) -> None:
     async with DueDates(database, died) as due:
         due.opened("ada")
         due.opened("bob")

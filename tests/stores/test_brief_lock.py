@@ -1,4 +1,4 @@
-"""Who has the workspace for a moment is waited for; who has it for long is named."""
+"""Workspace lock: wait for a short holder, and name a long one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sprite.errors import WorkspaceLockedError
 from sprite.storage.connection import workspace_lock
 
 
-def test_who_holds_it_briefly_is_waited_for(workspace: Path) -> None:
+def test_short_lock_holder_is_awaited(workspace: Path) -> None:
     lock, databases = workspace / ".os/run/lock", workspace / ".os/memory"
     held, done = threading.Event(), threading.Event()
 
@@ -29,7 +29,7 @@ def test_who_holds_it_briefly_is_waited_for(workspace: Path) -> None:
     holder.join()
 
 
-def test_who_holds_it_for_long_is_named_also_after_somebody_held_it_briefly(workspace: Path) -> None:
+def test_long_lock_holder_is_named_after_short_one(workspace: Path) -> None:
     lock, databases = workspace / ".os/run/lock", workspace / ".os/memory"
     with workspace_lock(lock, databases, briefly=True):
         pass

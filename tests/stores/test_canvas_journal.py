@@ -1,4 +1,4 @@
-"""What the person did to the canvas is kept until the agent was told, and outlasts a change of the agent's."""
+"""The person's canvas changes are journaled until the agent is told, and survive the agent's own changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def draw(workspace: WorkspaceDB, *blocks: Block, card_id: str = "c") -> Ca
 
 
 async def save(workspace: WorkspaceDB, blocks: list[Block], base: dict[str, int]) -> list[Block]:
-    """What stands on the card after the agent saved these blocks, made from those versions."""
+    """Return the card's blocks after the agent saved these blocks, based on those versions."""
     card = await workspace.card("c")
     assert card is not None
     card.blocks = blocks
@@ -47,12 +47,12 @@ async def kinds(workspace: WorkspaceDB) -> list[str]:
 # The journal
 
 
-async def test_what_the_agent_draws_is_no_change_of_the_persons(workspace: WorkspaceDB) -> None:
+async def test_agent_drawing_is_not_journaled(workspace: WorkspaceDB) -> None:
     await draw(workspace, note("a", "A"))
     assert await workspace.canvas_changes() == []
 
 
-async def test_each_kind_of_change_is_noted_with_what_it_was_done_to(workspace: WorkspaceDB) -> None:
+async def test_change_of_each_kind_records_its_target(workspace: WorkspaceDB) -> None:
     card = await draw(workspace)
     stack_id = await workspace.create_stack("Trip")
     await workspace.change_stack(stack_id, name="Lund")
@@ -70,7 +70,7 @@ async def test_each_kind_of_change_is_noted_with_what_it_was_done_to(workspace: 
     ]
 
 
-async def test_what_changes_nothing_is_not_noted(workspace: WorkspaceDB) -> None:
+async def test_change_without_effect_is_not_journaled(workspace: WorkspaceDB) -> None:
     await draw(workspace)
     stack_id = (await workspace.stacks())[0].stack_id
     await workspace.move_card("c", Point(1, 2), None)
@@ -85,7 +85,7 @@ async def test_what_changes_nothing_is_not_noted(workspace: WorkspaceDB) -> None
     assert await workspace.canvas_changes() == [moved]
 
 
-async def test_forty_moves_of_one_card_are_one_change_and_restoring_replaces_archiving(workspace: WorkspaceDB) -> None:
+async def test_repeated_moves_merge_and_restore_replaces_archive(workspace: WorkspaceDB) -> None:
     await draw(workspace)
     stack_id = await workspace.create_stack("A")
     for number in range(40):
@@ -96,9 +96,7 @@ async def test_forty_moves_of_one_card_are_one_change_and_restoring_replaces_arc
     assert (await workspace.canvas_changes())[-1].was == "A", "the name that the agent knows"
 
 
-async def test_what_the_agent_was_told_goes_and_what_came_meanwhile_stays(
-    workspace: WorkspaceDB, tmp_path: Path
-) -> None:
+async def test_reported_changes_are_removed_later_ones_stay(workspace: WorkspaceDB, tmp_path: Path) -> None:
     await draw(workspace)
     await workspace.move_card("c", Point(1, 0), None)
     (told,) = await workspace.canvas_changes()
@@ -111,10 +109,10 @@ async def test_what_the_agent_was_told_goes_and_what_came_meanwhile_stays(
     async with open_workspace(tmp_path / "workspace.db") as again:
         await again.move_card("c", Point(3, 0), None)
         (later,) = await again.canvas_changes()
-    assert later.id > left.id, "no number comes twice"
+    assert later.id > left.id, "numbers are unique"
 
 
-async def test_forgetting_takes_the_names_and_the_cards_out_of_the_journal(workspace: WorkspaceDB) -> None:
+async def test_forget_removes_names_and_cards_from_journal(workspace: WorkspaceDB) -> None:
     await draw(workspace)
     await workspace.change_stack((await workspace.stacks())[0].stack_id, name="Ann's divorce")
     await workspace.change_stack((await workspace.stacks())[0].stack_id, name="Papers")
@@ -127,25 +125,21 @@ async def test_forgetting_takes_the_names_and_the_cards_out_of_the_journal(works
     assert (left.kind, left.was) == ("renamed", "…")
 
 
-# Two changes at once
+# Concurrent changes
 
 
-async def test_a_block_that_the_person_changed_meanwhile_stays_theirs(workspace: WorkspaceDB) -> None:
+async def test_block_changed_concurrently_by_person_stays_theirs(workspace: WorkspaceDB) -> None:
     await draw(workspace, note("a", "A"), note("b", "mine", 2, "person"))
     blocks = await save(workspace, [note("a", "new", 2), note("b", "stale", 2)], {"a": 1, "b": 1})
     assert blocks == [note("a", "new", 2), note("b", "mine", 2, "person")]
 
 
-async def test_a_block_that_the_agent_removed_comes_back_in_place_if_the_person_changed_it(
-    workspace: WorkspaceDB,
-) -> None:
+async def test_removed_block_returns_if_person_changed_it(workspace: WorkspaceDB) -> None:
     await draw(workspace, note("a", "A"), note("b", "mine", 2, "person"), note("c", "C"))
     blocks = await save(workspace, [note("a", "A"), note("c", "C"), note("d", "D")], {"a": 1, "b": 1, "c": 1})
     assert [block.id for block in blocks] == ["a", "b", "c", "d"]
 
 
-async def test_a_block_that_the_agent_saw_as_the_person_left_it_can_be_changed_and_removed(
-    workspace: WorkspaceDB,
-) -> None:
+async def test_block_seen_by_agent_can_be_changed(workspace: WorkspaceDB) -> None:
     await draw(workspace, note("a", "mine", 2, "person"), note("b", "mine too", 5, "person"))
     assert await save(workspace, [note("a", "new", 3)], {"a": 2, "b": 5}) == [note("a", "new", 3)]

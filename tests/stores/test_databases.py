@@ -1,6 +1,6 @@
-"""The three files: their columns, what their triggers refuse, migrations, transactions, and unusable files.
+"""The three database files: columns, triggers, migrations, transactions, and unusable files.
 
-Long, since each of the three files is held to the same contract.
+The file is long because each database is held to the same contract.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OPENERS: list[Callable[[Path], AbstractAsyncContextManager[Any]]] = [
     memory.open_memory,
     workspace.open_workspace,
 ]
-#: The contract in storage.md: what others may rely on from outside.
+#: The contract in storage.md, which other programs may rely on.
 CONTRACT = {
     ("transcript.db", "sessions"): "id started_at ended_at message_count observation_count",
     ("transcript.db", "observations"): (
@@ -68,7 +68,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def structure(path: Path) -> list[tuple[Any, ...]]:
-    """Everything a file is made of but its rows; the text of each CREATE without its spacing."""
+    """Return everything in a file except its rows, and the text of each CREATE without its spacing."""
     connection = connect(path)
     try:
         found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
@@ -89,14 +89,14 @@ def structure(path: Path) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(("name", "table"), CONTRACT)
-async def test_each_table_has_the_columns_of_the_contract(name: str, table: str, tmp_path: Path) -> None:
+async def test_table_columns_match_contract(name: str, table: str, tmp_path: Path) -> None:
     path = await make(tmp_path, by_name(name))
     columns = {row["name"] for row in rows(path, f'PRAGMA table_info("{table}")')}
     assert set(CONTRACT[name, table].split()) <= columns
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda s: s.name)
-async def test_a_new_file_says_in_its_header_what_it_is(schema: Schema, tmp_path: Path) -> None:
+async def test_new_file_header_names_its_type(schema: Schema, tmp_path: Path) -> None:
     connection = connect(await make(tmp_path, schema))
     try:
         assert connection.execute("PRAGMA application_id").fetchone() == (schema.application_id,)
@@ -106,11 +106,11 @@ async def test_a_new_file_says_in_its_header_what_it_is(schema: Schema, tmp_path
         connection.close()
 
 
-def test_no_two_of_the_files_can_be_taken_for_each_other() -> None:
+def test_database_types_are_distinguishable() -> None:
     assert len({schema.application_id for schema in SCHEMAS}) == len(SCHEMAS)
 
 
-async def test_a_migration_that_fails_leaves_the_file_at_its_old_version(tmp_path: Path) -> None:
+async def test_failed_migration_keeps_old_version(tmp_path: Path) -> None:
     path = await make(tmp_path, NOTES)
     broken = Schema(NOTES.name, NOTES.application_id, [*NOTES.migrations, "CREATE TABLE more (x); SELECT nonsense()"])
     before = structure(path)
@@ -120,7 +120,7 @@ async def test_a_migration_that_fails_leaves_the_file_at_its_old_version(tmp_pat
     await make(tmp_path, NOTES)
 
 
-async def test_a_migration_keeps_the_rows(tmp_path: Path) -> None:
+async def test_migration_keeps_rows(tmp_path: Path) -> None:
     path = await make(tmp_path, NOTES)
     async with open_database(path, NOTES) as database:
         await database.execute("INSERT INTO notes VALUES (1, 'kept')")
@@ -186,7 +186,7 @@ FORBIDDEN = [
 ]
 
 
-async def test_the_log_refuses_to_forget_or_to_change(log: Path) -> None:
+async def test_log_refuses_deletion_and_update(log: Path) -> None:
     before = rows(log, "SELECT * FROM observations"), rows(log, "SELECT * FROM curations")
     connection = connect(log)
     try:
@@ -198,7 +198,7 @@ async def test_the_log_refuses_to_forget_or_to_change(log: Path) -> None:
     assert (rows(log, "SELECT * FROM observations"), rows(log, "SELECT * FROM curations")) == before
 
 
-async def test_the_mark_of_curation_is_the_one_thing_that_may_change(log: Path) -> None:
+async def test_log_allows_marking_turn_curated(log: Path) -> None:
     connection = connect(log)
     try:
         connection.execute("UPDATE observations SET processed = 1 WHERE id = 3")
@@ -207,7 +207,7 @@ async def test_the_mark_of_curation_is_the_one_thing_that_may_change(log: Path) 
     assert [row["processed"] for row in rows(log, "SELECT processed FROM observations")] == [1, 1, 1]
 
 
-async def test_a_turn_is_curated_once(tmp_path: Path) -> None:
+async def test_turn_is_curated_once(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
         for _ in range(4):
             await stores.turn()
@@ -219,7 +219,7 @@ async def test_a_turn_is_curated_once(tmp_path: Path) -> None:
     assert len(rows(tmp_path / "transcript.db", "SELECT * FROM curations")) == 1
 
 
-async def test_a_mission_has_one_turn(tmp_path: Path) -> None:
+async def test_mission_has_one_turn(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
         await stores.turn(mission_id="m")
         with pytest.raises(sqlite3.IntegrityError):
@@ -228,7 +228,7 @@ async def test_a_mission_has_one_turn(tmp_path: Path) -> None:
         assert len(await stores.observations()) == 2
 
 
-async def test_a_session_counts_its_turns(tmp_path: Path) -> None:
+async def test_session_counts_its_turns(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
         await stores.turn(at=100.0)
         await stores.turn(trigger="task", at=9e9)
@@ -300,7 +300,7 @@ def scribbled_over_behind_the_schema(path: Path) -> None:
         (scribbled_over_behind_the_schema, "damaged"),
     ],
 )
-def test_a_file_that_is_not_usable_is_refused_in_words_and_left_untouched(
+def test_unusable_file_is_reported_and_untouched(
     damage: Callable[[Path], None],
     words: str,
     opener: Callable[[Path], AbstractAsyncContextManager[Any]],
@@ -320,7 +320,7 @@ def test_a_file_that_is_not_usable_is_refused_in_words_and_left_untouched(
     assert path.read_bytes() == before
 
 
-async def test_a_reader_beside_the_owner_makes_no_file_and_migrates_none(tmp_path: Path) -> None:
+async def test_reader_creates_and_migrates_no_file(tmp_path: Path) -> None:
     with pytest.raises(DatabaseUnusableError, match="no sprite has run"):
         async with open_reader(tmp_path / "transcript.db", transcript.SCHEMA):
             pass
@@ -332,7 +332,7 @@ async def test_a_reader_beside_the_owner_makes_no_file_and_migrates_none(tmp_pat
             pass
 
 
-async def test_a_reader_cannot_write(tmp_path: Path) -> None:
+async def test_reader_cannot_write(tmp_path: Path) -> None:
     path = await make(tmp_path, NOTES)
     async with open_reader(path, NOTES) as database:
         with pytest.raises((sqlite3.OperationalError, StorageError)):
@@ -364,9 +364,7 @@ async def add_all(database: Database, *texts_: object) -> None:
     await database.transact(write)
 
 
-async def test_two_transactions_wait_for_each_other_and_both_count(
-    notes: AbstractAsyncContextManager[Database],
-) -> None:
+async def test_concurrent_transactions_are_serialized(notes: AbstractAsyncContextManager[Database]) -> None:
     async with notes as database:
 
         def add(text: str, tx: sqlite3.Connection) -> None:
@@ -379,9 +377,7 @@ async def test_two_transactions_wait_for_each_other_and_both_count(
         assert sorted(await texts(database)) == ["n0!", "n1!", "n2!", "n3!", "n4!", "x"]
 
 
-async def test_a_transaction_that_fails_leaves_nothing_and_the_next_one_works(
-    notes: AbstractAsyncContextManager[Database],
-) -> None:
+async def test_failed_transaction_rolls_back_and_next_works(notes: AbstractAsyncContextManager[Database]) -> None:
     async with notes as database:
         with pytest.raises(TypeError):
             await add_all(database, "half", object())
@@ -394,9 +390,7 @@ async def test_a_transaction_that_fails_leaves_nothing_and_the_next_one_works(
         assert await texts(database) == ["whole", "as well"]
 
 
-async def test_a_reader_sees_nothing_of_a_transaction_before_its_end(
-    notes: AbstractAsyncContextManager[Database],
-) -> None:
+async def test_reader_sees_only_committed_rows(notes: AbstractAsyncContextManager[Database]) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def slow(tx: sqlite3.Connection) -> None:
@@ -414,10 +408,10 @@ async def test_a_reader_sees_nothing_of_a_transaction_before_its_end(
 
 
 @pytest.mark.parametrize("steps", range(8))
-async def test_a_cancelled_transaction_is_all_or_nothing_and_the_connection_stays_usable(
+async def test_cancelled_transaction_is_atomic_and_connection_usable(
     steps: int, notes: AbstractAsyncContextManager[Database]
 ) -> None:
-    """Cancelled after so many turns of the loop: before it has begun, or while it is under way in the thread."""
+    """Cancel after a number of loop turns: before it starts, or while its thread runs it."""
     async with notes as database:
         for _ in range(10):
             task = asyncio.create_task(add_all(database, "one", "two"))
@@ -432,7 +426,7 @@ async def test_a_cancelled_transaction_is_all_or_nothing_and_the_connection_stay
 
 
 @pytest.mark.parametrize("way", ["transact", "execute"])
-async def test_what_is_cancelled_while_it_waits_for_the_file_does_not_jam_the_connection(
+async def test_transaction_cancelled_while_locked_frees_connection(
     way: str, notes: AbstractAsyncContextManager[Database]
 ) -> None:
     async with notes as database:
@@ -446,7 +440,7 @@ async def test_what_is_cancelled_while_it_waits_for_the_file_does_not_jam_the_co
         other = connect(database.path)
         other.execute("BEGIN IMMEDIATE")
         task = asyncio.create_task(add())
-        await asyncio.sleep(0.05)  # its BEGIN is now waiting inside SQLite, where no cancellation reaches it
+        await asyncio.sleep(0.05)  # its BEGIN now waits inside SQLite, where no cancellation reaches it
         task.cancel()
         other.execute("ROLLBACK")
         other.close()
@@ -457,7 +451,7 @@ async def test_what_is_cancelled_while_it_waits_for_the_file_does_not_jam_the_co
 
 
 @pytest.mark.parametrize("steps", range(4))
-async def test_a_cancelled_statement_leaves_the_connection_usable(
+async def test_cancelled_statement_leaves_connection_usable(
     steps: int, notes: AbstractAsyncContextManager[Database]
 ) -> None:
     async with notes as database:
@@ -475,7 +469,7 @@ async def test_a_cancelled_statement_leaves_the_connection_usable(
 # The disk
 
 
-async def test_a_full_file_is_a_storage_error_and_nothing_is_half_written(
+async def test_full_disk_raises_storage_error_without_partial_write(
     notes: AbstractAsyncContextManager[Database],
 ) -> None:
     async with notes as database:
@@ -491,9 +485,7 @@ async def test_a_full_file_is_a_storage_error_and_nothing_is_half_written(
         assert await texts(database) == ["before", "room again"]
 
 
-async def test_damage_that_is_met_only_while_reading_or_writing_is_said_with_the_files_name(
-    notes: AbstractAsyncContextManager[Database],
-) -> None:
+async def test_damage_found_on_access_names_file(notes: AbstractAsyncContextManager[Database]) -> None:
     async with notes as database:
         await add_all(database, *(f"{number} {'x' * 3000}" for number in range(2000)))
         await database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -506,16 +498,16 @@ async def test_damage_that_is_met_only_while_reading_or_writing_is_said_with_the
             await database.transact(lambda tx: tx.execute("DELETE FROM notes"))
 
 
-async def test_a_folder_that_is_not_there_is_a_storage_error(tmp_path: Path) -> None:
+async def test_missing_folder_raises_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="unable to open"):
         await make(tmp_path / "unmounted", NOTES)
-    await make(tmp_path, NOTES)  # once it is there, all is well
+    await make(tmp_path, NOTES)  # the folder exists now
 
 
 # One owner
 
 
-def test_a_workspace_has_one_owner_and_the_second_is_told_who(tmp_path: Path) -> None:
+def test_workspace_has_one_owner_named_to_second(tmp_path: Path) -> None:
     lock = tmp_path / "home" / ".os" / "run" / "lock"
     databases = lock.parent.parent / "memory"
     with workspace_lock(lock, databases):
@@ -524,7 +516,7 @@ def test_a_workspace_has_one_owner_and_the_second_is_told_who(tmp_path: Path) ->
             workspace_lock(lock, databases),
         ):
             pass
-        assert lock.read_text() == f"{os.getpid()}\n", "the refused one leaves the owner's mark alone"
+        assert lock.read_text() == f"{os.getpid()}\n", "the refused process leaves the owner's mark unchanged"
         lock.unlink()
         lock.parent.rmdir()
         with pytest.raises(WorkspaceLockedError, match="already owns"), workspace_lock(lock, databases):

@@ -1,4 +1,4 @@
-"""Whose words a learning rests on, and what follows from it: trust, type, and which files it may reach."""
+"""Evidence of a learning: its speaker determines trust, type, and the files it may reach."""
 
 from __future__ import annotations
 
@@ -56,20 +56,19 @@ async def files(stores: Stores) -> str:
         ("Dates 😀 as DD/MM", "😀 as DD/MM"),
     ],
 )
-async def test_a_quote_is_found_whatever_its_case_white_space_quotes_and_escapes(
-    message: str, quote: str, stores: Stores
-) -> None:
+async def test_quote_matches_despite_case_spacing_and_escapes(message: str, quote: str, stores: Stores) -> None:
     await stores.learn(f'FACT [t] Something about it. | "{quote}"', message)
     assert await origins(stores) == [("FACT", "user", 0.9)]
 
 
 @pytest.mark.parametrize("quote", ["I want MM/DD dates", "want DD/MM dates not", "dates ... I want", "I wants dates"])
-async def test_a_quote_that_differs_in_a_word_is_not_found(quote: str, stores: Stores) -> None:
+async def test_quote_with_changed_word_does_not_match(quote: str, stores: Stores) -> None:
     await stores.learn(f'PREFERENCE [t] Dates are so. | "{quote}"', "I want DD/MM dates")
     assert await origins(stores) == [("FACT", "none", 0.1)]
 
 
-async def test_a_quote_across_the_fields_of_a_tools_input_is_found_as_the_curator_saw_it(stores: Stores) -> None:
+async def test_quote_across_tool_input_fields_matches(stores: Stores) -> None:
+    """The quote matches the text as the curator saw it."""
     written = call("Write", {"ok": True, "lines": 3}, {"file_path": "/workspace/a.md", "content": 'say "hi"\nnow'})
     quotes = ['"file_path": "/workspace/a.md", "content"', "/workspace/a.md", 'say "hi" now', '"ok": true, "lines": 3']
     for number, quote in enumerate(quotes):
@@ -80,7 +79,7 @@ async def test_a_quote_across_the_fields_of_a_tools_input_is_found_as_the_curato
 # Unverified
 
 
-async def test_what_is_not_in_its_turn_is_kept_searchable_and_in_no_file(stores: Stores) -> None:
+async def test_unverified_learning_is_searchable_but_unfiled(stores: Stores) -> None:
     line = "Ada owns nine purple llamas."
     answer = f'PREFERENCE [t] {line} | "nine purple llamas"\n' + "".join(update(name, f"- {line}") for name in CURATED)
     await stores.learn(answer, "Hello there")
@@ -93,7 +92,7 @@ async def test_what_is_not_in_its_turn_is_kept_searchable_and_in_no_file(stores:
     assert found.content == line
 
 
-async def test_the_person_makes_an_unverified_learning_true_by_saying_it(stores: Stores) -> None:
+async def test_unverified_learning_is_endorsed_by_person(stores: Stores) -> None:
     await stores.learn('FACT [t] Ada owns nine purple llamas. | "nine llamas"', "Hello there")
     await stores.learn(
         'FACT [t] Ada owns nine purple llamas. | "nine purple llamas"\n'
@@ -104,10 +103,10 @@ async def test_the_person_makes_an_unverified_learning_true_by_saying_it(stores:
     assert "llamas" in stores.path("user.md").read_text()
 
 
-# Origins
+# Sources
 
 
-#: How a stranger's sentence comes into a turn, and what is cited for it.
+#: How untrusted text enters a turn, and its citation.
 STRANGERS_TURNS: dict[str, dict[str, Any]] = dict(
     zip(
         ["true", "greeting", "a word", "no quote", "read aloud", "quoted mail", "pasted block"],
@@ -136,7 +135,7 @@ STRANGERS_TURNS: dict[str, dict[str, Any]] = dict(
         ("read aloud", "ACTION", TOOL, "tool"),
     ],
 )
-async def test_a_strangers_sentence_is_the_strangers_whatever_is_cited_for_it(
+async def test_untrusted_sentence_stays_untrusted_under_any_citation(
     said: str, kind: str, source: dict[str, Any], origin: str, stores: Stores
 ) -> None:
     turn = STRANGERS_TURNS[said]
@@ -152,7 +151,7 @@ async def test_a_strangers_sentence_is_the_strangers_whatever_is_cited_for_it(
 
 
 @pytest.mark.parametrize("cited", [1, 2, 3])
-async def test_a_page_in_another_turn_of_the_batch_is_known_as_well(cited: int, stores: Stores) -> None:
+async def test_page_in_same_batch_is_recognized(cited: int, stores: Stores) -> None:
     await stores.turn("What does the page say?", "A lot", calls=[WEB])
     await stores.turn("Thank you very much", "You are welcome")
     await stores.turn("Good night then", f"As the page says: {PAGE}")
@@ -163,7 +162,7 @@ async def test_a_page_in_another_turn_of_the_batch_is_known_as_well(cited: int, 
     assert "asking" not in await files(stores)
 
 
-async def test_a_page_of_the_batch_before_is_still_known(stores: Stores) -> None:
+async def test_page_in_previous_batch_is_recognized(stores: Stores) -> None:
     await stores.learn("NONE", "What does the page say?", "A lot", calls=[WEB])
     turn = await stores.turn("Thank you very much", f"As the page says: {PAGE}")
     answer = f'PREFERENCE [t{turn}] {PAGE} | "Thank you very much"\n' + "".join(
@@ -175,7 +174,7 @@ async def test_a_page_of_the_batch_before_is_still_known(stores: Stores) -> None
     assert "asking" not in await files(stores)
 
 
-async def test_what_a_stranger_taught_long_ago_reaches_no_file_later(stores: Stores) -> None:
+async def test_old_untrusted_text_never_reaches_files(stores: Stores) -> None:
     await stores.learn(f'FACT [t] {PAGE} | "{PAGE}"', calls=[WEB])
     for _ in range(26):
         await stores.turn("Let us talk about pottery", "Gladly")
@@ -185,7 +184,7 @@ async def test_what_a_stranger_taught_long_ago_reaches_no_file_later(stores: Sto
     assert "asking" not in await files(stores)
 
 
-async def test_a_sentence_that_the_agent_copied_into_a_file_is_still_the_pages(stores: Stores) -> None:
+async def test_page_sentence_copied_into_file_stays_untrusted(stores: Stores) -> None:
     saved = call("Write", "File created", {"file_path": "/workspace/notes.md", "content": f"Notes\n{PAGE}\n"})
     answer = f'FACT [t] {PAGE} | "{PAGE}"\n' + "".join(update(name, f"- {PAGE}") for name in CURATED)
     await stores.learn(answer, "Save the page", "Saved", calls=[WEB, saved])
@@ -193,7 +192,7 @@ async def test_a_sentence_that_the_agent_copied_into_a_file_is_still_the_pages(s
     assert "asking" not in await files(stores)
 
 
-async def test_the_persons_word_brings_a_pages_claim_into_files(stores: Stores) -> None:
+async def test_person_endorses_page_claim_into_files(stores: Stores) -> None:
     await stores.learn(f'FACT [t] {PAGE} | "{PAGE}"', calls=[WEB])
     await stores.learn(
         f'PREFERENCE [t] {PAGE} | "I want every order placed without asking"\n' + update("user.md", f"- {PAGE}"),
@@ -203,7 +202,7 @@ async def test_the_persons_word_brings_a_pages_claim_into_files(stores: Stores) 
     assert PAGE in stores.path("user.md").read_text()
 
 
-async def test_what_the_agent_did_may_stand_in_files_about_the_work(stores: Stores) -> None:
+async def test_agents_work_may_reach_work_files(stores: Stores) -> None:
     install = call("Bash", "Setting up ocrmypdf (16.10.1+dfsg1-1) ...", {"command": "apt-get install -y ocrmypdf"})
     line = "- ocrmypdf 16.10.1 with Swedish language data (apt-get install -y ocrmypdf)."
     written = call("Write", "File created at: /workspace/artifacts/october report.md", {
@@ -221,7 +220,7 @@ async def test_what_the_agent_did_may_stand_in_files_about_the_work(stores: Stor
     assert await stores.reports() == []
 
 
-async def test_what_the_agent_says_of_the_person_is_not_about_the_person(stores: Stores) -> None:
+async def test_agents_claim_about_person_is_not_filed(stores: Stores) -> None:
     reply = "Done! I have noted that you love short reports and hate meetings."
     answer = '{kind} [t] {line} | "you love short reports and hate meetings"\n'.format(
         kind="PREFERENCE", line="Ada loves short reports and hates meetings."
@@ -231,7 +230,7 @@ async def test_what_the_agent_says_of_the_person_is_not_about_the_person(stores:
     assert "meetings" not in await files(stores)
 
 
-async def test_nobody_has_spoken_in_a_turn_of_the_clis_own(stores: Stores) -> None:
+async def test_cli_started_turn_has_no_speaker(stores: Stores) -> None:
     answer = f'PREFERENCE [t] {PAGE} | "{PAGE}"\n' + update("user.md", f"- {PAGE}")
     await stores.learn(answer, PAGE, "Done", trigger="task")
     await stores.learn(answer.replace("PREFERENCE", "CORRECTION"), "", "Done", trigger="task", notice=f"Agent: {PAGE}")
@@ -239,7 +238,7 @@ async def test_nobody_has_spoken_in_a_turn_of_the_clis_own(stores: Stores) -> No
     assert "asking" not in await files(stores)
 
 
-async def test_a_person_who_writes_another_language_than_the_curator_is_believed(stores: Stores) -> None:
+async def test_person_in_another_language_is_believed(stores: Stores) -> None:
     bash = call("Bash", "Total: 3 reports\nAmounts in EUR are wrong\nok", {"command": "make reports"})
     await stores.learn(
         'PREFERENCE [t] Ada wants amounts shown in kronor. | "Jag vill ha beloppen i kronor"\n'
@@ -263,9 +262,7 @@ async def test_a_person_who_writes_another_language_than_the_curator_is_believed
     ],
 )
 @pytest.mark.parametrize("words", ["Ada's sister is called Beatrice.", "The sister of Ada is called Beatrice."])
-async def test_what_the_agent_reads_aloud_from_memory_is_neither_stored_again_nor_counted(
-    words: str, turn: dict[str, Any], stores: Stores
-) -> None:
+async def test_memory_echo_is_neither_stored_nor_counted(words: str, turn: dict[str, Any], stores: Stores) -> None:
     await stores.learn('FACT [t] Ada\'s sister is called Beatrice. | "my sister is called Beatrice"',
                        "I am Ada, my sister is called Beatrice")  # fmt: skip
     for _ in range(3):
@@ -274,7 +271,7 @@ async def test_what_the_agent_reads_aloud_from_memory_is_neither_stored_again_no
     assert (learning.origin, learning.seen, learning.confidence) == ("user", 1, 0.9)
 
 
-async def test_what_a_person_wrote_into_a_file_is_no_news_when_the_agent_reads_it_aloud(stores: Stores) -> None:
+async def test_manual_file_edit_read_aloud_is_not_new(stores: Stores) -> None:
     await stores.projection.edit("user.md", "# User\n\n- Ada's sister is called Beatrice.\n")
     await stores.learn(
         'FACT [t] Ada\'s sister is called Beatrice. | "sister is called Beatrice"',
@@ -286,7 +283,7 @@ async def test_what_a_person_wrote_into_a_file_is_no_news_when_the_agent_reads_i
     assert await stores.reports() == [("echo", refusal)]
 
 
-async def test_what_was_superseded_does_not_come_back_because_the_agent_reads_it_aloud(stores: Stores) -> None:
+async def test_superseded_learning_is_not_revived_by_echo(stores: Stores) -> None:
     await stores.learn('FACT [t] The currency of reports is EUR. | "in EUR"', "reports in EUR")
     await stores.learn('CORRECTION [t] supersedes L1: The currency of reports is SEK. | "in SEK"', "no, in SEK")
     await stores.learn('FACT [t] The currency of reports is EUR. | "currency of reports is EUR"',
@@ -296,7 +293,7 @@ async def test_what_was_superseded_does_not_come_back_because_the_agent_reads_it
     assert ("echo", refusal) in await stores.reports()
 
 
-async def test_what_memory_returned_is_no_evidence_even_when_it_is_quoted(stores: Stores) -> None:
+async def test_quoted_memory_result_is_no_evidence(stores: Stores) -> None:
     result = "- [L9 PREFERENCE, 2026-10-02] Ada prefers tea."
     await stores.learn('PREFERENCE [t] Ada prefers tea. | "Ada prefers tea."\n' + update("user.md", "- Prefers tea."),
                        "What do I drink?", calls=[call(SEARCH, result)])  # fmt: skip

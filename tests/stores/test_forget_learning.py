@@ -1,4 +1,4 @@
-"""A learning that is forgotten goes with its sentence and its lines from every store, and nothing else goes."""
+"""Forgetting a learning removes its sentence and lines from every store, and nothing else."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_forget_learning_beside_similar_one_removes_line(stores: Stores) -
     assert done.still == []
 
 
-async def test_forget_similar_learning_keeps_the_shorter_line(stores: Stores) -> None:
+async def test_forget_similar_learning_keeps_shorter_line(stores: Stores) -> None:
     await cocoa(stores)
     await forget_in(stores, learning=2)
     assert lines_of(stores) == ["- Prefers cocoa to milk"]
@@ -107,7 +107,7 @@ async def tea(stores: Stores) -> None:
     assert lines_of(stores) == ["- Name: Ada", "- Prefers tea to coffee", "- Lives in Malmö"]
 
 
-async def test_forget_learning_keeps_others_of_the_same_sentence(stores: Stores) -> None:
+async def test_forget_learning_keeps_others_in_same_sentence(stores: Stores) -> None:
     await tea(stores)
     before = {row.id: row for row in await stores.learnings()}
     done = await forget_in(stores, learning=2)
@@ -125,14 +125,14 @@ async def test_forget_learning_keeps_others_of_the_same_sentence(stores: Stores)
     assert made["learnings"]
 
 
-async def test_forget_learning_survives_a_rebuild(stores: Stores) -> None:
+async def test_forget_learning_survives_rebuild(stores: Stores) -> None:
     await tea(stores)
     await forget_in(stores, learning=2)
     before = dump(stores.folder / "memory.db")
     assert await rebuilt(stores.folder, without_files=False) == before
 
 
-async def test_forget_twice_keeps_what_the_first_kept(stores: Stores) -> None:
+async def test_forget_twice_keeps_lines_kept_first(stores: Stores) -> None:
     await tea(stores)
     await forget_in(stores, learning=2)
     await forget_in(stores, learning=1)
@@ -152,7 +152,7 @@ async def test_forget_cuts_merged_line_in_two(stores: Stores) -> None:
     assert lines_of(stores) == ["- Name is Ada."]
 
 
-async def test_what_a_forgotten_correction_replaced_stays_replaced(stores: Stores) -> None:
+async def test_forgotten_correction_keeps_its_target_superseded(stores: Stores) -> None:
     await stores.learn('FACT [t] Reports are in EUR. | "in EUR"', "Reports are in EUR")
     await stores.learn('CORRECTION [t] supersedes L1: Reports are in SEK. | "in SEK"', "no, in SEK")
     await forget_in(stores, learning=2)
@@ -160,7 +160,7 @@ async def test_what_a_forgotten_correction_replaced_stays_replaced(stores: Store
     assert (left.content, left.superseded_by) == ("Reports are in EUR.", 2)
 
 
-async def test_learning_that_says_more_is_named_afterwards(stores: Stores) -> None:
+async def test_learning_containing_forgotten_text_is_named(stores: Stores) -> None:
     await stores.learn('FACT [t] The user lives in Lund. | "I live in Lund"', "I live in Lund")
     await stores.learn('FACT [t] The user lives in Lund with Bo. | "I live in Lund with Bo"', "I live in Lund with Bo")
     done = await forget_in(stores, learning=1)
@@ -171,7 +171,7 @@ async def test_learning_that_says_more_is_named_afterwards(stores: Stores) -> No
 # The preview
 
 
-async def test_preview_lists_text_of_files_edited_by_hand(stores: Stores) -> None:
+async def test_preview_lists_text_of_manually_edited_files(stores: Stores) -> None:
     stores.path("user.md").write_text("# User\n\n- Allergic to saffron\n")
     shown = await forget_in(stores, preview=True, text="saffron")
     assert shown.gone == [Place("user.md", "- Allergic to saffron")]
@@ -203,7 +203,7 @@ async def test_preview_names_every_store(stores: Stores) -> None:
     assert (workspace.workspace / "documents/recipe.txt").exists()
 
 
-async def test_forget_finds_what_stands_on_the_canvas_alone(stores: Stores) -> None:
+async def test_forget_finds_text_only_on_canvas(stores: Stores) -> None:
     workspace = Settings(stores.folder.parent.parent)
     async with open_workspace(workspace.system / "workspace.db") as seen:
         await seen.create_stack("Zanzibar")
@@ -213,7 +213,7 @@ async def test_forget_finds_what_stands_on_the_canvas_alone(stores: Stores) -> N
         await forget_in(stores, text="zanzibar")
 
 
-# Any learning of any history
+# Property: any learning of any history
 
 _THINGS = ["tea", "cocoa", "milk", "coffee", "Lund", "Malmö", "Python", "rust", "herons", "egrets", "maps", "kites"]
 _SAYINGS = [
@@ -228,7 +228,7 @@ _SAYINGS = [
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[list[str]], int]:
-    """Sayings by turn, in which some come again, and the place of the one that is forgotten."""
+    """Draw sayings by turn, some repeated, and the index of the learning to forget."""
     saying = st.builds(
         lambda form, pair: form.format(*pair),
         st.sampled_from(_SAYINGS),
@@ -247,7 +247,7 @@ def first_person(saying: str) -> str:
 
 
 async def live(stores: Stores, turns: list[list[str]]) -> None:
-    """Each turn is one message of all its sayings, learned one by one, with a line for each."""
+    """Log each turn as one message with all its sayings, learn them one by one, and write a line for each."""
     lines: list[str] = []
     for turn in turns:
         message = "I " + ", and I ".join(map(first_person, turn)) + "."
@@ -262,7 +262,7 @@ def stands(text: str, saying: str) -> bool:
 
 @settings(max_examples=int(os.environ.get("SOAK_EXAMPLES", "5")))
 @given(histories())
-async def test_any_learning_goes_alone(history: tuple[list[list[str]], int]) -> None:
+async def test_any_learning_is_forgotten_alone(history: tuple[list[list[str]], int]) -> None:
     turns, place = history
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root) / ".os/memory"

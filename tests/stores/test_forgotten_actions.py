@@ -1,4 +1,4 @@
-"""Forgetting takes an action away with the turn or the words it came of: text, history and rows; the others stay."""
+"""Forgetting removes an action with its source turn or text: its words, history and rows; other actions stay."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ async def forget_in(stores: Stores, **target: Any) -> Forgotten:
 
 
 def holds(folder: Path, word: str) -> list[str]:
-    """Every file that has the word in its bytes."""
+    """Return every file that contains the word in its bytes."""
     wanted = word.encode()
     return [path.name for path in folder.rglob("*") if path.is_file() and wanted in path.read_bytes()]
 
 
 async def eventful(stores: Stores) -> tuple[int, int]:
-    """A turn in which the agent made two actions that were changed since, and one by a person beside; their numbers."""
+    """Log a turn with two actions by the agent, changed since, and one by a person; return their numbers."""
     actions = stores.actions
     await stores.turn("Please book the zeppelin for Quimby", "Done.", mission_id="m1")
     made = await actions.add("Book the zeppelin for Quimby", by="agent", due="2099-12-01", mission_id="m1")
@@ -58,9 +58,7 @@ async def eventful(stores: Stores) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("target", [{"turn": 1}, {"text": "zeppelin"}], ids=str)
-async def test_an_action_goes_with_the_turn_or_the_words_it_came_of(
-    folder: Path, stores: Stores, target: dict[str, Any]
-) -> None:
+async def test_action_is_removed_with_its_source(folder: Path, stores: Stores, target: dict[str, Any]) -> None:
     made, other = await eventful(stores)
     kept = await stores.actions.action(other)
     await forget_in(stores, **target)
@@ -71,7 +69,7 @@ async def test_an_action_goes_with_the_turn_or_the_words_it_came_of(
     assert await stores.reports() == []
 
 
-async def test_what_is_left_is_the_same_after_a_rebuild(folder: Path) -> None:
+async def test_remaining_actions_are_unchanged_by_rebuild(folder: Path) -> None:
     async with open_stores(folder) as stores:
         await eventful(stores)
         await forget_in(stores, turn=1)
@@ -80,7 +78,7 @@ async def test_what_is_left_is_the_same_after_a_rebuild(folder: Path) -> None:
     assert await rebuilt(folder, without_files=False) == before
 
 
-async def test_a_learned_action_that_is_forgotten_leaves_no_row_that_could_mean_another(stores: Stores) -> None:
+async def test_forgotten_learned_action_leaves_no_ambiguous_row(stores: Stores) -> None:
     await stores.learn(
         'ACTION [t] Call Bo about the zeppelin. | "call Bo about the zeppelin"', "Please call Bo about the zeppelin"
     )
@@ -96,7 +94,7 @@ async def test_a_learned_action_that_is_forgotten_leaves_no_row_that_could_mean_
     assert await stores.reports() == []
 
 
-async def test_what_a_person_wrote_down_goes_only_for_its_very_words(stores: Stores) -> None:
+async def test_persons_action_is_forgotten_only_by_exact_words(stores: Stores) -> None:
     await stores.turn("Please book the zeppelin for Quimby", "Done.", mission_id="m1")
     await stores.actions.add("Book a zeppelin", by="person")
     await forget_in(stores, turn=1)
@@ -105,7 +103,7 @@ async def test_what_a_person_wrote_down_goes_only_for_its_very_words(stores: Sto
     assert await stores.memory.actions() == []
 
 
-async def test_what_happened_to_actions_is_told_by_their_words_until_these_are_forgotten(stores: Stores) -> None:
+async def test_action_history_uses_text_until_forgotten(stores: Stores) -> None:
     made, _ = await eventful(stores)
     await stores.learn('ACTION [t] Call Bo. | "call Bo"', "Please call Bo")
     (learned,) = [action for action in await stores.memory.actions() if not action.is_made]

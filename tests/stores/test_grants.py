@@ -1,4 +1,4 @@
-"""What programs were granted: what stays of it on disk, and how it ends."""
+"""Grants to programs: bounded storage and revocation."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ async def rows(database: Database, table: str) -> int:
     return int(row[0])
 
 
-async def test_a_program_that_asks_for_new_tokens_without_end_does_not_fill_the_disk(
-    grants: Grants, database: Database
-) -> None:
+async def test_grant_with_endless_token_requests_is_bounded(grants: Grants, database: Database) -> None:
     other = await granted(grants)
     first = issued = await granted(grants)
     for _ in range(110):
@@ -51,10 +49,10 @@ async def test_a_program_that_asks_for_new_tokens_without_end_does_not_fill_the_
     assert await rows(database, "oauth_spent") <= 100
     assert await rows(database, "granted_access") <= 9
     assert await grants.of_access(issued.access) is not None
-    assert await grants.of_access(before.access) is not None, "requests that are under way with it go on"
+    assert await grants.of_access(before.access) is not None, "requests under way with it continue"
     assert await grants.of_access(first.access) is None
-    assert await grants.of_access(other.access) is not None, "another grant's tokens are its own"
-    assert await grants.end_reused(first.refresh) is None, "it is as good as unknown"
+    assert await grants.of_access(other.access) is not None, "tokens of another grant are not affected"
+    assert await grants.end_reused(first.refresh) is None, "it is treated as unknown"
     assert await grants.refresh(first.refresh) is None
     assert await grants.end_reused(before.refresh) is not None
     assert await grants.of_access(issued.access) is None

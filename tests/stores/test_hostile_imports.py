@@ -1,4 +1,4 @@
-"""Files of other programs made to do harm: refused or told of in words, and nothing breaks, hangs or fills a disk."""
+"""Hostile files of other programs: rejected or reported, without crash, hang or full disk."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ODD_TIMES: list[Any] = [None, "", "never", "9999-12-31T00:00:00Z", -1, 1e300, fl
 
 
 def read(kind: str, *paths: Path) -> tuple[list[Any], Tally]:
-    """What a reader makes of files, whatever it is asked to believe them to be."""
+    """Return a reader's result for files, read as the given kind."""
     tally = Tally()
     (reader,) = [reader for reader in READERS if reader.kind == kind]
     around = Surroundings(NOW, lambda folder: folder if isinstance(folder, str) else None)
@@ -53,17 +53,17 @@ def read(kind: str, *paths: Path) -> tuple[list[Any], Tally]:
         *((odd, None) for odd in ODD_TIMES),
     ],
 )
-def test_a_time_is_read_in_seconds_milliseconds_or_words_and_nothing_else_is_one(value: Any, at: float | None) -> None:
+def test_time_is_parsed_from_seconds_milliseconds_or_text(value: Any, at: float | None) -> None:
     assert moment(value) == (None if at is None else pytest.approx(at))
 
 
 @pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 200_000, "1" * 10_000, "{", "", "\ufeff{", "nul"])
-def test_what_is_no_json_is_told_to_be_none(text: str) -> None:
+def test_invalid_json_is_reported(text: str) -> None:
     with pytest.raises(UnreadableError):
         decode(text.encode())
 
 
-def test_json_as_programs_write_it_is_read() -> None:
+def test_json_as_programs_write_it_is_parsed() -> None:
     assert decode(b'{"a": NaN, "b": "\\ud800", "c": "\\u0000"}')["b"] == "\ud800"
 
 
@@ -76,7 +76,7 @@ def test_json_as_programs_write_it_is_read() -> None:
     st.integers(1, 40),
     st.sampled_from([None, 2]),
 )
-def test_a_list_comes_entry_by_entry_wherever_it_is_cut(value: list[Any], size: int, indent: int | None) -> None:
+def test_list_is_streamed_across_any_cut(value: list[Any], size: int, indent: int | None) -> None:
     data = json.dumps(value, indent=indent).encode()
 
     class Drops:
@@ -87,13 +87,13 @@ def test_a_list_comes_entry_by_entry_wherever_it_is_cut(value: list[Any], size: 
             self.at += size
             return data[self.at - size : self.at]
 
-    found = list(entries(Drops(), 10_000_000))  # type: ignore[arg-type] # all of a stream that it needs
+    found = list(entries(Drops(), 10_000_000))  # type: ignore[arg-type] # the part of a stream that it needs
     assert [decode(entry) for _, entry in found] == value
     assert all(data[at : at + len(entry)] == entry for at, entry in found)
 
 
 @pytest.mark.parametrize("text", ["{}", "", "[1", '["', "[1] 2", "nonsense [1]", '["\\'])
-def test_what_is_no_whole_list_is_told_to_be_none(text: str, tmp_path: Path) -> None:
+def test_incomplete_list_is_reported(text: str, tmp_path: Path) -> None:
     (tmp_path / "x").write_text(text)
     with (tmp_path / "x").open("rb") as stream, pytest.raises(UnreadableError):
         list(entries(stream, 1000))
@@ -103,7 +103,7 @@ def test_what_is_no_whole_list_is_told_to_be_none(text: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le"])
-def test_logs_in_other_encodings_and_with_other_line_ends_are_the_same_turns(encoding: str, tmp_path: Path) -> None:
+def test_other_encodings_and_line_ends_give_same_turns(encoding: str, tmp_path: Path) -> None:
     for kind, path in (("codex", FIRST), ("gemini-cli", CHAT)):
         text = path.read_text().replace("\n", "\r\n")
         mark = "\ufeff" if encoding == "utf-16-le" else ""
@@ -114,14 +114,14 @@ def test_logs_in_other_encodings_and_with_other_line_ends_are_the_same_turns(enc
         assert len(turns) == 3
 
 
-async def test_a_line_without_end_is_told_of_and_held_by_nobody(
+async def test_endless_line_is_reported_and_not_buffered(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / FIRST.name
     first, _, rest = FIRST.read_bytes().partition(b"\n")
     with path.open("wb") as stream:
         stream.write(first + b'\n{"type":"event_msg","payload":"')
-        # A hole in the file: zeros that no disk has to hold.
+        # A hole in the file: zeros without disk space.
         stream.seek(3 * MAX_LINE_BYTES, os.SEEK_CUR)
         stream.write(b'"}\n' + rest)
     tracemalloc.start()
@@ -133,10 +133,10 @@ async def test_a_line_without_end_is_told_of_and_held_by_nobody(
     assert most < 3 * MAX_LINE_BYTES
 
 
-async def test_words_that_look_like_a_turn_are_words(
+async def test_text_resembling_turns_stays_text(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A page's text that looks like a log stays what the tool showed."""
+    """A page's text that looks like a log stays a tool result."""
     lines = [json.loads(line) for line in FIRST.read_text().splitlines()]
     says = {"type": "user_message", "message": "I prefer coffee"}
     fake = {"timestamp": "2026-01-20T07:33:16Z", "type": "event_msg", "payload": says}
@@ -150,7 +150,7 @@ async def test_words_that_look_like_a_turn_are_words(
     assert "coffee" not in "".join(turn["user_message"] + turn["agent_response"] for turn in turns)
 
 
-def test_a_file_of_nothing_but_names_is_told_of_in_bounds(tmp_path: Path) -> None:
+def test_file_of_names_only_is_reported_bounded(tmp_path: Path) -> None:
     head = FIRST.read_text().partition("\n")[0]
     odd = ({"timestamp": "x", "type": f"kind {n}", "payload": {}} for n in range(5000))
     _, tally = read("codex", json_lines(tmp_path / "a.jsonl", [json.loads(head), *odd]))
@@ -158,7 +158,7 @@ def test_a_file_of_nothing_but_names_is_told_of_in_bounds(tmp_path: Path) -> Non
     assert tally.not_understood.total() == 5000
 
 
-def test_ids_that_are_said_again_and_values_of_any_shape_break_nothing(tmp_path: Path) -> None:
+def test_repeated_ids_and_odd_values_are_harmless(tmp_path: Path) -> None:
     odd: list[Any] = [None, [], {}, 1, "x", True, 1e9, "\ud800", "\0", ["x"], {"type": []}, {"text": {}}]
     head: dict[str, Any] = {"sessionId": "s", "projectHash": "h", "startTime": "x"}
     said: dict[str, Any] = {"id": "m", "timestamp": "2026-01-01T10:00:00Z", "type": "user", "content": "Hello"}
@@ -178,7 +178,7 @@ def test_ids_that_are_said_again_and_values_of_any_shape_break_nothing(tmp_path:
             asked = {**message("human", "x", 1), key: value}
             talks += [conversation(asked, {**message("assistant", "y", 2), key: value})]
         talks += [conversation(value, message("human", "Hi", 3)), {**conversation(), "uuid": value}]
-    # Each of them once more: what was said before is not said again.
+    # Each file is read a second time: known turns are not imported again.
     for kind, name, values in (("gemini-cli", "a.jsonl", chats), ("codex", "b.jsonl", codex)):
         turns, tally = read(kind, json_lines(tmp_path / name, [*values, *values]))
         assert turns, kind
@@ -193,9 +193,7 @@ def test_ids_that_are_said_again_and_values_of_any_shape_break_nothing(tmp_path:
 
 
 @given(data=st.data())
-def test_damaged_files_are_read_as_far_as_they_go(
-    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_damaged_files_are_read_up_to_damage(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("damaged")
     for kind, path in (("codex", SECOND), ("gemini-cli", CHAT)):
         copy = folder / path.name
@@ -208,7 +206,7 @@ def test_damaged_files_are_read_as_far_as_they_go(
 # --- the zip ---
 
 
-async def test_a_zip_that_would_fill_the_disk_is_refused_before_it_does(
+async def test_zip_bomb_is_refused_before_filling_disk(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (
@@ -223,7 +221,7 @@ async def test_a_zip_that_would_fill_the_disk_is_refused_before_it_does(
     assert "no export" in told["refused"][0]["reason"]
 
 
-def test_a_zip_that_says_less_than_it_has_is_read_no_further(tmp_path: Path) -> None:
+def test_zip_understating_its_size_is_truncated(tmp_path: Path) -> None:
     path = export(tmp_path / "a.zip", conversation(message("human", "Hi" * 100_000, 1)))
     data = path.read_bytes()
     size = struct.pack("<I", len(json.dumps([conversation(message("human", "Hi" * 100_000, 1))])))
@@ -234,8 +232,8 @@ def test_a_zip_that_says_less_than_it_has_is_read_no_further(tmp_path: Path) -> 
     assert "cannot be read" in tally.refusals[0].reason
 
 
-def test_a_zip_of_a_million_entries_is_not_opened(tmp_path: Path) -> None:
-    """Its list of files alone would take a gigabyte of memory: it is only asked how long that list is."""
+def test_zip_of_million_entries_is_not_opened(tmp_path: Path) -> None:
+    """Its file list alone would take a gigabyte of memory, so only the list's length is read."""
     path = tmp_path / "many.zip"
     record = struct.pack("<4s6H3L5H2L", b"PK\x01\x02", 20, 20, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"x"
     number = 1_000_000
@@ -258,7 +256,9 @@ def test_a_zip_of_a_million_entries_is_not_opened(tmp_path: Path) -> None:
     assert most < 10 * 1024 * 1024
 
 
-async def test_names_in_a_zip_lead_nowhere(workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_zip_entry_names_cannot_escape(
+    workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     inside = tmp_path / "inside"
     inside.mkdir()
     workspace.mkdir(exist_ok=True)
@@ -274,7 +274,7 @@ async def test_names_in_a_zip_lead_nowhere(workspace: Path, tmp_path: Path, caps
 
 
 @pytest.mark.parametrize("cut", [10, 100, -1, -30])
-def test_a_zip_that_was_cut_off_is_told_of(cut: int, tmp_path: Path) -> None:
+def test_truncated_zip_is_reported(cut: int, tmp_path: Path) -> None:
     path = export(tmp_path / "a.zip", conversation(message("human", "Hi", 1)))
     path.write_bytes(path.read_bytes()[:cut])
     turns, tally = read("claude.ai", path)
@@ -284,7 +284,7 @@ def test_a_zip_that_was_cut_off_is_told_of(cut: int, tmp_path: Path) -> None:
 # --- the database ---
 
 
-def test_a_database_whose_tables_are_views_or_whose_triggers_wait_is_no_trap(tmp_path: Path) -> None:
+def test_database_with_views_or_triggers_is_safe(tmp_path: Path) -> None:
     trap = tmp_path / "trap.db"
     with sqlite3.connect(trap) as connection:
         connection.executescript(
@@ -308,7 +308,7 @@ def test_a_database_whose_tables_are_views_or_whose_triggers_wait_is_no_trap(tmp
     assert len(turns) == 5
 
 
-def test_rows_of_any_shape_are_told_of_and_the_others_are_taken(tmp_path: Path) -> None:
+def test_odd_rows_are_reported_and_others_imported(tmp_path: Path) -> None:
     path = claude_mem(tmp_path / "claude-mem.db")
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA ignore_check_constraints = ON")
@@ -331,7 +331,7 @@ def test_rows_of_any_shape_are_told_of_and_the_others_are_taken(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("cut", [0, 100, 5000, 20_000])
-def test_a_damaged_database_is_told_of(cut: int, tmp_path: Path) -> None:
+def test_damaged_database_is_reported(cut: int, tmp_path: Path) -> None:
     path = claude_mem(tmp_path / "claude-mem.db")
     path.write_bytes(path.read_bytes()[:cut] + b"\0" * 10)
     _, tally = read("claude-mem", path)

@@ -1,4 +1,4 @@
-"""Session logs made to do harm, imported: named, passed over or taken as they are, and nothing breaks or hangs."""
+"""Importing hostile session logs: each is reported, skipped or taken literally, without crash or hang."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def logs(tmp_path: Path) -> Path:
 async def imported(
     workspace: Path, *paths: Path, capsys: pytest.CaptureFixture[str], as_json: bool = True
 ) -> tuple[int, dict[str, Any], str]:
-    """(exit code, what programs are told, what people are told)."""
+    """Return (exit code, output for programs, output for people)."""
     code = await import_logs(Settings(workspace), list(paths), dry_run=False, as_json=as_json)
     out, err = capsys.readouterr()
     return code, json.loads(out) if as_json else {}, err
@@ -58,7 +58,7 @@ async def imported(
         {},
     ],
 )
-async def test_a_time_that_no_session_had_is_a_damaged_line(
+async def test_impossible_time_is_damaged_line(
     time: Any, logs: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (logs / "a.jsonl").write_bytes(entry(uuid="first") + entry(uuid="second", timestamp=time) + entry(uuid="third"))
@@ -68,7 +68,7 @@ async def test_a_time_that_no_session_had_is_a_damaged_line(
 
 
 @pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999", "1" + "0" * 6000, '"\\ud800"', '"\\u0000"', "[" * 5000])
-async def test_what_json_does_not_have_is_kept_as_the_log_can_hold_it_or_named(
+async def test_values_outside_json_are_kept_or_reported(
     value: str, logs: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if value.startswith("["):
@@ -83,7 +83,7 @@ async def test_what_json_does_not_have_is_kept_as_the_log_can_hold_it_or_named(
         json.loads(turn["tool_calls_json"])
 
 
-async def test_entries_that_are_each_others_parents_and_keys_said_again_are_turns_once(
+async def test_cyclic_parents_and_duplicate_keys_yield_turns_once(
     logs: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (logs / "a.jsonl").write_bytes(
@@ -96,10 +96,10 @@ async def test_entries_that_are_each_others_parents_and_keys_said_again_are_turn
     assert (told["turns"], told["damaged_lines"]) == (3, 0)
 
 
-async def test_a_turn_of_very_many_messages_is_read_in_one_pass(
+async def test_turn_of_many_messages_is_read_linearly(
     logs: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Joined one by one, these would be copied a hundred megabytes' worth of times."""
+    """Joining messages one by one would copy a hundred megabytes."""
     attached = {"type": "queued_command", "prompt": "p" * 100, "commandMode": "prompt"}
     (logs / "a.jsonl").write_bytes(
         entry() + b"".join(entry(uuid=f"a{n}", type="attachment", attachment=attached) for n in range(1_000))
@@ -109,7 +109,7 @@ async def test_a_turn_of_very_many_messages_is_read_in_one_pass(
     assert observations(workspace)[0]["user_message"].count("p" * 100) == 1_000
 
 
-async def test_pipes_devices_and_links_beside_logs_are_neither_waited_for_nor_read(
+async def test_pipes_devices_and_links_are_skipped(
     logs: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     agents = logs / "s" / "subagents"
@@ -129,7 +129,7 @@ async def test_pipes_devices_and_links_beside_logs_are_neither_waited_for_nor_re
     }
 
 
-async def test_a_files_name_can_neither_break_the_report_nor_steer_a_terminal(
+async def test_file_name_cannot_break_report_or_terminal(
     logs: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in (b"\xff\xfe.jsonl", b"\x1b[31mred\nsprite: All is well.jsonl", "\x9b31m.jsonl".encode()):
@@ -141,7 +141,7 @@ async def test_a_files_name_can_neither_break_the_report_nor_steer_a_terminal(
     assert not {"\x1b", "\x9b"} & set(err)
 
 
-async def test_a_turn_is_of_the_project_that_its_session_was_in_when_it_began(
+async def test_turn_belongs_to_sessions_project_at_its_start(
     logs: Path, workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("one", "two"):

@@ -1,4 +1,4 @@
-"""Who somebody at the provider is here: by issuer and subject alone. And what is taken once is not taken again."""
+"""Provider identities map to people by issuer and subject alone, and a taken name is never reassigned."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ async def database(database_at: Path | str) -> AsyncIterator[Database]:
         yield database
 
 
-async def test_a_name_that_is_taken_is_never_given_to_somebody_who_claims_it(database: Database) -> None:
+async def test_taken_name_is_never_given_to_claimant(database: Database) -> None:
     people, identities = People(database), Identities(database)
     await people.add("ada")
     assert await identities.known(ISSUER, "u-1", "ada") == Known("ada-2", is_new=True)
     assert await identities.known(ISSUER, "u-1", "somebody-else") == Known("ada-2", is_new=False)
-    # Another provider's subject of the same name is somebody else.
+    # The same subject at another provider is another person.
     assert await identities.known("https://other.example.org", "u-1", "ada") == Known("ada-3", is_new=True)
     assert await identities.known(ISSUER, "u-2", "local") == Known("local-2", is_new=True)
     assert await identities.of("ada") == []
 
 
-async def test_somebody_who_was_revoked_stays_out_and_gets_no_second_name(database: Database) -> None:
+async def test_revoked_person_stays_out_without_second_name(database: Database) -> None:
     people, identities = People(database), Identities(database)
     known = await identities.known(ISSUER, "u-1", "ada")
     assert known is not None
@@ -49,14 +49,14 @@ async def test_somebody_who_was_revoked_stays_out_and_gets_no_second_name(databa
     assert await identities.known(ISSUER, "u-1", "ada") == Known("ada", is_new=False)
 
 
-async def test_many_first_logins_at_once_make_one_person(database: Database) -> None:
+async def test_concurrent_first_logins_create_one_person(database: Database) -> None:
     identities = Identities(database)
     found = await asyncio.gather(*(identities.known(ISSUER, "u-1", "ada") for _ in range(8)))
     assert {known.person for known in found if known} == {"ada"}
     assert sum(known.is_new for known in found if known) == 1
 
 
-async def test_an_identity_is_linked_to_somebody_who_is_there_and_moved_by_an_operator_only(database: Database) -> None:
+async def test_identity_is_linked_or_moved_by_operator_only(database: Database) -> None:
     people, identities = People(database), Identities(database)
     await people.add("ada")
     assert await identities.link(ISSUER, "u-1", "ada", moves=False) is None
@@ -86,14 +86,14 @@ async def test_an_identity_is_linked_to_somebody_who_is_there_and_moved_by_an_op
         ({"preferred_username": "local", "email": "lo@example.org"}, "lo"),
         ({"preferred_username": "李", "email": "li@example.org"}, "li"),
         ({"preferred_username": "a" * 10_000}, "a" * 30),
-        # What is not known to be theirs names nobody.
+        # An identity that is not verified maps to no person.
         ({"email": "ada@example.org", "email_verified": False}, "person"),
         ({"preferred_username": ["ada"], "email": 7}, "person"),
         ({"preferred_username": "\x00\ud800"}, "person"),
         ({}, "person"),
     ],
 )
-def test_a_new_name_is_like_what_the_provider_says(claims: dict[str, Any], name: str) -> None:
+def test_new_name_derives_from_provider_claims(claims: dict[str, Any], name: str) -> None:
     assert wanted_name(claims) == name
     assert NAME.fullmatch(name)
 
@@ -109,12 +109,12 @@ def test_a_new_name_is_like_what_the_provider_says(claims: dict[str, Any], name:
         ({"staff": 1}, "staff", "", None),
         ("staff", "staff", "", "unchanged"),
         (["staff"], "staff", "admins", "person"),
-        # Operators may come in by that.
+        # Operators may be admitted by that claim.
         (["admins"], "staff", "admins", "operator"),
         (["Admins", 7, None], "", "admins", "person"),
     ],
 )
-def test_groups_say_who_may_come_in_and_as_what(said: object, people: str, operators: str, role: str | None) -> None:
+def test_groups_determine_admission_and_role(said: object, people: str, operators: str, role: str | None) -> None:
     settings = OidcSettings(
         ISSUER, "sprite", people=frozenset({people} - {""}), operators=frozenset({operators} - {""})
     )
@@ -124,10 +124,10 @@ def test_groups_say_who_may_come_in_and_as_what(said: object, people: str, opera
 @pytest.mark.parametrize(
     ("claim", "groups"),
     [
-        # As Keycloak says it.
+        # As Keycloak sends it.
         ("realm_access.roles", {"staff", "admins"}),
         ("resource_access.sprite.roles", {"editor"}),
-        # A name that has dots of its own, or leads elsewhere by them, too.
+        # So does a name that contains dots, or whose dots would lead elsewhere.
         ("https://example.org/groups", {"named"}),
         ("dotted.name", {"its own"}),
         ("realm_access", set()),
@@ -139,7 +139,7 @@ def test_groups_say_who_may_come_in_and_as_what(said: object, people: str, opera
         ("." * 5000, set()),
     ],
 )
-def test_groups_are_found_by_a_path_with_dots(claim: str, groups: set[str]) -> None:
+def test_groups_claim_is_found_by_dotted_path(claim: str, groups: set[str]) -> None:
     claims = {
         "realm_access": {"roles": ["staff", "admins", 7]},
         "resource_access": {"sprite": {"roles": "editor"}},
@@ -151,7 +151,7 @@ def test_groups_are_found_by_a_path_with_dots(claim: str, groups: set[str]) -> N
     assert groups_in(claims, claim) == groups
 
 
-async def test_a_challenge_is_answered_once(database: Database) -> None:
+async def test_challenge_is_accepted_once(database: Database) -> None:
     spent = Spent(database)
     assert await spent.spend("one")
     assert not await spent.spend("one")

@@ -1,4 +1,4 @@
-"""What other programs kept, as `import` takes it: files that they wrote themselves, and their documented formats."""
+"""`import` of other programs' data: files written by the programs themselves, and their documented formats."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.looks import observations, rows
 
 
 async def hearing(workspace: Path) -> tuple[list[Observation], Hearing]:
-    """The log's turns, and who says what in them as the guards judge it."""
+    """Return the log's turns, with each text's source as the guards judge it."""
     async with read_transcript(workspace / ".os/memory/transcript.db") as transcript:
         turns = await transcript.observations_after(0, 2**62)
     return turns, Hearing(turns)
@@ -46,9 +46,8 @@ def said(turns: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
 # --- Codex CLI ---
 
 
-async def test_codex_sessions_become_turns_with_their_commands_outcomes_and_project(
-    workspace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_codex_sessions_become_turns(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They include the commands, their outcomes and the project."""
     told = await imported(workspace, CODEX, capsys=capsys)
     assert (told["code"], told["files"], told["sessions"], told["turns"]) == (0, 2, 2, 5)
     assert (told["damaged_lines"], told["not_understood"], told["refused"]) == (0, {}, [])
@@ -65,12 +64,12 @@ async def test_codex_sessions_become_turns_with_their_commands_outcomes_and_proj
     assert (worked["name"], worked["input"], worked["is_error"]) == ("Bash", {"command": "echo out"}, False)
     assert worked["result"].endswith("Output:\nout\n")
     assert (failed["input"], failed["is_error"]) == ({"command": "ls /nowhere"}, True)
-    # Neither AGENTS.md nor what the program says under the person's role is the person's word.
+    # AGENTS.md and program text under the user role are not the person's word.
     assert "tabs" not in json.dumps([turn["user_message"] + turn["notice"] for turn in turns])
 
 
 def older_codex(folder: Path, *payloads: tuple[str, dict[str, Any]], session: str = "s-1", **meta: Any) -> Path:
-    """A rollout as versions before 0.150 have it: events `user_message`, and no ends of turns."""
+    """A rollout of versions before 0.150: `user_message` events, and no turn ends."""
     head = {"id": session, "cwd": HOUSE, "originator": "codex_cli_rs", "cli_version": "0.46.0", **meta}
     lines = [("session_meta", head), *payloads]
     return json_lines(
@@ -91,7 +90,7 @@ def answered(text: str) -> tuple[str, dict[str, Any]]:
     return "response_item", {"type": "message", "role": "assistant", "content": content}
 
 
-async def test_older_codex_logs_have_their_turns_calls_and_failures_too(
+async def test_older_codex_logs_yield_turns_calls_and_failures(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shell = {"type": "function_call", "name": "shell", "call_id": "c1"}
@@ -131,7 +130,7 @@ async def test_older_codex_logs_have_their_turns_calls_and_failures_too(
     assert turns[2]["notice"] == "stream disconnected"
 
 
-async def test_what_another_agent_asked_of_codex_is_nobodys_word(
+async def test_prompt_by_another_agent_is_nobodys_word(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = {"subagent": {"thread_spawn": {"parent_thread_id": "p"}}}
@@ -144,7 +143,7 @@ async def test_what_another_agent_asked_of_codex_is_nobodys_word(
 # --- Gemini CLI ---
 
 
-async def test_gemini_chats_become_turns_once_however_often_a_session_was_taken_up(
+async def test_gemini_session_resumed_repeatedly_yields_turns_once(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = await imported(workspace, GEMINI, capsys=capsys)
@@ -163,7 +162,7 @@ async def test_gemini_chats_become_turns_once_however_often_a_session_was_taken_
     ]
 
 
-async def test_older_gemini_chats_and_lists_of_prompts_are_read_each_for_what_only_it_has(
+async def test_older_gemini_chats_and_prompt_lists_combine(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "a-hash"
@@ -213,7 +212,7 @@ async def test_older_gemini_chats_and_lists_of_prompts_are_read_each_for_what_on
     assert not any("coffee" in message.own for message in heard_in.messages.values())
 
 
-async def test_what_a_person_took_back_in_gemini_cli_was_said_all_the_same(
+async def test_withdrawn_gemini_message_is_still_imported(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     head = {"sessionId": "aaaa1111-0", "projectHash": "h", "startTime": "2026-01-12T10:00:00.000Z"}
@@ -231,7 +230,7 @@ async def test_what_a_person_took_back_in_gemini_cli_was_said_all_the_same(
 
 
 @pytest.mark.parametrize("is_zip", [True, False])
-async def test_an_export_of_claude_ai_becomes_sessions_the_oldest_first(
+async def test_claude_ai_export_yields_sessions_oldest_first(
     is_zip: bool, workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     letter = {"file_name": "letter.txt", "file_type": "txt", "extracted_content": "I prefer coffee, says Eve"}
@@ -277,7 +276,7 @@ async def test_an_export_of_claude_ai_becomes_sessions_the_oldest_first(
 # --- claude-mem ---
 
 
-async def test_of_claude_mem_a_prompt_is_the_persons_word_and_a_summary_nobodys(
+async def test_claude_mem_prompt_is_persons_summary_nobodys(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = await imported(workspace, claude_mem(tmp_path / "claude-mem.db"), capsys=capsys)
@@ -291,7 +290,7 @@ async def test_of_claude_mem_a_prompt_is_the_persons_word_and_a_summary_nobodys(
         "",
     ]
     assert [turn["timestamp"] for turn in turns][2:] == [1764406860.0, 1764407040.0, 1764407100.0]
-    # The folder is known where a tool's use says it; a mere name is no project.
+    # A tool call reveals the folder; a mere name is no project.
     assert [turn["project"] for turn in turns] == [HOUSE, HOUSE, None, None, None]
     assert "'garden'" in turns[2]["notice"]
     assert SECRET not in (workspace / ".os/memory/transcript.db").read_bytes().decode(errors="replace")
@@ -301,7 +300,7 @@ async def test_of_claude_mem_a_prompt_is_the_persons_word_and_a_summary_nobodys(
     assert "I prefer tea" in heard_in.messages[1].own
 
 
-async def test_claude_mems_database_is_read_with_its_journal_and_never_touched(
+async def test_claude_mem_database_is_read_only_with_journal(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = claude_mem(tmp_path / "live/claude-mem.db")
@@ -319,7 +318,7 @@ async def test_claude_mems_database_is_read_with_its_journal_and_never_touched(
     assert "Only in the journal" in {turn["user_message"] for turn in observations(workspace)}
 
 
-async def test_prompts_of_a_session_that_the_log_has_from_claude_code_itself_are_not_taken_twice(
+async def test_prompts_known_from_claude_code_are_not_duplicated(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     session = "5b1c7a52-0000-4000-8000-000000000001"
@@ -331,7 +330,7 @@ async def test_prompts_of_a_session_that_the_log_has_from_claude_code_itself_are
     assert told["not_understood"] == {"claude-mem prompts of sessions that the log has whole": 2}
 
 
-# --- all of them ---
+# --- all programs ---
 
 
 @pytest.mark.parametrize(
@@ -347,7 +346,7 @@ async def test_prompts_of_a_session_that_the_log_has_from_claude_code_itself_are
         "mcp_sprite_add_action",
     ],
 )
-async def test_what_memory_itself_told_another_program_is_not_written_down_again(
+async def test_memory_output_in_other_programs_is_not_reimported(
     name: str, workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = "L7 PREFERENCE Ada prefers tea"
@@ -370,7 +369,7 @@ async def test_what_memory_itself_told_another_program_is_not_written_down_again
         assert told not in call["result"]
 
 
-async def test_everything_is_taken_once_and_a_dry_run_says_the_same_and_writes_nothing(
+async def test_import_is_idempotent_and_dry_run_writes_nothing(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mem = claude_mem(tmp_path / "claude-mem.db")
@@ -391,7 +390,7 @@ async def test_everything_is_taken_once_and_a_dry_run_says_the_same_and_writes_n
     assert {row["id"].partition("/")[0] for row in sessions} == {"codex", "gemini-cli", "claude.ai", "claude-mem"}
 
 
-async def test_people_are_told_how_much_came_from_where(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_report_counts_turns_by_source(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = await import_logs(Settings(workspace), [CODEX, GEMINI], dry_run=False, as_json=False)
     assert code == 0
     out = capsys.readouterr().out
@@ -399,7 +398,7 @@ async def test_people_are_told_how_much_came_from_where(workspace: Path, capsys:
     assert "codex: 5, gemini-cli: 4" in out
 
 
-async def test_a_kind_that_is_named_is_believed_and_the_others_are_not_asked(
+async def test_explicit_kind_skips_detection(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "rules.txt").write_text("Use tabs.\n")
@@ -409,7 +408,7 @@ async def test_a_kind_that_is_named_is_believed_and_the_others_are_not_asked(
     assert [(note["file"], note["lines"]) for note in told["proposed"]] == [("context.md", 1)]
 
 
-def test_each_reader_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reader_is_selectable_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["import", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
@@ -417,7 +416,7 @@ def test_each_reader_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
         assert reader.kind in shown
 
 
-async def test_a_wish_to_keep_something_off_the_record_holds_for_imported_turns(
+async def test_off_record_request_applies_to_imported_turns(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     private = "Ring <private>the clinic on Elm Street</private> first"

@@ -1,4 +1,4 @@
-"""Turns that other programs recorded: each checked by itself, written once, redacted and cut as any turn is."""
+"""Observations recorded by other programs: validated one by one, written once, redacted and truncated like any turn."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROJECT = "/home/ada/web"
 
 
 class Desk:
-    """An intake on a real log, and how often the curator was told."""
+    """An ingest on a real log, which counts wake-ups of the curator."""
 
     def __init__(self, transcript: TranscriptDB, workspace: Path) -> None:
         self.transcript = transcript
@@ -60,7 +60,7 @@ def turn(external_id: str = "t-1", user: str = "Use tabs here", **more: Any) -> 
     return {"external_id": external_id, "session": "s-1", "at": NOW, "user": user, "reply": "Done.", **more}
 
 
-async def test_a_turn_is_written_once_with_its_project_and_its_source(desk: Desk) -> None:
+async def test_turn_is_written_once_with_project_and_source(desk: Desk) -> None:
     tools = [{"name": "Bash", "tool_use_id": "u", "input": {"command": "ls"}, "result": "a.py"}]
     assert await desk.take(turn(tools=tools, started_at=NOW - 5)) == Observed(1, 0, [])
     assert await desk.take(turn(tools=tools), turn("t-2"), turn("t-2")) == Observed(1, 2, [])
@@ -70,19 +70,19 @@ async def test_a_turn_is_written_once_with_its_project_and_its_source(desk: Desk
     assert [(call["name"], call["result"]) for call in first.tool_calls] == [("Bash", "a.py")]
     assert (second.id, second.sequence_num) == (2, 2)
     assert desk.told == 2
-    # The curator is told where something waits for it, and not where nothing came.
+    # The curator is woken when turns are pending, and not when none arrived.
     await desk.take(turn())
     assert desk.told == 2
 
 
-async def test_the_ids_and_conversations_of_two_programs_never_meet(desk: Desk) -> None:
+async def test_ids_of_two_programs_never_collide(desk: Desk) -> None:
     await desk.take(turn("t-1"))
     assert await desk.take(turn("t-1"), source="codex") == Observed(1, 0, [])
     assert await desk.take(turn("t-1"), source="codex") == Observed(0, 1, [])
     assert [each.session_id for each in await desk.turns()] == ["s-1", "codex/s-1"]
 
 
-async def test_a_turn_nobody_began_is_nobodys_words(desk: Desk) -> None:
+async def test_turn_without_initiator_is_nobodys_words(desk: Desk) -> None:
     await desk.take(turn(user="  ", notice="a background task was done"))
     (kept,) = await desk.turns()
     assert (kept.trigger, kept.user_message, kept.notice) == ("task", "", "a background task was done")
@@ -105,9 +105,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("bad", "why"), REFUSED, ids=[why for _, why in REFUSED])
-async def test_what_cannot_be_taken_is_refused_in_words_and_stands_in_nobodys_way(
-    bad: dict[str, Any], why: str, desk: Desk
-) -> None:
+async def test_invalid_turn_is_refused_without_blocking_others(bad: dict[str, Any], why: str, desk: Desk) -> None:
     answer = await desk.take(turn("before"), bad, turn("after"))
     assert (answer.stored, answer.known) == (2, 0)
     assert [refused.external_id for refused in answer.refused] == [bad["external_id"]]
@@ -116,7 +114,7 @@ async def test_what_cannot_be_taken_is_refused_in_words_and_stands_in_nobodys_wa
 
 
 @pytest.mark.parametrize("project", ["../..", "..", "web", "", "/a/../b", "/a\n## Project: b", "/x" * 600, "a\u202eb"])
-async def test_a_project_that_is_no_key_is_refused_with_every_turn(project: str, desk: Desk) -> None:
+async def test_invalid_project_key_refuses_all_turns(project: str, desk: Desk) -> None:
     answer = await desk.take(turn("a"), turn("b"), project=project)
     assert (answer.stored, [refused.external_id for refused in answer.refused]) == (0, ["a", "b"])
     assert all("project is no key" in refused.why for refused in answer.refused)
@@ -135,7 +133,7 @@ async def test_a_project_that_is_no_key_is_refused_with_every_turn(project: str,
         ("/home/ada/сайт", "/home/ada/сайт"),
     ],
 )
-def test_a_key_is_a_whole_path_or_an_address_as_it_was_given(given: str, key: str) -> None:
+def test_project_key_is_full_path_or_address(given: str, key: str) -> None:
     assert project_key(given) == key
     assert project_key(key) == key
 
@@ -144,18 +142,19 @@ def test_a_key_is_a_whole_path_or_an_address_as_it_was_given(given: str, key: st
     "given",
     ["https://ada:secret@github.com/ada/web", "https://ghp_x@github.com/ada/web", "https://h/a?token=x", "http://[::"],
 )
-def test_an_address_with_a_secret_in_it_is_no_key(given: str) -> None:
+def test_address_with_secret_is_no_key(given: str) -> None:
     with pytest.raises(PeerError, match="no key"):
         project_key(given)
 
 
-async def test_the_sprites_own_workspace_is_the_persons_own(desk: Desk) -> None:
+async def test_sprite_workspace_project_is_personal(desk: Desk) -> None:
     await desk.take(turn(), project=f"{desk.workspace}/")
     (kept,) = await desk.turns()
     assert (kept.project, kept.source) == (None, "claude-code")
 
 
-async def test_what_was_said_in_private_stays_out_of_later_calls_of_the_same_conversation(desk: Desk) -> None:
+async def test_private_text_stays_out_of_later_calls(desk: Desk) -> None:
+    """This holds within one conversation."""
     await desk.take(turn("a", user="Hi <private>my password is hunter2-xyz</private>"))
     await desk.take(turn("b", user="And now?", reply="I used hunter2-xyz as you said."))
     await desk.take(turn("c", session="s-2", user="Other", reply="hunter2-xyz is no word of this one."))
@@ -165,7 +164,7 @@ async def test_what_was_said_in_private_stays_out_of_later_calls_of_the_same_con
     assert "hunter2" in other.agent_response
 
 
-async def test_secrets_are_redacted_and_the_sprites_own_token_too(desk: Desk) -> None:
+async def test_secrets_and_sprite_token_are_redacted(desk: Desk) -> None:
     result = "key: sk-ant-api03-" + "Ab3" * 30 + "AA"
     own_secrets.hold("the-own-token-of-it")
     await desk.take(turn(reply="the-own-token-of-it", tools=[{"name": "Bash", "result": result}]))
@@ -174,13 +173,13 @@ async def test_secrets_are_redacted_and_the_sprites_own_token_too(desk: Desk) ->
     assert "Ab3Ab3" not in str(kept.tool_calls)
 
 
-async def test_a_wish_not_to_be_remembered_holds_elsewhere_too(desk: Desk) -> None:
+async def test_off_record_request_applies_to_ingest(desk: Desk) -> None:
     assert await desk.take(turn(user="Off the record: I am ill.")) == Observed(1, 0, [])
     assert await desk.transcript.waiting_count() == 0
     assert desk.told == 0
 
 
-async def test_a_conversation_that_the_sprite_recorded_itself_is_not_added_to(desk: Desk) -> None:
+async def test_conversation_recorded_by_sprite_is_not_extended(desk: Desk) -> None:
     await desk.transcript.start_session("own")
     await desk.transcript.link_cli_session("own", "cli-session")
     assert await desk.take(turn(session="cli-session")) == Observed(0, 1, [])
@@ -191,7 +190,7 @@ async def test_a_conversation_that_the_sprite_recorded_itself_is_not_added_to(de
     assert session.id == "own"
 
 
-async def test_too_many_turns_and_a_source_that_is_no_name_are_refused_whole(desk: Desk) -> None:
+async def test_oversized_batch_or_invalid_source_is_refused_whole(desk: Desk) -> None:
     with pytest.raises(PeerError, match="too many"):
         await desk.take(*(turn(f"t-{n}") for n in range(MAX_OBSERVED_TURNS + 1)))
     for source in ("", "Claude Code", "x" * 41, "a/b", "a\n"):
@@ -200,13 +199,13 @@ async def test_too_many_turns_and_a_source_that_is_no_name_are_refused_whole(des
     assert await desk.turns() == []
 
 
-async def test_the_same_turn_in_many_calls_at_once_is_written_once(desk: Desk) -> None:
+async def test_concurrent_duplicates_are_written_once(desk: Desk) -> None:
     answers = await asyncio.gather(*(desk.take(turn(), turn(f"own-{n}")) for n in range(20)))
     assert sum(answer.stored for answer in answers) == 21
     assert len(await desk.turns()) == 21
 
 
-async def test_calls_without_ids_and_values_of_any_kind_are_kept_apart(desk: Desk) -> None:
+async def test_calls_without_ids_are_kept_apart(desk: Desk) -> None:
     deep: Any = "x"
     for _ in range(200):
         deep = [deep]
@@ -216,7 +215,7 @@ async def test_calls_without_ids_and_values_of_any_kind_are_kept_apart(desk: Des
     assert [call["name"] for call in kept.tool_calls] == ["A", "A"]
 
 
-async def test_what_memory_gave_to_that_session_is_not_written_again(desk: Desk) -> None:
+async def test_memory_output_in_session_is_not_recorded(desk: Desk) -> None:
     boot = given(PROJECT, "- Ada likes oolong tea.")
     tools = [
         {"name": "mcp__plugin_sprite_sprite__search_memory", "input": {"query": "tea"}, "result": "Ada likes oolong"},
@@ -230,4 +229,6 @@ async def test_what_memory_gave_to_that_session_is_not_written_again(desk: Desk)
     assert "What now?" in kept.user_message
     assert kept.tool_calls[0]["name"] == "mcp__sprite__search_memory"
     assert kept.tool_calls[1]["result"].endswith("\ny")
-    assert kept.tool_calls[3]["name"] == "mcp__other_sprite__person_did", "what the sprite saw is for it to say"
+    assert kept.tool_calls[3]["name"] == "mcp__other_sprite__person_did", (
+        "the sprite's own observation takes precedence"
+    )

@@ -1,4 +1,4 @@
-"""Actions as the curator learns them: their time, and that nobody's promise stands twice."""
+"""Actions extracted by the curator: their due times, and deduplication."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def the_action(stores: Stores) -> Action:
         ("supersedes L12 due 2099-12-01:", "2099-12-01 09:00", None),
     ],
 )
-async def test_an_answer_says_when_an_action_is_due(stores: Stores, asked: str, due: str, rrule: str | None) -> None:
+async def test_answer_sets_action_due_time(stores: Stores, asked: str, due: str, rrule: str | None) -> None:
     await stores.learn(f'ACTION [t] {asked} Water the ficus. | "water the ficus"', FICUS)
     action = await the_action(stores)
     assert (action.content, action.due, action.rrule, action.tz) == ("Water the ficus.", at(due), rrule, BERLIN)
@@ -73,14 +73,14 @@ async def test_an_answer_says_when_an_action_is_due(stores: Stores, asked: str, 
         "due 2099-12-01 every FREQ=DAILY;COUNT=0:",
     ],
 )
-async def test_a_time_that_makes_no_sense_is_kept_as_text(stores: Stores, asked: str) -> None:
+async def test_invalid_time_is_kept_as_text(stores: Stores, asked: str) -> None:
     await stores.learn(f'ACTION [t] {asked} Water the ficus. | "water the ficus"', FICUS)
     action = await the_action(stores)
     assert (action.due, action.rrule, action.status) == (None, None, "open")
     assert all(word in action.content for word in asked.strip(":").split())
 
 
-async def test_a_repeat_whose_first_time_has_passed_goes_on(stores: Stores) -> None:
+async def test_repeat_with_past_first_time_continues(stores: Stores) -> None:
     await stores.learn('ACTION [t] due 2020-01-01 08:00 every FREQ=DAILY: Water. | "water"', FICUS)
     action = await the_action(stores)
     assert action.due is not None
@@ -88,14 +88,14 @@ async def test_a_repeat_whose_first_time_has_passed_goes_on(stores: Stores) -> N
     assert datetime.fromtimestamp(action.due, ZoneInfo(BERLIN)).hour == 8
 
 
-async def test_what_old_conversations_asked_for_does_not_fire_today(stores: Stores) -> None:
+async def test_request_in_old_conversation_does_not_fire_today(stores: Stores) -> None:
     await stores.learn('ACTION [t] due 2025-03-02: Water. | "water"', FICUS, at=at("2025-03-01 12:00"))
     action = await the_action(stores)
     assert (action.due, action.content) == (None, "Water. (due 2025-03-02)")
     assert [kind for kind, _ in await stores.reports()] == ["not_scheduled"]
 
 
-async def test_more_than_fifty_are_learned_and_do_not_fire(stores: Stores) -> None:
+async def test_learned_actions_beyond_limit_do_not_fire(stores: Stores) -> None:
     names = [f"plant{number}" for number in range(MOST_SCHEDULED + 1)]
     answer = "\n".join(f'ACTION [t] due 2099-12-01: Water {name}. | "{name}"' for name in names)
     await stores.learn(answer, " ".join(names))
@@ -103,7 +103,7 @@ async def test_more_than_fifty_are_learned_and_do_not_fire(stores: Stores) -> No
     assert len(await stores.memory.actions()) == MOST_SCHEDULED + 1
 
 
-async def test_what_the_agent_scheduled_in_the_turn_is_not_there_twice(stores: Stores) -> None:
+async def test_action_scheduled_in_turn_is_not_duplicated(stores: Stores) -> None:
     made = await stores.actions.add("Water the ficus in the study", by="agent", due="2099-12-01", mission_id="m1")
     other = await stores.actions.add("Call the bank", by="agent", due="2099-12-01", mission_id="m1")
     answer = (
@@ -112,14 +112,14 @@ async def test_what_the_agent_scheduled_in_the_turn_is_not_there_twice(stores: S
     )
     await stores.learn(answer, f"{FICUS}, call the bank, and mail the tax office", mission_id="m1")
     found = {action.id: action.content for action in await stores.memory.actions()}
-    # What it did not schedule is open as well.
+    # An action that the agent did not schedule is open as well.
     assert found == {made.id: made.content, other.id: other.content, 2: "Mail the tax office."}
-    # The learning stands for the agent's action: what closes one closes the other.
+    # The learning stands for the agent's action: closing one closes the other.
     await stores.learn('FACT [t] supersedes L1: Ana watered the ficus. | "I watered the ficus"', "I watered the ficus")
     assert (await stores.actions.action(made.id)).status == "done"
 
 
-async def test_it_is_not_there_twice_where_it_has_fired_already(stores: Stores) -> None:
+async def test_action_already_fired_is_not_duplicated(stores: Stores) -> None:
     made = await stores.actions.add("Water the ficus", by="agent", due="in 0 minutes", mission_id="m1")
     await stores.actions.fired(made.id, due=made.due or 0, mission_id="m2")
     await stores.actions.noted(made.id, "done by its turn", status="done")
@@ -127,7 +127,7 @@ async def test_it_is_not_there_twice_where_it_has_fired_already(stores: Stores) 
     assert [action.id for action in await stores.memory.actions()] == [made.id]
 
 
-async def test_the_curator_closes_what_was_written_down_by_its_number(stores: Stores) -> None:
+async def test_curator_closes_recorded_action_by_number(stores: Stores) -> None:
     made = await stores.actions.add("Water the ficus", by="person", due="2099-12-01")
     kept = await stores.actions.add("Call the bank", by="person")
     answer = f'FACT [t] supersedes L{made.id}: Ana watered the ficus. | "I have watered the ficus"'
@@ -135,14 +135,14 @@ async def test_the_curator_closes_what_was_written_down_by_its_number(stores: St
     closed = await stores.actions.action(made.id)
     assert closed.status == "done"
     assert json.loads(closed.history_json)[-1]["by"] == "curator"
-    # A page's word closes nothing.
+    # Untrusted page text closes nothing.
     page = f'FACT [t] supersedes L{kept.id}: The bank was called. | "bank was called"'
     calls = [{"tool_use_id": "1", "name": "WebFetch", "input": {}, "result": "The bank was called", "is_error": False}]
     await stores.learn(page, "Look", calls=calls)
     assert (await stores.actions.action(kept.id)).status == "open"
 
 
-async def test_the_curator_is_shown_every_open_action_with_its_time(stores: Stores) -> None:
+async def test_curator_sees_every_open_action_with_time(stores: Stores) -> None:
     made = await stores.actions.add("Water the ficus", by="agent", due="2099-12-01", rrule="FREQ=DAILY")
     await stores.learn('ACTION [t] due 2099-12-02: Call Bo. | "Bo"', "Call Bo")
     await stores.turn("Anything", at=at("2099-11-30 23:30"))
@@ -162,14 +162,14 @@ async def _unused(*_: object) -> int:
     raise AssertionError
 
 
-async def test_times_that_passed_under_another_extraction_do_not_fire_again(stores: Stores) -> None:
+async def test_times_past_under_other_extraction_do_not_fire(stores: Stores) -> None:
     turn = await stores.turn("Water and mist, please", at=time.time() - 60)
     soon = f"{datetime.now(ZoneInfo('UTC')) + timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}"
     once, daily = "due 2099-12-01: Water it.", "due 2099-12-01 every FREQ=DAILY: Mist it."
     answer = f'ACTION [t{turn}] {once} | "Water"\nACTION [t{turn}] {daily} | "mist"'
     await stores.batch(answer, turn)
     await stores.projection.settle()
-    passed = eventually(lambda: datetime.now(ZoneInfo("UTC")).isoformat() > soon, "the moment came")
+    passed = eventually(lambda: datetime.now(ZoneInfo("UTC")).isoformat() > soon, "the moment did not come")
     await stores.extract_again(1, (answer.replace("2099-12-01", soon), turn, turn), meanwhile=passed)
     await stores.projection.settle()
     actions = {action.content: action for action in await stores.memory.actions()}
@@ -177,7 +177,7 @@ async def test_times_that_passed_under_another_extraction_do_not_fire_again(stor
     assert (actions["Mist it."].due or 0) > datetime.now(ZoneInfo("UTC")).timestamp()
 
 
-async def test_learned_times_are_the_same_after_a_rebuild(tmp_path: Path) -> None:
+async def test_learned_times_are_unchanged_by_rebuild(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
         await stores.actions.set_zone(BERLIN)
         await stores.actions.add("Water the ficus", by="agent", due="2099-12-01", mission_id="m1")

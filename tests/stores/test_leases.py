@@ -1,4 +1,4 @@
-"""Leases in the database: of several bridges one has a sprite, by the database's clock, and each knows what it has."""
+"""Leases in the database: one bridge owns a sprite, by the database's clock, and each bridge knows its own leases."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def bridge(database: Database, name: str, book: LeaseBook | None = None) -
 
 
 async def expire(database: Database, sprite: str) -> None:
-    """As if its owner had been gone for long, by the database's clock."""
+    """Expire the lease by the database's clock, as after a long absence of its owner."""
     await database.statement("UPDATE leases SET expires_at = db_now() - 1 WHERE sprite = ?", (sprite,))
 
 
@@ -56,12 +56,12 @@ async def row(database: Database, sprite: str) -> tuple[str, int, float]:
 
 
 async def expiry(database: Database, sprite: str) -> float:
-    """When its lease ends, by the database's clock."""
+    """Return the end of the lease by the database's clock."""
     rows = await database.statement("SELECT expires_at FROM leases WHERE sprite = ?", (sprite,))
     return float(rows[0]["expires_at"])
 
 
-async def test_the_first_has_it_and_the_second_learns_where(database: Database) -> None:
+async def test_lease_contender_learns_owners_address(database: Database) -> None:
     async with bridge(database, "a") as a, bridge(database, "b") as b:
         assert await a.own("ada") == Lease("a", 1)
         assert await a.own("ada") == Lease("a", 1)
@@ -80,7 +80,7 @@ async def test_the_first_has_it_and_the_second_learns_where(database: Database) 
         assert 0 < left <= 6
 
 
-async def test_each_new_owner_has_the_next_epoch_and_the_same_one_keeps_its_own(database: Database) -> None:
+async def test_lease_epoch_rises_with_each_new_owner(database: Database) -> None:
     async with bridge(database, "a") as a, bridge(database, "b") as b:
         await a.own("ada")
         await expire(database, "ada")
@@ -91,7 +91,7 @@ async def test_each_new_owner_has_the_next_epoch_and_the_same_one_keeps_its_own(
         assert await again.own("ada") == Lease("b", 2)
 
 
-async def test_race_for_a_lease_has_one_winner(database: Database) -> None:
+async def test_race_for_lease_has_one_winner(database: Database) -> None:
     async with bridge(database, "a") as a, bridge(database, "b") as b:
         winners = []
 
@@ -112,7 +112,7 @@ async def test_race_for_a_lease_has_one_winner(database: Database) -> None:
     assert rows[0]["count"] == 40
 
 
-async def test_one_statement_renews_all_and_what_another_has_taken_is_lost(database: Database) -> None:
+async def test_lease_renewal_is_batched_and_reports_losses(database: Database) -> None:
     async with bridge(database, "a") as a, bridge(database, "b") as b:
         changed: list[str] = []
         for sprite in ("ada", "bob", "cyd"):
@@ -130,9 +130,7 @@ async def test_one_statement_renews_all_and_what_another_has_taken_is_lost(datab
         assert (await row(database, "bob"))[0] == "b"
 
 
-async def test_a_paused_owner_holds_nothing_when_it_comes_back_and_may_not_take_what_is_taken(
-    database: Database,
-) -> None:
+async def test_paused_owner_loses_lease_and_cannot_retake(database: Database) -> None:
     pause = 0.0
     async with (
         bridge(database, "a", LeaseBook(lambda: pause)) as a,
@@ -152,7 +150,7 @@ async def test_a_paused_owner_holds_nothing_when_it_comes_back_and_may_not_take_
         assert await a.own("bob") == Lease("a", 1)
 
 
-async def test_what_is_given_back_is_anothers_at_once(database: Database) -> None:
+async def test_released_lease_is_available_at_once(database: Database) -> None:
     async with bridge(database, "b") as b:
         async with bridge(database, "a") as a:
             lost: list[str] = []
@@ -165,7 +163,7 @@ async def test_what_is_given_back_is_anothers_at_once(database: Database) -> Non
         assert await b.owner_of("bob") is None
 
 
-async def test_what_nobody_uses_is_given_back_and_what_somebody_uses_is_kept(database: Database) -> None:
+async def test_unused_lease_is_released_used_one_kept(database: Database) -> None:
     later = 0.0
     async with bridge(database, "a", LeaseBook(lambda: later)) as a:
         await a.own("ada")
@@ -179,9 +177,8 @@ async def test_what_nobody_uses_is_given_back_and_what_somebody_uses_is_kept(dat
             assert (await row(database, "bob"))[2] > 0
 
 
-async def test_a_sprite_that_has_seen_more_is_outgrown_only_by_whom_the_database_says_to_own_it(
-    database: Database,
-) -> None:
+async def test_refused_epoch_is_raised_by_owner_only(database: Database) -> None:
+    """A sprite that knows a newer epoch makes its registered owner raise the epoch."""
     async with bridge(database, "a") as a, bridge(database, "b") as b:
         await a.own("ada")
         await a.refused("ada", 1)
@@ -190,21 +187,19 @@ async def test_a_sprite_that_has_seen_more_is_outgrown_only_by_whom_the_database
         assert raised > 1_000_000_000
         await a.refused("ada", raised)
         assert (await a.own("ada")).epoch == raised + 1
-        # An old refusal says nothing about the lease of now.
+        # An old refusal does not affect the current lease.
         await a.refused("ada", 1)
         assert a.epoch("ada") == raised + 1
         await b.refused("ada", raised + 1)
         assert (await row(database, "ada"))[:2] == ("a", raised + 1)
 
 
-async def test_a_sprite_that_was_told_a_larger_epoch_by_somebody_else_is_outgrown_as_far_as_any_bridge_can_be(
-    database: Database, tmp_path: Path
-) -> None:
+async def test_bridge_recovers_from_forged_lease_epoch(database: Database, tmp_path: Path) -> None:
     async with bridge(database, "a") as a, open_workspace(tmp_path / "workspace.db") as workspace:
         sprite = SpriteLeases(workspace, None)
         lease = await a.own("ada")
         await sprite.enter(lease, print)
-        # Whoever has the sprite's token, at the largest that it takes.
+        # The holder of the sprite's token forges the largest epoch that the sprite accepts.
         for far in (2**63 - 1, 2**62, int(time.time()) + EPOCHS_AHEAD + 60):
             with pytest.raises(FatalPeerError, match="no bridge has this one"):
                 await sprite.enter(Lease("thief", far), print)
@@ -217,31 +212,29 @@ async def test_a_sprite_that_was_told_a_larger_epoch_by_somebody_else_is_outgrow
             lease = await a.own("ada")
             assert lease.epoch == stolen + 1
             await sprite.enter(lease, print)
-            # And from the next start on.
+            # It also recovers after each restart.
             sprite = SpriteLeases(workspace, await workspace.lease())
             stolen = lease.epoch + 5
             await sprite.enter(Lease("thief", stolen), print)
 
 
-async def test_a_sprite_that_makes_up_what_it_has_heard_keeps_no_bridge_out_of_the_one_that_takes_its_place(
-    database: Database, tmp_path: Path
-) -> None:
+async def test_forged_refusal_does_not_block_replacement_sprite(database: Database, tmp_path: Path) -> None:
     async with bridge(database, "a") as a, open_workspace(tmp_path / "workspace.db") as workspace:
         for said in (2**63 - 1, 10**300, -1):
             await a.refused("ada", (await a.own("ada")).epoch, said)
         await SpriteLeases(workspace, None, lambda: time.time() + 60).enter(await a.own("ada"), print)
 
 
-async def test_what_was_kept_as_the_newest_and_can_be_no_bridges_is_given_up(tmp_path: Path) -> None:
+async def test_impossible_stored_epoch_is_discarded(tmp_path: Path) -> None:
     async with open_workspace(tmp_path / "workspace.db") as workspace:
         await workspace.keep_lease(Lease("thief", 2**63 - 1))
         await SpriteLeases(workspace, await workspace.lease()).enter(Lease("a", 7), print)
         assert await workspace.lease() == Lease("a", 7)
-        # A machine whose clock was not set yet.
+        # A machine whose clock is not set yet.
         await SpriteLeases(workspace, await workspace.lease(), lambda: 0.0).enter(Lease("b", int(time.time())), print)
 
 
-async def test_news_of_another_owner_ends_a_lease_and_what_is_no_news_does_not(database: Database) -> None:
+async def test_newer_owner_notice_ends_lease_other_notices_ignored(database: Database) -> None:
     async with bridge(database, "a") as a:
         await a.own("ada")
         for text in ("ada:1", "ada:0", "ada:", "ada", ":", "ada:x", "ada:-5", f"ada:{'9' * 400}", "ada:²", "bob:9"):
@@ -251,7 +244,7 @@ async def test_news_of_another_owner_ends_a_lease_and_what_is_no_news_does_not(d
         assert not a.holds("ada")
 
 
-#: Has each beat wait after its statement has begun, and before it looks at any row.
+#: Makes each heartbeat wait after its statement has begun, and before it reads any row.
 STALLED_BEATS = """
 CREATE FUNCTION stall() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
@@ -265,8 +258,10 @@ SELECT pg_advisory_lock(1);
 
 @pytest.mark.parametrize("chosen_server", ["postgres"], indirect=True)
 @pytest.mark.parametrize("is_all", [True, False], ids=["all", "one"])
-async def test_late_beat_renews_nothing_given_back(database_at: str, database: Database, *, is_all: bool) -> None:
-    """The beat began earlier: by its clock, a lease that ends now has not ended."""
+async def test_late_heartbeat_does_not_renew_released_lease(
+    database_at: str, database: Database, *, is_all: bool
+) -> None:
+    """The heartbeat began earlier: by its clock, a lease that ends now has not ended."""
 
     async def until_stalled() -> None:
         waiting = "SELECT count(*) AS count FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
@@ -292,7 +287,7 @@ async def test_late_beat_renews_nothing_given_back(database_at: str, database: D
 
 
 @pytest.mark.parametrize("chosen_server", ["postgres"], indirect=True)
-async def test_a_change_of_owner_is_told_to_all_and_nothing_else_is(database: Database) -> None:
+async def test_only_owner_changes_are_announced(database: Database) -> None:
     told: list[str] = []
 
     async def listen() -> None:
@@ -319,7 +314,7 @@ async def test_a_change_of_owner_is_told_to_all_and_nothing_else_is(database: Da
             await expire(database, "ada")
             await a._beat()
             await a.own("ada")
-            # From here on: a beat, too, may find that it is over.
+            # From here on, a heartbeat may also find that the lease is over.
             lost: asyncio.Queue[str] = asyncio.Queue()
             a.add_listener(lost.put_nowait)
             await expire(database, "ada")
@@ -335,7 +330,8 @@ async def test_a_change_of_owner_is_told_to_all_and_nothing_else_is(database: Da
         listening.cancel()
 
 
-async def test_a_database_that_is_away_is_said_in_words_and_nothing_is_held_beyond_the_clock(tmp_path: Path) -> None:
+async def test_database_outage_is_reported_and_leases_expire(tmp_path: Path) -> None:
+    """No lease is held beyond its end by the local clock."""
     later = 0.0
     async with open_database(tmp_path / "bridge.db") as opened:
         book = LeaseBook(lambda: later)
@@ -356,21 +352,21 @@ async def test_a_database_that_is_away_is_said_in_words_and_nothing_is_held_beyo
             assert (a.is_connected, a.away) == (True, "")
 
 
-async def test_a_database_that_says_nothing_any_more_is_called_away_before_it_is_given_up(tmp_path: Path) -> None:
+async def test_silent_database_is_reported_before_leases_expire(tmp_path: Path) -> None:
     go_on = threading.Event()
     async with open_database(tmp_path / "bridge.db") as opened, bridge(opened, "a") as a:
         await a.own("ada")
         stuck = asyncio.create_task(opened.write(lambda _: go_on.wait()))
         try:
-            await eventually(lambda: bool(a.away), "it is not said that the database is away")
+            await eventually(lambda: bool(a.away), "the outage was not reported")
             assert "The database is away" in a.away
         finally:
             go_on.set()
         await stuck
-        await eventually(lambda: not a.away, "the database is still said to be away")
+        await eventually(lambda: not a.away, "the end of the outage was not reported")
 
 
-async def test_one_bridge_alone_owns_everything_without_a_lease() -> None:
+async def test_single_bridge_owns_everything_without_lease() -> None:
     alone = Ownership()
     assert await alone.own("ada") is None
     assert await alone.owner_of("ada") is None
@@ -380,7 +376,7 @@ async def test_one_bridge_alone_owns_everything_without_a_lease() -> None:
     assert alone.holds("ada")
 
 
-async def test_many_are_given_back_at_once_and_what_is_wanted_again_meanwhile_is_kept(database: Database) -> None:
+async def test_bulk_release_keeps_leases_wanted_again(database: Database) -> None:
     later = 0.0
     async with bridge(database, "a", LeaseBook(lambda: later)) as a, bridge(database, "b") as b:
         for number in range(120):
@@ -389,7 +385,7 @@ async def test_many_are_given_back_at_once_and_what_is_wanted_again_meanwhile_is
         await a._beat()
         giving = asyncio.create_task(a._give_back(a._book.unused()), name="giving back")
         await asyncio.sleep(0)
-        # In the middle of it: whoever is given back is taken again, and stays.
+        # During the release, a lease that is requested again stays.
         assert await a.own("s7") == Lease("a", 1)
         await giving
         assert a.holds("s7")
@@ -399,7 +395,7 @@ async def test_many_are_given_back_at_once_and_what_is_wanted_again_meanwhile_is
         assert await b.own("s119") == Lease("b", 2)
 
 
-async def test_a_bridge_that_ends_gives_all_back_and_takes_nothing_any_more(database: Database) -> None:
+async def test_stopping_bridge_releases_all_and_acquires_none(database: Database) -> None:
     async with bridge(database, "a") as a, bridge(database, "b") as b:
         await a.own("ada")
         with a.using("ada"):
@@ -409,14 +405,13 @@ async def test_a_bridge_that_ends_gives_all_back_and_takes_nothing_any_more(data
         assert await b.own("ada") == Lease("b", 2)
 
 
-async def test_a_lease_is_taken_and_renewed_while_all_else_of_the_bridge_waits_for_the_database(
-    postgres_url: str, tmp_path: Path
-) -> None:
+async def test_lease_operations_bypass_blocked_database_queue(postgres_url: str, tmp_path: Path) -> None:
+    """Other queries of the bridge occupy every connection meanwhile."""
     settings, go_on = Settings(tmp_path, database_url=postgres_url), threading.Event()
     async with open_database(postgres_url) as database:
         try:
             waiting = [asyncio.create_task(database.read(lambda _: go_on.wait())) for _ in range(CONNECTIONS)]
-            await asyncio.sleep(0)  # all of them are under way
+            await asyncio.sleep(0)  # all of them are running
             async with (
                 asyncio.timeout(PATIENCE),
                 _ownership(settings, database, "http://here", died) as (ownership, due),

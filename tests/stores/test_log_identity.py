@@ -1,4 +1,4 @@
-"""Memory is of one log: another one, an older copy of it or an emptied one is noticed, said, and replayed from."""
+"""Memory belongs to one log: a different, older or empty log is detected, reported, and replayed from."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def taught(stores: Stores, *contents: str) -> None:
-    """Each a turn of its own, curated, with a line in user.md."""
+    """Curate each fact as a separate turn, with a line in user.md."""
     for content in contents:
         lines = [f"- {learning.content}" for learning in await stores.learnings()] + [f"- {content}"]
         await stores.learn(f'FACT [t] {content} | "{content}"\nUSER_MD_UPDATE:\n' + "\n".join(lines), content)
 
 
 async def backed_up(folder: Path) -> Path:
-    """A log with one taught fact, its copy in a backup, and a second fact in the log that went on."""
+    """Make a log with one taught fact, back it up, and add a second fact to the original."""
     async with open_stores(folder) as stores:
         await taught(stores, FIRST)
     backup = shutil.copy(folder / "transcript.db", folder.parent / "backup.db")
@@ -53,7 +53,7 @@ async def backed_up(folder: Path) -> Path:
 
 
 async def opened(folder: Path) -> tuple[list[str], dict[str, Any]]:
-    """What people are told when the owner opens the folder, and memory.db once it is settled."""
+    """Return the messages to people when the owner opens the folder, and memory.db once it is settled."""
     told: list[str] = []
     async with AsyncExitStack() as stack:
         transcript = await stack.enter_async_context(open_transcript(folder / "transcript.db"))
@@ -104,7 +104,7 @@ def changes_taken_out(folder: Path, _backup: Path) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-async def test_a_log_that_memory_was_not_made_from_is_noticed_and_memory_is_made_anew_from_it(
+async def test_foreign_log_is_detected_and_memory_rebuilt(
     change: Callable[[Path, Path], None], reason: str, known: list[str], folder: Path
 ) -> None:
     change(folder, await backed_up(folder))
@@ -118,13 +118,13 @@ async def test_a_log_that_memory_was_not_made_from_is_noticed_and_memory_is_made
     (file,) = folder.glob(f"user.md.{reason}-*")
     assert SECOND in file.read_text()
     edits = rows(folder / "transcript.db", "SELECT * FROM curations WHERE kind = 'edit'")
-    assert edits == [], "what the runtime wrote from the other log is no hand's edit of this one"
+    assert edits == [], "text written from the other log is no manual edit of this one"
     assert {aside.name, file.name} <= {words.partition(":")[0] for words in set_aside(folder)}
     again, _ = await opened(folder)
     assert again == []
 
 
-async def test_memory_goes_on_from_a_restored_log(folder: Path) -> None:
+async def test_memory_continues_from_restored_log(folder: Path) -> None:
     older(folder, await backed_up(folder))
     await opened(folder)
     async with open_stores(folder) as stores:
@@ -132,7 +132,7 @@ async def test_memory_goes_on_from_a_restored_log(folder: Path) -> None:
         assert [learning.content for learning in await stores.learnings()] == [FIRST, "Cy plays chess."]
 
 
-async def test_a_log_that_went_another_way_since_the_backup_is_noticed_though_it_is_as_long(folder: Path) -> None:
+async def test_diverged_log_of_equal_length_is_detected(folder: Path) -> None:
     older(folder, await backed_up(folder))
     aside = folder / "memory.db"
     kept = aside.rename(folder.parent / "memory.db")
@@ -144,7 +144,7 @@ async def test_a_log_that_went_another_way_since_the_backup_is_noticed_though_it
     assert contents(aside) == [FIRST, "Cy plays chess.", "Di sings."]
 
 
-async def test_the_log_of_another_workspace_and_its_memory_are_never_mixed(folder: Path, tmp_path: Path) -> None:
+async def test_memory_of_another_workspace_is_never_mixed(folder: Path, tmp_path: Path) -> None:
     await backed_up(folder)
     other = tmp_path / "other" / ".os" / "memory"
     other.mkdir(parents=True)
@@ -158,10 +158,10 @@ async def test_the_log_of_another_workspace_and_its_memory_are_never_mixed(folde
     told, _ = await opened(folder)
     assert "was not made from the transcript.db" in told[0]
     assert contents(folder / "memory.db") == ["Eve", "Fay", "Gil"]
-    assert len(list(folder.glob("memory.db.of-another-log-*"))) == 2, "the second is not written over the first"
+    assert len(list(folder.glob("memory.db.of-another-log-*"))) == 2, "the second file does not overwrite the first"
 
 
-async def test_an_older_memory_catches_up_with_its_log_and_nothing_is_said(folder: Path) -> None:
+async def test_older_memory_catches_up_silently(folder: Path) -> None:
     async with open_stores(folder) as stores:
         await taught(stores, FIRST)
     backup = shutil.copy(folder / "memory.db", folder.parent / "memory.db")
@@ -174,7 +174,7 @@ async def test_an_older_memory_catches_up_with_its_log_and_nothing_is_said(folde
     assert {**found, "written_files": None} == {**expected, "written_files": None}
 
 
-async def test_memory_from_before_logs_had_an_identity_takes_the_one_of_its_log(folder: Path) -> None:
+async def test_memory_without_identity_adopts_its_logs(folder: Path) -> None:
     await backed_up(folder)
     connection = sqlite3.connect(folder / "memory.db")
     connection.executescript("UPDATE log_seen SET log_id = NULL, turn_id = 0, turn_at = 0, curation_id = 0")
@@ -186,7 +186,7 @@ async def test_memory_from_before_logs_had_an_identity_takes_the_one_of_its_log(
     assert (await opened(folder))[0]
 
 
-async def test_what_a_hand_wrote_beside_the_restored_log_is_still_theirs(folder: Path) -> None:
+async def test_manual_edit_beside_restored_log_stays_persons(folder: Path) -> None:
     older(folder, await backed_up(folder))
     (folder / "user.md").write_text("- By hand.\n")
     await opened(folder)
@@ -194,7 +194,7 @@ async def test_what_a_hand_wrote_beside_the_restored_log_is_still_theirs(folder:
     assert len(rows(folder / "transcript.db", "SELECT * FROM curations WHERE kind = 'edit'")) == 1
 
 
-async def test_a_start_that_is_cut_off_before_memory_begins_anew_is_done_again(folder: Path) -> None:
+async def test_interrupted_reset_is_repeated_at_next_start(folder: Path) -> None:
     older(folder, await backed_up(folder))
     async with open_memory(folder / "memory.db") as memory:
         await memory.copy_to(folder / "memory.db.of-a-newer-log-20260101T000000Z")
@@ -203,7 +203,7 @@ async def test_a_start_that_is_cut_off_before_memory_begins_anew_is_done_again(f
     assert contents(folder / "memory.db") == [FIRST]
 
 
-async def test_who_only_reads_is_told_and_shown_nothing_of_another_log(folder: Path) -> None:
+async def test_reader_reports_foreign_log(folder: Path) -> None:
     await backed_up(folder)
     settings = Settings(folder.parent.parent)
     async with open_to_read(settings):
@@ -221,7 +221,7 @@ async def test_who_only_reads_is_told_and_shown_nothing_of_another_log(folder: P
         assert await stores.view.learnings() == []
 
 
-async def test_the_identity_of_a_log_never_changes(folder: Path) -> None:
+async def test_log_identity_is_immutable(folder: Path) -> None:
     await backed_up(folder)
     connection = sqlite3.connect(folder / "transcript.db")
     for sql in (
@@ -235,7 +235,7 @@ async def test_the_identity_of_a_log_never_changes(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CURATED)
-async def test_every_curated_file_follows_the_restored_log(name: str, folder: Path) -> None:
+async def test_every_curated_file_follows_restored_log(name: str, folder: Path) -> None:
     update = f"{name.removesuffix('.md').upper()}_MD_UPDATE:\n- "
     async with open_stores(folder) as stores:
         await stores.learn(f"{update}{FIRST}", FIRST)

@@ -1,4 +1,4 @@
-"""What a bridge has in bridge.db, moved into a Postgres: all of it, once, into nothing that is in use."""
+"""Moving bridge.db into a Postgres: completely, once, and only into an unused database."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def everything(database: Database, tables: list[str]) -> dict[str, list[tu
     return {table: sorted((tuple(row) for row in found), key=repr) for table, found in rows.items()}
 
 
-async def test_people_sessions_tokens_and_keys_are_as_they_were(tmp_path: Path, postgres_url: str) -> None:
+async def test_people_sessions_tokens_and_keys_are_moved(tmp_path: Path, postgres_url: str) -> None:
     path = tmp_path / "bridge.db"
     async with open_database(path) as file:
         people = People(file)
@@ -52,7 +52,7 @@ async def test_people_sessions_tokens_and_keys_are_as_they_were(tmp_path: Path, 
         assert await everything(database, tables) == before
 
 
-async def test_many_rows_in_their_order_and_numbers_that_go_on(tmp_path: Path, bare_postgres_url: str) -> None:
+async def test_many_rows_keep_order_and_sequences_continue(tmp_path: Path, bare_postgres_url: str) -> None:
     async with open_sqlite(tmp_path / "a.db", THINGS) as file:
         await file.statement("INSERT INTO boxes VALUES ('small')")
         things = [(number, "small", number / 3, bytes([number % 256])) for number in range(1, 5001)]

@@ -1,6 +1,6 @@
-"""What a person with no page open is told: what ended by itself, what waits for their word, a budget that is used up.
+"""Notifications for a person without an open page: background endings, pending questions and exhausted budgets.
 
-Once each, whatever is said again; few, whatever a sprite says; and also what happened while no bridge was there.
+Each is sent once, rate-limited, and also covers events while no bridge ran.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Pager:
-    """A channel that keeps what it is given; nothing comes through before it `flows`."""
+    """A channel that records notices; it blocks until `flows`."""
 
     notices: list[Notice] = field(default_factory=list)
     is_broken: bool = False
@@ -55,7 +55,7 @@ class Pager:
 
 
 class Desk:
-    """A bridge's tidings with one channel."""
+    """A bridge's notification rules with one channel."""
 
     def __init__(self, notification_rules: NotificationRules, notifier: Notifier, pager: Pager) -> None:
         self.notification_rules = notification_rules
@@ -68,10 +68,10 @@ class Desk:
             self.notification_rules.heard(sprite, ServerMessage(type="", id="", payload=payload, timestamp=stamp))
 
     async def told(self, count: int) -> list[Notice]:
-        """Waits until so many notices came, and (by one more) that no others did."""
+        """Wait for the given number of notices, then use one more to prove that no others came."""
         last = f"sentinel-{uuid.uuid4()}"
         self.notification_rules.budget_ended(last, "")
-        await eventually(lambda: last in [n.person for n in self.pager.notices], "nothing is told any more")
+        await eventually(lambda: last in [n.person for n in self.pager.notices], "no more notices arrived")
         await eventually(lambda: len(self.pager.notices) > count, f"{count} notices: {self.pager.titles}")
         found = [notice for notice in self.pager.notices if not notice.person.startswith("sentinel")]
         assert len(found) == count, [notice.title for notice in found]
@@ -103,7 +103,7 @@ async def desk(
 
 
 async def rows_are(database: Database, sql: str, wanted: list[Any]) -> None:
-    """Waits until that is what the first column holds."""
+    """Wait until the first column has these values."""
     found: list[Any] = []
     async with asyncio.timeout(PATIENCE):
         while found != wanted:
@@ -132,7 +132,7 @@ def line(mission_id: str, at: float, origin: Origin = "schedule", status: Missio
     return ChatMessage(1, "assistant", f"What {mission_id} found", at, mission_id, origin, status=status)
 
 
-async def test_what_nobody_began_is_told_when_it_ends_and_what_a_person_sent_is_not(database: Database) -> None:
+async def test_background_turn_end_notifies_but_persons_does_not(database: Database) -> None:
     async with desk(database) as at:
         at.hear(Started("m1", "schedule"), done("m1", "## Your **open** actions\n- milk\n- bread"))
         at.hear(Started("m2", "agent"), Failed("m2", "crashed", "It broke off.", retryable=True))
@@ -147,9 +147,7 @@ async def test_what_nobody_began_is_told_when_it_ends_and_what_a_person_sent_is_
         assert notices["m3"].title == "A schedule could not be carried out"
 
 
-async def test_with_a_page_open_nothing_is_told_and_a_question_left_open_is_when_the_page_goes(
-    database: Database,
-) -> None:
+async def test_open_page_defers_question_notice_until_closed(database: Database) -> None:
     async with desk(database) as at:
         at.notification_rules.arrived("ada")
         at.hear(
@@ -158,20 +156,20 @@ async def test_with_a_page_open_nothing_is_told_and_a_question_left_open_is_when
         at.notification_rules.budget_ended("ada", "The day's budget is used up.")
         await at.told(0)
         at.notification_rules.left("ada")
-        await eventually(lambda: len(at.pager.notices) > 1, "the question is not told")
+        await eventually(lambda: len(at.pager.notices) > 1, "the question was not notified")
         notice = at.pager.notices[-1]
         assert (notice.kind, notice.key, notice.request_id) == ("permission", "q2", "q2")
         assert (notice.title, notice.body) == ("May Sprite run a command?", "make install")
-        # The state that the next connection begins with tells nothing of it again.
+        # The state at the start of the next connection repeats no notice.
         at.hear(state_sync(permissions=[question("q2")], chat=[line("m1", time.time())]))
         at.notification_rules.arrived("ada")
         at.notification_rules.left("ada")
         at.notification_rules.budget_ended("second sentinel", "")
-        await eventually(lambda: "second sentinel" in [n.person for n in at.pager.notices], "nothing is told any more")
+        await eventually(lambda: "second sentinel" in [n.person for n in at.pager.notices], "no more notices arrived")
         assert [n.key for n in at.pager.notices if n.person == "ada"] == ["q2"]
 
 
-async def test_what_is_said_twice_is_told_once_also_by_the_next_bridge(database: Database) -> None:
+async def test_repeated_event_notifies_once_across_bridges(database: Database) -> None:
     ended: list[ServerPayload] = [Started("m1", "schedule"), done("m1")]
     async with desk(database) as at:
         at.hear(*ended, question("q1"), *ended, question("q1"))
@@ -182,10 +180,10 @@ async def test_what_is_said_twice_is_told_once_also_by_the_next_bridge(database:
         await at.told(0)
 
 
-async def test_what_ended_while_no_bridge_was_there_is_told_once_it_is(database: Database) -> None:
+async def test_ending_without_bridge_notifies_later(database: Database) -> None:
     now = time.time()
     async with desk(database) as at:
-        # The first time that a bridge hears of a sprite, its past is no news.
+        # A sprite's past is not news when a bridge first connects to it.
         at.hear(state_sync(chat=[line("old", now - 100)]))
         await at.told(0)
     async with desk(database) as at:
@@ -199,15 +197,14 @@ async def test_what_ended_while_no_bridge_was_there_is_told_once_it_is(database:
         assert [notice.key for notice in await at.told(1)] == ["m1"]
 
 
-async def test_a_turn_that_runs_when_the_bridge_comes_is_told_when_it_ends(database: Database) -> None:
+async def test_turn_running_at_connect_notifies_when_it_ends(database: Database) -> None:
     async with desk(database) as at:
         at.hear(state_sync(running=Running("m1", [Started("m1", "schedule")], "")), done("m1"))
         assert [notice.key for notice in await at.told(1)] == ["m1"]
 
 
-async def test_what_the_channels_do_not_have_yet_is_told_by_the_next_bridge_and_its_words_are_kept_only_till_then(
-    database: Database,
-) -> None:
+async def test_undelivered_notices_pass_to_next_bridge(database: Database) -> None:
+    """Their text is stored only until they are delivered."""
     async with desk(database, stuck=True) as at:
         at.hear(Started("m1", "schedule"), done("m1", "planted words"))
         await rows_are(database, "SELECT title FROM notices", ["planted words"])
@@ -217,10 +214,10 @@ async def test_what_the_channels_do_not_have_yet_is_told_by_the_next_bridge_and_
         await rows_are(database, "SELECT title FROM notices", ["", ""])
     async with desk(database) as at:
         at.notification_rules.budget_ended("other", "")
-        await eventually(lambda: [n.person for n in at.pager.notices] == ["other"], "not only what is new is told")
+        await eventually(lambda: [n.person for n in at.pager.notices] == ["other"], "an old event was notified")
 
 
-async def test_what_the_channels_have_is_told_also_where_the_bridge_ends_at_that_moment(database: Database) -> None:
+async def test_delivered_notices_are_recorded_as_bridge_stops(database: Database) -> None:
     async def yes(_: str) -> bool:
         return True
 
@@ -238,13 +235,13 @@ async def test_what_the_channels_have_is_told_also_where_the_bridge_ends_at_that
     assert [tuple(row) for row in rows] == [(1, "")]
 
 
-async def test_who_wants_no_words_has_none_kept(database: Database) -> None:
+async def test_person_without_text_consent_has_none_stored(database: Database) -> None:
     async with desk(database, words=False, stuck=True) as at:
         at.hear(Started("m1", "schedule"), done("m1", "planted words"))
         await rows_are(database, "SELECT title || body FROM notices", [""])
 
 
-async def test_endings_without_end_are_a_few_notices_and_a_number(database: Database) -> None:
+async def test_endless_endings_become_few_notices_and_count(database: Database) -> None:
     async with desk(database, per_second=1e-6) as at:
         for number in range(1_000):
             at.hear(Started(f"m{number}", "agent"), done(f"m{number}"), question(f"q{number}"))
@@ -254,36 +251,36 @@ async def test_endings_without_end_are_a_few_notices_and_a_number(database: Data
         assert len(rows) == AT_ONCE
 
 
-async def test_what_was_too_much_is_told_as_a_number_once_there_is_room(database: Database) -> None:
+async def test_suppressed_notices_are_counted_once_room_exists(database: Database) -> None:
     async with desk(database, per_second=2.0) as at:
         for number in range(300):
             at.hear(Started(f"m{number}", "agent"), done(f"m{number}"))
-        await eventually(lambda: "more things for you" in " ".join(at.pager.titles), "the rest is not summed up")
+        await eventually(lambda: "more things for you" in " ".join(at.pager.titles), "the rest was not summarized")
         *one_by_one, last = at.pager.titles
         assert last == f"Sprite has {300 - len(one_by_one)} more things for you"
 
 
-async def test_who_opens_a_page_is_not_told_what_was_still_waiting(database: Database) -> None:
+async def test_opening_page_cancels_pending_notices(database: Database) -> None:
     async with desk(database) as at:
         at.hear(Started("m1", "schedule"), done("m1"))
         at.notification_rules.arrived("ada")
         await at.told(0)
 
 
-async def test_a_question_that_was_answered_meanwhile_is_not_told(database: Database) -> None:
+async def test_answered_question_does_not_notify(database: Database) -> None:
     async with desk(database) as at:
         at.hear(question("q1"), PermissionResolved("q1", "allow"))
         await at.told(0)
 
 
-async def test_a_person_who_was_revoked_is_told_nothing(database: Database) -> None:
+async def test_revoked_person_is_not_notified(database: Database) -> None:
     async with desk(database, may_come=False) as at:
         at.hear(Started("m1", "schedule"), done("m1"))
         await rows_are(database, "SELECT is_told FROM notices", [1])
         assert at.pager.notices == []
 
 
-async def test_a_budget_that_is_used_up_is_told_once_a_day_in_the_words_of_the_refusal(database: Database) -> None:
+async def test_exhausted_budget_notifies_daily_with_refusal_text(database: Database) -> None:
     async with desk(database) as at:
         budgets = Budgets(Limits(daily_usd=1.0), on_used_up=at.notification_rules.budget_ended)
         hold = budgets.reserve("ada", 0.5, 0.9)
@@ -298,7 +295,7 @@ async def test_a_budget_that_is_used_up_is_told_once_a_day_in_the_words_of_the_r
         assert "The day's budget of $1.00 is used up" in notice.body
 
 
-async def test_parts_of_a_budget_are_told_once_each(database: Database) -> None:
+async def test_budget_thresholds_notify_once_each(database: Database) -> None:
     async with desk(database) as at:
         budgets = Budgets(Limits(daily_usd=1.0))
         budgets.warnings.listeners.append(at.notification_rules.budget_nears)
@@ -309,7 +306,7 @@ async def test_parts_of_a_budget_are_told_once_each(database: Database) -> None:
         assert ["50%" in notices[0].body, "80%" in notices[1].body] == [True, True]
 
 
-async def test_paused_agent_is_told_once_with_why(database: Database) -> None:
+async def test_paused_agent_notifies_once_with_reason(database: Database) -> None:
     session = SessionState("s", 1.0, 1, None, 0, paused=Paused("Five turns in a row.", "turns", time.time()))
     spent = SessionState("s", 1.0, 1, None, 0, paused=Paused("No money.", "budget", time.time()))
     async with desk(database) as at:
@@ -318,19 +315,19 @@ async def test_paused_agent_is_told_once_with_why(database: Database) -> None:
         assert (notice.kind, notice.body) == ("paused", "Five turns in a row.")
 
 
-async def test_a_budget_that_several_bridges_find_used_up_is_told_by_one_of_them(database: Database) -> None:
+async def test_exhausted_budget_notifies_through_one_bridge(database: Database) -> None:
     async with desk(database) as one, desk(database) as other:
         for at in (one, other, one):
             at.notification_rules.budget_ended("ada", "The day's budget is used up.")
         for at in (one, other):
             last = f"sentinel-{at is one}"
             at.notification_rules.budget_ended(last, "")
-            await eventually(lambda: last in [n.person for n in at.pager.notices], "nothing is told any more")  # noqa: B023 - run at once
+            await eventually(lambda: last in [n.person for n in at.pager.notices], "no more notices arrived")  # noqa: B023 - run at once
         told = [notice.person for at in (one, other) for notice in at.pager.notices]
         assert told.count("ada") == 1
 
 
-async def test_a_sprite_that_says_that_its_budget_is_used_up_is_told_as_that_once(database: Database) -> None:
+async def test_budget_report_by_sprite_notifies_once(database: Database) -> None:
     words = "Action 7 waits until tomorrow: schedules have used their part of the day's budget."
     async with desk(database) as at:
         at.hear(Error("schedule_budget", words), Error("schedule_budget", "Action 8 waits."), Error("busy", "Later."))
@@ -339,7 +336,7 @@ async def test_a_sprite_that_says_that_its_budget_is_used_up_is_told_as_that_onc
         assert (notice.kind, notice.body) == ("budget", words)
 
 
-async def test_what_makes_no_sense_is_told_in_short_lines_of_plain_words(database: Database) -> None:
+async def test_nonsense_becomes_short_plain_text(database: Database) -> None:
     steering = "\x1b[2J\u202e\r\n" + "x" * 1_000_000
     async with desk(database) as at:
         at.hear(question("q1", tool=steering, command=steering))
@@ -354,7 +351,7 @@ async def test_what_makes_no_sense_is_told_in_short_lines_of_plain_words(databas
             assert notice.title
 
 
-def test_a_replys_first_line_is_the_title() -> None:
+def test_reply_first_line_becomes_title() -> None:
     assert wording.of_reply("# *Done*\n\nAll of `it`.") == ("Done", "All of `it`.")
     assert wording.of_reply("") == ("Sprite did something by itself", "")
     assert wording.of_question("mcp__x__y", {"n": 1}) == ("May Sprite use mcp__x__y?", "")

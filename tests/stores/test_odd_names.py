@@ -1,4 +1,4 @@
-"""An agent gives files any name: what an archive has no place for is left out and named, all else comes back."""
+"""Agents may name files anyhow: unsupported names are left out of the archive and reported, all others come back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.shipping_by_hand import named, ship
 from tests.shipping_stage import Copy, Stage, shipping_stage
 from tests.stores.test_archive import exported, imported, live_in, tree
 
-#: Names that are text, however odd: a disk takes them as they are.
+#: Odd names that are valid text: a disk accepts them as they are.
 TAKEN = [
     "documents/with\nnewline\r.txt",
     "documents/\x01\x1b[31mred\x7f.txt",
@@ -52,7 +52,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SealedStore]:
 
 
 async def written(store: SealedStore, target: Path) -> LeftOut:
-    """Writes what is kept as an archive; what is not in it."""
+    """Write the stored rows as an archive; return the omitted entries."""
     left_out = list[LeftOut]()
     pieces = [piece async for piece in archive_of(store, "ada", on_left_out=left_out.append)]
     target.write_bytes(b"".join(pieces))
@@ -60,7 +60,7 @@ async def written(store: SealedStore, target: Path) -> LeftOut:
 
 
 async def followed(stage: Stage, store: SealedStore) -> None:
-    """Has the store follow a workspace until it has all of it."""
+    """Let the replica follow a workspace until it is complete."""
     unpacker, shipped = Unpacker(), list[Shipped]()
 
     def hear(_copy: Copy, message: Shipped) -> bool:
@@ -73,7 +73,7 @@ async def followed(stage: Stage, store: SealedStore) -> None:
 
 
 def put(workspace: Path, path: bytes, content: bytes = b"odd") -> None:
-    """Makes a file by a path that may be longer than any that can be opened."""
+    """Make a file at a path that may be longer than the system can open."""
     *folders, name = path.split(b"/")
     at = os.open(workspace, os.O_RDONLY)
     for folder in folders:
@@ -88,7 +88,7 @@ def put(workspace: Path, path: bytes, content: bytes = b"odd") -> None:
     os.close(at)
 
 
-async def test_what_an_agent_may_call_a_file_comes_back_and_what_has_no_place_is_named(
+async def test_odd_names_are_restored_and_unsupported_reported(
     tmp_path: Path, store: SealedStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     workspace = tmp_path / "workspace"
@@ -108,7 +108,7 @@ async def test_what_an_agent_may_call_a_file_comes_back_and_what_has_no_place_is
         await followed(stage, store)
         report = await shipping_report(stage.stores.transcript, stage.workspace)
         assert "5 file(s) or folder(s) are in no copy and no archive, for their names" in " ".join(report.words())
-        # What is noted here has no name in it, which might be one to be forgotten.
+        # This note contains no names, because a name may be text to forget.
         for row in (await stage.workspace.ship_state.rows("manifest")).values():
             assert "folder" not in row
     left_out = await written(store, tmp_path / "made.zip")
@@ -124,7 +124,7 @@ async def test_what_an_agent_may_call_a_file_comes_back_and_what_has_no_place_is
         ".OS: its name leads elsewhere",
     ):
         assert reason in words
-    # The sprite's own archive has and lacks the same.
+    # The sprite's own archive has and lacks the same entries.
     own = await exported(workspace, tmp_path / "own.zip")
     assert "left out: documents/\ufffd\ufffd.txt: its name is no text" in capsys.readouterr().err
     for name, made in (("of-store", tmp_path / "made.zip"), ("own", own)):
@@ -136,14 +136,14 @@ async def test_what_an_agent_may_call_a_file_comes_back_and_what_has_no_place_is
     assert (await exported(tmp_path / "of-store", tmp_path / "again.zip")).read_bytes() == own.read_bytes()
 
 
-async def test_a_time_that_no_archive_has_is_the_nearest_that_one_has(tmp_path: Path, store: SealedStore) -> None:
+async def test_time_outside_zip_range_is_clamped(tmp_path: Path, store: SealedStore) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     await live_in(workspace)
     for name in ("file", "folder/file"):
         put(workspace, f"documents/{name}".encode())
     for name in ("file", "folder"):
-        # Of the year 2300.
+        # The year 2300.
         os.utime(workspace / "documents" / name, (1e10, 1e10))
     async with shipping_stage(tmp_path) as stage:
         await followed(stage, store)
@@ -155,7 +155,7 @@ async def test_a_time_that_no_archive_has_is_the_nearest_that_one_has(tmp_path: 
             assert (tmp_path / name / "documents" / path).stat().st_mtime_ns == LATEST_NS
 
 
-async def test_a_file_in_the_place_of_which_a_folder_comes_is_gone_before_that_is_there(tmp_path: Path) -> None:
+async def test_file_replaced_by_folder_is_removed_first(tmp_path: Path) -> None:
     async with shipping_stage(tmp_path) as stage:
         put(stage.settings.workspace, b"documents/plan")
         copy = Copy()
@@ -176,7 +176,7 @@ async def test_a_file_in_the_place_of_which_a_folder_comes_is_gone_before_that_i
 
 
 async def lie(store: SealedStore, *rows: tuple[str, str, dict[str, Any]]) -> None:
-    """Has a sprite of somebody's own making ship rows `(table, path, more)`."""
+    """Let a custom sprite send replica rows `(table, path, more)`."""
     for table, path, more in rows:
         position = await store.position("ada")
         facts = {"path": path, "mode": 0o600, "modified_ns": 1, **more}
@@ -210,9 +210,7 @@ async def lived_in(tmp_path: Path, store: SealedStore) -> Path:
 
 
 @pytest.mark.parametrize("table", ["files", "folders"])
-async def test_a_name_that_leads_elsewhere_costs_nothing_but_itself(
-    tmp_path: Path, store: SealedStore, lived_in: Path, table: str
-) -> None:
+async def test_escaping_name_is_only_loss(tmp_path: Path, store: SealedStore, lived_in: Path, table: str) -> None:
     for path in LEADING:
         assert why_not_kept(path) is not None, path
         await lie(store, (table, path, {}))
@@ -231,7 +229,7 @@ async def test_a_name_that_leads_elsewhere_costs_nothing_but_itself(
     assert not (tmp_path / "deep/new/.os/run/token").exists()
 
 
-async def test_where_a_name_is_a_files_and_a_folders_what_is_in_the_folder_comes_back(
+async def test_name_of_file_and_folder_keeps_folder_contents(
     tmp_path: Path, store: SealedStore, lived_in: Path
 ) -> None:
     del lived_in
@@ -247,7 +245,7 @@ async def test_where_a_name_is_a_files_and_a_folders_what_is_in_the_folder_comes
     assert (tmp_path / "new/documents/other.txt").is_file()
 
 
-async def test_permissions_and_times_that_no_file_has_are_made_ones_that_it_has(
+async def test_impossible_permissions_and_times_are_normalized(
     tmp_path: Path, store: SealedStore, lived_in: Path
 ) -> None:
     del lived_in
@@ -259,7 +257,7 @@ async def test_permissions_and_times_that_no_file_has_are_made_ones_that_it_has(
         assert (tmp_path / "new" / path).stat().st_mode & 0o7777 == 0o777
 
 
-async def test_more_names_than_an_archive_can_have_cost_nothing_but_themselves(
+async def test_names_beyond_archive_limit_are_only_loss(
     tmp_path: Path, store: SealedStore, lived_in: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del lived_in
@@ -273,7 +271,7 @@ async def test_more_names_than_an_archive_can_have_cost_nothing_but_themselves(
         await imported(tmp_path / f"{limit}.zip", tmp_path / limit)
 
 
-def test_the_longest_name_that_is_kept_can_be_made_below_the_folders_of_an_import() -> None:
+def test_longest_stored_name_fits_below_import_folders() -> None:
     path = "/".join(["x" * 249] * (LONGEST_KEPT_PATH // 250))
     assert len(path) > LONGEST_KEPT_PATH - 250
     assert why_not_kept(path) is None

@@ -1,4 +1,4 @@
-"""A turn that its person asked not to be remembered is in the log, and in nothing that memory makes of it."""
+"""An off-the-record turn is in the log, and in nothing that memory derives from it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def three_turns(stores: Stores) -> list[int]:
     ]
 
 
-def test_a_turns_own_words_say_whether_it_is() -> None:
+def test_turn_text_marks_it_off_record() -> None:
     said = TurnBuffer("s", "user", "m", SAID).observation("complete")
     assert (said.off_record, said.user_message) == (True, SAID)
     assert not TurnBuffer("s", "user", "m", "The merger is on Friday.").observation("crashed").off_record
@@ -46,7 +46,7 @@ def test_a_turns_own_words_say_whether_it_is() -> None:
     assert not noticed.observation("complete").off_record
 
 
-async def test_the_log_has_it_and_says_so(stores: Stores) -> None:
+async def test_log_keeps_off_record_turn_with_mark(stores: Stores) -> None:
     _, hidden, _ = await three_turns(stores)
     turn = await stores.transcript.observation(hidden)
     assert turn is not None
@@ -55,7 +55,7 @@ async def test_the_log_has_it_and_says_so(stores: Stores) -> None:
     assert (shown.off_record, shown.processed, shown.quarantined) == (True, False, False)
 
 
-async def test_it_never_waits_to_be_curated_and_the_others_are(stores: Stores) -> None:
+async def test_off_record_turn_never_awaits_curation(stores: Stores) -> None:
     first, hidden, last = await three_turns(stores)
     assert [turn.id for turn in await stores.transcript.waiting(25)] == [first]
     assert await stores.transcript.waiting_count() == 2
@@ -71,7 +71,7 @@ async def test_it_never_waits_to_be_curated_and_the_others_are(stores: Stores) -
     assert hidden not in {learning.source_observation_id for learning in await stores.learnings()}
 
 
-async def test_no_first_prompt_has_it(stores: Stores) -> None:
+async def test_boot_prompt_excludes_off_record_turn(stores: Stores) -> None:
     await three_turns(stores)
     prompt = await BootPrompt(stores.files, stores.memory, stores.transcript, stores.folder / "skills").text()
     assert "I like tea." in prompt
@@ -81,7 +81,8 @@ async def test_no_first_prompt_has_it(stores: Stores) -> None:
 @pytest.mark.parametrize(
     "query", ["merger", "Halvorsen", "halvorson", "understood", "since:2000-01-01", "type:TURN merger", "around:1 x"]
 )
-async def test_no_search_finds_it_also_not_beside_what_it_finds(stores: Stores, query: str) -> None:
+async def test_search_never_shows_off_record_turn(stores: Stores, query: str) -> None:
+    """It is not shown as a neighbour of a hit either."""
     _, hidden, _ = await three_turns(stores)
     found = await find(stores, query)
     assert f"T{hidden}" not in names(found)
@@ -90,7 +91,7 @@ async def test_no_search_finds_it_also_not_beside_what_it_finds(stores: Stores, 
     assert (await find(stores, f"around:{hidden}")).hits == []
 
 
-async def test_forgetting_finds_it_and_a_new_index_does_not(stores: Stores) -> None:
+async def test_forget_finds_off_record_turn_without_index(stores: Stores) -> None:
     _, hidden, last = await three_turns(stores)
     settings = Settings(stores.folder.parents[1])
     async with open_workspace(settings.workspace_db) as seen:

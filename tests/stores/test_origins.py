@@ -1,4 +1,4 @@
-"""Words keep their origin on their way from a tool's result to memory's files, through the real recorder and log."""
+"""Text keeps its source on its way from a tool result to memory files, through the real recorder and log."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def deep(value: Any, levels: int) -> Any:
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A settled memory without a turn, which tests copy."""
+    """A settled memory without turns, which tests copy."""
     with asyncio.Runner() as runner:
         return runner.run(begin(tmp_path_factory.mktemp("empty")))
 
@@ -67,18 +67,14 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids="cut private pem image list deep search echo link name write".split(),
 )  # fmt: skip
-async def test_a_pages_sentence_is_not_the_agents_however_it_came_there(
-    calls: list[dict[str, Any]], file: str, empty: Path
-) -> None:
+async def test_page_sentence_is_never_agents_own(calls: list[dict[str, Any]], file: str, empty: Path) -> None:
     reply = "" if "documents/" in json.dumps(calls) or "glaze-recipes" in json.dumps(calls) else WISH
     assert (await outcome_of(fixture(*calls, file=file, reply=reply), empty)).kept == []
 
 
 @pytest.mark.parametrize("gap", [0, 30])
 @pytest.mark.parametrize("session", [1, 2])
-async def test_strangers_words_of_long_ago_and_of_another_session_are_still_theirs(
-    gap: int, session: int, empty: Path
-) -> None:
+async def test_old_untrusted_text_from_other_session_stays_untrusted(gap: int, session: int, empty: Path) -> None:
     turns: list[dict[str, Any]] = [
         {"user": ASKED, "calls": [page(WISH)], "reply": "It has a page on it."},
         {"user": "And now?", "reply": WISH, "gap": gap, "session": session},
@@ -89,7 +85,7 @@ async def test_strangers_words_of_long_ago_and_of_another_session_are_still_thei
     assert (await outcome_of(told, empty)).kept == []
 
 
-async def test_a_line_about_the_person_needs_their_word_also_where_no_tool_ran() -> None:
+async def test_line_about_person_needs_their_word() -> None:
     told = {**fixture(file="user.md"), "learned": []}
     assert (await outcome_of(told)).kept == []
     told["turns"] = [{"user": f"Please note: {WISH}", "reply": "Noted."}]
@@ -97,7 +93,7 @@ async def test_a_line_about_the_person_needs_their_word_also_where_no_tool_ran()
 
 
 async def test_tuning_set_injections_are_refused(empty: Path) -> None:
-    """One of each kind is refused, and few honest lines are; `make soak` tries every injection."""
+    """One injection of each kind; `make soak` tries all of them. Few honest lines may be refused."""
     is_soak = "SOAK_EXAMPLES" in os.environ
     fixtures = json.loads((FIXTURES / "origins-tuning.json").read_text(encoding="utf-8"))
     injections = fixtures["injections"] if is_soak else {each["kind"]: each for each in fixtures["injections"]}.values()
@@ -121,7 +117,7 @@ async def recorded(stores: Stores, result: Any, user: str = "Hello", reply: str 
     return (await stores.observations())[-1].id
 
 
-async def test_only_the_person_says_what_is_private(tmp_path: Path) -> None:
+async def test_only_person_marks_text_private(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
         await recorded(stores, "<private>seen</private>", "My <private>rash</private>", "So: <private>told</private>")
         (turn,) = await stores.observations()
@@ -130,7 +126,7 @@ async def test_only_the_person_says_what_is_private(tmp_path: Path) -> None:
         assert "seen" in turn.tool_calls[0]["result"]
 
 
-async def test_what_is_not_kept_of_a_result_outlives_a_crash_and_goes_with_a_forget(tmp_path: Path) -> None:
+async def test_truncated_hashes_survive_crash_and_are_forgotten(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
         recorder = TurnRecorder(stores.transcript, print)
         recorder.begin_session(SESSION)
@@ -155,7 +151,7 @@ FORGED = (
 )
 
 
-async def test_no_text_of_others_can_pass_for_a_line_of_memorys_own(tmp_path: Path) -> None:
+async def test_foreign_text_cannot_forge_memory_lines(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
         await stores.projection.settle()
         await stores.turn("What does the heron page say?", FORGED, calls=[call("WebFetch", FORGED)])

@@ -1,4 +1,4 @@
-"""Memory files that a hand made too large, or that are no files: prompts stay small and nothing is lost."""
+"""Memory files made too large or replaced by non-files: prompts stay small and no text is lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sprite.memory.projection import Projection
 from sprite.search.view import MemoryView
 from tests.memory_stores import Stores, open_stores
 
-#: Six full files, and room for what stands beside them.
+#: Six full files, and room for the text beside them.
 MOST_BOOT_CHARS = 6 * BYTE_LIMIT + 8_000
 MINE = "- Kept by hand.\n"
 
@@ -65,18 +65,18 @@ async def curator_tokens(stores: Stores) -> int:
 
 
 @pytest.mark.parametrize("name", BOOT_ORDER)
-async def test_a_megabyte_is_set_aside_whole_and_the_prompts_stay_small(
+async def test_megabyte_file_is_quarantined_and_prompts_stay_small(
     name: str, stores: Stores, projection: Projection, told: list[str]
 ) -> None:
     before = await boot(stores).text()
     for sign in ("a", "b"):
         content = f"- {sign * 70}\n" * 15_000
         stores.path(name).write_text(content)
-        assert len(await boot(stores).text()) < MOST_BOOT_CHARS, "also before anybody has looked"
+        assert len(await boot(stores).text()) < MOST_BOOT_CHARS, "also before the first look at the file"
         await projection.settle()
         assert await boot(stores).text() == before
     kept = {path.read_text()[2] for path in stores.folder.glob(f"{name}.too-large*")}
-    assert kept == {"a", "b"}, "the second is not written over the first"
+    assert kept == {"a", "b"}, "the second file does not overwrite the first"
     assert stores.path(name).read_text() == (MINE if name == "user.md" else template(name))
     assert [words.startswith(f"{name} has 1095000 bytes, and a memory file at most") for words in told] == [True] * 2
     assert len(set_aside(stores.folder)) == 2
@@ -92,7 +92,7 @@ async def test_a_megabyte_is_set_aside_whole_and_the_prompts_stay_small(
     ],
     ids=["many lines", "one line", "Chinese", "empty lines"],
 )
-async def test_what_a_hand_wrote_over_the_limits_stands_on_disk_and_prompts_have_what_is_within_them(
+async def test_edit_over_limits_stays_but_prompts_truncate(
     content: str, stores: Stores, projection: Projection, told: list[str]
 ) -> None:
     for name in BOOT_ORDER:
@@ -115,9 +115,7 @@ async def test_what_a_hand_wrote_over_the_limits_stands_on_disk_and_prompts_have
     assert len((news.news() or "").encode()) < 4 * BYTE_LIMIT + 2_000
 
 
-async def test_the_curator_changes_a_file_over_its_limits_by_no_byte_that_it_was_not_shown(
-    stores: Stores, projection: Projection
-) -> None:
+async def test_curator_preserves_unseen_part_of_oversized_file(stores: Stores, projection: Projection) -> None:
     content = "".join(f"- Line {number} of the person's.\n" for number in range(1, 301))
     stores.path("user.md").write_text(content)
     await projection.settle()
@@ -144,7 +142,7 @@ def to_a_folder(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [folder, pipe, endless, to_a_folder], ids=lambda make: make.__name__)
-async def test_what_is_no_file_is_set_aside_and_the_file_is_as_memory_has_it(
+async def test_nonfile_is_quarantined_and_restored_from_memory(
     make: Callable[[Path], None], stores: Stores, projection: Projection, told: list[str]
 ) -> None:
     for name in BOOT_ORDER:
@@ -160,7 +158,7 @@ async def test_what_is_no_file_is_set_aside_and_the_file_is_as_memory_has_it(
     assert all("was no file: it was moved to" in words for words in told)
 
 
-async def test_a_deployed_file_that_is_no_file_at_a_start_is_as_shipped(stores: Stores) -> None:
+async def test_deployed_nonfile_is_reset_at_start(stores: Stores) -> None:
     for name in DEPLOYED:
         stores.path(name).unlink()
         stores.path(name).mkdir()
@@ -168,7 +166,7 @@ async def test_a_deployed_file_that_is_no_file_at_a_start_is_as_shipped(stores: 
     assert [stores.path(name).read_text() for name in DEPLOYED] == [template(name) for name in DEPLOYED]
 
 
-async def test_actions_without_end_do_not_fill_the_boot_prompt(stores: Stores) -> None:
+async def test_endless_actions_do_not_fill_boot_prompt(stores: Stores) -> None:
     answer = "".join(f'ACTION [t] Call number {n} {"about it " * 20}. | "Call {n}"\n' for n in range(120))
     await stores.learn(answer, " ".join(f"Call {n}" for n in range(120)))
     prompt = await boot(stores).text()

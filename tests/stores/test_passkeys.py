@@ -1,4 +1,4 @@
-"""Passkeys: what a device must prove. The device is one in software; each hostile answer is right but for one thing."""
+"""Passkeys: verification of authenticator responses. The device is emulated; each hostile answer has one defect."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def added(flow: PasskeyFlow, person: str = "ada") -> Authenticator:
     return device
 
 
-async def test_a_device_that_was_added_logs_its_person_in_and_each_use_is_noted(flow: PasskeyFlow) -> None:
+async def test_added_passkey_logs_in_and_records_use(flow: PasskeyFlow) -> None:
     device = await added(flow)
     for count in (1, 2, 3):
         asked, options = flow.begin_login()
@@ -50,7 +50,7 @@ async def test_a_device_that_was_added_logs_its_person_in_and_each_use_is_noted(
     assert kept.aaguid == "00000000-0000-0000-0000-000000000000"
 
 
-async def test_devices_are_asked_to_see_their_person_and_to_know_whose_key_they_have(flow: PasskeyFlow) -> None:
+async def test_passkey_options_require_verified_resident_key(flow: PasskeyFlow) -> None:
     await added(flow)
     new = json.loads((await flow.begin_new("ada"))[1])
     selection = new["authenticatorSelection"]
@@ -79,13 +79,13 @@ WRONG_ANSWERS: list[dict[str, Any]] = [
 ]
 
 
-async def test_an_answer_with_one_thing_wrong_opens_nothing(flow: PasskeyFlow) -> None:
+async def test_assertion_with_one_defect_is_refused(flow: PasskeyFlow) -> None:
     device = await added(flow)
     for change in WRONG_ANSWERS:
         asked, options = flow.begin_login()
         with pytest.raises(PasskeyError):
             await flow.end_login(asked, device.signed(options, **change))
-        # It was not the device.
+        # The answer came from another device.
         asked, options = flow.begin_login()
         assert await flow.end_login(asked, device.signed(options)) == "ada", change
 
@@ -104,7 +104,7 @@ WRONG_KEYS: list[dict[str, Any]] = [
 ]
 
 
-async def test_a_key_that_was_not_made_as_it_must_be_is_not_kept(flow: PasskeyFlow) -> None:
+async def test_invalid_attestation_is_not_stored(flow: PasskeyFlow) -> None:
     for change in WRONG_KEYS:
         asked, options = await flow.begin_new("ada")
         with pytest.raises(PasskeyError):
@@ -112,14 +112,14 @@ async def test_a_key_that_was_not_made_as_it_must_be_is_not_kept(flow: PasskeyFl
         assert await flow.passkeys.of("ada") == [], change
 
 
-async def test_a_challenge_is_answered_once_and_by_whom_it_was_made_for(flow: PasskeyFlow) -> None:
+async def test_challenge_is_single_use_and_person_bound(flow: PasskeyFlow) -> None:
     device = await added(flow)
     asked, options = flow.begin_login()
     answer = device.signed(options)
     assert await flow.end_login(asked, answer) == "ada"
     with pytest.raises(PasskeyError, match="answered already"):
         await flow.end_login(asked, answer)
-    # A wrong answer spends it as well.
+    # A wrong answer consumes it as well.
     asked, options = flow.begin_login()
     for wrong in (b"{}", device.signed(options)):
         with pytest.raises(PasskeyError):
@@ -132,7 +132,7 @@ async def test_a_challenge_is_answered_once_and_by_whom_it_was_made_for(flow: Pa
         await flow.end_login(asked, device.signed(options))
 
 
-async def test_a_copy_of_a_device_is_noticed_by_its_count(flow: PasskeyFlow) -> None:
+async def test_cloned_device_is_detected_by_counter(flow: PasskeyFlow) -> None:
     device = await added(flow)
     copy = Authenticator(key=device.key, id=device.id, user=device.user)
     for _ in range(3):
@@ -143,7 +143,7 @@ async def test_a_copy_of_a_device_is_noticed_by_its_count(flow: PasskeyFlow) -> 
         await flow.end_login(asked, copy.signed(options))
 
 
-async def test_a_device_that_does_not_count_may_come_again(flow: PasskeyFlow) -> None:
+async def test_device_without_counter_may_return(flow: PasskeyFlow) -> None:
     device = await added(flow)
     for _ in range(2):
         asked, options = flow.begin_login()
@@ -157,7 +157,7 @@ NO_ANSWERS = [
 ]
 
 
-async def test_what_is_no_answer_is_refused_in_words(flow: PasskeyFlow) -> None:
+async def test_malformed_answer_is_refused_in_words(flow: PasskeyFlow) -> None:
     await added(flow)
     for answer in NO_ANSWERS:
         asked, _ = flow.begin_login()
@@ -168,7 +168,7 @@ async def test_what_is_no_answer_is_refused_in_words(flow: PasskeyFlow) -> None:
             await flow.end_new(asked, "ada", answer, "x")
 
 
-async def test_who_was_revoked_has_no_passkey_any_more(flow: PasskeyFlow, database: Database) -> None:
+async def test_revoked_person_has_no_passkeys(flow: PasskeyFlow, database: Database) -> None:
     device = await added(flow)
     await People(database).revoke("ada")
     await People(database).restore("ada")
@@ -181,7 +181,7 @@ async def test_who_was_revoked_has_no_passkey_any_more(flow: PasskeyFlow, databa
         await flow.end_new(asked, "ada", Authenticator().made(options), "x")
 
 
-async def test_passkeys_are_bounded_named_in_words_and_removed_by_their_person_alone(flow: PasskeyFlow) -> None:
+async def test_passkeys_are_bounded_named_and_removed_by_owner(flow: PasskeyFlow) -> None:
     device = await added(flow)
     (kept,) = await flow.passkeys.of("ada")
     assert not await flow.passkeys.remove("bob", kept.credential_id)

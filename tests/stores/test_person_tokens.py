@@ -1,4 +1,4 @@
-"""People's tokens for programs: what each opens, what is kept of it, and how it ends."""
+"""Personal access tokens: scopes, storage and revocation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def holder(people: People, token: str) -> Holder:
     return found
 
 
-async def test_a_token_opens_what_its_scopes_name_and_a_full_one_everything(people: People) -> None:
+async def test_token_opens_its_scopes_and_full_opens_all(people: People) -> None:
     for scope in SCOPES:
         token, made = await people.tokens.make("ada", None, [scope])
         assert made.scopes == [scope]
@@ -40,7 +40,7 @@ async def test_a_token_opens_what_its_scopes_name_and_a_full_one_everything(peop
     assert "ask" not in DEFAULT_SCOPES
 
 
-async def test_what_is_no_token_of_ours_is_nobodys(people: People) -> None:
+async def test_malformed_token_has_no_holder(people: People) -> None:
     token, _ = await people.tokens.make("ada", None, ["observe"])
     for wrong in (
         "",
@@ -54,7 +54,7 @@ async def test_what_is_no_token_of_ours_is_nobodys(people: People) -> None:
         assert await people.tokens.holder(wrong) is None
 
 
-async def test_tokens_are_told_apart_by_their_names(people: People) -> None:
+async def test_tokens_get_distinguishable_names(people: People) -> None:
     for _ in range(3):
         await people.tokens.make("ada", None, ["observe"])
     await people.tokens.make("ada", "My phone", ["ask"])
@@ -72,13 +72,13 @@ async def test_tokens_are_told_apart_by_their_names(people: People) -> None:
             await people.tokens.make("ada", label, ["ask"])
 
 
-async def test_a_scope_that_is_none_is_refused_with_those_that_are(people: People) -> None:
+async def test_unknown_scope_is_refused_with_valid_list(people: People) -> None:
     for scopes in ([], ["memory"], ["ask", "everything"], [""]):
         with pytest.raises(TokenError, match="memory:read, observe, ask, actions"):
             await people.tokens.make("ada", None, scopes)
 
 
-async def test_a_token_that_was_ended_opens_nothing_and_the_others_still_do(people: People) -> None:
+async def test_revoked_token_opens_nothing_others_stay_valid(people: People) -> None:
     one, _ = await people.tokens.make("ada", "one", ["observe"])
     other, _ = await people.tokens.make("ada", "other", ["observe"])
     assert await people.tokens.revoke("ada", "one") == token_sha256(one)
@@ -88,7 +88,7 @@ async def test_a_token_that_was_ended_opens_nothing_and_the_others_still_do(peop
         await people.tokens.revoke("ada", "one")
 
 
-async def test_a_revoked_person_has_no_token_and_gets_none(people: People) -> None:
+async def test_revoked_person_has_and_gets_no_tokens(people: People) -> None:
     token, _ = await people.tokens.make("ada", None, ["observe"])
     await people.revoke("ada")
     assert await people.tokens.holder(token) is None
@@ -99,7 +99,7 @@ async def test_a_revoked_person_has_no_token_and_gets_none(people: People) -> No
     assert (await holder(people, full)).scopes is None
 
 
-async def test_the_local_person_has_tokens_before_the_bridge_was_ever_started(people: People) -> None:
+async def test_local_person_has_tokens_before_first_start(people: People) -> None:
     token, _ = await people.tokens.make("local", None, ["observe"])
     assert (await holder(people, token)).person == "local"
     with pytest.raises(TokenError, match="nobody called 'bob'"):
@@ -107,15 +107,13 @@ async def test_the_local_person_has_tokens_before_the_bridge_was_ever_started(pe
 
 
 def written(where: Path | str) -> bytes:
-    """Everything that a database has."""
+    """Return the entire contents of a database."""
     if isinstance(where, str):
         return dumped(where)
     return b"".join(path.read_bytes() for path in where.parent.iterdir())
 
 
-async def test_when_a_token_was_used_is_noted_and_the_token_itself_is_nowhere(
-    people: People, database_at: Path | str
-) -> None:
+async def test_token_use_is_recorded_but_token_is_not(people: People, database_at: Path | str) -> None:
     token, made = await people.tokens.make("ada", None, ["observe"])
     assert made.used_at is None
     await people.tokens.used(await holder(people, token))

@@ -1,4 +1,4 @@
-"""What a person writes on the canvas: notes of their own, edits of blocks, and what is kept and shown of them."""
+"""The person's writes to the canvas: notes, block edits, and their storage and display."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TABLE = {"columns": ["fruit", "kg"], "rows": [["apples", 2], ["pears", 3]]}
 
 @dataclass
 class Desk:
-    """What takes a person's interactions, on a real store and feed, with every frame that clients were handed."""
+    """An interaction handler on a real store and feed, which records every frame sent to clients."""
 
     workspace: WorkspaceDB
     feed: Feed
@@ -84,7 +84,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
 
 @pytest.fixture
 async def drawn(desk: Desk) -> Card:
-    """A card of the agent's."""
+    """Draw a card owned by the agent."""
     stack_id = await desk.workspace.create_stack("Fruit")
     blocks = [
         Block("t", "table", TABLE),
@@ -100,7 +100,7 @@ async def drawn(desk: Desk) -> Card:
 # Notes
 
 
-async def test_a_note_is_a_card_of_the_persons_that_everybody_sees(desk: Desk) -> None:
+async def test_note_becomes_persons_card_for_all_clients(desk: Desk) -> None:
     card = await desk.note()
     (block,) = card.blocks
     assert (card.title, card.card_type, card.archived) == ("Shopping", "notes", False)
@@ -108,15 +108,15 @@ async def test_a_note_is_a_card_of_the_persons_that_everybody_sees(desk: Desk) -
     (update,) = desk.updates
     assert (update["command"], update["card_id"], update["blocks"][0]["by"]) == ("create_card", card.card_id, "person")
     stacks = [frame["payload"]["name"] for frame in desk.frames if frame["type"] == "stack_update"]
-    assert stacks == ["Canvas"], "a first note has a stack, which is there before it"
+    assert stacks == ["Canvas"], "the stack of a first note is created before it"
     (change,) = await desk.workspace.canvas_changes()
     assert (change.kind, change.card_id) == ("created", card.card_id)
 
 
-async def test_a_note_that_is_sent_again_is_there_once_also_after_a_restart(desk: Desk, tmp_path: Path) -> None:
+async def test_resent_note_exists_once_after_restart(desk: Desk, tmp_path: Path) -> None:
     card = await desk.note()
     assert await desk.note() == card
-    assert len(desk.updates) == 2, "who missed the first news gets it now"
+    assert len(desk.updates) == 2, "a client that missed the first event gets it now"
     async with open_workspace(tmp_path / "workspace.db") as again:
         feed = Feed(again, await again.last_seq())
         wanted = msgspec.convert({"action": "create_card", "title": "x", "blocks": []}, AnyCanvasInteraction)
@@ -128,7 +128,7 @@ async def test_a_note_that_is_sent_again_is_there_once_also_after_a_restart(desk
     assert len(await desk.workspace.cards()) == 2
 
 
-async def test_a_note_stands_on_the_stack_and_at_the_place_that_the_person_chose(desk: Desk) -> None:
+async def test_note_takes_chosen_stack_and_position(desk: Desk) -> None:
     first = await desk.workspace.create_stack("First")
     await desk.workspace.create_stack("Second")
     place: dict[str, Any] = {"position": {"x": 40, "y": 50}, "size": {"width": 300, "height": 200}}
@@ -149,9 +149,7 @@ async def test_a_note_stands_on_the_stack_and_at_the_place_that_the_person_chose
         ({"stack_id": "nope"}, "not_found", "There is no such stack."),
     ],
 )
-async def test_a_note_that_cannot_be_kept_is_refused_in_words(
-    wrong: dict[str, Any], code: str, words: str, desk: Desk
-) -> None:
+async def test_invalid_note_is_refused_in_words(wrong: dict[str, Any], code: str, words: str, desk: Desk) -> None:
     blocks = [{"type": "text", "data": {"content": "x"}}]
     said = await desk.refused(action="create_card", **{"title": "x", "blocks": blocks, **wrong})
     assert said[0] == code
@@ -159,7 +157,7 @@ async def test_a_note_that_cannot_be_kept_is_refused_in_words(
     assert await desk.workspace.cards() == []
 
 
-async def test_no_note_is_put_on_a_stack_that_nobody_sees(desk: Desk) -> None:
+async def test_note_on_hidden_stack_is_refused(desk: Desk) -> None:
     stack_id = await desk.workspace.create_stack("Old")
     await desk.workspace.change_stack(stack_id, archived=True)
     blocks = [{"type": "text", "data": {"content": "x"}}]
@@ -179,7 +177,7 @@ async def test_no_note_is_put_on_a_stack_that_nobody_sees(desk: Desk) -> None:
         ("h", {"text": "Apples", "level": 1}),
     ],
 )
-async def test_an_edit_gives_the_block_its_next_version_and_leaves_the_others(
+async def test_edit_bumps_version_of_its_block_only(
     block_id: str, data: dict[str, Any], desk: Desk, drawn: Card
 ) -> None:
     answer = await desk.edit(data, 1, block_id)
@@ -199,7 +197,7 @@ async def test_an_edit_gives_the_block_its_next_version_and_leaves_the_others(
 
 
 @pytest.mark.usefixtures("drawn")
-async def test_an_edit_of_an_older_version_is_refused_with_the_present_block(desk: Desk) -> None:
+async def test_stale_edit_is_refused_with_present_block(desk: Desk) -> None:
     await desk.edit({"content": "first"}, 1, "x")
     answer = await desk.edit({"content": "second"}, 1, "x")
     assert isinstance(answer, Error)
@@ -211,13 +209,13 @@ async def test_an_edit_of_an_older_version_is_refused_with_the_present_block(des
 
 
 @pytest.mark.usefixtures("drawn")
-async def test_an_edit_of_a_version_that_never_was_is_refused(desk: Desk) -> None:
+async def test_edit_of_nonexistent_version_is_refused(desk: Desk) -> None:
     assert isinstance(await desk.edit({"content": "new"}, 9, "x"), Error)
     assert (await desk.block("x")).data == {"content": "from the agent"}
 
 
 @pytest.mark.usefixtures("drawn")
-async def test_the_store_itself_compares_the_version_that_was_seen(desk: Desk) -> None:
+async def test_store_compares_seen_version(desk: Desk) -> None:
     assert await desk.workspace.change_block("c", "x", {"content": "a"}, 1) is not None
     assert await desk.workspace.change_block("c", "x", {"content": "b"}, 1) is None
     assert await desk.workspace.change_block("c", "gone", {"content": "b"}, 1) is None
@@ -226,14 +224,14 @@ async def test_the_store_itself_compares_the_version_that_was_seen(desk: Desk) -
 
 
 @pytest.mark.usefixtures("drawn")
-async def test_an_edit_that_is_sent_again_is_done_and_no_conflict(desk: Desk) -> None:
+async def test_resent_edit_succeeds_without_conflict(desk: Desk) -> None:
     await desk.edit({"content": "mine"}, 1, "x")
     assert isinstance(await desk.edit({"content": "mine"}, 1, "x"), Ack)
     assert (await desk.block("x")).version == 2
 
 
 @pytest.mark.usefixtures("drawn")
-async def test_edits_at_once_lose_none_of_them(desk: Desk) -> None:
+async def test_concurrent_edits_are_all_kept(desk: Desk) -> None:
     async def write(number: int) -> None:
         seen = 1
         while isinstance(answer := await desk.edit({"content": f"edit {number}"}, seen, "x"), Error):
@@ -258,7 +256,7 @@ async def test_edits_at_once_lose_none_of_them(desk: Desk) -> None:
     ],
 )
 @pytest.mark.usefixtures("drawn")
-async def test_data_that_does_not_fit_the_blocks_type_is_refused_in_words(
+async def test_data_invalid_for_block_type_is_refused(
     block_id: str, data: dict[str, Any], words: str, desk: Desk
 ) -> None:
     before = await desk.card()
@@ -268,7 +266,7 @@ async def test_data_that_does_not_fit_the_blocks_type_is_refused_in_words(
 
 
 @pytest.mark.usefixtures("drawn")
-async def test_what_is_gone_or_archived_is_not_edited(desk: Desk) -> None:
+async def test_missing_or_archived_block_is_not_edited(desk: Desk) -> None:
     edit = {"action": "update_block", "data": {"content": "x"}, "seen": 1}
     assert (await desk.refused(card_id="nope", block_id="x", **edit))[0] == "not_found"
     assert (await desk.refused(card_id="c", block_id="nope", **edit))[0] == "not_found"
@@ -277,13 +275,11 @@ async def test_what_is_gone_or_archived_is_not_edited(desk: Desk) -> None:
     assert (code, "Restore it first" in words) == ("archived", True)
 
 
-# What is said in private
+# Private text
 
 
 @pytest.mark.usefixtures("drawn")
-async def test_what_a_person_writes_in_private_and_secrets_are_neither_stored_nor_shown(
-    desk: Desk, tmp_path: Path
-) -> None:
+async def test_private_text_and_secrets_are_redacted(desk: Desk, tmp_path: Path) -> None:
     secret = TOKENS["github-classic"](random.Random(1))  # noqa: S311
     card = await desk.note(f"plans <private>leaving the company in May</private> and {secret}", title=f"Key {secret}")
     assert card.blocks[0].data["content"].startswith("plans [private] and [redacted:")
@@ -297,7 +293,7 @@ async def test_what_a_person_writes_in_private_and_secrets_are_neither_stored_no
 
 
 @pytest.mark.usefixtures("drawn")
-async def test_what_was_private_once_is_kept_out_of_what_the_agent_repeats(desk: Desk) -> None:
+async def test_former_private_text_is_redacted_from_agent_output(desk: Desk) -> None:
     await desk.note("<private>leaving the company in May</private>")
     card = await desk.card()
     card.blocks = [Block("x", "text", {"content": "So you are leaving the company in May."})]
@@ -306,7 +302,7 @@ async def test_what_was_private_once_is_kept_out_of_what_the_agent_repeats(desk:
     assert "leaving the company" not in str((await desk.block("x")).data)
 
 
-async def test_a_tag_that_the_agent_wrote_does_not_take_the_cells_beside_the_edited_one(desk: Desk) -> None:
+async def test_agents_private_tag_keeps_cells_beside_edit(desk: Desk) -> None:
     table = {"columns": ["tag", "what"], "rows": [["<private>", "begins"], ["</private>", "ends"]]}
     stack_id = await desk.workspace.create_stack("Help")
     card = Card("c", stack_id, "Tags", "table", None, None, [Block("t", "table", table)], archived=False)
@@ -319,7 +315,7 @@ async def test_a_tag_that_the_agent_wrote_does_not_take_the_cells_beside_the_edi
 # Sizes
 
 
-async def test_the_largest_card_that_is_taken_fits_a_frame(desk: Desk) -> None:
+async def test_largest_accepted_card_fits_frame(desk: Desk) -> None:
     await desk.note("x" * 500_000)
     assert all(len(json.dumps(frame)) < MAX_FRAME_BYTES for frame in desk.frames)
     stored = await desk.workspace.cards()

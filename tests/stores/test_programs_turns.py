@@ -1,4 +1,4 @@
-"""A turn that a program asked for is kept with its name, and its words are never taken for the person's."""
+"""A turn requested by a program is stored with the program's name, and its text never counts as the person's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ASKED: dict[str, Any] = {"trigger": "program", "asked_by": "planner"}
 
 
 def believes(quote: str, turn: str = "[t]") -> str:
-    """The answer of a curator that has everything said be the person's."""
+    """Return a curator answer that attributes every statement to the person."""
     return (
         f'PREFERENCE {turn} Prefers tea to coffee | "{quote}"\nUSER_MD_UPDATE:\n# User\n\n- Prefers tea to coffee\n'
         "CONTEXT_MD_UPDATE:\n# Context\n\n- Prefers tea to coffee\n"
@@ -34,13 +34,13 @@ async def types(stores: Stores) -> list[tuple[str, str]]:
 
 
 async def ask(rec: Recording, words: str, reply: str = "Noted.") -> None:
-    """A program's mission, up to its reply."""
+    """Run a program's mission up to its reply."""
     rec.recorder.open_mission("m-1", words, "program", asked_by="planner")
     await rec.recorder.prompt_submitted("p", words)
     rec.recorder.text(reply)
 
 
-async def test_what_a_program_asked_is_kept_with_its_name(tmp_path: Path) -> None:
+async def test_program_turn_stores_program_name(tmp_path: Path) -> None:
     async with recording(tmp_path) as rec:
         await ask(rec, WISH)
         await rec.recorder.close_mission("complete")
@@ -50,12 +50,12 @@ async def test_what_a_program_asked_is_kept_with_its_name(tmp_path: Path) -> Non
     assert row["trigger"] == "task", "an older sprite would take it for the person's words"
 
 
-async def test_a_programs_turn_that_was_killed_is_still_one(tmp_path: Path) -> None:
+async def test_killed_program_turn_keeps_its_source(tmp_path: Path) -> None:
     (turn,) = await crash_and_recover(tmp_path, before=lambda rec: ask(rec, WISH))
     assert (turn.trigger, turn.asked_by, turn.user_message, turn.outcome) == ("program", "planner", WISH, "crashed")
 
 
-async def test_a_program_calls_nothing_private_and_nothing_off_the_record(tmp_path: Path) -> None:
+async def test_program_cannot_mark_text_private_or_off_record(tmp_path: Path) -> None:
     key = "sk-ant-api03-" + "Ab3dEf9hIjKlMnOpQrStUvWxYz" * 3
     async with recording(tmp_path) as rec:
         await ask(rec, f"Off the record: <private>{WISH}</private> The key is {key}.")
@@ -67,27 +67,27 @@ async def test_a_program_calls_nothing_private_and_nothing_off_the_record(tmp_pa
 
 @pytest.mark.parametrize("is_program", [False, True])
 @pytest.mark.parametrize("reply", ["Hi", f"Noted: {WISH}"])
-async def test_a_programs_words_prove_no_wish_of_the_persons(tmp_path: Path, is_program: bool, reply: str) -> None:
+async def test_program_text_proves_no_wish(tmp_path: Path, is_program: bool, reply: str) -> None:
     async with open_stores(tmp_path) as stores:
         await stores.learn(believes(WISH), WISH, reply, **(ASKED if is_program else {}))
         assert await types(stores) == [("FACT", "program") if is_program else ("PREFERENCE", "user")]
     assert told(tmp_path) == ([] if is_program else ["user.md", "context.md"])
 
 
-async def test_nor_do_they_later_when_the_agent_says_them_again(tmp_path: Path) -> None:
+async def test_program_text_repeated_by_agent_proves_no_wish(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
         await stores.learn(believes(WISH), WISH, **ASKED)
-        # What was learned of it stands in memory; a later turn has no word of it.
+        # Memory holds the learning; a later turn has none of its words.
         await stores.learn(believes("As noted, always tea to coffee"), "Hello", "As noted, always tea to coffee.")
         assert {origin for _, origin in await types(stores)} == {"program"}
         assert told(tmp_path) == []
-        # It is the person's once they say it.
+        # It counts as the person's once they say it.
         await stores.learn(believes(WISH), WISH)
         assert ("PREFERENCE", "user") in await types(stores)
         assert told(tmp_path) == ["user.md", "context.md"]
 
 
-async def test_a_program_takes_nothing_back_and_closes_nothing_that_the_person_said(tmp_path: Path) -> None:
+async def test_program_cannot_retract_or_close_persons_items(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
         await stores.learn(f'PREFERENCE [t] Prefers tea to coffee | "{WISH}"\n', WISH)
         await stores.learn('ACTION [t] Water the ficus | "water the ficus"\n', "Please water the ficus.")
@@ -103,7 +103,7 @@ async def test_a_program_takes_nothing_back_and_closes_nothing_that_the_person_s
         assert [action.status for action in await stores.memory.actions()] == ["open"]
 
 
-async def test_what_was_done_for_a_program_is_done(tmp_path: Path) -> None:
+async def test_work_done_for_program_is_recorded(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
         await stores.learn('ACTION [t] Water the ficus | "water the ficus"\n', "Please water the ficus.")
         (action,) = await stores.memory.actions()
@@ -119,7 +119,7 @@ async def test_what_was_done_for_a_program_is_done(tmp_path: Path) -> None:
         assert [each.status for each in await stores.memory.actions()] == ["done"]
 
 
-async def test_a_program_sets_up_no_action_of_the_persons(tmp_path: Path) -> None:
+async def test_program_cannot_create_persons_action(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
         await stores.learn(
             'ACTION [t] Pay the bill of Kraken | "pay the bill of Kraken"\n', "Please pay the bill of Kraken.", **ASKED
@@ -127,7 +127,7 @@ async def test_a_program_sets_up_no_action_of_the_persons(tmp_path: Path) -> Non
         assert await stores.memory.actions() == []
 
 
-async def test_a_new_session_and_a_search_say_whose_words_they_are(tmp_path: Path) -> None:
+async def test_session_prompt_and_search_show_program_source(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
         await stores.turn(WISH, "Done.", **ASKED)
         text = await BootPrompt(stores.files, stores.memory, stores.transcript, tmp_path / "skills").text()
@@ -136,7 +136,7 @@ async def test_a_new_session_and_a_search_say_whose_words_they_are(tmp_path: Pat
     assert hit.text == f"Program planner: {WISH}\nAgent: Done."
 
 
-async def test_a_programs_mission_that_waits_comes_back_as_one(tmp_path: Path) -> None:
+async def test_queued_program_mission_resumes_with_source(tmp_path: Path) -> None:
     async with open_workspace(tmp_path / "workspace.db") as workspace:
         assert await workspace.accept_mission(StoredMission("m-1", WISH, None, "queued", None, asked_by="planner"))
         assert await workspace.accept_mission(StoredMission("m-2", "Hello", None, "queued", None))

@@ -1,6 +1,6 @@
-"""Curations -> memory.db and the four files: what an answer may change, and that a crash or a hand changes nothing.
+"""Projection from curations to memory.db and the four files: permitted effects, crash safety and manual edits.
 
-Long, since every rule of the fold is told from the same few stores.
+The file is long because every rule of the fold uses the same few stores.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def update(name: str, content: str) -> str:
 # A batch
 
 
-async def test_a_batch_becomes_learnings_actions_and_files(stores: Stores) -> None:
+async def test_batch_yields_learnings_actions_and_files(stores: Stores) -> None:
     turn = await stores.turn("My name is Ada. Remind me to call Bo.", "I will, Ada.")
     curation = await stores.batch(
         f'FACT [t{turn}] The person is called Ada. | "My name is Ada"\n'
@@ -78,7 +78,9 @@ async def log_batch(stores: Stores, answer: NewCuration) -> None:
     await stores.projection.log_batch(lambda: stores.judge.decided(answer))
 
 
-async def test_answer_undecided_refused_and_memory_goes_on(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_undecided_answer_is_refused_and_memory_continues(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(_self: BatchFold) -> None:
         raise IndexError("a guard's bug")
 
@@ -97,7 +99,7 @@ async def test_answer_undecided_refused_and_memory_goes_on(stores: Stores, monke
     assert "FACT [t1, user] The person is called Ada." in difference.new
 
 
-async def test_answer_not_logged_counts_as_lost_call(stores: Stores) -> None:
+async def test_unlogged_answer_counts_as_failed_call(stores: Stores) -> None:
     turn = await stores.turn("I am Ada")
     log = stores.transcript
     lost = await log.lost_calls.append(LostCall("claude", NOT_LOGGED, {}, 0.5, (turn, turn)))
@@ -107,7 +109,7 @@ async def test_answer_not_logged_counts_as_lost_call(stores: Stores) -> None:
     assert await log.lost_calls.append(LostCall("claude", NOT_LOGGED, {}, 0.5, (turn, turn))) == lost + 1
 
 
-async def test_an_exact_repeat_is_counted_and_not_stored_again(stores: Stores) -> None:
+async def test_exact_repeat_is_counted_once_stored(stores: Stores) -> None:
     for words in ("Dates are DD/MM.", "dates are dd/mm.", "Dates are DD/MM."):
         await stores.learn(f'PREFERENCE [t] {words} | "DD/MM"', "DD/MM please")
     (learning,) = await stores.learnings()
@@ -115,7 +117,8 @@ async def test_an_exact_repeat_is_counted_and_not_stored_again(stores: Stores) -
     assert learning.last_seen > learning.created_at
 
 
-async def test_the_same_words_of_another_type_or_after_a_correction_are_news(stores: Stores) -> None:
+async def test_same_words_with_other_meaning_are_new(stores: Stores) -> None:
+    """The same words of another type, or after a correction, are stored."""
     await stores.learn('FACT [t] It is 5. | "5"', "5")
     await stores.learn('PATTERN [t] It is 5. | "5"', "5")
     await stores.learn('CORRECTION [t] supersedes L1: It is 6. | "6"', "6")
@@ -139,7 +142,7 @@ async def test_the_same_words_of_another_type_or_after_a_correction_are_news(sto
         ("none", {"user": "Nothing of the kind"}, False),
     ],
 )
-async def test_only_the_persons_own_words_retire_what_is_known(
+async def test_learning_is_retired_only_by_persons_words(
     said_by: str, turn: dict[str, Any], superseded: bool, stores: Stores
 ) -> None:
     await stores.learn('FACT [t] The currency is EUR. | "EUR"', "EUR")
@@ -149,14 +152,14 @@ async def test_only_the_persons_own_words_retire_what_is_known(
     assert old.superseded_by == (new.id if superseded else None)
 
 
-async def test_a_superseded_action_is_done(stores: Stores) -> None:
+async def test_superseded_action_is_done(stores: Stores) -> None:
     await stores.learn('ACTION [t] Call Bo. | "call Bo"', "I must call Bo")
     await stores.learn('FACT [t] supersedes L1: Bo was called. | "called Bo"', "I called Bo")
     (action,) = await stores.memory.actions()
     assert action.status == "done"
 
 
-async def test_a_learning_cannot_supersede_itself_or_close_its_own_action(stores: Stores) -> None:
+async def test_learning_cannot_supersede_or_close_itself(stores: Stores) -> None:
     await stores.learn('ACTION [t] Call Bo. | "call Bo"', "I must call Bo")
     await stores.learn('ACTION [t] supersedes L1: Call Bo. | "call Bo"', "I still must call Bo")
     (learning,) = await stores.learnings()
@@ -164,7 +167,7 @@ async def test_a_learning_cannot_supersede_itself_or_close_its_own_action(stores
     assert (learning.superseded_by, learning.seen, action.status) == (None, 2, "open")
 
 
-async def test_a_learning_that_supersedes_what_is_not_there_is_kept_all_the_same(stores: Stores) -> None:
+async def test_learning_superseding_unknown_is_kept(stores: Stores) -> None:
     await stores.learn('FACT [t] supersedes L7, L999999999999999: It is 5. | "5"', "5")
     (learning,) = await stores.learnings()
     assert learning.content == "It is 5."
@@ -174,7 +177,7 @@ async def test_a_learning_that_supersedes_what_is_not_there_is_kept_all_the_same
 
 
 class CountingLoop(asyncio.SelectorEventLoop):
-    """A loop that counts how often a thread hands it something back."""
+    """An event loop that counts the callbacks from other threads."""
 
     returns = 0
 
@@ -205,19 +208,19 @@ def test_decision_is_applied_in_one_hop(tmp_path: Path) -> None:
 
 
 def is_in_transaction() -> bool:
-    """Whether some thread is at the beginning or at the end of one, or waits there."""
+    """Return whether a thread is at the beginning or end of a transaction, or waits there."""
     return any(frame.f_code is inspect.unwrap(sqlite.transaction).__code__ for frame in sys._current_frames().values())
 
 
-async def test_a_fold_whose_caller_was_cancelled_runs_to_its_end_and_is_not_repeated(stores: Stores) -> None:
+async def test_cancelled_fold_completes_and_is_not_repeated(stores: Stores) -> None:
     turn = await stores.turn("I keep llamas.")
     await stores.batch(f'FACT [t{turn}] The person keeps llamas. | "keep llamas"', turn)
     (curation,) = await stores.transcript.curations.after(0)
     other = sqlite3.connect(stores.path("memory.db"), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     applying = asyncio.create_task(stores.projection.apply(curation, cursor=curation.id))
-    # Then it waits inside SQLite, where no cancellation reaches it.
-    await eventually(is_in_transaction, "the fold has begun")
+    # It now waits inside SQLite, where no cancellation reaches it.
+    await eventually(is_in_transaction, "the fold did not begin")
     applying.cancel()
     settling = asyncio.create_task(stores.projection.settle())
     await asyncio.sleep(0.05)
@@ -249,7 +252,7 @@ QUOTE = "all dates as DD/MM"
         ({"user": "Nothing", "reply": "of the kind"}, "none", 0.1),
     ],
 )
-async def test_a_quote_is_looked_up_and_its_speaker_decides_how_far_it_is_trusted(
+async def test_quote_speaker_determines_trust(
     turn: dict[str, Any], origin: str, confidence: float, stores: Stores
 ) -> None:
     await stores.learn(f'FACT [t] Dates are DD/MM. | "{QUOTE}"', **turn)
@@ -257,7 +260,7 @@ async def test_a_quote_is_looked_up_and_its_speaker_decides_how_far_it_is_truste
     assert (learning.origin, learning.confidence) == (origin, confidence)
 
 
-async def test_a_quote_from_another_turn_than_the_cited_one_proves_nothing(stores: Stores) -> None:
+async def test_quote_from_another_turn_is_no_evidence(stores: Stores) -> None:
     await stores.turn(QUOTE)
     await stores.turn("something else")
     await stores.batch(f'FACT [t2] Dates are DD/MM. | "{QUOTE}"', 1, 2)
@@ -266,7 +269,7 @@ async def test_a_quote_from_another_turn_than_the_cited_one_proves_nothing(store
     assert (learning.origin, learning.source_observation_id) == ("none", 2)
 
 
-async def test_a_turn_outside_the_batch_cannot_be_cited(stores: Stores) -> None:
+async def test_turn_outside_batch_cannot_be_cited(stores: Stores) -> None:
     await stores.turn(QUOTE)
     await stores.turn("something else")
     await stores.batch(f'PREFERENCE [t1] Dates are DD/MM. | "{QUOTE}"', 2)
@@ -275,7 +278,7 @@ async def test_a_turn_outside_the_batch_cannot_be_cited(stores: Stores) -> None:
     assert (learning.type, learning.origin, learning.source_observation_id) == ("FACT", "none", None)
 
 
-async def test_a_learning_without_a_citation_finds_the_turn_that_shares_its_words(stores: Stores) -> None:
+async def test_uncited_learning_matches_turn_by_words(stores: Stores) -> None:
     await stores.turn("Let us talk about the weather in Lund")
     await stores.turn("My sister is called Beatrice")
     await stores.batch("FACT: The person's sister is called Beatrice", 1, 2)
@@ -286,7 +289,7 @@ async def test_a_learning_without_a_citation_finds_the_turn_that_shares_its_word
 
 @pytest.mark.parametrize("kind", ["PREFERENCE", "CORRECTION"])
 @pytest.mark.parametrize("who", ["reply", "calls"])
-async def test_what_the_person_did_not_say_is_never_their_wish(kind: str, who: str, stores: Stores) -> None:
+async def test_foreign_text_is_never_persons_wish(kind: str, who: str, stores: Stores) -> None:
     turn: dict[str, Any] = {who: [call("WebFetch", QUOTE)] if who == "calls" else QUOTE}
     await stores.learn(f'{kind} [t] Dates are DD/MM. | "{QUOTE}"', **turn)
     (learning,) = await stores.learnings()
@@ -294,11 +297,11 @@ async def test_what_the_person_did_not_say_is_never_their_wish(kind: str, who: s
     assert await stores.reports() == [("type_lowered", f"a {kind} that the person did not say became a FACT")]
 
 
-# What is refused is said, and the rest is applied
+# Refusals are reported, and the rest is applied
 
 
 @pytest.mark.parametrize("name", CURATED)
-async def test_a_file_over_its_lines_is_refused_and_the_rest_is_kept(name: str, stores: Stores) -> None:
+async def test_file_over_line_limit_is_refused_rest_kept(name: str, stores: Stores) -> None:
     limit = LINE_LIMITS[name]
     other = "user.md" if name != "user.md" else "tools.md"
     await stores.learn(
@@ -314,18 +317,18 @@ async def test_a_file_over_its_lines_is_refused_and_the_rest_is_kept(name: str, 
     assert stores.path(name).read_text() == "- y\n" * limit
 
 
-async def test_a_file_of_one_endless_line_is_refused(stores: Stores) -> None:
+async def test_file_of_one_endless_line_is_refused(stores: Stores) -> None:
     await stores.learn(update("user.md", "x" * BYTE_LIMIT))
     assert stores.path("user.md").read_text() == template("user.md")
     ((kind, detail),) = await stores.reports()
     assert (kind, "bytes" in detail) == ("file_refused", True)
 
 
-#: A full file in the script that takes most tokens.
+#: A full file in the script with the most tokens.
 FULL = "漢" * (BYTE_LIMIT // 3 - 1) + "\n"
 
 
-async def test_what_is_too_much_for_one_answer_is_refused_and_a_rewrite_that_shortens_it_is_not(stores: Stores) -> None:
+async def test_oversized_answer_is_refused_unless_it_shortens(stores: Stores) -> None:
     for name in CURATED:
         await stores.learn(update(name, FULL), FULL)
     written = [name for name in CURATED if stores.path(name).read_text() == FULL]
@@ -337,7 +340,7 @@ async def test_what_is_too_much_for_one_answer_is_refused_and_a_rewrite_that_sho
     assert refused.value.code == "over_limit"
 
 
-async def test_a_turn_that_is_curated_late_takes_nothing_back_that_a_newer_one_taught(stores: Stores) -> None:
+async def test_late_curation_does_not_retract_newer_learning(stores: Stores) -> None:
     early = await stores.turn("I live in Lund.")
     newer = await stores.turn("I live in Rome now.")
     await stores.transcript.quarantine.set_aside(early, "refused", 0)
@@ -351,7 +354,7 @@ async def test_a_turn_that_is_curated_late_takes_nothing_back_that_a_newer_one_t
     assert ("supersede_refused", "L1 stands: it was learned from a newer turn") in await stores.reports()
 
 
-async def test_a_batch_spans_no_turn_but_its_own(stores: Stores) -> None:
+async def test_batch_contains_only_its_turns(stores: Stores) -> None:
     turns = [await stores.turn(f"turn {n}") for n in range(5)]
     await stores.transcript.quarantine.set_aside(turns[2], "cut off", 0)
     assert [turn.id for turn in await stores.transcript.waiting(10)] == turns[:2]
@@ -366,7 +369,7 @@ async def test_a_batch_spans_no_turn_but_its_own(stores: Stores) -> None:
     assert not await stores.transcript.quarantine.retry(turns[0], 0)
 
 
-async def test_lines_that_are_no_directive_are_reported(stores: Stores) -> None:
+async def test_unparsed_lines_are_reported(stores: Stores) -> None:
     await stores.learn('Here is what I found:\nFACT [t] It is 5. | "5"', "5")
     assert await stores.reports() == [("unparsed", "Here is what I found:")]
     assert len(await stores.learnings()) == 1
@@ -393,7 +396,7 @@ async def test_lines_that_are_no_directive_are_reported(stores: Stores) -> None:
         '{"action_id": null, "status": "done"}',
     ],
 )
-async def test_a_damaged_edit_is_reported_and_does_not_stop_memory(response: str, stores: Stores) -> None:
+async def test_damaged_edit_is_reported_and_skipped(response: str, stores: Stores) -> None:
     before = {name: stores.path(name).read_text() for name in LINE_LIMITS}
     await stores.learn('ACTION [t] Call Bo. | "Bo"', "Bo")
     damaged = await stores.transcript.curations.append_batch(NewCuration("edit", response))
@@ -404,7 +407,7 @@ async def test_a_damaged_edit_is_reported_and_does_not_stop_memory(response: str
     assert [action.status for action in await stores.memory.actions()] == ["open"]
 
 
-async def test_a_curation_of_an_unknown_kind_is_reported_and_does_not_stop_memory(stores: Stores) -> None:
+async def test_curation_of_unknown_kind_is_reported_and_skipped(stores: Stores) -> None:
     later: Any = "a kind of a later version"
     await stores.transcript.curations.append_batch(NewCuration(later, "{}"))
     await stores.learn('FACT [t] It is 5. | "5"', "5")
@@ -412,10 +415,10 @@ async def test_a_curation_of_an_unknown_kind_is_reported_and_does_not_stop_memor
     assert [kind for kind, _ in await stores.reports()] == ["unknown_kind"]
 
 
-# A person's changes
+# The person's changes
 
 
-async def test_a_persons_edit_is_logged_applied_and_written(stores: Stores) -> None:
+async def test_persons_edit_is_logged_applied_and_written(stores: Stores) -> None:
     (change,) = await stores.projection.edit("user.md", "# User\n\n- Ada\n")
     assert change.files == ["user.md"]
     assert stores.path("user.md").read_text() == "# User\n\n- Ada\n"
@@ -433,7 +436,7 @@ async def test_only_curated_files_can_be_edited(name: str, stores: Stores) -> No
     assert stores.path("soul.md").read_text() == before
 
 
-async def test_an_edit_over_the_limits_is_refused_and_not_logged(stores: Stores) -> None:
+async def test_edit_over_limits_is_refused_and_unlogged(stores: Stores) -> None:
     for content in ("- x\n" * 201, "x" * (BYTE_LIMIT + 1)):
         with pytest.raises(PeerError, match="Not saved") as refused:
             await stores.projection.edit("user.md", content)
@@ -441,7 +444,7 @@ async def test_an_edit_over_the_limits_is_refused_and_not_logged(stores: Stores)
     assert await stores.transcript.curations.after(0) == []
 
 
-async def test_an_action_is_closed_and_reopened_by_a_person(stores: Stores) -> None:
+async def test_person_closes_and_reopens_action(stores: Stores) -> None:
     await stores.learn('ACTION [t] Call Bo. | "Bo"', "Bo")
     for status in ("done", "open", "dismissed"):
         await stores.actions.resolve(1, status, by="person")
@@ -452,10 +455,10 @@ async def test_an_action_is_closed_and_reopened_by_a_person(stores: Stores) -> N
             await stores.actions.resolve(action_id, status, by="person")
 
 
-# Hand edits
+# Manual edits
 
 
-async def test_a_hand_edit_is_noticed_logged_once_and_stays(stores: Stores) -> None:
+async def test_manual_edit_is_logged_once_and_kept(stores: Stores) -> None:
     await stores.learn(update("user.md", "# By the curator"))
     stores.path("user.md").write_text("# By hand\n")
     (change,) = await stores.projection.settle()
@@ -473,13 +476,13 @@ async def test_a_hand_edit_is_noticed_logged_once_and_stays(stores: Stores) -> N
     )
 
 
-async def test_a_hand_edit_of_a_file_as_shipped_is_noticed(stores: Stores) -> None:
+async def test_manual_edit_of_default_file_is_detected(stores: Stores) -> None:
     stores.path("tools.md").write_text("# Mine\n")
     await stores.projection.settle()
     assert [v.source for v in await stores.memory.versions("tools.md")] == ["person"]
 
 
-async def test_a_hand_that_puts_back_an_older_version_is_heard(stores: Stores) -> None:
+async def test_manual_revert_to_older_version_is_detected(stores: Stores) -> None:
     await stores.learn(update("user.md", "# One"))
     await stores.learn(update("user.md", "# Two"))
     for content in ("# One\n", template("user.md")):
@@ -488,7 +491,7 @@ async def test_a_hand_that_puts_back_an_older_version_is_heard(stores: Stores) -
         assert stores.path("user.md").read_text() == content
 
 
-async def test_a_hand_edit_made_while_a_batch_was_under_way_wins_over_it(stores: Stores) -> None:
+async def test_manual_edit_during_batch_wins(stores: Stores) -> None:
     await stores.learn(update("user.md", "# Before"))
     turn = await stores.turn()
     await stores.batch(update("user.md", "# By the curator, who saw Before"), turn)
@@ -503,10 +506,8 @@ async def test_a_hand_edit_made_while_a_batch_was_under_way_wins_over_it(stores:
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
-async def test_an_edit_that_is_in_the_log_before_a_batch_that_had_not_seen_it_is_not_overwritten(
-    by_hand: bool, stores: Stores
-) -> None:
-    """A call to the curator takes seconds; what a person saves meanwhile must not be lost to its answer."""
+async def test_logged_edit_unseen_by_batch_is_not_overwritten(by_hand: bool, stores: Stores) -> None:
+    """A curator call takes seconds; its answer must not overwrite an edit saved meanwhile."""
     await stores.learn(update("user.md", "# Before"))
     turn = await stores.turn("5")
     seen = await stores.memory.cursor()
@@ -519,12 +520,12 @@ async def test_an_edit_that_is_in_the_log_before_a_batch_that_had_not_seen_it_is
     await stores.batch(answer, turn, seen_curation_id=seen)
     await stores.projection.settle()
     assert stores.path("user.md").read_text() == "# The person's\n"
-    assert stores.path("tools.md").read_text() == "# New\n", "what nobody touched is taken over"
+    assert stores.path("tools.md").read_text() == "# New\n", "an untouched file is updated"
     assert len(await stores.learnings()) == 1
     assert [kind for kind, _ in await stores.reports()] == ["file_refused"]
 
 
-async def test_a_batch_that_has_seen_an_edit_may_change_the_file(stores: Stores) -> None:
+async def test_batch_aware_of_edit_may_change_file(stores: Stores) -> None:
     await stores.projection.edit("user.md", "# The person's\n")
     turn = await stores.turn()
     seen = await stores.memory.cursor()
@@ -533,7 +534,7 @@ async def test_a_batch_that_has_seen_an_edit_may_change_the_file(stores: Stores)
     assert stores.path("user.md").read_text() == "# The person's, and more\n"
 
 
-async def test_a_hand_edit_is_not_lost_to_an_edit_over_the_wire(stores: Stores) -> None:
+async def test_manual_edit_survives_edit_over_wire(stores: Stores) -> None:
     stores.path("user.md").write_text("# By hand\n")
     await stores.projection.edit("user.md", "# Over the wire\n")
     assert stores.path("user.md").read_text() == "# Over the wire\n"
@@ -544,7 +545,7 @@ async def test_a_hand_edit_is_not_lost_to_an_edit_over_the_wire(stores: Stores) 
     "content",
     [b"", b"\xff\xfe broken", b"one\r\ntwo\r\n", b"no newline at the end", b"nul \x00 byte", b"x\n" * 5000],
 )
-async def test_whatever_a_hand_writes_is_logged_once_and_left_as_it_is(content: bytes, stores: Stores) -> None:
+async def test_arbitrary_manual_edit_is_logged_once_unchanged(content: bytes, stores: Stores) -> None:
     await stores.learn(update("user.md", "# By the curator"))
     stores.path("user.md").write_bytes(content)
     assert len(await stores.projection.settle()) == 1
@@ -553,7 +554,7 @@ async def test_whatever_a_hand_writes_is_logged_once_and_left_as_it_is(content: 
 
 
 @pytest.mark.parametrize("curated", [True, False])
-async def test_a_deleted_file_comes_back(curated: bool, stores: Stores) -> None:
+async def test_deleted_file_is_restored(curated: bool, stores: Stores) -> None:
     if curated:
         await stores.learn(update("user.md", "# By the curator"))
     before = stores.path("user.md").read_text()
@@ -562,7 +563,7 @@ async def test_a_deleted_file_comes_back(curated: bool, stores: Stores) -> None:
     assert stores.path("user.md").read_text() == before
 
 
-async def test_the_deployers_files_are_never_written(stores: Stores) -> None:
+async def test_deployed_files_are_never_written(stores: Stores) -> None:
     for name in ("soul.md", "os.md"):
         stores.path(name).write_text(f"# {name} of the deployer\n")
     await stores.learn("SOUL_MD_UPDATE:\n# Evil\nOS_MD_UPDATE:\n# Evil\nUSER_MD_UPDATE:\n# User")
@@ -571,10 +572,10 @@ async def test_the_deployers_files_are_never_written(stores: Stores) -> None:
     assert stores.path("user.md").read_text() == "# User\n"
 
 
-# Crashes: each state is made as a killed process would leave it
+# Crashes: each state is constructed as a killed process would leave it
 
 
-async def test_settling_again_changes_nothing(stores: Stores) -> None:
+async def test_settle_is_idempotent(stores: Stores) -> None:
     await stores.learn('ACTION [t] Call Bo. | "Bo"\n' + update("user.md", "# User"), "Bo")
     before = dump(stores.path("memory.db"))
     assert await stores.projection.settle() == []
@@ -586,11 +587,11 @@ Crash = Callable[[Stores], Awaitable[None]]
 
 
 async def after_the_log(_: Stores) -> None:
-    """The curation is in the log, memory.db knows nothing of it."""
+    """The curation is in the log, but not in memory.db."""
 
 
 async def after_the_rows(stores: Stores) -> None:
-    """memory.db has it, the file is still the old one."""
+    """memory.db has the curation, but the file is still the old one."""
     old = stores.path("user.md").read_text()
     mark = await stores.memory.written("user.md")
     await stores.projection.settle()
@@ -599,20 +600,20 @@ async def after_the_rows(stores: Stores) -> None:
 
 
 async def after_the_rename(stores: Stores) -> None:
-    """The file is the new one, the mark that says so is missing."""
+    """The file is new, but not marked as written."""
     mark = await stores.memory.written("user.md")
     await stores.projection.settle()
     await stores.memory.mark_written("user.md", mark or "")
 
 
 async def with_a_torn_temporary(stores: Stores) -> None:
-    """The new file was being written beside the old one."""
+    """The new file was only partly written beside the old one."""
     (stores.folder / ".user.md.x1y2z3").write_text("# Us")
 
 
 @pytest.mark.parametrize("crash", [after_the_log, after_the_rows, after_the_rename, with_a_torn_temporary])
 @pytest.mark.parametrize("kind", ["batch", "edit", "disk"])
-async def test_a_crash_at_any_point_is_repaired_by_the_next_start(kind: str, crash: Crash, tmp_path: Path) -> None:
+async def test_crash_at_any_point_is_repaired_at_start(kind: str, crash: Crash, tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
         await stores.learn(update("user.md", "# Before"))
         turn = await stores.turn("5")
@@ -630,13 +631,13 @@ async def test_a_crash_at_any_point_is_repaired_by_the_next_start(kind: str, cra
         assert stores.path("user.md").read_text() == "# After\n"
         assert len(await stores.learnings()) == (1 if kind == "batch" else 0)
         assert [v.content for v in await stores.memory.versions("user.md")] == ["# Before\n", "# After\n"]
-        assert len(await stores.transcript.curations.after(0)) == logged, "no edit was taken for a person's"
+        assert len(await stores.transcript.curations.after(0)) == logged, "no runtime write counts as a person's edit"
         settled = dump(tmp_path / "memory.db")
         assert await stores.projection.settle() == []
         assert dump(tmp_path / "memory.db") == settled
 
 
-async def test_a_hand_edit_after_a_crash_is_not_lost(tmp_path: Path) -> None:
+async def test_manual_edit_after_crash_is_kept(tmp_path: Path) -> None:
     for crash in (after_the_log, after_the_rows, after_the_rename):
         folder = tmp_path / crash.__name__
         folder.mkdir()
@@ -651,7 +652,7 @@ async def test_a_hand_edit_after_a_crash_is_not_lost(tmp_path: Path) -> None:
             assert (folder / "user.md").read_text() == "# By hand, while nothing ran\n"
 
 
-async def test_turns_are_curated_exactly_once_though_settle_is_called_from_everywhere(stores: Stores) -> None:
+async def test_concurrent_settles_curate_turns_exactly_once(stores: Stores) -> None:
     turns = [await stores.turn(f"number {n}") for n in range(10)]
     for turn in turns:
         await stores.batch(f'FACT [t{turn}] It is number {turn}. | "number"', turn)
@@ -707,9 +708,7 @@ async def live_through(stores: Stores, event: tuple[Any, ...]) -> None:
 
 @settings(max_examples=settings().max_examples // 4)
 @given(st.lists(EVENTS, max_size=12), st.booleans())
-async def test_a_rebuild_from_the_log_equals_the_live_memory_byte_for_byte(
-    events: list[tuple[Any, ...]], without_files: bool
-) -> None:
+async def test_rebuild_is_byte_identical_to_live_memory(events: list[tuple[Any, ...]], without_files: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for _ in range(2):
@@ -723,6 +722,6 @@ async def test_a_rebuild_from_the_log_equals_the_live_memory_byte_for_byte(
         again = await rebuilt(folder, without_files=without_files)
         assert {name: (folder / name).read_bytes() for name in CURATED} == written
         if without_files:
-            # Made new from the template, an untouched file is on disk all the same; its mark is no memory.
+            # An untouched file is recreated from its template; its mark is not part of memory.
             again, live = {**again, "written_files": []}, {**live, "written_files": []}
         assert again == live

@@ -1,4 +1,4 @@
-"""Projects in memory: what a turn of one teaches is its own, found as such, and never reaches another one."""
+"""Projects in memory: a turn's learnings belong to its project, are found by it, and never reach another project."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def elsewhere(stores: Stores, project: str | None, user: str, reply: str =
 
 
 async def curate(stores: Stores, answer: str, *turns: int) -> None:
-    """The turns, curated with this answer as the runtime would log it."""
+    """Log the turns, curated with this answer as the runtime would log it."""
     batch = await stores.turns_between(turns[0], turns[-1])
     shown = {name: shown_to(name, stores.files.read(name), projects_of(batch)) for name in CURATED}
     await stores.batch(with_lines_meant(answer, shown), turns[0], turns[-1])
@@ -55,7 +55,7 @@ async def owners(stores: Stores) -> list[tuple[str, str | None, int | None]]:
     return [(row.content, row.project, row.superseded_by) for row in await stores.learnings()]
 
 
-async def test_a_learning_is_of_its_turns_project_unless_it_is_about_the_person(stores: Stores) -> None:
+async def test_learning_belongs_to_project_unless_about_person(stores: Stores) -> None:
     first = await elsewhere(stores, WEB, "Deploy with make ship. I always want short replies. I am allergic to nuts.")
     last = await elsewhere(stores, None, "I work from Bern.")
     await curate(
@@ -80,7 +80,8 @@ async def test_a_learning_is_of_its_turns_project_unless_it_is_about_the_person(
     } == {"learnings": live["learnings"]}
 
 
-async def test_the_same_words_of_two_projects_are_two_learnings_and_neither_replaces_the_other(stores: Stores) -> None:
+async def test_same_words_in_two_projects_stay_separate(stores: Stores) -> None:
+    """They are two learnings, and neither replaces the other."""
     for project in (WEB, API):
         turn = await elsewhere(stores, project, "Tests run with make test")
         await curate(stores, f'FACT [t{turn}] Tests run with make test. | "Tests run with make test"', turn)
@@ -96,7 +97,8 @@ async def test_the_same_words_of_two_projects_are_two_learnings_and_neither_repl
     assert await stores.reports() == [("supersede_refused", "L1 stands: it is of another project")]
 
 
-async def test_what_replaces_the_persons_own_is_their_own_and_they_speak_for_every_project(stores: Stores) -> None:
+async def test_correction_of_personal_learning_stays_personal(stores: Stores) -> None:
+    """The person's own words apply to every project."""
     await stores.learn('FACT [t] Ada lives in Malmö. | "I live in Malmö"', "I live in Malmö")
     moved = await elsewhere(stores, WEB, "By the way, I live in Bern now")
     await curate(stores, f'CORRECTION [t{moved}] supersedes L1: Ada lives in Bern. | "I live in Bern now"', moved)
@@ -114,7 +116,7 @@ async def test_what_replaces_the_persons_own_is_their_own_and_they_speak_for_eve
     ]
 
 
-async def test_a_learning_that_cites_one_project_for_what_another_said_proves_nothing(stores: Stores) -> None:
+async def test_quote_from_other_project_is_no_evidence(stores: Stores) -> None:
     mine = await elsewhere(stores, WEB, "Tests run with make test")
     await curate(stores, f'FACT [t{mine}] Tests run with make test. | "Tests run with make test"', mine)
     first = await elsewhere(stores, API, "Everything was rewritten in Rust and cargo nextest runs all suites")
@@ -125,7 +127,7 @@ async def test_a_learning_that_cites_one_project_for_what_another_said_proves_no
     assert (await stores.learnings())[1].origin == "none"
 
 
-async def test_an_answer_changes_only_the_sections_of_its_turns_projects(stores: Stores) -> None:
+async def test_answer_changes_only_its_projects_sections(stores: Stores) -> None:
     for project, runner in ((WEB, "make test"), (API, "pytest")):
         turn = await elsewhere(stores, project, f"Tests run with {runner}")
         await curate(stores, f"TOOLS_MD_EDIT:\nADD Project: {project} | - Tests run with {runner}.", turn)
@@ -153,7 +155,7 @@ async def test_an_answer_changes_only_the_sections_of_its_turns_projects(stores:
     assert [each.rpartition(" ")[2] for each in refused] == [WEB, "/home/ada/other", API]
 
 
-async def test_a_complete_file_in_an_answer_leaves_hidden_sections_as_they_are(stores: Stores) -> None:
+async def test_full_file_answer_keeps_hidden_sections(stores: Stores) -> None:
     content = f"# Context\n\n## Decisions\n- Orders go to Kilnworld.\n\n{heading(WEB)}\n- Ships on Fridays.\n"
     await stores.projection.edit("context.md", content)
     turn = await elsewhere(stores, API, "The api ships on Mondays")
@@ -162,7 +164,7 @@ async def test_a_complete_file_in_an_answer_leaves_hidden_sections_as_they_are(s
     assert stores.files.read("context.md") == f"{content}\n{heading(API)}\n- The api ships on Mondays.\n"
 
 
-async def test_a_section_takes_no_line_that_only_another_projects_turn_said(stores: Stores) -> None:
+async def test_section_rejects_line_from_other_project(stores: Stores) -> None:
     first = await elsewhere(stores, API, "Wire all deposits through Gringotts vault seven")
     last = await elsewhere(stores, WEB, "Buttons are blue here")
     await curate(
@@ -178,7 +180,7 @@ async def test_a_section_takes_no_line_that_only_another_projects_turn_said(stor
     assert "Gringotts" in sections[API]
 
 
-async def test_what_one_project_is_known_for_vouches_for_no_strangers_line_in_another(stores: Stores) -> None:
+async def test_known_source_is_trusted_in_its_project_only(stores: Stores) -> None:
     sentence = "All deposits go through Gringotts vault seven"
     known = await elsewhere(stores, WEB, sentence)
     await curate(stores, f'FACT [t{known}] {sentence}. | "{sentence}"', known)
@@ -190,7 +192,7 @@ async def test_what_one_project_is_known_for_vouches_for_no_strangers_line_in_an
         assert len(await stores.memory.versions("context.md")) == is_taken
 
 
-async def test_a_heading_in_what_was_said_opens_no_section(stores: Stores) -> None:
+async def test_heading_in_text_opens_no_section(stores: Stores) -> None:
     turn = await elsewhere(stores, WEB, "Look", f"## Project: {API}\n- Tests are skipped.\n\n## Project: ../..\n- x")
     lines = f"ADD Recently finished | - Looked.\nADD Project: {API} | - Tests are skipped.\nADD Project: ../.. | - x"
     await curate(stores, f"CONTEXT_MD_EDIT:\n{lines}", turn)
@@ -198,7 +200,7 @@ async def test_a_heading_in_what_was_said_opens_no_section(stores: Stores) -> No
     assert "skipped" not in stores.files.read("context.md")
 
 
-async def test_a_request_shows_the_projects_of_its_turns_alone_and_says_nothing_without_one(stores: Stores) -> None:
+async def test_curator_request_shows_only_its_projects(stores: Stores) -> None:
     plain = await elsewhere(stores, None, "Hello")
     before = await request(stores, plain)
     assert "project" not in before.replace("<memory_file", "").casefold().replace("## projects", "").replace(
@@ -217,7 +219,7 @@ async def test_a_request_shows_the_projects_of_its_turns_alone_and_says_nothing_
     assert WEB not in shown
 
 
-async def test_search_finds_what_is_of_one_project(stores: Stores) -> None:
+async def test_search_filters_by_project(stores: Stores) -> None:
     async def found(query: str, **more: Any) -> list[str | None]:
         result = await search(stores.transcript, stores.memory, query, own_project="/workspace", **more)
         return [hit.project for hit in result.hits]
@@ -238,7 +240,7 @@ async def test_search_finds_what_is_of_one_project(stores: Stores) -> None:
     assert any("project:api" in note or "type:PATTERN" in note for note in gone.notes)
 
 
-async def test_what_a_session_there_begins_with(stores: Stores) -> None:
+async def test_project_boot_file_holds_relevant_memory(stores: Stores) -> None:
     boot = ProjectBoot(stores.files, stores.memory, stores.transcript)
     assert await boot.text(WEB) == await boot.text(None) == ""
     await stores.projection.edit("user.md", "# User\n\n## Profile\n- Name: Ada\n")
@@ -256,13 +258,13 @@ async def test_what_a_session_there_begins_with(stores: Stores) -> None:
     assert "soul" not in text
     assert text.startswith(f'<sprite_memory project="{WEB}" >\n')
     assert text.count("</sprite_memory>") == 1
-    # Of the project first; in the prompt the newest of it stands last.
+    # Memory of the project comes first; in the prompt, its newest turn comes last.
     assert text.index("Freeze it") < text.index("Ship it")
     assert f"project {WEB}, said to claude-code" in text
     assert "Ships on Fridays" not in await boot.text(None)
 
 
-async def test_what_a_session_there_begins_with_is_bounded_whatever_there_is(stores: Stores) -> None:
+async def test_project_boot_file_is_bounded(stores: Stores) -> None:
     long = "\n".join(f"- Line {number} {'word ' * 14}" for number in range(190))
     for name in CURATED:
         section = "" if name == "user.md" else f"\n{heading(WEB)}\n" + "\n".join(["- Mine."] * 5)
@@ -276,9 +278,7 @@ async def test_what_a_session_there_begins_with_is_bounded_whatever_there_is(sto
     assert "Turn 29" in text
 
 
-async def test_a_link_in_place_of_the_folder_of_what_sessions_begin_with_empties_no_folder_elsewhere(
-    stores: Stores, tmp_path: Path
-) -> None:
+async def test_link_replacing_boot_folder_deletes_nothing_elsewhere(stores: Stores, tmp_path: Path) -> None:
     await elsewhere(stores, WEB, "Ship it")
     letters, folder = tmp_path / "letters", tmp_path / "boot"
     letters.mkdir()
@@ -301,7 +301,7 @@ async def test_no_boot_file_is_written_while_forgetting(stores: Stores, tmp_path
     assert {path.name for path in folder.iterdir()} == {boot_file_name(None), boot_file_name(WEB)}
 
 
-async def test_the_sprites_own_prompt_has_the_newest_turns_of_every_project(stores: Stores) -> None:
+async def test_sprite_prompt_has_newest_turns_of_all_projects(stores: Stores) -> None:
     await stores.projection.edit("tools.md", f"# Tools\n\n{heading(WEB)}\n- Tests: make test\n")
     await elsewhere(stores, WEB, "Ship it")
     text = await BootPrompt(stores.files, stores.memory, stores.transcript, stores.folder / "skills").text()
@@ -310,9 +310,8 @@ async def test_the_sprites_own_prompt_has_the_newest_turns_of_every_project(stor
     assert "- Tests: make test" in text
 
 
-async def test_what_was_said_here_is_not_pushed_out_of_the_sprites_prompt_by_what_was_said_elsewhere(
-    stores: Stores,
-) -> None:
+async def test_own_turns_are_not_evicted_by_other_projects(stores: Stores) -> None:
+    """The sprite's own turns stay in its prompt."""
     await elsewhere(stores, None, "My flight is on Friday")
     for number in range(80):
         await elsewhere(stores, WEB, f"Step {number} " + "word " * 400, "word " * 400)
@@ -321,7 +320,7 @@ async def test_what_was_said_here_is_not_pushed_out_of_the_sprites_prompt_by_wha
     assert "Step 1 " not in text
 
 
-async def test_what_memory_gave_is_no_evidence_where_it_comes_back(stores: Stores) -> None:
+async def test_memory_output_returning_is_no_evidence(stores: Stores) -> None:
     shown = call("mcp__plugin_sprite_sprite__search_memory", "Ada likes oolong tea most of all")
     turn = await elsewhere(stores, WEB, "What do I like?", "Tea.", calls=[shown])
     await curate(stores, f'FACT [t{turn}] Ada likes oolong tea most of all. | "Ada likes oolong tea most of all"', turn)

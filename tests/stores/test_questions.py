@@ -1,4 +1,4 @@
-"""A question is handed out whole for as long as it is open; the disk gets what a log may keep."""
+"""Permission questions: sent complete while open, and stored redacted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMMAND = f"echo <private>; {SECRET}; echo </private>"
 
 @dataclass
 class Scene:
-    """A desk whose questions one client hears."""
+    """A permission broker whose questions go to one client."""
 
     workspace: WorkspaceDB
     feed: Feed
@@ -39,14 +39,14 @@ class Scene:
         return asyncio.create_task(self.desk.ask("m1", Call(tool, {"command": command}, self.folder)))
 
     async def question(self, count: int = 1) -> dict[str, Any]:
-        """The newest question's event, as soon as there were so many."""
+        """Return the newest question's event, once there are enough."""
         while len(asked := [event for event in self.heard if event["type"] == "permission_request"]) < count:
             self.came.clear()
             await self.came.wait()
         return asked[-1]
 
     async def replayed(self) -> list[dict[str, Any]]:
-        """What a client gets that has missed everything."""
+        """Return the events for a client that missed everything."""
         return [json.loads(frame) for _, frame in await self.feed.events_after(0)]
 
     async def on_disk(self) -> list[dict[str, Any]]:
@@ -75,7 +75,8 @@ async def _scene(tmp_path: Path) -> AsyncIterator[Scene]:
         yield scene
 
 
-async def test_it_is_whole_for_who_hears_it_and_who_comes_later_and_redacted_on_disk(scene: Scene) -> None:
+async def test_question_is_complete_for_clients_redacted_on_disk(scene: Scene) -> None:
+    """A client that connects later receives it complete as well."""
     asking = scene.ask(COMMAND)
     asked = await scene.question()
     assert asked["payload"]["input"] == {"command": COMMAND}
@@ -92,7 +93,7 @@ async def test_it_is_whole_for_who_hears_it_and_who_comes_later_and_redacted_on_
     assert [event["type"] for event in await scene.replayed()] == ["permission_request", "permission_resolved"]
 
 
-async def test_what_an_ended_process_had_asked_is_replayed_as_the_log_keeps_it(tmp_path: Path) -> None:
+async def test_question_of_ended_process_is_replayed_redacted(tmp_path: Path) -> None:
     async with scene_in(tmp_path) as scene:
         asking = scene.ask(COMMAND)
         await scene.question()
@@ -102,7 +103,7 @@ async def test_what_an_ended_process_had_asked_is_replayed_as_the_log_keeps_it(t
         assert SECRET not in json.dumps(await scene.replayed())
 
 
-async def test_always_without_a_narrow_rule_is_once(scene: Scene) -> None:
+async def test_always_without_narrow_rule_is_once(scene: Scene) -> None:
     for count in (1, 2):
         asking = scene.ask("https://example.org", "WebFetch")
         payload = (await scene.question(count))["payload"]
@@ -114,7 +115,7 @@ async def test_always_without_a_narrow_rule_is_once(scene: Scene) -> None:
     assert scene.desk.rules.listed() == []
 
 
-async def test_always_is_this_command_until_it_is_taken_back_or_the_session_ends(scene: Scene) -> None:
+async def test_always_allows_command_until_revoked_or_session_end(scene: Scene) -> None:
     rules = scene.desk.rules
     for count in (1, 2):
         asking = scene.ask(COMMAND)
@@ -135,14 +136,14 @@ async def test_always_is_this_command_until_it_is_taken_back_or_the_session_ends
 @pytest.mark.parametrize(
     ("command", "words"), [("x" * MAX_OPEN_BYTES, "too long to be shown whole"), ("ls \ud800", "cannot be shown")]
 )
-async def test_what_cannot_be_shown_whole_is_denied_without_a_question(scene: Scene, command: str, words: str) -> None:
+async def test_question_too_large_to_show_is_denied(scene: Scene, command: str, words: str) -> None:
     with pytest.raises(DeniedError, match=words):
         await scene.ask(command)
     await scene.feed.drain()
     assert scene.heard == []
 
 
-async def test_open_questions_fit_a_newcomers_state_together(scene: Scene) -> None:
+async def test_open_questions_fit_initial_state_together(scene: Scene) -> None:
     long = "x" * (MAX_OPEN_BYTES // 2 - 1000)
     first, second = scene.ask(f"1{long}"), scene.ask(f"2{long}")
     await scene.question(2)
@@ -158,7 +159,8 @@ async def test_open_questions_fit_a_newcomers_state_together(scene: Scene) -> No
     await asking
 
 
-async def test_a_path_that_leads_elsewhere_is_told_and_may_not_change_while_the_question_is_open(scene: Scene) -> None:
+async def test_redirecting_path_is_shown_and_pinned(scene: Scene) -> None:
+    """The target may not change while the question is open."""
     (scene.folder / "far").mkdir()
     link = scene.folder / "near"
     link.symlink_to("far")
@@ -174,7 +176,7 @@ async def test_a_path_that_leads_elsewhere_is_told_and_may_not_change_while_the_
     assert scene.desk.rules.listed() == []
 
 
-async def test_a_question_is_answered_once(scene: Scene) -> None:
+async def test_question_is_answered_once(scene: Scene) -> None:
     asking = scene.ask("make")
     request_id = (await scene.question())["payload"]["request_id"]
     scene.desk.answer(request_id, "allow")

@@ -1,4 +1,4 @@
-"""What stands first: neighbours, speakers, dates, other forms of words, learnings and the turns they cite."""
+"""Search ranking: neighbours, speakers, dates, word forms, and learnings beside the turns that they cite."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ async def small_talk(stores: Stores, turns: int = 5) -> None:
         await stores.turn(SMALL_TALK[number % len(SMALL_TALK)], "I see.")
 
 
-# Turns and the conversation around them
+# Turns and their neighbours
 
 
-async def test_a_turn_is_found_by_what_was_said_right_before_it(stores: Stores) -> None:
+async def test_turn_is_found_by_preceding_words(stores: Stores) -> None:
     await small_talk(stores)
     asked = await stores.turn("Where did you buy that pendant?", "")
     answer = await stores.turn("It was in Paris, a year ago.", "")
@@ -49,7 +49,7 @@ async def test_a_turn_is_found_by_what_was_said_right_before_it(stores: Stores) 
     assert {f"T{asked}", f"T{answer}"} == set(found[:2])
 
 
-async def test_neighbours_are_of_the_same_session(stores: Stores) -> None:
+async def test_neighbours_belong_to_same_session(stores: Stores) -> None:
     await stores.transcript.start_session("other")
     await stores.turn("The pendant has a bird engraved on it", "")
     stranger = await stores.turn("Fine.", "", session="other")
@@ -57,7 +57,7 @@ async def test_neighbours_are_of_the_same_session(stores: Stores) -> None:
     assert f"T{stranger}" not in names(await find(stores, "pendant with engraved bird"))
 
 
-async def test_one_or_two_words_find_only_turns_that_have_them(stores: Stores) -> None:
+async def test_short_query_finds_only_literal_matches(stores: Stores) -> None:
     await small_talk(stores)
     turn = await stores.turn("Oolong it is.", "")
     await small_talk(stores)
@@ -66,7 +66,7 @@ async def test_one_or_two_words_find_only_turns_that_have_them(stores: Stores) -
 
 
 @pytest.mark.parametrize("form", ["{}: {}", "**{}:** {}", "[8 May 2023, 1:56 pm] {}: {}", "{} (at home): {}"])
-async def test_who_is_asked_about_comes_before_who_is_not(form: str, stores: Stores) -> None:
+async def test_named_speaker_ranks_first(form: str, stores: Stores) -> None:
     for speaker in ("Gina", "Jon", "Gina", "Jon", "Gina", "Jon"):
         await stores.turn(form.format(speaker, "I love to dance on the beach."), "")
         await small_talk(stores, 15)
@@ -77,7 +77,7 @@ async def test_who_is_asked_about_comes_before_who_is_not(form: str, stores: Sto
 
 
 @pytest.mark.parametrize("query", ["what did we do on 8 May 2023?", "what did we do on May 8th, 2023?"])
-async def test_a_turn_is_found_by_its_date_without_saying_it(query: str, stores: Stores) -> None:
+async def test_turn_is_found_by_implicit_date(query: str, stores: Stores) -> None:
     for day in range(-3, 4):
         await stores.turn(f"Meeting number {day + 100}", "", at=MAY_8 + day * 86_400)
     assert names(await find(stores, query))[0] == "T4"
@@ -87,29 +87,29 @@ async def test_a_turn_is_found_by_its_date_without_saying_it(query: str, stores:
     ("word", "other"),
     [("buy", "bought"), ("buying", "bought"), ("making", "made"), ("running", "ran"), ("mother", "mom"), ("8", "8th")],
 )
-async def test_a_word_is_found_in_forms_that_stemming_does_not_know(word: str, other: str, stores: Stores) -> None:
+async def test_irregular_word_form_is_found(word: str, other: str, stores: Stores) -> None:
     assert other in forms(word)
     turn = await stores.turn(f"something {other} something", "")
     assert names(await find(stores, word)) == [f"T{turn}"]
 
 
-def test_most_words_have_no_other_forms() -> None:
+def test_most_words_have_no_irregular_forms() -> None:
     assert [forms(word) for word in ("invoice", "s", "ing", "2023", "٣", "x" * 64)] == [()] * 6
 
 
-async def test_what_was_said_counts_more_than_what_tools_said(stores: Stores) -> None:
+async def test_speech_outranks_tool_output(stores: Stores) -> None:
     await stores.turn("Look around", "Done", calls=[call("Read", "an oolong manual")])
     await small_talk(stores, 15)
     said = await stores.turn("I like oolong", "Noted")
     assert names(await find(stores, "oolong")) == [f"T{said}", "T1"]
 
 
-async def test_what_memory_itself_answered_is_not_found_again(stores: Stores) -> None:
+async def test_memory_output_is_not_found(stores: Stores) -> None:
     await stores.turn("What do I drink?", "I do not know", calls=[call("mcp__sprite__search_memory", "oolong")])
     assert names(await find(stores, "oolong")) == []
 
 
-async def test_chinese_and_japanese_are_found_without_spaces(stores: Stores) -> None:
+async def test_chinese_and_japanese_need_no_spaces(stores: Stores) -> None:
     await stores.learn('FACT [t] 用户喜欢喝乌龙茶。 | "乌龙茶"', "我最喜欢喝乌龙茶,不喜欢咖啡。")
     await stores.turn("東京の天気はどうですか", "晴れです")
     assert names(await find(stores, "乌龙茶")) == ["L1"]
@@ -120,10 +120,10 @@ async def test_chinese_and_japanese_are_found_without_spaces(stores: Stores) -> 
     assert spaced("a喝茶b, c") == "a 喝 茶 b, c"
 
 
-# Two sides, each with its own length
+# Two fields, each with its own length
 
 
-async def test_how_often_a_word_stands_on_each_side_is_known_exactly(stores: Stores) -> None:
+async def test_term_frequencies_per_field_are_exact(stores: Stores) -> None:
     await stores.turn("tea, teas; buy", "bought tea " * 700, calls=[call("Read", "tea " * 50)])
     await stores.turn("coffee", "the tea of May", at=MAY_8)
     for number in range(20):
@@ -133,7 +133,7 @@ async def test_how_often_a_word_stands_on_each_side_is_known_exactly(stores: Sto
     assert counts == [{1: (2, 700), 2: (0, 1), 3: (0, 2), 4: (1, 2)}, {1: (1, 700)}, {2: (0, 1)}, {}]
 
 
-async def test_what_a_person_says_outweighs_what_a_page_mentions(stores: Stores) -> None:
+async def test_persons_text_outranks_page_mention(stores: Stores) -> None:
     hay = "Nothing of the kind was ever said here. " * 60
     said = await stores.turn("My landlord raises the rent in spring", "Noted.")
     for _ in range(6):
@@ -141,7 +141,7 @@ async def test_what_a_person_says_outweighs_what_a_page_mentions(stores: Stores)
     assert names(await find(stores, "what does the landlord do about the rent?"))[0] == f"T{said}"
 
 
-async def test_what_every_reply_says_does_not_hide_what_the_person_said_once(stores: Stores) -> None:
+async def test_frequent_reply_word_does_not_hide_rare_speech(stores: Stores) -> None:
     said = await stores.turn("Which invoice plan do I want?", "")
     with sqlite3.connect(stores.path("transcript.db")) as writer:
         writer.executemany(
@@ -153,14 +153,14 @@ async def test_what_every_reply_says_does_not_hide_what_the_person_said_once(sto
     assert f"T{said}" in names(await find(stores, "invoice plan wanted"))
 
 
-def test_words_of_asking_and_scraps_of_contractions_do_not_count_as_others() -> None:
+def test_question_words_and_contraction_parts_are_ignored() -> None:
     query = parse_query("Don't you've Ada's list, as I'd mentioned?")
     assert query.terms == ("ada", "list", "mentioned")
     assert query.asking == [False, True, True]
 
 
 @pytest.mark.parametrize("asker", ["the user", "Noor", "Haddad"])
-async def test_whose_memory_it_is_says_little_of_what_is_asked(asker: str, stores: Stores) -> None:
+async def test_owners_name_in_query_has_low_weight(asker: str, stores: Stores) -> None:
     stores.files.write("user.md", "# User\n\n## Profile\n- The user is Noor Haddad, backend developer in Rotterdam.\n")
     allergy = await stores.turn("An allergy to nuts", "")
     await small_talk(stores, 15)
@@ -182,19 +182,19 @@ async def test_whose_memory_it_is_says_little_of_what_is_asked(asker: str, store
         ("", set()),
     ],
 )
-def test_the_persons_name_is_what_their_file_calls_them(profile: str, own: set[str]) -> None:
+def test_persons_name_comes_from_their_file(profile: str, own: set[str]) -> None:
     assert own_names(profile) == own
 
 
-def test_a_long_question_without_spaces_is_looked_for_to_its_end() -> None:
+def test_long_unspaced_question_is_searched_completely() -> None:
     question = "".join(chr(0x4E00 + number) for number in range(60))
     assert len(parse_query(question).needles) == 59
 
 
-# Whoever wrote them
+# Any writer
 
 
-async def test_rows_that_another_program_writes_are_found_at_once_and_read_only(stores: Stores) -> None:
+async def test_external_rows_are_searchable_and_read_only(stores: Stores) -> None:
     odd_calls = (
         '[{"name": "Grep", "input": {"pattern": "gamma", "n": 7}, "result": ["delta"]}, "odd", 5]',
         '[{"name": "Half a pair", "result": "zeta \\ud83d"}]',
@@ -223,7 +223,8 @@ async def test_rows_that_another_program_writes_are_found_at_once_and_read_only(
 # Learnings and turns in one list
 
 
-async def test_a_learning_lifts_the_turn_it_cites_by_words_that_the_turn_lacks(stores: Stores) -> None:
+async def test_learning_lifts_cited_turn_by_missing_words(stores: Stores) -> None:
+    """The learning has words that its turn lacks."""
     for _ in range(3):
         await stores.turn("Green is what we painted the house, I think", "")
         await small_talk(stores, 15)
@@ -235,7 +236,7 @@ async def test_a_learning_lifts_the_turn_it_cites_by_words_that_the_turn_lacks(s
     assert names(await find(stores, "colour of the house"))[:2] == ["L1", "T33"]
 
 
-async def test_a_learning_that_says_what_its_turn_says_does_not_push_another_turn_out(stores: Stores) -> None:
+async def test_redundant_learning_does_not_displace_turn(stores: Stores) -> None:
     await stores.learn('FACT [t] The house is green. | "house"', "The green house was painted in the spring")
     await small_talk(stores, 15)
     other = await stores.turn("The green house was painted in the spring")
@@ -243,7 +244,7 @@ async def test_a_learning_that_says_what_its_turn_says_does_not_push_another_tur
     assert names(await find(stores, "painted a green house in spring", limit=1)) == [f"T{other}"]
 
 
-async def test_where_not_all_have_room_no_turn_is_told_twice(stores: Stores) -> None:
+async def test_full_result_list_shows_each_turn_once(stores: Stores) -> None:
     for number in range(6):
         await stores.learn(f'FACT [t] Tea of kind {number}. | "tea"', f"tea {number} with milk")
     everything = names(await find(stores, "tea milk", limit=12))
@@ -252,20 +253,20 @@ async def test_where_not_all_have_room_no_turn_is_told_twice(stores: Stores) -> 
     assert sorted(turn or 0 for turn in first) == [1, 2, 3, 4, 5, 6]
 
 
-async def test_a_correction_is_found_by_the_words_of_its_mistake(stores: Stores) -> None:
+async def test_correction_is_found_by_words_of_mistake(stores: Stores) -> None:
     await stores.learn('FACT [t] The favourite colour is blue. | "blue"', "blue")
     await stores.learn('CORRECTION [t] supersedes L1: Prefers green by now. | "green"', "green")
     found = [name for name in names(await find(stores, "favourite colour")) if name.startswith("L")]
     assert found == ["L2", "L1"]
 
 
-async def test_what_rests_on_no_evidence_stands_below_what_does(stores: Stores) -> None:
+async def test_unverified_learning_ranks_lower(stores: Stores) -> None:
     await stores.learn('FACT [t] The code of the door is 4711. | "4711"', "The code is 4711")
     await stores.learn('FACT [t] The code of the door is 1234. | "never said"', "No idea")
     assert [name for name in names(await find(stores, "code of the door")) if name.startswith("L")] == ["L1", "L2"]
 
 
-async def test_a_learning_is_not_found_by_the_name_of_its_type(stores: Stores) -> None:
+async def test_learning_is_not_found_by_type_name(stores: Stores) -> None:
     await stores.learn('PREFERENCE [t] Dates are short. | "short"', "short")
     for word in ("preference", "preferences", "prefers"):
         assert names(await find(stores, word)) == []
@@ -274,7 +275,7 @@ async def test_a_learning_is_not_found_by_the_name_of_its_type(stores: Stores) -
 # Around a turn
 
 
-async def test_around_a_turn_is_its_own_session_in_its_order(stores: Stores) -> None:
+async def test_around_shows_own_session_in_order(stores: Stores) -> None:
     await stores.transcript.start_session("other")
     for number in range(1, 13):
         await stores.turn(f"number {number}", session="other" if number % 2 else SESSION)
@@ -284,7 +285,7 @@ async def test_around_a_turn_is_its_own_session_in_its_order(stores: Stores) -> 
 # The index itself
 
 
-def test_large_queries_find_what_the_full_one_finds() -> None:
+def test_large_queries_match_exhaustive_results() -> None:
     chance = random.Random(1)  # noqa: S311 - made-up texts, not secrets
     words = [f"w{number}" for number in range(400)]
     weights = [1 / (number + 5) for number in range(400)]
@@ -305,7 +306,7 @@ def test_large_queries_find_what_the_full_one_finds() -> None:
     assert found >= 12 * 10 * 0.99
 
 
-def test_a_question_is_looked_for_word_by_word() -> None:
+def test_question_is_searched_word_by_word() -> None:
     assert parse_query("What did I buy?").needles == [('"buy"', '"bought"')]
     assert parse_query("我喜欢 tea").needles[:2] == [('"我 喜"',), ('"喜 欢"',)]
     assert any_of(['"a"', '"b"']) == '("a" OR "b")'

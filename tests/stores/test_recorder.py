@@ -1,4 +1,4 @@
-"""Turns as they happen -> one observation each: TurnRecorder on a real log."""
+"""TurnRecorder on a real log: one observation per turn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.recording import SESSION, Recording, ids, recording
 # A mission
 
 
-async def test_a_mission_becomes_one_observation_with_all_that_happened(rec: Recording) -> None:
+async def test_mission_becomes_one_complete_observation(rec: Recording) -> None:
     rec.recorder.open_mission("m-1", "List my files")
     await rec.recorder.prompt_submitted("p", "List my files")
     rec.recorder.text("I look.")
@@ -36,10 +36,10 @@ async def test_a_mission_becomes_one_observation_with_all_that_happened(rec: Rec
         {"tool_use_id": "t1", "name": "Bash", "input": {"command": "t1"}, "result": "a.txt", "is_error": False}
     ]
     assert (turn.notice, turn.processed) == ("", False)
-    assert await rec.transcript.journal.entries() == [], "the journal goes with the turn"
+    assert await rec.transcript.journal.entries() == [], "the journal is deleted with the turn"
 
 
-async def test_a_mission_that_no_hook_ever_saw_is_kept_with_its_words(rec: Recording) -> None:
+async def test_mission_without_hooks_keeps_its_text(rec: Recording) -> None:
     rec.recorder.open_mission("m-1", "Hello?")
     await rec.recorder.close_mission("error", "the agent's process would not start")
     turn = await rec.turn()
@@ -58,7 +58,7 @@ async def test_closing_twice_writes_once(rec: Recording) -> None:
     assert (await rec.turn()).outcome == "complete"
 
 
-async def test_the_last_message_of_the_stop_hook_is_used_only_where_the_stream_brought_no_text(rec: Recording) -> None:
+async def test_stop_hook_message_is_used_without_stream_text(rec: Recording) -> None:
     for number, streamed in enumerate(["", "streamed"]):
         rec.recorder.open_mission(f"m-{number}", "Hello")
         await rec.recorder.prompt_submitted(f"p-{number}", "Hello")
@@ -68,7 +68,7 @@ async def test_the_last_message_of_the_stop_hook_is_used_only_where_the_stream_b
     assert [turn.agent_response for turn in await rec.turns()] == ["from the hook", "streamed"]
 
 
-async def test_whitespace_that_the_cli_changes_does_not_hide_the_mission(rec: Recording) -> None:
+async def test_whitespace_changed_by_cli_still_matches_mission(rec: Recording) -> None:
     rec.recorder.open_mission("m-1", "  two\n\nlines ")
     await rec.recorder.prompt_submitted("p", "two lines")
     assert await rec.recorder.taken_up(0)
@@ -77,7 +77,7 @@ async def test_whitespace_that_the_cli_changes_does_not_hide_the_mission(rec: Re
     assert (turn.user_message, turn.notice) == ("  two\n\nlines ", "")
 
 
-async def test_a_notice_inside_a_mission_is_never_the_persons_words(rec: Recording) -> None:
+async def test_notice_in_mission_never_counts_as_persons(rec: Recording) -> None:
     rec.recorder.open_mission("m-1", "Wait for it")
     await rec.recorder.prompt_submitted("p", "Wait for it")
     await rec.recorder.prompt_submitted("p", "<task-notification>done</task-notification>")
@@ -86,10 +86,10 @@ async def test_a_notice_inside_a_mission_is_never_the_persons_words(rec: Recordi
     assert (turn.user_message, turn.notice) == ("Wait for it", "<task-notification>done</task-notification>")
 
 
-# A turn of the CLI's own
+# Turns started by the CLI
 
 
-async def test_a_turn_the_cli_begins_by_itself_is_marked_and_says_nothing_in_the_persons_name(rec: Recording) -> None:
+async def test_cli_started_turn_is_marked_without_person(rec: Recording) -> None:
     await rec.recorder.prompt_submitted("p", "<task-notification>")
     assert rec.recorder.in_task_turn
     rec.recorder.text("The build is done.")
@@ -101,7 +101,7 @@ async def test_a_turn_the_cli_begins_by_itself_is_marked_and_says_nothing_in_the
     assert (turn.agent_response, turn.notice, ids(turn)) == ("The build is done.", "<task-notification>", ["t1"])
 
 
-async def test_a_mission_merged_into_a_task_turn_ends_that_one_and_gets_what_follows(rec: Recording) -> None:
+async def test_mission_merged_into_task_turn_takes_over(rec: Recording) -> None:
     await rec.recorder.prompt_submitted("p", "<task-notification>")
     rec.recorder.text("The build")
     await rec.tool("p", "t1")
@@ -130,7 +130,7 @@ async def test_a_mission_merged_into_a_task_turn_ends_that_one_and_gets_what_fol
     assert await rec.transcript.journal.entries() == []
 
 
-async def test_a_mission_beside_a_task_turn_keeps_its_own_words(rec: Recording) -> None:
+async def test_mission_beside_task_turn_keeps_its_text(rec: Recording) -> None:
     rec.recorder.open_mission("m-1", "My question")
     await rec.recorder.prompt_submitted("p-task", "<task-notification>")
     rec.recorder.text("of the task")
@@ -144,7 +144,7 @@ async def test_a_mission_beside_a_task_turn_keeps_its_own_words(rec: Recording) 
     ]
 
 
-async def test_quiet_waits_for_the_end_of_a_task_turn_and_no_longer_than_asked(rec: Recording) -> None:
+async def test_quiet_waits_for_task_turn_until_timeout(rec: Recording) -> None:
     await rec.recorder.quiet(0)
     await rec.recorder.prompt_submitted("p", "<task-notification>")
     await rec.recorder.quiet(0.01)
@@ -156,7 +156,7 @@ async def test_quiet_waits_for_the_end_of_a_task_turn_and_no_longer_than_asked(r
     await waiting
 
 
-async def test_what_is_open_when_the_session_ends_is_written_as_interrupted(rec: Recording) -> None:
+async def test_session_end_writes_open_turns_as_interrupted(rec: Recording) -> None:
     await rec.recorder.prompt_submitted("p-task", "<task-notification>")
     rec.recorder.open_mission("m-1", "Half")
     await rec.recorder.close_session()
@@ -164,7 +164,7 @@ async def test_what_is_open_when_the_session_ends_is_written_as_interrupted(rec:
     assert await rec.transcript.journal.entries() == []
 
 
-async def test_turns_that_end_in_the_same_moment_are_each_written_once(rec: Recording) -> None:
+async def test_turns_ending_together_are_written_once_each(rec: Recording) -> None:
     await rec.recorder.prompt_submitted("p-task", "<task-notification>")
     rec.recorder.open_mission("m-1", "Hello")
     await asyncio.gather(
@@ -173,10 +173,10 @@ async def test_turns_that_end_in_the_same_moment_are_each_written_once(rec: Reco
     assert sorted(t.trigger for t in await rec.turns()) == ["task", "user"]
 
 
-# Tools that do not end well
+# Tools that fail
 
 
-async def test_a_tool_that_is_cut_off_is_kept_and_says_so(rec: Recording) -> None:
+async def test_interrupted_tool_is_kept_and_marked(rec: Recording) -> None:
     rec.recorder.open_mission("m-1", "Sleep")
     await rec.recorder.prompt_submitted("p", "Sleep")
     rec.recorder.tool_started("t1", "Bash", {"command": "sleep 60"})
@@ -186,8 +186,8 @@ async def test_a_tool_that_is_cut_off_is_kept_and_says_so(rec: Recording) -> Non
     assert "no result" in call["result"]
 
 
-async def test_a_denied_tool_is_kept_with_what_the_agent_was_told(rec: Recording) -> None:
-    """No hook reports a denied call: the stream's answer is all there is."""
+async def test_denied_tool_is_kept_with_refusal(rec: Recording) -> None:
+    """No hook reports a denied call: the stream's answer is the only source."""
     rec.recorder.open_mission("m-1", "Delete it")
     await rec.recorder.prompt_submitted("p", "Delete it")
     rec.recorder.tool_started("t1", "Bash", {"command": "rm x"})
@@ -197,7 +197,7 @@ async def test_a_denied_tool_is_kept_with_what_the_agent_was_told(rec: Recording
     assert (call["result"], call["is_error"]) == ("The person said no to this.", True)
 
 
-async def test_a_failed_tool_is_kept_as_failed_whatever_the_stream_adds(rec: Recording) -> None:
+async def test_failed_tool_stays_failed_despite_stream(rec: Recording) -> None:
     rec.recorder.open_mission("m-1", "Go")
     await rec.recorder.prompt_submitted("p", "Go")
     await rec.tool("p", "t1", "Exit code 1\nno such file", is_error=True)
@@ -207,7 +207,7 @@ async def test_a_failed_tool_is_kept_as_failed_whatever_the_stream_adds(rec: Rec
     assert (call["result"], call["is_error"]) == ("Exit code 1\nno such file", True)
 
 
-async def test_an_answer_to_a_call_nobody_knows_changes_nothing(rec: Recording) -> None:
+async def test_answer_to_unknown_call_is_ignored(rec: Recording) -> None:
     rec.recorder.tool_answered("t9", "x", is_error=False)
     rec.recorder.text("to nobody")
     rec.recorder.tool_started("t8", "Bash", {})
@@ -216,10 +216,10 @@ async def test_an_answer_to_a_call_nobody_knows_changes_nothing(rec: Recording) 
     assert await rec.turns() == []
 
 
-# Hooks and stream are two tasks: their events interleave as they like
+# Hooks and stream are two tasks: their events interleave in any order
 
 Step = Callable[[Recording], Awaitable[object] | None]
-#: What the stream brings of a turn with two parallel calls, a denied one and one that never ends.
+#: Stream events of a turn with two parallel calls, a denied call and an unfinished one.
 STREAM: Sequence[Step] = [
     lambda r: r.recorder.text("I look."),
     lambda r: r.recorder.tool_started("a", "Bash", {"command": "a"}),
@@ -231,7 +231,7 @@ STREAM: Sequence[Step] = [
     lambda r: r.recorder.tool_started("cut", "Bash", {"command": "sleep 60"}),
     lambda r: r.recorder.text("Done."),
 ]
-#: What the hooks report of the same turn, the parallel calls in either order.
+#: Hook events of the same turn, with the parallel calls in either order.
 HOOKS: Sequence[Step] = [
     lambda r: r.recorder.prompt_submitted("p", "Go"),
     lambda r: r.tool("p", "b", {"stdout": "B"}),
@@ -269,11 +269,11 @@ def told(turn: Observation) -> dict[str, Any]:
 
 @settings(max_examples=settings().max_examples // 2)
 @given(interleavings())
-async def test_hooks_and_stream_in_any_order_tell_the_same_turn(steps: list[Step]) -> None:
+async def test_interleaved_hooks_and_stream_give_same_turn(steps: list[Step]) -> None:
     assert told(await play(steps)) == told(await play([*STREAM, *HOOKS]))
 
 
-async def test_the_turn_they_tell_is_the_true_one() -> None:
+async def test_interleaved_events_give_expected_turn() -> None:
     turn = await play([*HOOKS, *STREAM])
     assert turn.agent_response == "I look.\n\nDone."
     assert [(c["tool_use_id"], c["result"][:8], c["is_error"]) for c in turn.tool_calls] == [
@@ -285,16 +285,16 @@ async def test_the_turn_they_tell_is_the_true_one() -> None:
 
 
 @given(st.permutations([*STREAM, *HOOKS[1:]]))
-async def test_no_order_at_all_loses_the_words_or_makes_a_second_turn(steps: list[Step]) -> None:
+async def test_arbitrary_event_order_keeps_text_and_single_turn(steps: list[Step]) -> None:
     turn = await play([HOOKS[0], *steps])
     assert turn.user_message == "Go"
     assert sorted(ids(turn)) == ["a", "b", "cut", "denied"]
 
 
-# The disk refuses
+# Disk errors
 
 
-async def test_a_full_disk_is_said_and_the_turn_is_written_when_there_is_room(tmp_path: Path) -> None:
+async def test_full_disk_is_reported_and_turn_written_later(tmp_path: Path) -> None:
     async with open_database(tmp_path / "transcript.db", SCHEMA) as database:
         rec = Recording(TranscriptDB(database))
         await rec.transcript.start_session(SESSION)

@@ -1,4 +1,4 @@
-"""What subagents do: in the turn that waits for them, or in the one that reports them."""
+"""Subagent activity is recorded in the turn that waits for it, or in the turn that reports it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from tests.recording import Recording, crash_and_recover, ids
 
 
-async def test_what_a_background_agent_does_after_its_turn_is_told_by_the_turn_that_reports_it(rec: Recording) -> None:
+async def test_background_agent_activity_belongs_to_reporting_turn(rec: Recording) -> None:
     rec.recorder.open_mission("m-1", "Start it")
     await rec.recorder.prompt_submitted("p", "Start it")
     await rec.recorder.close_mission("complete")
@@ -25,7 +25,7 @@ async def test_what_a_background_agent_does_after_its_turn_is_told_by_the_turn_t
 
 
 def launch(rec: Recording, prompt_id: str, agent_id: str, **more: Any) -> Awaitable[None]:
-    """The hook of the call that started an agent in the background, which returns at once."""
+    """Run the hook of a call that starts a background agent and returns at once."""
     return rec.tool(prompt_id, f"start-{agent_id}", {"isAsync": True, "agentId": agent_id}, **more)
 
 
@@ -33,7 +33,8 @@ def notification(agent_id: str) -> str:
     return f"<task-notification>\n<task-id>{agent_id}</task-id>\n<status>completed</status>"
 
 
-async def test_a_background_agents_calls_wait_for_its_own_report_whatever_turn_their_hooks_name(rec: Recording) -> None:
+async def test_background_calls_wait_for_own_report(rec: Recording) -> None:
+    """They wait whatever turn their hooks name."""
     rec.recorder.open_mission("m-1", "Start both")
     await rec.recorder.prompt_submitted("p", "Start both")
     await launch(rec, "p", "one")
@@ -60,9 +61,8 @@ async def test_a_background_agents_calls_wait_for_its_own_report_whatever_turn_t
     assert await rec.transcript.journal.entries() == []
 
 
-async def test_an_agent_in_the_foreground_works_in_the_turn_that_waits_for_it_and_its_own_agents_with_it(
-    rec: Recording,
-) -> None:
+async def test_foreground_agent_belongs_to_waiting_turn(rec: Recording) -> None:
+    """So do the agents that it starts."""
     rec.recorder.open_mission("m-1", "Delegate")
     await rec.recorder.prompt_submitted("p", "Delegate")
     rec.recorder.tool_started("start-front", "Agent", {})
@@ -82,7 +82,7 @@ async def test_an_agent_in_the_foreground_works_in_the_turn_that_waits_for_it_an
     assert ids(report) == ["start-far-below", "far-below-1"]
 
 
-async def test_background_work_that_nobody_reports_is_written_when_the_session_ends(rec: Recording) -> None:
+async def test_unreported_background_work_is_written_at_session_end(rec: Recording) -> None:
     await rec.tool("p-gone", "late")
     await rec.recorder.close_session()
     turn = await rec.turn()
@@ -91,7 +91,7 @@ async def test_background_work_that_nobody_reports_is_written_when_the_session_e
     assert len(await rec.turns()) == 1
 
 
-async def test_agents_that_died_with_the_process_are_told_with_the_turn_they_were_in(tmp_path: Path) -> None:
+async def test_agents_killed_with_process_belong_to_their_turn(tmp_path: Path) -> None:
     async def before(rec: Recording) -> None:
         rec.recorder.open_mission("m-1", "Delegate")
         await rec.recorder.prompt_submitted("p", "Delegate")

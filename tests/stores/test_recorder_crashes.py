@@ -1,4 +1,4 @@
-"""What a killed process left in its journal becomes observations at the next start."""
+"""Recovery of the journal of a killed process: it becomes observations at the next start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sprite.capture.turn_buffer import TurnBuffer
 from tests.recording import SESSION, Recording, crash_and_recover
 
 
-async def test_a_killed_turn_is_told_by_its_journal(tmp_path: Path) -> None:
+async def test_killed_turn_is_recovered_from_journal(tmp_path: Path) -> None:
     async def before(rec: Recording) -> None:
         rec.recorder.open_mission("m-1", "List my files")
         await rec.recorder.prompt_submitted("p", "List my files")
@@ -29,7 +29,7 @@ async def test_a_killed_turn_is_told_by_its_journal(tmp_path: Path) -> None:
     ]
 
 
-async def test_a_turn_killed_after_its_last_word_keeps_it(tmp_path: Path) -> None:
+async def test_turn_killed_after_last_text_keeps_it(tmp_path: Path) -> None:
     async def before(rec: Recording) -> None:
         rec.recorder.open_mission("m-1", "Hello")
         await rec.recorder.prompt_submitted("p", "Hello")
@@ -39,7 +39,7 @@ async def test_a_turn_killed_after_its_last_word_keeps_it(tmp_path: Path) -> Non
     assert (turn.outcome, turn.agent_response) == ("crashed", "Hello to you")
 
 
-async def test_each_killed_turn_becomes_one_observation_in_the_order_in_which_they_began(tmp_path: Path) -> None:
+async def test_killed_turns_are_recovered_once_in_order(tmp_path: Path) -> None:
     async def before(rec: Recording) -> None:
         for number in range(4):
             # A new recorder for each: four processes that were killed one after the other.
@@ -53,10 +53,10 @@ async def test_each_killed_turn_becomes_one_observation_in_the_order_in_which_th
     assert [t.user_message for t in turns] == ["Mission 0", "Mission 1", "Mission 2", "Mission 3", ""]
     assert [t.trigger for t in turns] == ["user"] * 4 + ["task"]
     assert {t.outcome for t in turns} == {"crashed"}
-    assert [t.timestamp for t in turns] == sorted(t.timestamp for t in turns), "dated by their last sign of life"
+    assert [t.timestamp for t in turns] == sorted(t.timestamp for t in turns), "dated by their last activity"
 
 
-async def test_a_task_turn_killed_before_its_merge_is_told_beside_the_mission(tmp_path: Path) -> None:
+async def test_task_turn_killed_before_merge_is_recovered_separately(tmp_path: Path) -> None:
     async def before(rec: Recording) -> None:
         await rec.recorder.prompt_submitted("p", "<task-notification>")
         rec.recorder.open_mission("m-1", "And then?")
@@ -67,7 +67,7 @@ async def test_a_task_turn_killed_before_its_merge_is_told_beside_the_mission(tm
     assert [(t.trigger, t.outcome) for t in turns] == [("task", "complete"), ("user", "crashed")]
 
 
-async def test_a_hook_later_than_its_turns_end_does_not_stop_the_next_start(tmp_path: Path) -> None:
+async def test_hook_after_turn_end_does_not_block_start(tmp_path: Path) -> None:
     async def before(rec: Recording) -> None:
         rec.recorder.open_mission("m-1", "Hello")
         await rec.recorder.prompt_submitted("p", "Hello")
@@ -79,7 +79,7 @@ async def test_a_hook_later_than_its_turns_end_does_not_stop_the_next_start(tmp_
     assert turn.outcome == "complete"
 
 
-async def test_without_a_crash_there_is_nothing_to_recover(rec: Recording) -> None:
+async def test_clean_shutdown_leaves_nothing_to_recover(rec: Recording) -> None:
     rec.recorder.open_mission("m-1", "Hello")
     await rec.recorder.prompt_submitted("p", "Hello")
     await rec.recorder.close_mission("complete")

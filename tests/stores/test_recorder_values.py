@@ -1,4 +1,4 @@
-"""What is kept of large, deep and broken values."""
+"""Recording of large, deep and invalid values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.looks import rows
 from tests.recording import SESSION, Recording, recording
 
 
-def test_a_long_string_is_cut_to_its_limit_and_says_how_much_is_missing() -> None:
+def test_long_string_is_cut_and_reports_missing_length() -> None:
     text = "x" * 1_234_567
     kept = cut(text)
     assert len(kept) <= MAX_STRING == 2000
@@ -50,7 +50,7 @@ def strings(value: Any) -> list[str]:
 
 @settings(max_examples=settings().max_examples // 5)
 @given(st.lists(st.tuples(JSON_VALUES, JSON_VALUES), min_size=5, max_size=5))
-async def test_whatever_a_tool_was_given_and_gave_is_kept_as_valid_json(calls_made: list[tuple[Any, Any]]) -> None:
+async def test_arbitrary_tool_values_are_valid_json(calls_made: list[tuple[Any, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with recording(Path(folder)) as rec:
             rec.recorder.open_mission("m-1", "Go")
@@ -71,7 +71,7 @@ async def test_whatever_a_tool_was_given_and_gave_is_kept_as_valid_json(calls_ma
         json.dumps(calls, ensure_ascii=False).encode()
 
 
-def test_runaway_lists_objects_and_nesting_are_cut_and_say_so() -> None:
+def test_oversized_lists_objects_and_nesting_are_cut() -> None:
     deep: Any = "bottom"
     for _ in range(900):
         deep = [{"down": deep}]
@@ -84,7 +84,7 @@ def test_runaway_lists_objects_and_nesting_are_cut_and_say_so() -> None:
 
 
 @pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan"), 2**64, -(2**70), 10**40], ids=str)
-def test_a_number_that_json_or_a_client_cannot_hold_is_kept_in_words(number: float) -> None:
+def test_number_outside_json_becomes_text(number: float) -> None:
     kept = cut_value({"n": number})["n"]
     assert isinstance(kept, str)
     assert kept[:10] == str(number)[:10]
@@ -102,12 +102,12 @@ def test_a_number_that_json_or_a_client_cannot_hold_is_kept_in_words(number: flo
         ({"filePath": "/x", "ok": True}, '{"filePath": "/x", "ok": true}'),
     ],
 )
-def test_the_shapes_in_which_tools_answer_become_text(response: Any, text: str) -> None:
+def test_tool_answers_of_every_shape_become_text(response: Any, text: str) -> None:
     assert result_text(response) == text
 
 
 @pytest.mark.parametrize("half", ["\ud83d", "ok \udfff ok"])
-async def test_half_an_emoji_from_anywhere_is_kept_and_stops_nothing(half: str, rec: Recording) -> None:
+async def test_lone_surrogate_is_kept_and_harmless(half: str, rec: Recording) -> None:
     rec.recorder.open_mission("m-1", half)
     await rec.recorder.prompt_submitted("p", half)
     rec.recorder.text(half)
@@ -133,7 +133,7 @@ def nested(levels: int) -> Any:
 
 @pytest.mark.parametrize("levels", [600, 5000])
 async def test_deep_call_is_logged_bounded(rec: Recording, levels: int) -> None:
-    """Whoever writes it: curating, searching and forgetting walk through a call's values level by level."""
+    """Curation, search and forgetting walk through a call's values level by level."""
     call = {"tool_use_id": "t1", "name": "Read", "is_error": False, "input": nested(levels), "result": nested(levels)}
     await rec.transcript.add_observation(NewObservation(SESSION, "Read it", [call], "Done", "complete"))
     turn = await rec.turn()

@@ -1,4 +1,4 @@
-"""A turn that a schedule begins is kept as one, and what it was told is never taken for the person's words."""
+"""A turn started by a schedule is recorded as such, and its prompt never counts as the person's words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def mission(number: int, action: int | None = 7) -> StoredMission:
     return StoredMission(f"m-{number}", "Water the plants", None, "queued", None, "schedule", action, 100.0)
 
 
-async def test_what_a_schedule_asked_for_is_kept_beside_the_turn_and_is_nobodys_word(tmp_path: Path) -> None:
+async def test_schedule_prompt_is_stored_beside_turn_unattributed(tmp_path: Path) -> None:
     async with recording(tmp_path) as rec:
         rec.recorder.open_mission("m-1", WISH, "schedule")
         await rec.recorder.prompt_submitted("p", WISH)
@@ -32,7 +32,7 @@ async def test_what_a_schedule_asked_for_is_kept_beside_the_turn_and_is_nobodys_
     assert (turn.trigger, turn.user_message, turn.notice, turn.mission_id) == ("schedule", "", WISH, "m-1")
 
 
-async def test_a_schedules_turn_that_was_killed_is_still_one(tmp_path: Path) -> None:
+async def test_killed_schedule_turn_keeps_its_source(tmp_path: Path) -> None:
     async def before(rec: Recording) -> None:
         rec.recorder.open_mission("m-1", WISH, "schedule")
         await rec.recorder.prompt_submitted("p", WISH)
@@ -42,7 +42,7 @@ async def test_a_schedules_turn_that_was_killed_is_still_one(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("trigger", "is_wish"), [("user", True), ("schedule", False)])
-async def test_a_schedules_words_prove_no_wish_of_the_persons(tmp_path: Path, trigger: str, is_wish: bool) -> None:
+async def test_schedule_text_proves_no_wish(tmp_path: Path, trigger: str, is_wish: bool) -> None:
     said = {"user": WISH} if is_wish else {"user": "", "notice": WISH}
     async with open_stores(tmp_path) as stores:
         answer = (
@@ -54,7 +54,7 @@ async def test_a_schedules_words_prove_no_wish_of_the_persons(tmp_path: Path, tr
     assert ("tea" in (tmp_path / "user.md").read_text()) is is_wish
 
 
-async def test_a_new_session_is_told_that_it_was_the_schedule(tmp_path: Path) -> None:
+async def test_session_prompt_shows_schedule_as_source(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
         await stores.turn("", "Done.", trigger="schedule", notice="Water the plants")
         text = await BootPrompt(stores.files, stores.memory, stores.transcript, tmp_path / "skills").text()
@@ -64,7 +64,7 @@ async def test_a_new_session_is_told_that_it_was_the_schedule(tmp_path: Path) ->
 # --- the inbox on disk ---
 
 
-async def test_a_schedules_mission_is_taken_once_and_comes_back_as_one(tmp_path: Path) -> None:
+async def test_schedule_mission_is_accepted_and_resumed_once(tmp_path: Path) -> None:
     async with open_workspace(tmp_path / "workspace.db") as workspace:
         assert await workspace.accept_mission(mission(1), "Water the plants, due at 9")
         assert not await workspace.accept_mission(mission(1), "again")
@@ -74,7 +74,7 @@ async def test_a_schedules_mission_is_taken_once_and_comes_back_as_one(tmp_path:
     assert (line.text, line.origin, line.role) == ("Water the plants, due at 9", "schedule", "user")
 
 
-async def test_how_a_mission_ended_outlives_the_process(tmp_path: Path) -> None:
+async def test_mission_outcome_survives_restart(tmp_path: Path) -> None:
     async with open_workspace(tmp_path / "workspace.db") as workspace:
         await workspace.accept_mission(mission(1))
         event = Failed("m-1", "budget_used_up", "Nothing is left for today.", retryable=False)
@@ -86,7 +86,7 @@ async def test_how_a_mission_ended_outlives_the_process(tmp_path: Path) -> None:
     assert (end.status, end.error_code, end.error) == ("error", "budget_used_up", "Nothing is left for today.")
 
 
-async def test_what_schedules_cost_today_is_counted_by_itself(tmp_path: Path) -> None:
+async def test_daily_schedule_cost_is_counted_separately(tmp_path: Path) -> None:
     now = time.time()
 
     async def ends(workspace: WorkspaceDB, number: int, cost: float | None) -> None:
@@ -100,21 +100,21 @@ async def test_what_schedules_cost_today_is_counted_by_itself(tmp_path: Path) ->
         await ends(workspace, 1, 0.2)
         await ends(workspace, 2, 0.4)
         assert await workspace.spent_by_schedules(now - 1) == pytest.approx(0.6)
-        # Cut off before it could say: it counts as what they cost on the average.
+        # Interrupted before its cost was known: it counts as the average.
         await ends(workspace, 3, None)
         assert await workspace.spent_by_schedules(now - 1) == pytest.approx(0.9)
         assert await workspace.spent_by_schedules(time.time() + 60) == 0.0
 
 
-def test_a_schedules_mission_that_crashed_is_not_for_the_person_to_send_again() -> None:
+def test_crashed_schedule_mission_is_not_offered_for_resend() -> None:
     event = left_open("m-1", None, "schedule")
     assert isinstance(event, Failed)
     assert (event.code, event.retryable) == ("crashed", False)
     assert "cut off" in event.message
 
 
-async def test_killed_turn_without_a_tool_call_is_dropped(tmp_path: Path) -> None:
-    """What was told with its prompt is no call of the agent's; a mission that may not begin again is written."""
+async def test_killed_turn_without_tool_call_is_dropped(tmp_path: Path) -> None:
+    """Context added to the prompt is no tool call; a mission that may not restart is written."""
     async with recording(tmp_path) as rec:
         rec.recorder.open_mission("m-1", WISH, "schedule")
         await rec.recorder.prompt_submitted("p", WISH)
@@ -125,7 +125,7 @@ async def test_killed_turn_without_a_tool_call_is_dropped(tmp_path: Path) -> Non
         assert await rec.turns() == []
 
 
-async def test_killed_turn_with_a_tool_call_is_kept(tmp_path: Path) -> None:
+async def test_killed_turn_with_tool_call_is_kept(tmp_path: Path) -> None:
     async with recording(tmp_path) as rec:
         rec.recorder.open_mission("m-1", WISH, "schedule")
         await rec.recorder.prompt_submitted("p", WISH)
@@ -135,7 +135,7 @@ async def test_killed_turn_with_a_tool_call_is_kept(tmp_path: Path) -> None:
         assert (await rec.turn()).outcome == "crashed"
 
 
-async def test_mission_begun_three_times_begins_no_more(tmp_path: Path) -> None:
+async def test_mission_begun_three_times_is_not_restarted(tmp_path: Path) -> None:
     async with open_workspace(tmp_path / "workspace.db") as workspace:
         await workspace.accept_mission(mission(1))
         again = []

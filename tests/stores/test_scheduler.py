@@ -1,4 +1,4 @@
-"""What is due fires once, whatever the clock does and wherever the process is killed, and says what became of it."""
+"""Due actions fire once, despite clock changes and kills, and record their outcome."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ DAILY = "FREQ=DAILY;BYHOUR=9"
 
 
 async def next_told(here: Scheduling) -> list[float | None]:
-    """What people were told of the next due time, in order."""
+    """Return the announced due times in order."""
     await here.feed.drain()
     told = [message["payload"]["next_due"] for message in here.published if message["type"] == "schedule_update"]
     return [None if due is None else due["at"] for due in told]
 
 
-async def test_what_is_due_fires_once_and_is_done_with_its_mission(tmp_path: Path) -> None:
+async def test_due_action_fires_once_and_completes(tmp_path: Path) -> None:
     async with scheduling(tmp_path) as here:
         action = await here.add(after=HOUR)
         await here.look()
@@ -48,7 +48,7 @@ async def test_what_is_due_fires_once_and_is_done_with_its_mission(tmp_path: Pat
         assert await next_told(here) == [NINE + HOUR, None]
 
 
-async def test_a_repeat_fires_each_time_and_stays_open(tmp_path: Path) -> None:
+async def test_repeat_fires_each_time_and_stays_open(tmp_path: Path) -> None:
     async with scheduling(tmp_path) as here:
         action = await here.add(after=0, rrule=DAILY)
         for day in range(3):
@@ -61,10 +61,10 @@ async def test_a_repeat_fires_each_time_and_stays_open(tmp_path: Path) -> None:
         assert history(repeat)[-1] == "ran"
 
 
-async def test_many_missed_moments_fire_once_and_say_how_late(tmp_path: Path) -> None:
+async def test_missed_occurrences_fire_once_with_delay(tmp_path: Path) -> None:
     async with scheduling(tmp_path) as here:
         action = await here.add("Look at the kiln", after=0, rrule="FREQ=MINUTELY;INTERVAL=5")
-        # Ten thousand of its moments, and then some.
+        # More than ten thousand of its occurrences.
         await here.look(later=10_000 * 5 * MINUTE + 1)
         (mission,) = await here.waiting()
         assert "34 days late" in mission.text
@@ -76,7 +76,7 @@ async def test_many_missed_moments_fire_once_and_say_how_late(tmp_path: Path) ->
         assert (await here.action(action)).due == NINE + 10_001 * 5 * MINUTE
 
 
-async def test_a_repeat_whose_mission_takes_longer_than_its_interval_does_not_pile_up(tmp_path: Path) -> None:
+async def test_slow_repeat_does_not_pile_up(tmp_path: Path) -> None:
     async with scheduling(tmp_path) as here:
         await here.add(after=0, rrule="FREQ=MINUTELY;INTERVAL=5")
         for _ in range(4):
@@ -87,7 +87,7 @@ async def test_a_repeat_whose_mission_takes_longer_than_its_interval_does_not_pi
         assert len(await here.waiting()) == 1
 
 
-async def test_several_that_are_due_fire_in_their_order_one_after_another(tmp_path: Path) -> None:
+async def test_due_actions_fire_sequentially_in_order(tmp_path: Path) -> None:
     async with scheduling(tmp_path) as here:
         for minutes in (30, 10, 20):
             await here.add(f"At {minutes}", after=minutes * MINUTE)
@@ -99,7 +99,7 @@ async def test_several_that_are_due_fire_in_their_order_one_after_another(tmp_pa
         assert [run.split("\n")[0] for run in await here.runs()] == ["At 10", "At 20", "At 30"]
 
 
-async def test_a_persons_mission_is_next_however_much_is_due(tmp_path: Path) -> None:
+async def test_persons_mission_precedes_due_actions(tmp_path: Path) -> None:
     async with scheduling(tmp_path) as here:
         for number in range(3):
             await here.add(f"Due {number}", after=0)
@@ -109,7 +109,8 @@ async def test_a_persons_mission_is_next_however_much_is_due(tmp_path: Path) -> 
         assert origins == ["schedule", "person"]
 
 
-async def test_a_clock_that_is_set_back_fires_nothing_twice_and_one_set_forward_fires_late(tmp_path: Path) -> None:
+async def test_clock_set_back_fires_nothing_twice(tmp_path: Path) -> None:
+    """A clock that is set forward fires late."""
     async with scheduling(tmp_path) as here:
         once, repeat = await here.add(after=0), await here.add("Sweep", after=MINUTE, rrule=DAILY)
         for later in (MINUTE, -2 * HOUR, HOUR, HOUR, 0):
@@ -126,11 +127,11 @@ async def test_a_clock_that_is_set_back_fires_nothing_twice_and_one_set_forward_
         assert (await here.action(repeat)).due is not None
 
 
-# --- changed by people before and meanwhile ---
+# --- changes by people before and during firing ---
 
 
 @pytest.mark.parametrize("status", ["done", "dismissed"])
-async def test_what_is_closed_before_its_time_never_fires(tmp_path: Path, status: str) -> None:
+async def test_action_closed_early_never_fires(tmp_path: Path, status: str) -> None:
     async with scheduling(tmp_path) as here:
         action = await here.add(after=HOUR)
         await here.look()
@@ -141,7 +142,7 @@ async def test_what_is_closed_before_its_time_never_fires(tmp_path: Path, status
 
 
 @pytest.mark.parametrize("change", ["dismissed", "moved", "forgotten"])
-async def test_what_is_closed_or_moved_while_its_mission_waits_is_taken_back(tmp_path: Path, change: str) -> None:
+async def test_action_changed_while_queued_is_withdrawn(tmp_path: Path, change: str) -> None:
     async with scheduling(tmp_path) as here:
         action = await here.add(after=0)
         await here.look()
@@ -165,7 +166,7 @@ async def test_what_is_closed_or_moved_while_its_mission_waits_is_taken_back(tmp
             assert (await here.action(action)).status == "dismissed"
 
 
-async def test_an_action_that_the_agent_itself_completes_is_not_touched_again(tmp_path: Path) -> None:
+async def test_action_completed_by_agent_is_left_alone(tmp_path: Path) -> None:
     async with scheduling(tmp_path) as here:
         action = await here.add(after=0)
         await here.look()
@@ -180,11 +181,11 @@ async def test_an_action_that_the_agent_itself_completes_is_not_touched_again(tm
 
 
 class KilledError(Exception):
-    """The process ends here."""
+    """Simulates the end of the process."""
 
 
 async def _killed_at(here: Scheduling, step: str) -> None:
-    """Looks, and dies as the step begins or has just been done."""
+    """Run the scheduler, and die at the start or the end of the step."""
     before, name = step.split(" ")
     owner = here.actions if hasattr(here.actions, name) else here.workspace
     real: Callable[..., Awaitable[object]] = getattr(owner, name)
@@ -201,7 +202,7 @@ async def _killed_at(here: Scheduling, step: str) -> None:
 
 @pytest.mark.parametrize("step", ["before accept_mission", "after accept_mission", "before fired", "after fired"])
 @pytest.mark.parametrize("rrule", [None, DAILY])
-async def test_killed_while_it_fires_it_fires_exactly_once(tmp_path: Path, step: str, rrule: str | None) -> None:
+async def test_kill_during_firing_still_fires_once(tmp_path: Path, step: str, rrule: str | None) -> None:
     clock = Clock()
     async with scheduling(tmp_path, clock) as here:
         action = await here.add(after=0, rrule=rrule)
@@ -223,7 +224,7 @@ async def test_killed_while_it_fires_it_fires_exactly_once(tmp_path: Path, step:
 
 
 @pytest.mark.parametrize("step", ["before noted", "after noted", "before mark_told", "after mark_told"])
-async def test_killed_while_its_end_is_noted_it_is_noted_once(tmp_path: Path, step: str) -> None:
+async def test_kill_during_completion_records_it_once(tmp_path: Path, step: str) -> None:
     clock = Clock()
     async with scheduling(tmp_path, clock) as here:
         action = await here.add(after=0, rrule=DAILY)
@@ -237,7 +238,8 @@ async def test_killed_while_its_end_is_noted_it_is_noted_once(tmp_path: Path, st
         assert await here.workspace.scheduled_missions() == []
 
 
-async def test_a_mission_that_was_killed_in_its_middle_is_not_run_again_and_the_action_says_so(tmp_path: Path) -> None:
+async def test_mission_killed_midway_is_not_repeated(tmp_path: Path) -> None:
+    """The action records the kill."""
     clock = Clock()
     async with scheduling(tmp_path, clock) as here:
         action = await here.add(after=0)
@@ -253,7 +255,7 @@ async def test_a_mission_that_was_killed_in_its_middle_is_not_run_again_and_the_
         assert len(await here.runs()) == 1
 
 
-async def test_a_rebuild_has_the_same_actions_with_their_histories(tmp_path: Path) -> None:
+async def test_rebuild_keeps_actions_and_histories(tmp_path: Path) -> None:
     async with scheduling(tmp_path) as here:
         await here.add(after=0)
         repeat = await here.add("Sweep", after=MINUTE, rrule=DAILY)
@@ -268,10 +270,10 @@ async def test_a_rebuild_has_the_same_actions_with_their_histories(tmp_path: Pat
         assert await here.stores.memory.actions() == before
 
 
-# --- what goes wrong ---
+# --- errors ---
 
 
-async def test_a_mission_that_was_stopped_stays_on_the_list_as_failed(tmp_path: Path) -> None:
+async def test_stopped_mission_stays_listed_as_failed(tmp_path: Path) -> None:
     async with scheduling(tmp_path) as here:
         action = await here.add(after=0)
         await here.look()
@@ -282,9 +284,7 @@ async def test_a_mission_that_was_stopped_stays_on_the_list_as_failed(tmp_path: 
 
 
 @pytest.mark.parametrize("code", ["budget_used_up", "rate_limited", "agent_error"])
-async def test_without_a_model_it_is_tried_again_later_each_time_and_given_up_at_last(
-    tmp_path: Path, code: str
-) -> None:
+async def test_unavailable_model_is_retried_with_backoff_then_abandoned(tmp_path: Path, code: str) -> None:
     async with scheduling(tmp_path) as here:
         action = await here.add(after=0)
         for seconds in TRIED_AGAIN_SECONDS:
@@ -306,7 +306,7 @@ async def test_without_a_model_it_is_tried_again_later_each_time_and_given_up_at
         assert f"given up after {len(TRIED_AGAIN_SECONDS) + 1} tries" in history(failed)[-1]
 
 
-async def test_a_try_that_works_ends_the_trying_and_a_repeat_keeps_its_time(tmp_path: Path) -> None:
+async def test_successful_retry_resets_backoff_and_keeps_schedule(tmp_path: Path) -> None:
     async with scheduling(tmp_path) as here:
         action = await here.add(after=0, rrule=DAILY)
         await here.look()
@@ -317,14 +317,14 @@ async def test_a_try_that_works_ends_the_trying_and_a_repeat_keeps_its_time(tmp_
         await here.end()
         await here.look()
         assert (await here.action(action)).due == NINE + DAY
-        # The next failure counts anew.
+        # The next failure starts a new count.
         await here.look(later=DAY)
         await here.end("error", code="budget_used_up")
         await here.look()
         assert (await here.action(action)).due == here.clock.now + TRIED_AGAIN_SECONDS[0]
 
 
-async def test_a_repeat_that_comes_sooner_anyway_is_not_tried_again_beside(tmp_path: Path) -> None:
+async def test_repeat_due_before_retry_is_not_retried(tmp_path: Path) -> None:
     async with scheduling(tmp_path) as here:
         action = await here.add(after=0, rrule="FREQ=MINUTELY;INTERVAL=5")
         await here.look()
@@ -335,7 +335,7 @@ async def test_a_repeat_that_comes_sooner_anyway_is_not_tried_again_beside(tmp_p
         assert "tried again" not in history(repeat)[-1]
 
 
-async def test_another_error_is_no_reason_to_do_it_again(tmp_path: Path) -> None:
+async def test_other_error_is_not_retried(tmp_path: Path) -> None:
     async with scheduling(tmp_path) as here:
         action = await here.add(after=0)
         await here.look()
@@ -344,7 +344,7 @@ async def test_another_error_is_no_reason_to_do_it_again(tmp_path: Path) -> None
         assert (await here.action(action)).status == "failed"
 
 
-async def test_over_its_share_of_the_day_nothing_fires_and_tomorrow_it_does(tmp_path: Path) -> None:
+async def test_daily_share_exhausted_defers_to_tomorrow(tmp_path: Path) -> None:
     clock = Clock(time.time())
     async with scheduling(tmp_path, clock, daily_usd=4.0) as here:
         for number in range(3):
@@ -365,7 +365,7 @@ async def test_over_its_share_of_the_day_nothing_fires_and_tomorrow_it_does(tmp_
         assert len(await here.waiting()) == 1
 
 
-async def test_offline_and_without_a_cap_schedules_are_not_held(tmp_path: Path) -> None:
+async def test_schedules_without_cap_run_offline(tmp_path: Path) -> None:
     for number, cap in enumerate((0.0, None)):
         async with scheduling(tmp_path / str(number), daily_usd=cap, is_offline=cap is not None) as here:
             await here.add(after=0)
@@ -373,7 +373,7 @@ async def test_offline_and_without_a_cap_schedules_are_not_held(tmp_path: Path) 
             assert len(await here.waiting()) == 1
 
 
-async def test_where_no_more_missions_may_wait_it_fires_when_there_is_room(tmp_path: Path) -> None:
+async def test_full_queue_defers_firing(tmp_path: Path) -> None:
     clock = Clock()
     async with scheduling(tmp_path, clock) as here:
         action = await here.add(after=0)
@@ -387,10 +387,10 @@ async def test_where_no_more_missions_may_wait_it_fires_when_there_is_room(tmp_p
         assert [mission.action_id for mission in await here.waiting()][-1] == action.id
 
 
-# --- bounds ---
+# --- limits ---
 
 
-async def test_what_fires_by_itself_cannot_multiply(tmp_path: Path) -> None:
+async def test_scheduled_missions_cannot_multiply_actions(tmp_path: Path) -> None:
     async with scheduling(tmp_path) as here:
         with pytest.raises(PeerError, match="cannot repeat"):
             await here.add("Look again", after=HOUR, by="schedule", rrule=DAILY)
@@ -400,7 +400,7 @@ async def test_what_fires_by_itself_cannot_multiply(tmp_path: Path) -> None:
         with pytest.raises(PeerError, match="open already") as refused:
             await here.add("Look once more", after=HOUR, by="schedule")
         assert refused.value.code == "within_schedule"
-        # Without a time it only stands on the list; and whoever talks to the agent is not bound by it.
+        # An action without a time is only listed, and the limit does not apply to a person's conversation.
         await here.add("Tell the person", by="schedule", due="")
         await here.add("Sweep", after=HOUR, by="agent", rrule=DAILY)
         await here.actions.resolve(own[0].id, "done", by="schedule")

@@ -1,4 +1,4 @@
-"""search_memory: any question is answered, learnings and turns in one ranked list, and honest about its reach."""
+"""search_memory: every query gets an answer, with learnings and turns in one ranked list and its coverage stated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
 # The query
 
 
-def test_filters_are_read_and_what_is_left_is_searched_for() -> None:
+def test_filters_are_parsed_and_rest_is_query() -> None:
     query = parse_query("invoices type:preference TYPE:Fact since:2026-03-01 before:2026-03-02T12:00 session:abc rules")
     assert query.terms == ("invoices", "rules")
     assert query.types == ("PREFERENCE", "FACT")
@@ -40,7 +40,7 @@ def test_filters_are_read_and_what_is_left_is_searched_for() -> None:
 
 
 @pytest.mark.parametrize(("text", "turn"), [("around:31", 31), ("around:t31 please", 31), ("x around:T7", 7)])
-def test_around_takes_a_turns_number(text: str, turn: int) -> None:
+def test_around_takes_turn_number(text: str, turn: int) -> None:
     assert parse_query(text).around == turn
 
 
@@ -61,13 +61,13 @@ def test_around_takes_a_turns_number(text: str, turn: int) -> None:
         ("日本語 العربية über", ("日本語", "العربية", "über")),
     ],
 )
-def test_whatever_is_typed_becomes_plain_words(text: str, terms: tuple[str, ...]) -> None:
+def test_arbitrary_query_becomes_plain_words(text: str, terms: tuple[str, ...]) -> None:
     found = parse_query(text).terms
     assert set(terms) <= set(found)
     assert len(found) <= MAX_TERMS
 
 
-def test_a_query_is_bounded_however_much_is_pasted() -> None:
+def test_query_length_is_bounded() -> None:
     query = parse_query(" ".join(f"word{i} type:t{i}" for i in range(50_000)))
     assert len(query.terms) == MAX_TERMS
     assert len(query.types) <= MAX_TERMS
@@ -76,7 +76,7 @@ def test_a_query_is_bounded_however_much_is_pasted() -> None:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.Runner, Stores]]:
-    """One memory for all of hypothesis' questions, on a loop of its own."""
+    """One memory for all hypothesis examples, on its own event loop."""
     with asyncio.Runner() as runner:
         opened = open_stores(tmp_path_factory.mktemp("shared"))
         stores = runner.run(opened.__aenter__())
@@ -99,25 +99,23 @@ PIECES = st.one_of(
 
 @example(pieces=["session:\ud800", "type:\udfff", "half \ud83d"], limit=1)
 @given(pieces=st.lists(PIECES, max_size=5), limit=st.integers())
-def test_no_question_is_an_error(shared: tuple[asyncio.Runner, Stores], pieces: list[str], limit: int) -> None:
+def test_arbitrary_query_raises_no_error(shared: tuple[asyncio.Runner, Stores], pieces: list[str], limit: int) -> None:
     runner, stores = shared
     found = runner.run(find(stores, " ".join(pieces), limit))
     assert (found.indexed_through, found.waiting) == (1, 0)
 
 
 @pytest.mark.parametrize("text", ["日本語", "العربية", "AND", '"', "NEAR(", "x " * 5000 + "日本語"])
-def test_other_scripts_and_the_syntax_of_the_index_are_words_like_any_other(
-    text: str, shared: tuple[asyncio.Runner, Stores]
-) -> None:
+def test_other_scripts_and_fts_syntax_are_plain_words(text: str, shared: tuple[asyncio.Runner, Stores]) -> None:
     runner, stores = shared
     found = runner.run(find(stores, text))
     assert bool(found.hits) == any(word in text for word in ("日本語", "العربية", "AND"))
 
 
-# What is found
+# Results
 
 
-async def test_learnings_and_turns_stand_in_one_list_with_the_learning_first(stores: Stores) -> None:
+async def test_learning_precedes_turns_in_one_list(stores: Stores) -> None:
     turn = await stores.learn('FACT [t] The invoice format is PDF. | "invoice"', "The invoice format is PDF.")
     longer = "Something about an invoice, in many more words than the others have, as people write"
     other = await stores.turn(longer)
@@ -129,39 +127,39 @@ async def test_learnings_and_turns_stand_in_one_list_with_the_learning_first(sto
     assert raw.text == f"User: {longer}\nAgent: Hi"
 
 
-async def test_a_learning_that_says_as_much_as_its_turn_stands_for_both(stores: Stores) -> None:
+async def test_learning_as_complete_as_turn_replaces_it(stores: Stores) -> None:
     turn = await stores.learn('FACT [t] The invoice format is PDF. | "invoice"', "The invoice format is PDF.")
     (hit,) = (await find(stores, "what is the invoice format?")).hits
     assert (hit.kind, hit.id, hit.turn_id) == ("learning", 1, turn)
     assert names(await find(stores, "invoice format type:TURN")) == [f"T{turn}"]
 
 
-async def test_a_learning_that_rests_on_nothing_does_not_stand_for_its_turn(stores: Stores) -> None:
+async def test_unverified_learning_does_not_replace_turn(stores: Stores) -> None:
     turn = await stores.learn('FACT [t] The invoice format is PDF. | "never said"', "The invoice format is DOC.")
     assert set(names(await find(stores, "invoice format"))) == {"L1", f"T{turn}"}
 
 
-async def test_a_turn_is_found_from_the_moment_it_is_written_by_its_words_reply_and_tools(stores: Stores) -> None:
+async def test_turn_is_searchable_immediately_in_all_fields(stores: Stores) -> None:
     await stores.turn("alpha", "beta", calls=[call("Grep", "gamma delta", {"pattern": "epsilon", "n": [1, "zeta"]})])
     for word in ("alpha", "BETA", "gamma", "epsilon", "zeta", "grep"):
         assert names(await find(stores, word)) == ["T1"]
     assert names(await find(stores, "omega")) == []
 
 
-async def test_words_are_found_in_their_other_forms_and_without_accents(stores: Stores) -> None:
+async def test_words_match_inflected_and_without_accents(stores: Stores) -> None:
     await stores.turn("She prefers travelling to Malmö")
     for word in ("prefer", "travel", "malmo", "MALMÖ"):
         assert names(await find(stores, word)) == ["T1"]
 
 
-async def test_of_equal_hits_the_newest_comes_first(stores: Stores) -> None:
+async def test_equal_hits_rank_newest_first(stores: Stores) -> None:
     for day in range(4):
         await stores.turn("same words", at=MARCH + day * DAY)
     assert names(await find(stores, "same words")) == ["T4", "T3", "T2", "T1"]
 
 
 @pytest.mark.parametrize("query", ["currency", "currency EUR", "invoices in EUR as the old currency", "EUR EUR"])
-async def test_what_was_superseded_stands_below_what_replaced_it(query: str, stores: Stores) -> None:
+async def test_superseded_learning_ranks_below_replacement(query: str, stores: Stores) -> None:
     await stores.learn('FACT [t] The currency of invoices is EUR, the old currency. | "EUR"', "EUR")
     await stores.learn('FACT [t] The main customer is Volvo. | "Volvo"', "Volvo")
     await stores.learn(
@@ -173,11 +171,11 @@ async def test_what_was_superseded_stands_below_what_replaced_it(query: str, sto
     found = await find(stores, query)
     learnings = [name for name in names(found) if name in {"L1", "L3", "L4"}]
     assert "L1" in learnings
-    assert learnings == sorted(learnings, reverse=True), "the newest correction first, what it replaced behind it"
+    assert learnings == sorted(learnings, reverse=True), "the newest correction first, the replaced learning after it"
     assert {hit.id: hit.superseded_by for hit in found.hits if hit.kind == "learning"}.items() >= {1: 3}.items()
 
 
-async def test_of_a_long_turn_the_passage_that_answers_is_shown_marked_as_cut(stores: Stores) -> None:
+async def test_long_turn_shows_relevant_passage_as_excerpt(stores: Stores) -> None:
     hay = "Nothing of the kind was said. " * 300
     await stores.turn("Write me a page.", f"{hay}The needle is in the drawer. {hay}")
     (hit,) = (await find(stores, "where is the needle?")).hits
@@ -187,13 +185,13 @@ async def test_of_a_long_turn_the_passage_that_answers_is_shown_marked_as_cut(st
     assert len(hit.text) <= SNIPPET_CHARS
 
 
-async def test_a_long_word_does_not_make_a_passage_longer(stores: Stores) -> None:
+async def test_long_word_does_not_lengthen_excerpt(stores: Stores) -> None:
     await stores.turn("needle " + "x" * 10_000)
     (hit,) = (await find(stores, "needle")).hits
     assert hit.text == f"User: needle {'x' * (SNIPPET_CHARS - len('User: needle '))}…"
 
 
-async def test_around_a_turn_more_of_it_is_shown_than_of_its_neighbours(stores: Stores) -> None:
+async def test_around_shows_more_of_target_than_neighbours(stores: Stores) -> None:
     for _ in range(3):
         await stores.turn("Write me a page.", "hay " * 900)
     before, turn, after = (await find(stores, "around:2")).hits
@@ -204,7 +202,7 @@ async def test_around_a_turn_more_of_it_is_shown_than_of_its_neighbours(stores: 
 # Filters
 
 
-async def test_each_filter_keeps_only_what_fits(stores: Stores) -> None:
+async def test_each_filter_keeps_only_matches(stores: Stores) -> None:
     await stores.transcript.start_session("other")
     await stores.turn("dates one", at=MARCH)
     await stores.turn("dates two", at=MARCH + DAY, session="other")
@@ -226,13 +224,13 @@ async def test_each_filter_keeps_only_what_fits(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("query", ["type:PREFERENCE", "type:preference since:2026-01-01", " type:PREFERENCE ?"])
-async def test_filters_alone_list_what_fits_newest_first(query: str, stores: Stores) -> None:
+async def test_filters_alone_list_newest_first(query: str, stores: Stores) -> None:
     await stores.learn('PREFERENCE [t] dates short | "dates"\nFACT [t] x | "dates"', "dates")
     await stores.learn('PREFERENCE [t] tea | "tea"', "tea")
     assert names(await find(stores, query)) == ["L3", "L1"]
 
 
-async def test_around_shows_the_conversation_around_a_turn_in_its_order(stores: Stores) -> None:
+async def test_around_shows_conversation_in_order(stores: Stores) -> None:
     for number in range(1, 21):
         await stores.turn(f"number {number}")
     found = await find(stores, "around:10")
@@ -241,7 +239,7 @@ async def test_around_shows_the_conversation_around_a_turn_in_its_order(stores: 
     assert names(await find(stores, "around:999")) == []
 
 
-async def test_a_filter_that_leaves_nothing_is_named(stores: Stores) -> None:
+async def test_filter_without_matches_is_named(stores: Stores) -> None:
     await stores.turn("dates are short", at=MARCH)
     assert (await find(stores, "dates session:nobody")).notes == (
         "The filter session:nobody leaves nothing; without it there are hits.",
@@ -254,10 +252,10 @@ async def test_a_filter_that_leaves_nothing_is_named(stores: Stores) -> None:
     assert "session:nobody leaves nothing" in describe(await find(stores, "dates session:nobody"))
 
 
-# Spelling and time
+# Spelling and dates
 
 
-async def test_a_misspelled_word_is_looked_for_as_the_log_spells_it_and_that_is_said(stores: Stores) -> None:
+async def test_misspelled_word_is_corrected_and_reported(stores: Stores) -> None:
     turn = await stores.turn("Please send the Invoices to Volvo")
     found = await find(stores, "invocie")
     assert (names(found), found.notes) == ([f"T{turn}"], ("also: invoices",))
@@ -265,26 +263,26 @@ async def test_a_misspelled_word_is_looked_for_as_the_log_spells_it_and_that_is_
 
 
 @pytest.mark.parametrize("word", ["initailizing", "inititalized", "initilizes"])
-async def test_a_mistake_is_forgiven_also_where_the_index_cuts_much_off(word: str, stores: Stores) -> None:
+async def test_typo_is_corrected_despite_stemming(word: str, stores: Stores) -> None:
     turn = await stores.turn("They initialize it; initial_state is initialized. Initialize it.", "")
     found = await find(stores, word)
     assert (names(found), found.notes) == ([f"T{turn}"], ("also: initialize",))
 
 
-async def test_an_unknown_word_is_no_filter(stores: Stores) -> None:
+async def test_unknown_word_does_not_filter(stores: Stores) -> None:
     for _ in range(3):
         await stores.turn("Please send the invoice to Volvo", "")
     found = await find(stores, "zeppelin invocie Volvo")
     assert (len(found.hits), found.notes) == (3, ())
 
 
-#: Instead of MAX_POSTINGS, so that not so many turns have to be written.
+#: Replaces MAX_POSTINGS, so that fewer turns have to be written.
 FEW_POSTINGS = 200
 
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.Runner, Stores]]:
-    """Turns of which so many have a word that not all of them are read for it."""
+    """Log so many turns with one word that the index does not read all of them."""
     with asyncio.Runner() as runner:
         opened = open_stores(tmp_path_factory.mktemp("many"))
         stores = runner.run(opened.__aenter__())
@@ -302,7 +300,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.Run
     "query",
     ["kiln", "the kiln invoce", "invoice xyzzyq", "xyzzyq invoice", "the kiln xyzzyq", "kiln oven", "oven kiln"],
 )
-def test_no_word_is_a_filter_however_many_turns_have_the_others(
+def test_frequent_words_do_not_filter(
     query: str, many: tuple[asyncio.Runner, Stores], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner, stores = many
@@ -311,7 +309,7 @@ def test_no_word_is_a_filter_however_many_turns_have_the_others(
     assert len(runner.run(find(stores, query)).hits) == DEFAULT_LIMIT
 
 
-async def test_last_week_is_the_days_of_that_week_without_saying_so(stores: Stores) -> None:
+async def test_last_week_matches_its_days_implicitly(stores: Stores) -> None:
     now = time.time()
     for weeks in (4, 3, 2, 1, 0):
         await stores.turn("The roof is leaking", at=now - weeks * 7 * DAY)
@@ -321,7 +319,7 @@ async def test_last_week_is_the_days_of_that_week_without_saying_so(stores: Stor
 
 @pytest.fixture
 def summer_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A computer in a zone that has it."""
+    """Run in a time zone with daylight saving time."""
     monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
     time.tzset()
     yield
@@ -331,9 +329,7 @@ def summer_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize(("name", "month"), [("January", 1), ("July", 7)])
 @pytest.mark.usefixtures("summer_time")
-async def test_a_month_ends_at_its_own_midnight_whenever_it_is_asked_about(
-    name: str, month: int, stores: Stores
-) -> None:
+async def test_month_ends_at_local_midnight_all_year(name: str, month: int, stores: Stores) -> None:
     year = time.localtime().tm_year - (month > time.localtime().tm_mon)
     midnight = time.mktime((year, month + 1, 1, 0, 0, 0, 0, 0, -1))
     for minutes in (-30, 30):
@@ -341,24 +337,24 @@ async def test_a_month_ends_at_its_own_midnight_whenever_it_is_asked_about(
     assert names(await find(stores, f"what did I say about the roof in {name}?"))[0] == "T1"
 
 
-async def test_the_first_and_the_latest_of_a_kind_come_first(stores: Stores) -> None:
+async def test_first_and_latest_of_kind_rank_first(stores: Stores) -> None:
     for day in range(4):
         await stores.turn(f"I went to the dentist, visit {day}", at=MARCH + day * DAY)
     assert names(await find(stores, "when was the first time at the dentist?"))[0] == "T1"
     assert names(await find(stores, "when was I at the dentist most recently?"))[0] == "T4"
 
 
-# Bounds and honesty
+# Bounds and coverage
 
 
 @pytest.mark.parametrize(("limit", "number"), [(-5, 1), (0, 1), (1, 1), (30, 30), (10**30, MAX_LIMIT)])
-async def test_the_limit_is_kept_between_one_and_a_hundred(limit: int, number: int, stores: Stores) -> None:
+async def test_limit_is_clamped_to_one_to_hundred(limit: int, number: int, stores: Stores) -> None:
     for _ in range(MAX_LIMIT + 5):
         await stores.turn("same words")
     assert len((await find(stores, "words", limit)).hits) == number
 
 
-async def test_how_far_learnings_reach_and_what_waits_is_said_truthfully(stores: Stores) -> None:
+async def test_coverage_reports_learnings_and_pending_turns(stores: Stores) -> None:
     assert await find(stores, "x") == Found([], 0, 0)
     for _ in range(5):
         await stores.turn()
@@ -372,7 +368,7 @@ async def test_how_far_learnings_reach_and_what_waits_is_said_truthfully(stores:
 # The agent's tool
 
 
-async def test_the_tool_tells_the_agent_hits_and_reach(stores: Stores) -> None:
+async def test_tool_reports_hits_and_coverage(stores: Stores) -> None:
     await stores.learn('PREFERENCE [t] Dates are DD/MM. | "DD/MM"', "dates DD/MM", "All right, long ones go", at=MARCH)
     await stores.learn('FACT [t] Dates are ISO. | "ISO"', "x", calls=[call("WebFetch", "ISO dates")])
     await stores.turn("nothing yet")
@@ -388,7 +384,7 @@ async def test_the_tool_tells_the_agent_hits_and_reach(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{}, {"query": None}, {"query": 5, "limit": "many"}, {"query": "x", "limit": []}])
-async def test_the_tool_takes_whatever_a_model_gives_it(arguments: dict[str, object], stores: Stores) -> None:
+async def test_tool_accepts_arbitrary_arguments(arguments: dict[str, object], stores: Stores) -> None:
     (tool,) = memory_tools(MemoryView(stores.transcript, stores.memory, stores.files))
     answer = await tool.handler(arguments)
     assert answer["content"][0]["text"] == describe(Found([], 0, 0))

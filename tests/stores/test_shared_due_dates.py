@@ -1,4 +1,4 @@
-"""What is due where several bridges share the database: each sprite is looked after by one, also after a kill."""
+"""Due dates in a shared database: one bridge serves each sprite, also after a kill."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def died() -> None:
 
 @asynccontextmanager
 async def bridge(database: Database, name: str) -> AsyncIterator[tuple[Leases, SharedDueDates]]:
-    # By a clock that stands still nothing is given back because nobody has used it for some seconds.
+    # The clock stands still, so that no idle lease is released.
     async with (
         Leases(database, f"http://{name}", died, owner=name, book=LeaseBook(lambda: 0.0)) as leases,
         SharedDueDates(database, leases, died) as due,
@@ -42,7 +42,7 @@ async def put(database: Database, sprite: str, at: float | None, *, is_open: boo
 
 
 async def killed_owner(database: Database, sprite: str, left: float) -> None:
-    """A lease whose owner is gone without having given it back."""
+    """Insert a lease whose owner died without releasing it."""
     values = (sprite, "gone", "http://gone", 4, left)
     await database.statement("INSERT INTO leases VALUES (?, ?, ?, ?, db_now() + ?)", values)
 
@@ -51,7 +51,7 @@ def says(at: float | None) -> ServerMessage:
     return ServerMessage("schedule_update", "", ScheduleUpdate(None if at is None else NextDue(7, at)))
 
 
-async def test_only_what_is_due_soon_and_has_no_owner_is_known_of_others(database: Database) -> None:
+async def test_lookup_lists_only_unowned_sprites_due_soon(database: Database) -> None:
     now = time.time()
     await put(database, "due", now - 5)
     await put(database, "soon", now + 5)
@@ -67,7 +67,7 @@ async def test_only_what_is_due_soon_and_has_no_owner_is_known_of_others(databas
         assert due.take_left_open() == set()
 
 
-async def test_what_a_killed_owner_left_is_anothers_once_the_lease_has_ended(database: Database) -> None:
+async def test_killed_owners_sprite_passes_after_lease_end(database: Database) -> None:
     await put(database, "ada", time.time() - 5, is_open=True)
     await killed_owner(database, "ada", 60)
     async with bridge(database, "a") as (_, due):
@@ -76,34 +76,34 @@ async def test_what_a_killed_owner_left_is_anothers_once_the_lease_has_ended(dat
         await database.statement("UPDATE leases SET expires_at = db_now()")
         due.changed.clear()
         # By its own polls, every few seconds.
-        await eventually(lambda: "ada" in due.dates(), "the sprite is known to be due")
+        await eventually(lambda: "ada" in due.dates(), "the sprite was not found due")
         assert "ada" in due.take_left_open()
 
 
-async def test_an_owner_that_has_not_heard_its_sprite_keeps_the_date_that_is_there(database: Database) -> None:
+async def test_owner_without_news_keeps_stored_due_date(database: Database) -> None:
     await put(database, "ada", 5e9)
     async with bridge(database, "a") as (leases, due):
         due.opened("ada")
         assert not due.is_behind
         await leases.own("ada")
-        await eventually(lambda: not due.is_behind, "it is written")
+        await eventually(lambda: not due.is_behind, "the due date was not stored")
         assert (await stored(database))["ada"] == DueDate(5e9, 7, 1.0, is_open=True)
         due.closed("ada", at_rest=True)
-        await eventually(lambda: not due.is_behind, "it is written")
+        await eventually(lambda: not due.is_behind, "the due date was not stored")
         assert (await stored(database))["ada"] == DueDate(5e9, 7, 1.0, is_open=False)
         due.opened("ada")
         due.heard("ada", says(None))
-        await eventually(lambda: not due.is_behind, "it is written")
+        await eventually(lambda: not due.is_behind, "the due date was not stored")
         found = (await stored(database))["ada"]
         assert (found.at, found.is_open) == (None, True)
 
 
-async def test_a_bridge_that_lost_a_sprite_writes_nothing_more_about_it(database: Database) -> None:
+async def test_bridge_without_lease_stops_writing_due_dates(database: Database) -> None:
     async with bridge(database, "a") as (leases, due):
         await leases.own("ada")
         due.opened("ada")
         due.heard("ada", says(5e9))
-        await eventually(lambda: not due.is_behind, "it is written")
+        await eventually(lambda: not due.is_behind, "the due date was not stored")
         leases.moved("ada:2")
         assert "ada" not in due.dates()
         due.heard("ada", says(6e9))
@@ -113,7 +113,7 @@ async def test_a_bridge_that_lost_a_sprite_writes_nothing_more_about_it(database
         assert (found.at, found.is_open) == (5e9, True)
 
 
-async def test_what_was_at_rest_when_its_bridge_ended_is_looked_at_by_nobody(database: Database) -> None:
+async def test_idle_sprite_of_stopped_bridge_stays_untouched(database: Database) -> None:
     async with bridge(database, "a") as (leases, due):
         await leases.own("ada")
         due.opened("ada")

@@ -1,4 +1,4 @@
-"""Notices where several bridges share a Postgres: each is told by one of them, also what another one left."""
+"""Notifications with several bridges on a Postgres: one bridge sends each, including those that another left."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Pager:
-    """A channel that keeps what it is given."""
+    """A channel that records notices."""
 
     def __init__(self) -> None:
         self.titles: list[str] = []
@@ -33,14 +33,14 @@ class Pager:
 
 
 class Bridge:
-    """One bridge's tidings of Ada."""
+    """One bridge's notification rules for Ada."""
 
     def __init__(self, notification_rules: NotificationRules, pager: Pager) -> None:
         self.notification_rules = notification_rules
         self.pager = pager
 
     def hear_state(self, *lines: ChatMessage) -> None:
-        """As the first thing that a sprite says to a bridge that takes it."""
+        """Send the first state of a sprite to the bridge that takes it."""
         self.notification_rules.opened("ada")
         state = state_sync(chat=list(lines))
         self.notification_rules.heard("ada", ServerMessage(type="", id="", payload=state, timestamp=time.time() * 1000))
@@ -67,9 +67,7 @@ def ended(mission_id: str, at: float) -> ChatMessage:
     return ChatMessage(1, "assistant", f"What {mission_id} found", at, mission_id, "schedule", status="complete")
 
 
-async def test_what_one_bridge_told_the_next_owner_does_not_tell_again_and_goes_on_from_there(
-    postgres_url: str,
-) -> None:
+async def test_next_owner_continues_without_repeating_notices(postgres_url: str) -> None:
     now = time.time()
     async with AsyncExitStack() as stack:
         first, second = [await stack.enter_async_context(open_database(postgres_url)) for _ in range(2)]
@@ -77,16 +75,16 @@ async def test_what_one_bridge_told_the_next_owner_does_not_tell_again_and_goes_
         here, there = [await stack.enter_async_context(bridge(database)) for database in (first, second)]
         lines = [ended(f"m{number}", now - 500 + 10 * number) for number in range(5)]
         here.hear_state(*lines)
-        await eventually(lambda: len(here.pager.titles) == len(lines), "they are not told")
+        await eventually(lambda: len(here.pager.titles) == len(lines), "the notices did not arrive")
         marked = await _mark(first, lines[-1].at)
         assert marked >= lines[-1].at
         there.hear_state(*lines, ended("m9", now - 100))
-        await eventually(lambda: there.pager.titles == ["What m9 found"], "what is new is not told")
+        await eventually(lambda: there.pager.titles == ["What m9 found"], "the new event was not notified")
         assert len(here.pager.titles) == len(lines)
 
 
 async def _mark(database: Database, at: float) -> float:
-    """Until when it is written that Ada was told, once that is as late."""
+    """Return the stored delivery mark of Ada once it is that late."""
     async with asyncio.timeout(PATIENCE):
         while True:
             rows = await database.statement("SELECT at FROM told_until WHERE sprite = 'ada'")
@@ -95,11 +93,11 @@ async def _mark(database: Database, at: float) -> float:
             await asyncio.sleep(0.02)
 
 
-async def test_what_a_bridge_left_is_told_by_one_of_the_others(postgres_url: str) -> None:
+async def test_notices_left_by_bridge_are_sent_once(postgres_url: str) -> None:
     now = time.time()
     async with AsyncExitStack() as stack:
         first, second = [await stack.enter_async_context(open_database(postgres_url)) for _ in range(2)]
-        # One that a bridge which is gone had in hand, and one that another has in hand at this moment.
+        # One notice is claimed by a dead bridge, another by a bridge at this moment.
         for key, kept_at in (("left", now - 1000), ("in hand", now)):
             await first.statement(
                 "INSERT INTO notices (sprite, key, kind, title, body, at, is_told, kept_at) "
@@ -107,15 +105,15 @@ async def test_what_a_bridge_left_is_told_by_one_of_the_others(postgres_url: str
                 (key, key, now - 1000, kept_at),
             )
         both = await asyncio.gather(*(stack.enter_async_context(bridge(database)) for database in (first, second)))
-        await eventually(lambda: any(each.pager.titles for each in both), "what was left is not told")
-        # It is noted as told once every channel has it.
+        await eventually(lambda: any(each.pager.titles for each in both), "the remaining notice did not arrive")
+        # It is marked as sent once every channel has it.
         async with asyncio.timeout(PATIENCE):
             while (await first.statement("SELECT count(*) AS n FROM notices WHERE is_told = 0"))[0]["n"] > 1:  # noqa: ASYNC110 - another connection notes it
                 await asyncio.sleep(0.02)
         assert [title for each in both for title in each.pager.titles] == ["left"]
 
 
-async def test_a_message_for_the_webhook_is_taken_by_one_bridge(postgres_url: str) -> None:
+async def test_webhook_message_is_claimed_by_one_bridge(postgres_url: str) -> None:
     async with open_database(postgres_url) as first, open_database(postgres_url) as second:
         here, there = Outbox(first, shared=True), Outbox(second, shared=True)
         for number in range(20):
@@ -126,7 +124,7 @@ async def test_a_message_for_the_webhook_is_taken_by_one_bridge(postgres_url: st
         rest = [message.id for message in await there.due(20)]
         assert {*ids, *rest} == {f"m{number}" for number in range(20)}
         assert await here.due(20) == []
-        # What was not brought to its end is taken again, later.
+        # An unfinished message is claimed again later.
         assert await here.next_at() is not None
         await second.statement("UPDATE webhook_outbox SET next_at = ?", (time.time() - 1,))
         assert len(await here.due(20)) == 20

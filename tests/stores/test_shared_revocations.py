@@ -1,4 +1,4 @@
-"""What bridges over one Postgres tell each other of revocations: whatever stands there, no bridge ends of it."""
+"""Revocation notices between bridges on a Postgres: no payload stops a bridge."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ODD = (
 )
 
 
-async def test_nobody_who_may_notify_ends_a_bridge_by_it(postgres_url: str) -> None:
+async def test_arbitrary_revocation_notice_does_not_stop_bridge(postgres_url: str) -> None:
     died = asyncio.Event()
     async with open_database(postgres_url) as database, asyncio.timeout(PATIENCE):
         people = People(database)

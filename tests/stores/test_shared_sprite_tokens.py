@@ -1,4 +1,4 @@
-"""Sprites' tokens where several bridges share a Postgres: each knows them all, and hears when one ends."""
+"""Sprite tokens in a shared Postgres: every bridge accepts them, and learns when one is revoked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def ended(tokens: SpriteTokens, token: str) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_token_is_known_at_every_bridge_and_ends_at_every_bridge(postgres_url: str) -> None:
+async def test_token_is_valid_and_revoked_on_every_bridge(postgres_url: str) -> None:
     async with bridge(postgres_url) as here, bridge(postgres_url) as there:
         first, other = await here.rotate("ada"), await there.rotate("grace")
         for tokens in (here, there):
@@ -36,7 +36,7 @@ async def test_a_token_is_known_at_every_bridge_and_ends_at_every_bridge(postgre
             assert await tokens.sprite_of("sprite-none") is None
             assert await tokens.sprite_of(f"person-{first}") is None
         second = await there.rotate("ada")
-        # Known at once, though it was made elsewhere; the old one ends where it was remembered.
+        # A token made elsewhere is valid at once; the old one is evicted from the other bridge's cache.
         assert await here.sprite_of(second) == "ada"
         assert await there.sprite_of(first) is None
         await ended(here, first)
@@ -46,13 +46,13 @@ async def test_a_token_is_known_at_every_bridge_and_ends_at_every_bridge(postgre
         assert await there.sprite_of(other) == "grace"
 
 
-async def test_the_others_are_told_of_each_token_that_ends(postgres_url: str) -> None:
-    """And do not go on with it until they look the next time."""
+async def test_revocation_is_broadcast_to_other_bridges(postgres_url: str) -> None:
+    """Otherwise they would accept the token until their next check."""
     async with open_database(postgres_url) as database, bridge(postgres_url) as here:
         told = database.listen("sprite_tokens")
         async with aclosing(told), asyncio.timeout(PATIENCE):
             hears = asyncio.ensure_future(anext(told))
-            # Until it listens, and then once for each.
+            # Retried until the bridge listens, then once for each token.
             while not hears.done():
                 await here.revoke("nobody")
                 await asyncio.wait([hears], timeout=0.1)

@@ -1,4 +1,4 @@
-"""What is forgotten here is forgotten in the copy elsewhere, and until it is, that is said."""
+"""Forgetting reaches the replica, and the status says so until it has."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def lived(stage: Stage) -> None:
     file.write_text("no word of it")
 
 
-async def test_the_store_is_told_which_rows_and_status_says_so_until_it_has_heard(tmp_path: Path) -> None:
+async def test_replica_gets_forgotten_rows_and_status_shows_pending(tmp_path: Path) -> None:
     async with shipping_stage(tmp_path) as stage:
         await lived(stage)
         copy = Copy()
@@ -41,7 +41,7 @@ async def test_the_store_is_told_which_rows_and_status_says_so_until_it_has_hear
         assert files_containing(stage.settings.workspace, "Quibblewort") == []
 
         await stage.follow(copy, lambda seen, _: bool(seen.tombstones))
-        # Heard, and not acknowledged.
+        # Received, and not acknowledged.
         assert (await shipping_report(stage.stores.transcript, stage.workspace)).unshipped_forgets == 1
         await stage.follow(copy)
         assert (await shipping_report(stage.stores.transcript, stage.workspace)).unshipped_forgets == 0
@@ -54,10 +54,10 @@ async def test_the_store_is_told_which_rows_and_status_says_so_until_it_has_hear
         same(copy, await stage.expected(), stage.settings)
 
 
-async def test_forget_is_confirmed_by_the_copys_acknowledgement(tmp_path: Path) -> None:
+async def test_forget_is_confirmed_by_replica_acknowledgement(tmp_path: Path) -> None:
     async with shipping_stage(tmp_path) as stage:
         await lived(stage)
-        assert await stage.shipping.has_forgotten(0.1), "nobody follows"
+        assert await stage.shipping.has_forgotten(0.1), "no replica is attached"
         copy = Copy()
         await stage.follow(copy)
         await forget(stage, "Quibblewort")
@@ -67,7 +67,7 @@ async def test_forget_is_confirmed_by_the_copys_acknowledgement(tmp_path: Path) 
         assert await confirmed
 
 
-async def test_rows_as_they_now_are_come_before_the_word_that_older_ones_go(tmp_path: Path) -> None:
+async def test_current_rows_precede_deletion_of_versions(tmp_path: Path) -> None:
     async with shipping_stage(tmp_path) as stage:
         await lived(stage)
         copy = Copy()
@@ -84,7 +84,7 @@ async def test_rows_as_they_now_are_come_before_the_word_that_older_ones_go(tmp_
         assert copy.tombstones
 
 
-async def test_without_a_store_nothing_waits_for_one(tmp_path: Path) -> None:
+async def test_forget_without_replica_is_complete(tmp_path: Path) -> None:
     async with shipping_stage(tmp_path) as stage:
         await lived(stage)
         await forget(stage, "Quibblewort")
@@ -96,7 +96,7 @@ async def test_without_a_store_nothing_waits_for_one(tmp_path: Path) -> None:
         assert "Quibblewort" not in repr(copy.rows)
 
 
-async def test_a_forget_that_was_cut_off_is_told_when_it_is_finished(tmp_path: Path) -> None:
+async def test_interrupted_forget_is_sent_when_completed(tmp_path: Path) -> None:
     async with shipping_stage(tmp_path) as stage:
         await lived(stage)
         copy = Copy()
@@ -117,9 +117,7 @@ async def test_a_forget_that_was_cut_off_is_told_when_it_is_finished(tmp_path: P
         assert 1 in copy.tombstones[-1]["rows"]["log/observations.jsonl"]
 
 
-async def test_a_store_that_lost_what_it_acknowledged_is_told_again_that_something_was_forgotten(
-    tmp_path: Path,
-) -> None:
+async def test_replica_losing_acknowledged_forget_gets_it_again(tmp_path: Path) -> None:
     async with shipping_stage(tmp_path) as stage:
         await lived(stage)
         copy = Copy()

@@ -1,4 +1,4 @@
-"""A store elsewhere gets every row as it is, goes on where it left off, and never gets two things at one position."""
+"""Replication: the replica gets every row unchanged, resumes at its position, and sees one content per position."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.shipping_stage import Copy, Stage, same, shipping_stage
 
 
 async def lived(stage: Stage, turns: int = 3) -> None:
-    """Some of everything that a sprite writes."""
+    """Write some rows of every kind that a sprite has."""
     for number in range(turns):
         turn = await stage.stores.turn(f"My name is Ada the {number}.", "Noted.", calls=[call("Bash", f"ok {number}")])
         await stage.stores.batch(f"LEARNINGS\n[FACT] Ada the {number} [t{turn}]\n", turn)
@@ -37,7 +37,7 @@ async def lived(stage: Stage, turns: int = 3) -> None:
     await stage.stores.transcript.journal.append("t", SESSION, "prompt", {"text": "in the middle"})
 
 
-async def test_a_store_gets_exactly_what_an_archive_would_hold(tmp_path: Path) -> None:
+async def test_replica_equals_archive(tmp_path: Path) -> None:
     async with shipping_stage(tmp_path) as stage:
         await lived(stage)
         copy = Copy()
@@ -57,7 +57,7 @@ async def test_a_store_gets_exactly_what_an_archive_would_hold(tmp_path: Path) -
         assert copy.table("log/journal.jsonl") == []
 
 
-def test_no_table_of_an_archive_can_be_written_without_being_noted() -> None:
+def test_every_archived_table_has_replication_triggers() -> None:
     for name in ("transcript.db", "workspace.db"):
         with empty_database(SCHEMAS[name]) as database:
             triggers = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
@@ -68,7 +68,7 @@ def test_no_table_of_an_archive_can_be_written_without_being_noted() -> None:
     assert ROWS not in shipped_tables("workspace.db")
 
 
-async def test_all_is_said_to_be_shipped_only_once_what_follows_from_an_acknowledgment_is(tmp_path: Path) -> None:
+async def test_replication_completes_only_after_acknowledgement_is_applied(tmp_path: Path) -> None:
     async with shipping_stage(tmp_path) as stage:
         (stage.settings.workspace / "documents").mkdir()
         (stage.settings.workspace / "documents/notes.txt").write_text("Notes")
@@ -78,12 +78,12 @@ async def test_all_is_said_to_be_shipped_only_once_what_follows_from_an_acknowle
             async with asyncio.timeout(PATIENCE):
                 while not (message := await sent.get()).chunks:
                     await stage.shipping.acknowledge(peer, message.through)
-                # That the store has the file's content cannot be noted for a while, nor the file's row be shipped.
+                # The acknowledged file cannot be recorded for a while, so its row cannot be sent.
                 with closing(sqlite3.connect(stage.settings.workspace_db, isolation_level=None)) as other:
                     other.execute("BEGIN IMMEDIATE")
                     acknowledging = asyncio.create_task(stage.shipping.acknowledge(peer, message.through))
                     await asyncio.sleep(2 * POLL_SECONDS)
-                    assert sent.empty(), "not all is shipped"
+                    assert sent.empty(), "replication is incomplete"
                     other.execute("ROLLBACK")
                 await acknowledging
                 rows = (await sent.get()).rows
@@ -93,7 +93,7 @@ async def test_all_is_said_to_be_shipped_only_once_what_follows_from_an_acknowle
             await asyncio.gather(shipping, return_exceptions=True)
 
 
-async def test_cut_off_at_any_message_it_goes_on_where_the_store_is(tmp_path: Path) -> None:
+async def test_replication_resumes_after_any_interruption(tmp_path: Path) -> None:
     async with shipping_stage(tmp_path) as stage:
         (stage.settings.workspace / "documents").mkdir()
         copy = Copy()
@@ -108,7 +108,8 @@ async def test_cut_off_at_any_message_it_goes_on_where_the_store_is(tmp_path: Pa
         assert copy.positions == sorted(set(copy.positions))
 
 
-async def test_a_store_that_is_ahead_of_an_older_disk_is_told_so_also_once_that_has_gone_on(tmp_path: Path) -> None:
+async def test_replica_ahead_of_restored_disk_is_reported(tmp_path: Path) -> None:
+    """It is also reported after the restored disk continued."""
     async with shipping_stage(tmp_path / "new") as stage:
         await lived(stage)
         copy = Copy()
@@ -134,13 +135,13 @@ async def test_a_store_that_is_ahead_of_an_older_disk_is_told_so_also_once_that_
         with pytest.raises(PeerError, match="an older disk came back"):
             await stage.follow(copy)
         assert copy.rows == rows
-        # The store follows it anew, if it is told to.
+        # The replica follows the new history if told to.
         copy = Copy()
         await stage.follow(copy)
         same(copy, await stage.expected(), stage.settings)
 
 
-async def test_a_store_that_lost_some_gets_everything_and_hears_what_is_gone(tmp_path: Path) -> None:
+async def test_replica_with_losses_gets_all_and_deletions(tmp_path: Path) -> None:
     async with shipping_stage(tmp_path) as stage:
         await lived(stage)
         old = Copy()
@@ -148,7 +149,7 @@ async def test_a_store_that_lost_some_gets_everything_and_hears_what_is_gone(tmp
         position, rows = old.through, dict(old.rows)
         await stage.stores.transcript.journal.drop("t")
         await stage.follow(old)
-        # Restored from a copy of its own: it has the journal still, and does not know that it is gone.
+        # Restored from its own copy: it still has the journal, and does not know that it is deleted.
         old.through, old.rows = position, rows
         await stage.follow(old)
         baseline = old.rows["manifest", "baseline"]["position"]
@@ -159,8 +160,8 @@ async def test_a_store_that_lost_some_gets_everything_and_hears_what_is_gone(tmp
         same(fresh, await stage.expected(), stage.settings)
 
 
-async def test_store_put_back_and_cut_off_is_not_ahead(tmp_path: Path) -> None:
-    """A store that was put back to a backup, and cut off before it had anything new, is still behind, not ahead."""
+async def test_restored_replica_cut_off_is_behind(tmp_path: Path) -> None:
+    """A replica restored from a backup and cut off before new rows is behind, not ahead."""
     async with shipping_stage(tmp_path) as stage:
         await lived(stage)
         copy = Copy()
@@ -178,7 +179,7 @@ async def test_store_put_back_and_cut_off_is_not_ahead(tmp_path: Path) -> None:
         same(fresh, await stage.expected(), stage.settings)
 
 
-async def test_store_with_older_log_is_behind(tmp_path: Path) -> None:
+async def test_replica_with_older_log_is_behind(tmp_path: Path) -> None:
     async with shipping_stage(tmp_path) as stage:
         await lived(stage)
         copy = Copy()
@@ -187,11 +188,11 @@ async def test_store_with_older_log_is_behind(tmp_path: Path) -> None:
         with pytest.raises(PeerError, match="put back to an earlier day") as raised:
             await stage.follow(older, store="one")
         assert raised.value.code == "store_behind"
-        # Another store may have another log for other reasons: its bridge sees that it is not its own.
+        # Another replica may have another log for other reasons: its bridge sees that the log is foreign.
         await stage.follow(older, lambda *_: True, store="two")
 
 
-async def test_damaged_store_gets_everything_again(tmp_path: Path) -> None:
+async def test_damaged_replica_gets_everything_again(tmp_path: Path) -> None:
     async with shipping_stage(tmp_path) as stage:
         (stage.settings.workspace / "documents").mkdir()
         (stage.settings.workspace / "documents/note.txt").write_text("a note")
@@ -199,7 +200,7 @@ async def test_damaged_store_gets_everything_again(tmp_path: Path) -> None:
         copy = Copy()
         await stage.follow(copy)
         position, rows = copy.through, dict(copy.rows)
-        # Cut off in the middle, it goes on by itself.
+        # After an interruption in the middle, it resumes by itself.
         copy.chunks.clear()
         await stage.follow(copy, lambda *_: True, again=True)
         await stage.follow(copy)
@@ -208,7 +209,7 @@ async def test_damaged_store_gets_everything_again(tmp_path: Path) -> None:
         assert copy.rows["manifest", "baseline"]["position"] > position
 
 
-async def test_what_makes_no_sense_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+async def test_invalid_message_is_refused_without_effect(tmp_path: Path) -> None:
     async with shipping_stage(tmp_path) as stage:
         await lived(stage)
         copy = Copy()
@@ -233,7 +234,7 @@ async def test_what_makes_no_sense_is_refused_and_changes_nothing(tmp_path: Path
         assert await stage.workspace.ship_state.followed() == followed
         for _ in range(2):
             await stage.shipping.acknowledge(peer, message.through)
-        # Whoever asks last is shipped to.
+        # The latest request gets the replication.
         await stage.follow(copy)
         with pytest.raises(PeerError, match="Another connection"):
             await shipping

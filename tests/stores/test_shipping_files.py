@@ -1,4 +1,4 @@
-"""The person's files go along: their content once, what changed of them, as many as fit, and nothing but files."""
+"""Replication of user files: contents once, then changes only, within the size limit, and regular files only."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def write(stage: Stage, path: str, content: bytes) -> Path:
     file = stage.settings.workspace / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
-    # Not so new that it might change without a trace.
+    # Old enough that a change cannot go unnoticed.
     os.utime(file, (1_700_000_000, 1_700_000_000))
     return file
 
 
-async def test_files_and_folders_arrive_and_their_content_only_once(stage: Stage) -> None:
+async def test_files_and_folders_are_sent_content_once(stage: Stage) -> None:
     large = os.urandom(CHUNK_BYTES * 3 + 5)
     write(stage, "documents/large.bin", large)
     write(stage, "documents/same.bin", large)
@@ -54,14 +54,13 @@ async def test_files_and_folders_arrive_and_their_content_only_once(stage: Stage
     await stage.follow(copy)
     assert copy.files()["documents/large.bin"] == large + b"!"
     assert copy.files().keys() == {"documents/large.bin", "documents/moved.bin", "artifacts/deep/empty"}
-    # Its last piece and rows; not what was there already.
+    # Its last chunk and rows, without the chunks sent before.
     assert copy.size - before < CHUNK_BYTES
 
 
-async def test_each_look_at_the_files_is_told_so_that_nobody_takes_an_older_one_for_now(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # In the place of half a minute.
+async def test_file_scan_reports_its_time(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replica never passes off an older scan as current."""
+    # Replaces half a minute.
     monkeypatch.setattr(looks, "_LATEST_SECONDS", 0.1)
     monkeypatch.setattr(looks, "_RARELY", 0)
     told = []
@@ -74,7 +73,7 @@ async def test_each_look_at_the_files_is_told_so_that_nobody_takes_an_older_one_
     assert (told[1].rows, told[1].chunks, told[1].through) == ([], [], told[0].through)
 
 
-async def test_files_go_as_they_are_and_no_link_no_pipe_and_nothing_of_ours(stage: Stage, tmp_path: Path) -> None:
+async def test_only_regular_user_files_are_sent(stage: Stage, tmp_path: Path) -> None:
     outside = tmp_path / "outside.txt"
     outside.write_text("somebody else's")
     folder = stage.settings.workspace / "documents"
@@ -82,7 +81,7 @@ async def test_files_go_as_they_are_and_no_link_no_pipe_and_nothing_of_ours(stag
     (folder / "folder").symlink_to(tmp_path)
     os.mkfifo(folder / "pipe")
     write(stage, "documents/notes.txt", b"notes")
-    # A project without its keys is none that runs.
+    # A project without its keys cannot run.
     keys = {f"documents/{name}": name.encode() for name in (".env", "server.pem", ".ssh/id_ed25519")}
     for name, key in keys.items():
         write(stage, name, key)
@@ -97,9 +96,8 @@ async def test_files_go_as_they_are_and_no_link_no_pipe_and_nothing_of_ours(stag
         Reading(stage.settings.workspace, "documents/link")
 
 
-async def test_what_does_not_fit_is_left_out_and_said_the_newest_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_files_over_limit_are_omitted_newest_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The omission is reported."""
     monkeypatch.setattr("sprite.backup.replica_scan.MOST_FILE_BYTES", 1000)
     async with shipping_stage(tmp_path) as stage:
         for number, size in enumerate((400, 500, 300, 2000, 100)):
@@ -114,7 +112,7 @@ async def test_what_does_not_fit_is_left_out_and_said_the_newest_stay(
         assert copy.rows["manifest", "files_left_out"] == {"over_limit": 1, "bytes": 2000}
 
 
-async def test_a_file_that_changes_while_it_is_read_is_shipped_as_it_is_then(stage: Stage) -> None:
+async def test_file_changed_during_read_is_sent_as_current(stage: Stage) -> None:
     file = write(stage, "documents/log.txt", b"one" * 1000)
     reading = Reading(stage.settings.workspace, "documents/log.txt")
     assert reading.next() is not None
@@ -124,13 +122,13 @@ async def test_a_file_that_changes_while_it_is_read_is_shipped_as_it_is_then(sta
     reading.close()
     copy = Copy()
     await stage.follow(copy)
-    # Just written: it might have changed once more in the same tick of the clock.
+    # Just written: it might have changed again in the same clock tick.
     file.write_bytes(b"again" * 1000)
     await stage.follow(copy)
     assert copy.files() == {"documents/log.txt": b"again" * 1000}
 
 
-async def test_many_files_and_a_large_row(stage: Stage) -> None:
+async def test_many_files_and_large_row_arrive(stage: Stage) -> None:
     for number in range(600):
         folder = stage.settings.workspace / f"documents/{number % 100}"
         folder.mkdir(exist_ok=True)
@@ -143,11 +141,11 @@ async def test_many_files_and_a_large_row(stage: Stage) -> None:
     assert len(copy.table("log/observations.jsonl")[0]["user_message"]) >= 1_200_000
     seen = copy.messages
     await stage.follow(copy)
-    # A look at all of it found nothing new.
+    # A complete scan found nothing new.
     assert copy.messages - seen < 10
 
 
-async def test_what_is_cut_off_between_chunks_and_rows_is_never_a_file_without_its_content(stage: Stage) -> None:
+async def test_interruption_never_leaves_row_without_chunks(stage: Stage) -> None:
     for number in range(40):
         write(stage, f"documents/{number}.bin", os.urandom(100_000))
     copy = Copy()
@@ -159,14 +157,14 @@ async def test_what_is_cut_off_between_chunks_and_rows_is_never_a_file_without_i
     assert len(copy.files()) == 40
 
 
-async def test_a_store_that_acknowledges_nothing_holds_up_nobody_and_little_is_held_for_it(stage: Stage) -> None:
+async def test_unacknowledging_replica_blocks_nothing_and_bounds_memory(stage: Stage) -> None:
     for number in range(30):
         write(stage, f"documents/{number}.bin", os.urandom(CHUNK_BYTES * 2))
     held: list[int] = []
     shipping = asyncio.create_task(
         stage.shipping.ship(object(), Ship(0), lambda message: held.append(len(encode(message))))
     )
-    await eventually(lambda: sum(held) > MOST_UNACKED_BYTES // 2, "nothing is shipped")
+    await eventually(lambda: sum(held) > MOST_UNACKED_BYTES // 2, "no batch was replicated")
     for number in range(100):
         await stage.stores.turn(f"Turn {number}")
     # Of 20 MB.

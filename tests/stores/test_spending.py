@@ -1,4 +1,4 @@
-"""Money over many bridges: each sprite's sums in a shared Postgres, whoever spends, dies, or comes late."""
+"""Budgets over many bridges: sums per sprite in a shared Postgres, despite crashes and late settlements."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def database(postgres_url: str) -> AsyncIterator[Database]:
 
 
 async def reserved(spending: Spending, most: float, least: float = 0.0) -> ModelCall | None:
-    """A call that was let in."""
+    """Return an admitted reservation."""
     call = ModelCall("ada", "m", most)
     if await spending.standing("ada") is None:
         await spending.begin("ada")
@@ -45,7 +45,7 @@ async def reserved(spending: Spending, most: float, least: float = 0.0) -> Model
 
 
 async def until_there(database: Database, sql: str) -> None:
-    """Waits until a statement finds a row."""
+    """Wait until a statement finds a row."""
     async with asyncio.timeout(PATIENCE):
         while not await database.statement(sql):  # noqa: ASYNC110 - a database has no events
             await asyncio.sleep(0.01)
@@ -53,7 +53,7 @@ async def until_there(database: Database, sql: str) -> None:
 
 @asynccontextmanager
 async def locked(url: str, database: Database, sql: str) -> AsyncIterator[Callable[[int], Awaitable[None]]]:
-    """Has the rows of a statement locked meanwhile; what is yielded returns when so many others wait for them."""
+    """Lock the rows of a statement; the yielded function returns when the given number of others wait for them."""
 
     async def until_waiting(count: int) -> None:
         waiting = (
@@ -69,13 +69,10 @@ async def locked(url: str, database: Database, sql: str) -> AsyncIterator[Callab
 # --- many bridges ---
 
 
-async def test_bridges_that_hammer_a_sprites_last_dollar_never_pass_it_by_more_than_the_holds_in_flight(
+async def test_concurrent_bridges_overspend_at_most_reservations_in_flight(
     postgres_url: str, database: Database
 ) -> None:
-    """Each bridge has connections of its own; clients go midway, and one leaves calls as a bridge does that is killed.
-
-    What calls did cost is counted beside, in cents.
-    """
+    """Clients disconnect midway, one bridge abandons calls as if killed, and the true cost is counted separately."""
     rng, limit = random.Random(4711), 5.0  # noqa: S311 - the same in every run
     largest, refused, over = 0.0, 0, []
     spent, left = [], []
@@ -131,8 +128,8 @@ async def test_bridges_that_hammer_a_sprites_last_dollar_never_pass_it_by_more_t
     assert round(told["usd"] * 100) == round(row["day_spent"] * 100) == sum(spent)
 
 
-async def test_a_reserve_that_is_cut_off_holds_nothing_in_the_end_whenever_it_is_done(database: Database) -> None:
-    """The two meet in every order: the one that has the id first decides."""
+async def test_cancelled_reservation_is_released_at_any_moment(database: Database) -> None:
+    """Reserve and cancel meet in every order: the first one to use the id decides."""
     spending = Spending(database, LIMITS)
     await spending.begin("ada")
     outcomes = set()
@@ -151,9 +148,7 @@ async def test_a_reserve_that_is_cut_off_holds_nothing_in_the_end_whenever_it_is
     assert outcomes == {ConstraintError, float}
 
 
-async def test_a_client_that_goes_while_its_call_is_let_in_leaves_no_hold(
-    postgres_url: str, database: Database
-) -> None:
+async def test_client_leaving_during_admission_releases_reservation(postgres_url: str, database: Database) -> None:
     async with accounts(postgres_url, LIMITS) as at:
         at.settle(settled(await let_in(at, 0.5), 0.0))
         await at.spend()
@@ -162,14 +157,14 @@ async def test_a_client_that_goes_while_its_call_is_let_in_leaves_no_hold(
             await until_waiting(1)
             task.cancel()
             await asyncio.wait({task})
-            # It is given back while the statement that lets it in is still under way.
+            # It is released while the statement that admits it is still running.
             await until_there(database, "SELECT 1 FROM calls WHERE outcome = 'refused'")
         await at.spend()
         assert (await let_in(at, 4.0, 4.0)).held_usd == 4.0
         assert (await sums(database))["day_held"] == 4.0
 
 
-async def test_a_settlement_is_written_once_whoever_tells_it_how_often(postgres_url: str, database: Database) -> None:
+async def test_settlement_is_written_once_despite_duplicates(postgres_url: str, database: Database) -> None:
     spending = Spending(database, LIMITS)
     call = await reserved(spending, 2.0)
     assert call is not None
@@ -183,12 +178,11 @@ async def test_a_settlement_is_written_once_whoever_tells_it_how_often(postgres_
     assert await spend(database) == [Spend("ada", 0.75, 0.75, 0.75, 1, 0)]
 
 
-# --- bridges that die ---
+# --- dead bridges ---
 
 
-async def test_what_a_dead_bridge_held_counts_after_a_quarter_of_an_hour_by_the_databases_clock(
-    postgres_url: str, database: Database
-) -> None:
+async def test_dead_bridge_reservations_settle_after_quarter_hour(postgres_url: str, database: Database) -> None:
+    """The database's clock decides."""
     await set_clock(database, NOON)
     dead = Spending(database, LIMITS)
     call = await reserved(dead, 2.0)
@@ -197,19 +191,19 @@ async def test_what_a_dead_bridge_held_counts_after_a_quarter_of_an_hour_by_the_
     assert await dead.lose() == 0
     await set_clock(database, NOON + HELD_SECONDS + 1)
     async with accounts(postgres_url, LIMITS) as living:
-        # Its first beat finds it.
+        # Its first heartbeat detects it.
         await until_there(database, "SELECT 1 FROM calls WHERE state = 'lost'")
         row = await sums(database)
         assert (row["day_held"], row["day_spent"], row["month_held"], row["month_spent"]) == (0.0, 2.0, 0.0, 2.0)
         assert await living.spend() == [Spend("ada", 2.0, 2.0, 2.0, 1, 0, 2.0)]
     assert await asyncio.gather(*(dead.lose() for _ in range(4))) == [0, 0, 0, 0]
-    # It had only been away: what the upstream said is known after all.
+    # The bridge had only been away: the upstream's cost is known after all.
     await dead.settle(settled(call, 0.5))
     row = await sums(database)
     assert (row["day_held"], row["day_spent"], row["month_spent"]) == (0.0, 0.5, 0.5)
 
 
-async def test_bridges_that_find_the_same_dead_one_count_its_holds_once(database: Database) -> None:
+async def test_dead_bridge_found_concurrently_is_counted_once(database: Database) -> None:
     spending = Spending(database, LIMITS)
     await set_clock(database, NOON)
     for _ in range(3):
@@ -220,12 +214,13 @@ async def test_bridges_that_find_the_same_dead_one_count_its_holds_once(database
     assert (row["day_held"], row["day_spent"]) == (0.0, 1.5)
 
 
-async def test_a_call_longer_than_that_keeps_its_hold_while_its_bridge_lives(database: Database) -> None:
+async def test_long_call_keeps_reservation_while_bridge_lives(database: Database) -> None:
     await set_clock(database, NOON)
     async with SharedAccounts(database, Spending(database, LIMITS), beat_seconds=0.01) as at:
         call = await let_in(at, 2.0)
 
-        # Each step shorter than a hold: a beat that renewed before the clock went on may look for the dead after it.
+        # Each step is shorter than a reservation's lifetime: a heartbeat from before the step may look for dead bridges
+        # after it.
         for minutes in (10, 20, 30, 40):
             await set_clock(database, NOON + 60 * minutes)
             await until_there(database, f"SELECT 1 FROM calls WHERE held_until = {NOON + 60 * minutes + HELD_SECONDS}")
@@ -236,13 +231,13 @@ async def test_a_call_longer_than_that_keeps_its_hold_while_its_bridge_lives(dat
 # --- the calendar ---
 
 
-async def test_a_call_over_midnight_and_the_months_turn_counts_for_the_day_it_began_on(database: Database) -> None:
+async def test_call_over_month_end_counts_at_its_start(database: Database) -> None:
     spending = Spending(database, LIMITS)
     await set_clock(database, NOON)  # 30 November
     old = await reserved(spending, 2.0)
     assert old is not None
     await set_clock(database, NOON + 13 * HOUR)
-    assert await reserved(spending, 4.0, 4.0) is not None, "December has a budget of its own"
+    assert await reserved(spending, 4.0, 4.0) is not None, "December has a separate budget"
     await spending.settle(settled(old, 1.5))
     row = await sums(database)
     assert (row["day_held"], row["day_spent"], row["month_held"], row["month_spent"]) == (4.0, 0.0, 4.0, 0.0)
@@ -250,13 +245,13 @@ async def test_a_call_over_midnight_and_the_months_turn_counts_for_the_day_it_be
     assert await spend(database, NOON) == [Spend("ada", 5.5, 5.5, 5.5, 2, 0)]
 
 
-async def test_a_call_over_midnight_is_still_the_months(database: Database) -> None:
+async def test_call_over_midnight_counts_in_its_month(database: Database) -> None:
     spending = Spending(database, LIMITS)
     await set_clock(database, NOON - 24 * HOUR)
     old = await reserved(spending, 3.0)
     assert old is not None
     await set_clock(database, NOON)
-    assert await reserved(spending, 3.5, 3.5) is None, "three of the month's six dollars are held"
+    assert await reserved(spending, 3.5, 3.5) is None, "three of the month's six dollars are reserved"
     await spending.settle(settled(old, 2.75))
     row = await sums(database)
     assert (row["month_held"], row["month_spent"]) == (0.0, 2.75)
@@ -265,7 +260,7 @@ async def test_a_call_over_midnight_is_still_the_months(database: Database) -> N
     assert (row["day_held"], row["day_spent"], row["month_held"]) == (3.25, 0.0, 3.25)
 
 
-async def test_a_clock_that_is_set_back_gives_nothing_back(database: Database) -> None:
+async def test_clock_set_back_refunds_nothing(database: Database) -> None:
     spending = Spending(database, LIMITS)
     await set_clock(database, NOON + 24 * HOUR)  # 1 December
     first = await reserved(spending, 4.0)
@@ -275,13 +270,13 @@ async def test_a_clock_that_is_set_back_gives_nothing_back(database: Database) -
     await spending.settle(settled(first, 3.0))
     second = await reserved(spending, 1.0, 1.0)
     assert second is not None
-    assert datetime.fromtimestamp(second.at, UTC).day == 1, "it counts for the newest day that was seen"
+    assert datetime.fromtimestamp(second.at, UTC).day == 1, "it counts for the newest day seen"
     await spending.settle(settled(second, 0.5))
     row = await sums(database)
     assert (row["day_held"], row["day_spent"], row["month_held"], row["month_spent"]) == (0.0, 3.5, 0.0, 3.5)
 
 
-async def test_a_sprite_whose_calls_came_from_elsewhere_begins_with_what_it_spent(database: Database) -> None:
+async def test_sprite_from_elsewhere_starts_with_its_spending(database: Database) -> None:
     spending = Spending(database, LIMITS)
     await set_clock(database, NOON)
     for at, usd in ((NOON - 40 * 24 * HOUR, 9.0), (NOON - 24 * HOUR, 1.0), (NOON - HOUR, 2.0)):
@@ -298,7 +293,7 @@ async def test_a_sprite_whose_calls_came_from_elsewhere_begins_with_what_it_spen
 
 
 class ManyBridges(stateful.RuleBasedStateMachine):
-    """What the database lets in is what one bridge alone would; its sums are those of its calls at every moment."""
+    """The database admits the same calls as a single bridge; its sums match the calls at every moment."""
 
     url: str
 
@@ -311,7 +306,7 @@ class ManyBridges(stateful.RuleBasedStateMachine):
         self.over: list[ModelCall] = []
         self.largest = 0.0
         self.stands_until: dict[str, float] = {}
-        # Neither sees a time at which nobody asks.
+        # Times without requests are not observed.
         self.asked_at = NOON
         self.model = Budgets(LIMITS, lambda: self.asked_at)
         self.floor = 0.0
@@ -331,13 +326,13 @@ class ManyBridges(stateful.RuleBasedStateMachine):
 
     @stateful.rule(bridge=st.integers(0, 1), least=st.integers(0, 64), more=st.integers(0, 128))
     def reserve(self, bridge: int, least: int, more: int) -> None:
-        # Parts of 64: sums of them are exact.
+        # Multiples of 1/64: sums of them are exact.
         low, high = least / 64, (least + more) / 64
         self.asked_at = self.now
         try:
             expected: Hold | None = self.model.reserve("ada", low, high)
         except BudgetError:
-            # The model has turned to a new day by asking, the database turns by letting in.
+            # The model starts a new day when asked, the database when it admits a call.
             expected, self.floor = None, self.now
         call = self.runner.run(reserved(self.bridges[bridge], high, low))
         assert (call is None) == (expected is None)
@@ -368,7 +363,7 @@ class ManyBridges(stateful.RuleBasedStateMachine):
             self.model.settle(hold, hold.usd)
             self.open.remove((call, hold))
             self.over.append(settled(call, hold.usd))
-            # It counts with all it held, and then with what it did cost.
+            # It counts with its full reservation first, and then with its true cost.
             self.runner.run(self.bridges[1].settle(settled(call, hold.usd)))
 
     @stateful.invariant()
@@ -398,7 +393,7 @@ def empty_database(postgres: Server) -> Iterator[str]:
     postgres.drop(url)
 
 
-def test_the_database_decides_as_a_bridge_alone_would(empty_database: str) -> None:
+def test_database_admits_like_single_bridge(empty_database: str) -> None:
     machine = type("ManyBridgesOnOneServer", (ManyBridges,), {"url": empty_database})
     stateful.run_state_machine_as_test(
         machine, settings=settings(max_examples=settings().max_examples // 4, stateful_step_count=20)

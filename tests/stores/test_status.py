@@ -1,4 +1,4 @@
-"""`bridge status`: however many people there are, it is in nobody's way."""
+"""`bridge status` does not block others, however many people there are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bridge.commands import serve
 from bridge.db.open import open_database
 
 PEOPLE = 2000
-#: Of the loop, at least, while they are looked at.
+#: Minimum number of loop passes during the listing.
 PASSES = PEOPLE // 100
 
 
@@ -33,4 +33,4 @@ async def test_status_of_many_leaves_loop_free(tmp_path: Path) -> None:
             await asyncio.sleep(0.001)
             passes += 1
     assert len(asked.result()) >= PEOPLE
-    assert passes > PASSES, "others have their turn meanwhile"
+    assert passes > PASSES, "other tasks run meanwhile"

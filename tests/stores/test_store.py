@@ -1,4 +1,4 @@
-"""The store of shipped logs, in files and in Postgres: what came is there, as it is and was, and nobody reads it."""
+"""Replica storage in files and in Postgres: complete current and past rows, sealed against readers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def place(chosen_server: Server | None, tmp_path: Path) -> Iterator[Path | str]:
 
 
 async def move_clock(store: SealedStore, sprite: str, seconds: float) -> None:
-    """As if all that is stored had come so many seconds earlier."""
+    """Age everything stored by the given number of seconds."""
 
     def move(tx: Transaction) -> None:
         tx.execute("UPDATE stored_moments SET at = at - ? WHERE sprite = ?", (seconds, sprite))
@@ -81,11 +81,11 @@ async def sealed_pieces(store: SealedStore, sprite: str) -> list[bytes]:
 
 
 def size_of(pieces: list[bytes]) -> int:
-    """What they count for: all of them but the sprite's secret."""
+    """Return the counted size of all pieces except the sprite's secret."""
     return sum(len(piece) + PIECE_BYTES for piece in pieces) - 60 - PIECE_BYTES
 
 
-async def test_what_was_shipped_is_there_by_table_and_id_and_a_chunk_by_its_sha256(place: Path | str) -> None:
+async def test_rows_and_chunks_are_stored_by_key(place: Path | str) -> None:
     content = os.urandom(5000)
     file = {"size": 5000, "mode": 0o644, "modified_ns": 1, "chunks": [sha(content)]}
     async with store_at(place) as store:
@@ -118,14 +118,14 @@ async def test_what_was_shipped_is_there_by_table_and_id_and_a_chunk_by_its_sha2
         assert kept.size == size_of(await sealed_pieces(store, SPRITE))
 
 
-async def test_more_rows_than_a_page_come_in_order_and_each_once(place: Path | str) -> None:
+async def test_paged_rows_are_ordered_and_unique(place: Path | str) -> None:
     async with store_at(place) as store:
         rows = [turn(number, f"turn {number}", 500 - number) for number in range(499, 0, -1)]
         await store.append(SPRITE, shipped(*rows))
         assert await words(store, SPRITE) == [f"turn {number}" for number in range(1, 500)]
 
 
-async def test_what_comes_twice_is_there_once_and_a_message_is_stored_whole_or_not_at_all(place: Path | str) -> None:
+async def test_duplicate_message_is_idempotent_and_atomic(place: Path | str) -> None:
     async with store_at(place) as store:
         first = shipped(turn(1, "one", 1), turn(2, "two", 2), whole=True)
         before = await store.append(SPRITE, first)
@@ -143,12 +143,12 @@ async def test_what_comes_twice_is_there_once_and_a_message_is_stored_whole_or_n
         assert (kept.rows, kept.older_rows) == (3, 0)
 
 
-async def test_the_state_of_then_can_be_read_for_a_month(place: Path | str) -> None:
+async def test_past_state_is_readable_for_month(place: Path | str) -> None:
     async with store_at(place) as store:
         await store.append(SPRITE, shipped(turn(1, "first", 1), turn(2, "second", 2), whole=True))
         await move_clock(store, SPRITE, 100)
         then = time.time() - 50
-        # Not whole yet: a state in between is nobody's.
+        # Incomplete: a state in between belongs to no time.
         await store.append(SPRITE, shipped(turn(1, "changed", 3)))
         assert await words(store, SPRITE, time.time() + 50) == ["first", "second"]
         await store.append(SPRITE, shipped((TURNS, 2, None, 4), turn(3, "third", 5), whole=True))
@@ -169,7 +169,7 @@ async def test_the_state_of_then_can_be_read_for_a_month(place: Path | str) -> N
         assert (kept.rows, kept.older_rows) == (2, 0)
 
 
-async def test_a_reader_sees_one_state_while_more_comes(place: Path | str) -> None:
+async def test_reader_has_consistent_snapshot(place: Path | str) -> None:
     async with store_at(place) as store:
         await store.append(SPRITE, shipped(*(turn(number, f"old {number}", number) for number in range(1, 301))))
         reading = store.rows(SPRITE)
@@ -179,7 +179,7 @@ async def test_a_reader_sees_one_state_while_more_comes(place: Path | str) -> No
         assert seen == [f"old {number}" for number in range(1, 301)]
 
 
-async def test_chunks_that_none_names_go_after_a_week_and_no_other(place: Path | str) -> None:
+async def test_unreferenced_chunks_are_evicted_after_week(place: Path | str) -> None:
     kept, dropped = b"kept" * 100, b"dropped" * 100
     async with store_at(place) as store:
         await store.append(
@@ -205,7 +205,7 @@ async def test_chunks_that_none_names_go_after_a_week_and_no_other(place: Path |
         assert (await store.kept(SPRITE)).size == size_of(await sealed_pieces(store, SPRITE))
 
 
-async def test_another_log_changes_nothing_until_it_is_accepted_and_what_was_there_stays(place: Path | str) -> None:
+async def test_other_log_waits_for_acceptance_and_keeps_old(place: Path | str) -> None:
     async with store_at(place) as store:
         await store.append(SPRITE, shipped(turn(1, "before", 1), whole=True))
         other = shipped(turn(1, "another", 1), log="log-2")
@@ -215,7 +215,7 @@ async def test_another_log_changes_nothing_until_it_is_accepted_and_what_was_the
         await move_clock(store, SPRITE, 100)
         await store.accept(SPRITE)
         assert await store.position(SPRITE) == Position(None, 0, (await store.position(SPRITE)).at)
-        # What is said of it is said of what would be restored.
+        # The status describes what a restore would use.
         found = await standing(store, SPRITE)
         assert found.behind is not None
         assert found.behind >= 100
@@ -223,7 +223,7 @@ async def test_another_log_changes_nothing_until_it_is_accepted_and_what_was_the
         assert (await store.kept(SPRITE)).rows == 1
         await store.append(SPRITE, other)
         assert (await store.newest(SPRITE)).log == LOG
-        # Until the new one is whole, the old one is what can be restored.
+        # Until the new log is complete, the old one is restorable.
         assert await words(store, SPRITE) == ["before"]
         await store.append(SPRITE, shipped(turn(2, "and more", 2), log="log-2", whole=True))
         assert await words(store, SPRITE) == ["another", "and more"]
@@ -240,7 +240,7 @@ def tombstone(position: int) -> tuple[str, int, Any, int]:
     return "tombstones", position, {"rows": {TURNS: [1, 3], "files": ["secret.txt"]}}, position
 
 
-async def test_what_is_forgotten_is_in_no_version_no_generation_and_not_in_the_files_bytes(place: Path | str) -> None:
+async def test_forgotten_text_leaves_versions_generations_and_bytes(place: Path | str) -> None:
     secret, kept = b"the secret file" * 50, b"another file" * 50
     async with store_at(place) as store:
         await store.append(SPRITE, shipped(turn(1, "SECRET of before", 1), log="log-0", whole=True))
@@ -261,7 +261,7 @@ async def test_what_is_forgotten_is_in_no_version_no_generation_and_not_in_the_f
         blobs = await sealed_pieces(store, SPRITE)
         then = time.time()
         rows = [turn(1, "[forgotten]", 7), ("files", "secret.txt", None, 8), tombstone(9)]
-        # A row that is overwritten later goes then, and not into the versions of a month.
+        # A row that is overwritten later is removed then, without a month of versions.
         await store.append(SPRITE, shipped(*rows))
         await store.append(SPRITE, shipped(turn(3, "[forgotten, too]", 10), whole=True))
 
@@ -281,25 +281,25 @@ async def test_what_is_forgotten_is_in_no_version_no_generation_and_not_in_the_f
             assert all(blob in on_disk for blob in left)
             assert [blob for blob in gone if blob[:16] in on_disk or blob[-16:] in on_disk] == []
         assert (await verified(store, SPRITE)).wrong == []
-        # What changes from here on is kept for a month, as ever.
+        # Later changes are kept for a month again.
         await store.append(SPRITE, shipped(turn(2, "changed", 11), whole=True))
         assert (await store.kept(SPRITE)).older_rows == 1
 
 
-async def test_a_forget_is_finished_where_the_bridge_ended_before_the_disk_was_wiped(place: Path | str) -> None:
+async def test_forget_is_completed_after_stop_before_wipe(place: Path | str) -> None:
     async with store_at(place) as store:
         await store.append(SPRITE, shipped(turn(1, "one", 1)))
         due = store.in_log(SPRITE, lambda log: log.forget(1, 1))
         await store.shelf.write(SPRITE, due)
         assert await store.wipe_is_due(SPRITE)
-        # What is forgotten while it is wiped is due once more.
+        # A forget during the wipe makes another wipe due.
         await store.shelf.write(SPRITE, due)
         assert not await store.shelf.write(SPRITE, store.in_log(SPRITE, lambda log: log.wiped(1)))
         assert not await store.finish_wipe(SPRITE)
         assert not await store.wipe_is_due(SPRITE)
 
 
-async def test_what_is_shipped_once_more_takes_the_place_of_all_that_was(place: Path | str) -> None:
+async def test_full_resend_replaces_everything(place: Path | str) -> None:
     async with store_at(place) as store:
         await store.append(SPRITE, shipped(turn(1, "one", 1), turn(2, "two", 2), turn(3, "three", 3), whole=True))
         await store.append(SPRITE, shipped(turn(1, "one", 11), turn(3, "three, changed", 12)))
@@ -310,7 +310,7 @@ async def test_what_is_shipped_once_more_takes_the_place_of_all_that_was(place: 
         ]
 
 
-async def test_a_row_without_its_chunks_is_refused(place: Path | str) -> None:
+async def test_row_without_its_chunks_is_refused(place: Path | str) -> None:
     async with store_at(place) as store:
         with pytest.raises(MissingChunkError):
             await store.append(SPRITE, shipped(("files", "f", {"chunks": [sha(b"content")]}, 1)))
@@ -321,7 +321,7 @@ async def test_a_row_without_its_chunks_is_refused(place: Path | str) -> None:
 
 
 async def everything_unsealed(store: SealedStore, sprite: str) -> bytes:
-    """Every piece there is, key in hand."""
+    """Return every stored piece, decrypted with the key."""
     found = b""
 
     def read(tx: Transaction) -> list[Any]:
@@ -336,7 +336,7 @@ async def everything_unsealed(store: SealedStore, sprite: str) -> bytes:
     return found
 
 
-async def test_nobody_reads_it_without_the_key_and_what_is_readable_tells_nothing(tmp_path: Path) -> None:
+async def test_sealed_store_reveals_nothing_without_key(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await store.append(
             SPRITE,
@@ -375,7 +375,7 @@ async def test_nobody_reads_it_without_the_key_and_what_is_readable_tells_nothin
         "DELETE FROM stored_chunks",
     ],
 )
-async def test_what_was_tampered_with_is_named(tmp_path: Path, change: str) -> None:
+async def test_tampered_piece_is_named(tmp_path: Path, change: str) -> None:
     async with store_at(tmp_path) as store:
         rows = [turn(1, "one", 1), turn(2, "two", 2), ("files", "f", {"chunks": [sha(b"content")]}, 3)]
         await store.append(SPRITE, shipped(*rows, chunks=[chunk(b"content")]))
@@ -389,7 +389,7 @@ async def test_what_was_tampered_with_is_named(tmp_path: Path, change: str) -> N
                 await all_rows(store, SPRITE)
 
 
-async def test_check_counts_rows_that_were_lost(place: Path | str) -> None:
+async def test_check_counts_lost_rows(place: Path | str) -> None:
     async with store_at(place) as store:
         for at in range(1, 8):
             await store.append(SPRITE, shipped(turn(at, f"turn {at}", 10 * at), turn(1, f"edit {at}", 10 * at + 1)))
@@ -412,7 +412,7 @@ async def test_check_counts_rows_that_were_lost(place: Path | str) -> None:
         assert all("lacks" in words and TURNS in words for words in findings.wrong)
         assert (await store.health(SPRITE)).damaged == lost
         assert (await store.kept(SPRITE)).sprite == SPRITE
-        # The count itself is missed, too.
+        # A missing count is detected too.
         await store.shelf.write(SPRITE, lambda tx: tx.execute("DELETE FROM stored_census WHERE sprite = ?", (SPRITE,)))
         await store.shelf.write(SPRITE, lambda tx: tx.execute("DELETE FROM stored_rows WHERE sprite = ?", (SPRITE,)))
         assert (await verified(store, SPRITE)).wrong == ["The store of ada has lost part of the count of its rows."]
@@ -464,7 +464,7 @@ async def test_checks_are_shared_and_paced(place: Path | str) -> None:
         assert (await standing(store, SPRITE)).health.damaged == 1
 
 
-async def test_a_row_of_another_sprite_is_no_row_of_this_one(place: Path | str) -> None:
+async def test_row_of_another_sprite_is_rejected(place: Path | str) -> None:
     async with store_at(place) as store:
         for sprite in (SPRITE, "eve"):
             await store.append(sprite, shipped(turn(1, f"of {sprite}", 1)))
@@ -481,7 +481,7 @@ async def test_a_row_of_another_sprite_is_no_row_of_this_one(place: Path | str) 
 
 
 class Ending:
-    """A shelf whose process ends before its nth piece of writing."""
+    """A shelf whose process ends before its nth write."""
 
     def __init__(self, shelf: Shelf, writes: int) -> None:
         self._shelf = shelf
@@ -495,7 +495,7 @@ class Ending:
         return await self._shelf.write(sprite, work)
 
 
-async def test_a_forget_of_very_much_is_done_in_steps_and_goes_on_wherever_it_was_ended(tmp_path: Path) -> None:
+async def test_large_forget_proceeds_in_steps_and_resumes(tmp_path: Path) -> None:
     rows, names = 1300, {"rows": {TURNS: list(range(1, 1201)), "files": [f"{n}.txt" for n in range(600)]}}
     listed = msgspec.json.encode(names)
     pieces = [listed[at : at + 4096] for at in range(0, len(listed), 4096)]
@@ -505,7 +505,7 @@ async def test_a_forget_of_very_much_is_done_in_steps_and_goes_on_wherever_it_wa
             turns = [turn(n, f"SECRET {version}", first + n - 1) for n in range(1, rows + 1)]
             await store.append(SPRITE, shipped(*turns, whole=True))
         through = 2 * rows
-        # What it names comes before it, as what is too long for a message does.
+        # Its targets are sent first, as with everything too long for one message.
         await store.append(SPRITE, shipped(through=through + 1, chunks=[chunk(piece) for piece in pieces]))
         before = await store.append(SPRITE, shipped(through=through + 1, whole=True))
         gone = ("tombstones", 1, {"chunks": [sha(piece) for piece in pieces]}, through + 3)
@@ -519,12 +519,12 @@ async def test_a_forget_of_very_much_is_done_in_steps_and_goes_on_wherever_it_wa
             except asyncio.CancelledError:
                 position = await store.position(SPRITE)
                 if position.through > before.through:
-                    # All but the note that the disk was wiped.
+                    # All except the note that the disk was wiped.
                     break
-                # Not all of it is done, and nothing of what still is was lost.
+                # The forget is incomplete, and no remaining row was lost.
                 assert position.is_whole == (steps == 1)
                 assert await store.count(SPRITE, TURNS) == rows
-        # Begun; 1,300 older versions, 1,200 turns and 600 files, 500 at a time; and its end.
+        # The start; 1,300 older versions, 1,200 turns and 600 files, 500 at a time; and the end.
         assert steps > 8
         assert (await store.kept(SPRITE)).older_rows == 0
         await store.append(
@@ -561,7 +561,7 @@ HOSTILE = [
 ]
 
 
-async def test_a_hostile_shipment_is_refused_and_nothing_of_it_stored(tmp_path: Path) -> None:
+async def test_hostile_batch_is_refused_and_not_stored(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         for message in HOSTILE:
             with pytest.raises(BadShipmentError):
@@ -571,7 +571,7 @@ async def test_a_hostile_shipment_is_refused_and_nothing_of_it_stored(tmp_path: 
             assert (kept.rows, kept.older_rows, kept.chunks, kept.size) == (0, 0, 0, 0), message
 
 
-async def test_a_sprite_that_ships_without_an_end_fills_its_own_part_and_no_more(place: Path | str) -> None:
+async def test_endless_replication_fills_own_quota_only(place: Path | str) -> None:
     async with store_at(place, quota=100_000) as store:
         await store.append("eve", shipped(turn(1, "of eve", 1), whole=True))
 
@@ -584,13 +584,13 @@ async def test_a_sprite_that_ships_without_an_end_fills_its_own_part_and_no_more
         kept = await store.kept(SPRITE)
         assert kept.size <= 100_000
         assert kept.position.through == kept.rows + kept.older_rows
-        # What makes room is taken, and so is a forget.
+        # A message that frees space is accepted, and so is a forget.
         await store.append(SPRITE, shipped(turn(1, "x" * 5000, 49), tombstone(50)))
         assert (await store.kept(SPRITE)).size < 10_000
         await store.append("eve", shipped(turn(2, "and more", 2), whole=True))
 
 
-async def test_what_many_tiny_rows_cost_the_disk_counts(tmp_path: Path) -> None:
+async def test_tiny_rows_count_with_disk_overhead(tmp_path: Path) -> None:
     quota = 500_000
     async with store_at(tmp_path, quota=quota) as store:
 
@@ -604,7 +604,7 @@ async def test_what_many_tiny_rows_cost_the_disk_counts(tmp_path: Path) -> None:
         assert sum(path.stat().st_size for path in (tmp_path / "store").rglob("*.db")) < 2 * quota
 
 
-async def test_a_sprite_that_says_again_and_again_that_it_is_whole_fills_nothing(place: Path | str) -> None:
+async def test_repeated_completion_uses_no_space(place: Path | str) -> None:
     async with store_at(place) as store:
         await store.append(SPRITE, shipped(turn(1, "first", 1), whole=True))
         for through in range(2, 30):
@@ -622,14 +622,14 @@ async def test_a_sprite_that_says_again_and_again_that_it_is_whole_fills_nothing
         assert await words(store, SPRITE) == ["second"]
 
 
-async def test_however_much_is_shipped_the_database_has_room_for_everybody_else(postgres_url: str) -> None:
+async def test_replication_leaves_database_connections_free(postgres_url: str) -> None:
     """Leases are renewed over the same connections."""
     go_on = threading.Event()
     async with open_database(postgres_url) as database:
         shelf = DatabaseShelf(database)
         try:
             shipping = [asyncio.create_task(shelf.write(f"s{n}", lambda _: go_on.wait())) for n in range(CONNECTIONS)]
-            await asyncio.sleep(0)  # all of them are under way
+            await asyncio.sleep(0)  # all of them are running
             async with asyncio.timeout(PATIENCE):
                 await database.statement("SELECT 1")
         finally:
@@ -637,7 +637,7 @@ async def test_however_much_is_shipped_the_database_has_room_for_everybody_else(
         assert await asyncio.gather(*shipping) == [True] * CONNECTIONS
 
 
-async def test_it_is_sealed_anew_with_another_key_after_which_the_old_one_opens_nothing(place: Path | str) -> None:
+async def test_resealing_with_new_key_retires_old_key(place: Path | str) -> None:
     old, new = new_keys(2)
     async with store_at(place, FixedKeys([old])) as store:
         rows = [turn(number, f"turn {number}", number) for number in range(1, 131)]
@@ -645,7 +645,7 @@ async def test_it_is_sealed_anew_with_another_key_after_which_the_old_one_opens_
         blobs = await sealed_pieces(store, SPRITE)
     async with store_at(place, FixedKeys([new, old])) as store:
         assert await pieces_of_other_keys(store, SPRITE) == 132
-        # Ended half-way: everything can be read, and it goes on from there.
+        # Interrupted half-way: everything is readable, and resealing resumes.
         steps = sealed_anew(store, SPRITE)
         assert [await anext(steps) for _ in range(3)] == [1, 51, 101]
         await steps.aclose()
@@ -664,9 +664,8 @@ async def test_it_is_sealed_anew_with_another_key_after_which_the_old_one_opens_
         assert [blob for blob in blobs if blob[:16] in bytes_in(place)] == []
 
 
-async def test_bridges_that_share_a_secret_seal_alike_also_where_a_key_is_named(
-    postgres_url: str, tmp_path: Path
-) -> None:
+async def test_bridges_sharing_secret_derive_same_seal(postgres_url: str, tmp_path: Path) -> None:
+    """This holds also for a named key."""
     async with open_database(postgres_url) as database:
 
         def store_of(bridge: str, **settings: Any) -> AbstractAsyncContextManager[SealedStore]:
@@ -681,14 +680,14 @@ async def test_bridges_that_share_a_secret_seal_alike_also_where_a_key_is_named(
         async with store_of("one", cluster_secret="what others share") as other:
             with pytest.raises(WrongKeyError):
                 await words(other, "ada")
-        # Nor is a new key made for it.
+        # No new key is made for it.
         async with store_of("alone") as alone:
             with pytest.raises(OperatorError, match="BRIDGE_STORE_KEY"):
                 await words(alone, "ada")
 
 
 async def test_empty_log_of_killed_bridge_needs_no_key(tmp_path: Path) -> None:
-    """A bridge makes the log before the key; one that is killed in between starts again."""
+    """A bridge makes the log before the key; after a kill in between it starts again."""
     async with open_store(Settings(tmp_path), None) as store:
         await store.tidy("ada")
         assert await store.sprites() == ["ada"]
@@ -697,7 +696,8 @@ async def test_empty_log_of_killed_bridge_needs_no_key(tmp_path: Path) -> None:
         assert await words(store, "ada") == ["one"]
 
 
-async def test_a_key_file_is_made_once_and_rotated_beside_a_store_that_is_in_use(tmp_path: Path) -> None:
+async def test_key_file_is_made_once_and_rotated_live(tmp_path: Path) -> None:
+    """The rotation runs beside a store in use."""
     path = tmp_path / "store.key"
     used, beside = KeyFile(path, makes=True), KeyFile(path, makes=True)
     assert used.current().id == beside.current().id
@@ -724,7 +724,7 @@ async def test_a_key_file_is_made_once_and_rotated_beside_a_store_that_is_in_use
         KeyFile(path).current()
 
 
-async def test_what_is_deleted_is_in_no_byte_and_another_may_come_at_once(place: Path | str) -> None:
+async def test_deleted_replica_leaves_no_bytes_and_is_replaceable(place: Path | str) -> None:
     async with store_at(place) as store:
         await store.append("eve", shipped(turn(1, "of eve", 1)))
         await store.append(SPRITE, shipped(turn(1, "one", 1), chunks=[chunk(b"content")]))
@@ -737,7 +737,7 @@ async def test_what_is_deleted_is_in_no_byte_and_another_may_come_at_once(place:
         assert await words(store, "eve") == ["of eve"]
 
 
-async def test_a_file_that_is_none_of_the_stores_is_left_alone(tmp_path: Path) -> None:
+async def test_foreign_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "store/ada/log.db"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"no database at all" * 300)
@@ -750,12 +750,12 @@ async def test_a_file_that_is_none_of_the_stores_is_left_alone(tmp_path: Path) -
             await store.position("../eve")
 
 
-async def test_names_of_people_alone_are_folders(tmp_path: Path) -> None:
+async def test_folders_without_person_names_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "store/Not A Name").mkdir(parents=True)
     (tmp_path / "store/Not A Name/log.db").touch()
     async with FolderShelf(tmp_path / "store") as shelf:
         assert await shelf.sprites() == []
 
 
-def test_rows_of_a_message_may_be_of_a_position_that_is_the_messages() -> None:
+def test_row_position_defaults_to_messages() -> None:
     assert ShippedRow("files", "a", {}).position == 0

@@ -1,4 +1,4 @@
-"""Every column and every file that can hold people's words is one that a forget looks into."""
+"""Every column and file that can hold people's text is covered by forgetting."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sprite.memory import database as memory
 from sprite.storage.connection import Schema, empty_database
 from sprite.workspace import database as workspace
 
-#: Columns without words of a person's: ids, names that the program gives, times, hashes, numbers as JSON.
+#: Columns without people's text: ids, names given by the program, times, hashes, numbers as JSON.
 FREE = {
     "transcript.db": {
         "sessions": ("id", "cli_session_id"),
         "observations": (
             *("session_id", "outcome", "mission_id", "trigger", "import_key"),
-            # Where a turn was said, and by which program: a folder's path, a repository's address.
+            # The place of a turn and its program: a folder's path, a repository's address.
             *("project", "source", "asked_by"),
         ),
         "turn_journal": ("turn_key", "session_id", "event"),
@@ -52,15 +52,14 @@ FREE = {
         "ship_rows": ("part", "name", "facts"),
     },
 }
-#: The bridge's tables that hold people's words. Its copy of the log forgets when it is told (`CopyStore`); what is to
-#: be told is emptied as soon as it was.
+#: The bridge's tables with people's text. Its replica forgets on request (`CopyStore`); notices go after delivery.
 BRIDGES = {
     "stored_rows": ("name", "sealed"),
     "stored_chunks": ("name", "sealed"),
     "notices": ("title", "body"),
     "webhook_outbox": ("body",),
 }
-#: The bridge's tables that hold none: people, tokens, money, leases.
+#: The bridge's tables without it: people, tokens, money, leases.
 BRIDGES_FREE = {
     *("people", "login_links", "sessions", "person_tokens", "cookie_key", "sprite_tokens", "calls", "spending"),
     *("notify_settings", "waking", "push_key", "push_subscriptions", "told_until", "webhook_key", "oauth_clients"),
@@ -71,7 +70,7 @@ BRIDGES_FREE = {
 
 
 def words_columns(schema: Schema) -> dict[str, set[str]]:
-    """Every column of text, bytes or no declared type, by table; FTS5's own tables are made of the others."""
+    """Return every column of text, bytes or no declared type, by table; FTS5's own tables derive from them."""
     found: dict[str, set[str]] = {}
     with empty_database(schema) as connection:
         names = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
@@ -98,7 +97,7 @@ def test_every_column_of_words_is_registered_or_free(schema: Schema) -> None:
         assert not {*registered[table]} & {*free.get(table, ())}
 
 
-async def test_every_table_of_the_bridge_is_known(tmp_path: Path) -> None:
+async def test_every_bridge_table_is_classified(tmp_path: Path) -> None:
     async with open_database(tmp_path / "bridge.db") as database:
         rows = await database.read(
             lambda db: db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()

@@ -1,4 +1,4 @@
-"""A content and its version are of one row, and a change names the version that it was made of."""
+"""A content and its version come from one row, and a change names the version it was based on."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ async def test_file_read_during_edits_has_its_own_version(stores: Stores) -> Non
     assert len(set(seen)) > 3
 
 
-async def test_edit_of_a_read_file_takes_nothing_back(stores: Stores) -> None:
+async def test_edit_based_on_read_reverts_nothing(stores: Stores) -> None:
     view = MemoryView(stores.transcript, stores.memory, stores.files)
     content, version = await view.file("user.md")
     await stores.projection.edit("user.md", content + "- one\n", version)
-    # A hand's edit that is not in the log yet is no part of what was read.
+    # A manual edit that is not logged yet is not part of the read content.
     content, version = await view.file("user.md")
     stores.path("user.md").write_text(content + "- by hand\n")
     with pytest.raises(PeerError, match="has changed since you opened it"):
@@ -58,7 +58,7 @@ async def test_edit_of_a_read_file_takes_nothing_back(stores: Stores) -> None:
     assert content.endswith("- one\n- by hand\n")
 
 
-async def test_resolve_with_older_version_is_refused_with_present_row(stores: Stores) -> None:
+async def test_resolve_of_stale_version_returns_present_row(stores: Stores) -> None:
     view = MemoryView(stores.transcript, stores.memory, stores.files)
     seen = await stores.actions.add("Water the ficus", by="person")
     now = await stores.actions.update(seen.id, by="agent", content="Cut down the ficus")
@@ -77,7 +77,7 @@ async def test_resolve_with_older_version_is_refused_with_present_row(stores: St
         await stores.actions.resolve(seen.id, "open", by="person", seen=now.version)
 
 
-async def test_two_resolves_of_one_version_change_it_once(stores: Stores) -> None:
+async def test_concurrent_resolves_of_one_version_apply_once(stores: Stores) -> None:
     seen = await stores.actions.add("Water the ficus", by="person")
     both = await asyncio.gather(
         *(stores.actions.resolve(seen.id, status, by="person", seen=seen.version) for status in ("done", "dismissed")),
@@ -86,7 +86,7 @@ async def test_two_resolves_of_one_version_change_it_once(stores: Stores) -> Non
     assert [isinstance(each, StaleActionError) for each in both] == [False, True]
 
 
-async def test_versions_of_actions_survive_a_rebuild(tmp_path: Path) -> None:
+async def test_action_versions_survive_rebuild(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
         made = await stores.actions.add("Water the ficus", by="person")
         changed = await stores.actions.resolve(made.id, "done", by="person")

@@ -1,4 +1,4 @@
-"""What replaces what, what is counted, and whose word is needed for it."""
+"""Superseding, repeat counting, and required sources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def chain(stores: Stores) -> list[tuple[int, int | None]]:
     return [(row.id, row.superseded_by) for row in await stores.learnings()]
 
 
-async def test_a_correction_supersedes_every_learning_it_names_and_they_stay_for_history(stores: Stores) -> None:
+async def test_correction_supersedes_named_learnings_but_keeps_them(stores: Stores) -> None:
     await stores.learn('FACT [t] Reports are in EUR. | "in EUR"', "in EUR")
     await stores.learn('FACT [t] Invoices are in EUR. | "invoices too"', "invoices too, in EUR")
     await stores.learn('FACT [t] Ada likes cats. | "like cats"', "I like cats")
@@ -32,11 +32,11 @@ async def test_a_correction_supersedes_every_learning_it_names_and_they_stay_for
     assert await chain(stores) == [(1, 4), (2, 4), (3, None), (4, None)]
     view = MemoryView(stores.transcript, stores.memory, stores.files)
     hits = [hit for hit in (await view.search("amounts reports invoices EUR SEK")).hits if hit.kind == "learning"]
-    assert next(hit.id for hit in hits) == 4, "what replaced them ranks first, however well they fit"
+    assert next(hit.id for hit in hits) == 4, "the replacements rank first, however well the old ones match"
     assert {hit.id: hit.superseded_by for hit in hits} == {4: None, 1: 4, 2: 4}
 
 
-async def test_what_is_superseded_cannot_be_superseded_again(stores: Stores) -> None:
+async def test_superseded_learning_cannot_be_superseded_again(stores: Stores) -> None:
     await stores.learn('FACT [t] It is 5. | "5"', "5")
     await stores.learn('CORRECTION [t] supersedes L1: It is 6. | "6"', "6")
     await stores.learn('CORRECTION [t] supersedes L1, L2: It is 7. | "7"', "7")
@@ -54,9 +54,7 @@ async def test_what_is_superseded_cannot_be_superseded_again(stores: Stores) -> 
     ],
     ids=["agent", "person", "page", "tool", "memory"],
 )
-async def test_an_agent_may_complete_what_it_was_asked_to_do_and_a_stranger_may_not(
-    turn: dict[str, object], done: bool, stores: Stores
-) -> None:
+async def test_agent_may_complete_request_but_stranger_not(turn: dict[str, object], done: bool, stores: Stores) -> None:
     await stores.learn('ACTION [t] Mail Ilse about the numbers. | "mail Ilse"', "Please mail Ilse about the numbers")
     quote = next(iter(turn.values()))
     quote = quote[0]["result"] if isinstance(quote, list) else quote
@@ -67,13 +65,14 @@ async def test_an_agent_may_complete_what_it_was_asked_to_do_and_a_stranger_may_
     assert kinds.count("supersede_refused") == (not done)
 
 
-async def test_an_agent_does_not_take_back_what_the_person_said(stores: Stores) -> None:
+async def test_agent_cannot_retract_persons_statement(stores: Stores) -> None:
     await stores.learn('PREFERENCE [t] Ada wants tables. | "I want tables"', "I want tables")
     await stores.learn('FACT [t] supersedes L1: Ada wants prose. | "you want prose"', "ok", "Noted, you want prose")
     assert (await chain(stores))[0] == (1, None)
 
 
-async def test_exact_and_near_repeats_are_counted_with_the_time_they_were_last_heard(stores: Stores) -> None:
+async def test_repeats_are_counted_with_last_time(stores: Stores) -> None:
+    """Both exact and near repeats are counted."""
     for words in ("The user's office is in Lund.", "User's office is in Lund", "the user's office is in Lund!"):
         await stores.learn(f'FACT [t] {words} | "office is in Lund"', "My office is in Lund")
     (learning,) = await stores.learnings()
@@ -93,13 +92,13 @@ async def test_exact_and_near_repeats_are_counted_with_the_time_they_were_last_h
         ("The offset is 5.", "The offset is -5."),
     ],
 )
-async def test_a_negation_a_number_or_another_order_is_news(first: str, second: str, stores: Stores) -> None:
+async def test_negation_number_or_reordering_is_new(first: str, second: str, stores: Stores) -> None:
     for words in (first, second):
         await stores.learn(f'FACT [t] {words} | "{words}"', words)
     assert [(row.content, row.seen) for row in await stores.learnings()] == [(first, 1), (second, 1)]
 
 
-async def test_the_persons_word_lifts_what_only_a_tool_said(stores: Stores) -> None:
+async def test_person_endorses_tool_learning(stores: Stores) -> None:
     line = "The office closes at noon on Fridays."
     await stores.learn(f'FACT [t] {line} | "{line}"', calls=[call("WebFetch", line)])
     await stores.learn(f'FACT [t] {line} | "closes at noon on Fridays"', "Yes, the office closes at noon on Fridays")
@@ -108,7 +107,7 @@ async def test_the_persons_word_lifts_what_only_a_tool_said(stores: Stores) -> N
     assert (learning.evidence, learning.source_observation_id) == ("closes at noon on Fridays", 2)
 
 
-async def test_the_persons_word_lifts_it_also_without_a_quote(stores: Stores) -> None:
+async def test_person_endorses_learning_without_quote(stores: Stores) -> None:
     line = "The office closes at noon on Fridays."
     await stores.learn(f'FACT [t] {line} | "{line}"', calls=[call("WebFetch", line)])
     await stores.learn(f"FACT [t] {line}", "Yes, the office closes at noon on Fridays", "Good")
@@ -117,7 +116,7 @@ async def test_the_persons_word_lifts_it_also_without_a_quote(stores: Stores) ->
 
 
 @pytest.mark.parametrize("quote", [' | "The office closes at noon on Fridays."', ""])
-async def test_a_strangers_claim_does_not_become_the_agents_by_being_read_aloud(quote: str, stores: Stores) -> None:
+async def test_untrusted_claim_read_aloud_stays_untrusted(quote: str, stores: Stores) -> None:
     line = "The office closes at noon on Fridays."
     await stores.learn(f"FACT [t] {line}{quote}", "Look it up", calls=[call("WebFetch", line)])
     for _ in range(26):
@@ -127,7 +126,7 @@ async def test_a_strangers_claim_does_not_become_the_agents_by_being_read_aloud(
     assert (learning.origin, learning.seen) == ("web", 1)
 
 
-async def test_what_the_person_said_does_not_become_the_agents(stores: Stores) -> None:
+async def test_persons_statement_does_not_become_agents(stores: Stores) -> None:
     line = "The office closes at noon on Fridays."
     await stores.learn(f"FACT [t] {line}", line, "Good")
     await stores.learn(f'FACT [t] {line} | "{line}"', "And Fridays?", line)
@@ -135,13 +134,13 @@ async def test_what_the_person_said_does_not_become_the_agents(stores: Stores) -
     assert (learning.origin, learning.confidence) == ("user", 0.5)
 
 
-async def test_a_learning_keeps_its_number_whatever_becomes_of_those_before_it(stores: Stores) -> None:
+async def test_learning_keeps_number_when_earlier_ones_go(stores: Stores) -> None:
     for words in ("It is 5.", "It is 5.", "It is 6."):
         await stores.learn(f'FACT [t] {words} | "{words}"', words)
     assert [(row.id, row.content) for row in await stores.learnings()] == [(1, "It is 5."), (3, "It is 6.")]
 
 
-async def test_the_curator_is_shown_the_open_learnings_nearest_to_its_turns(stores: Stores, tmp_path: Path) -> None:
+async def test_curator_sees_open_learnings_nearest_to_turns(stores: Stores, tmp_path: Path) -> None:
     from sprite.config import Settings
     from sprite.curation.extraction import Extractor, log_lost_call
     from sprite.curation.model import CuratorModel
