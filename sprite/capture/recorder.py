@@ -141,12 +141,12 @@ class TurnRecorder:
         self._mission = None
         return True
 
-    async def close_task(self, outcome: Outcome, notice: str = "") -> None:
+    async def close_task(self, outcome: Outcome) -> None:
         """End the background turn and write its observation."""
         task, self._task = self._task, None
         self._no_task.set()
         if task is not None:
-            observation = await self._write(task, outcome, notice)
+            observation = await self._write(task, outcome)
             if self._task_ended is not None:
                 await self._task_ended(observation)
 

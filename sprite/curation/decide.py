@@ -48,16 +48,6 @@ ALIKE_AT_ONCE, ALIKE_IN_TURN, ALIKE = 0.15, 0.3, 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class AskedTime:
-    """The time words of an answer, when they were said, and when the answer was given (Unix seconds)."""
-
-    due: str | None
-    rrule: str | None
-    said_at: float
-    read_at: float
-
-
-@dataclass(frozen=True, slots=True)
 class When:
     """The resulting time of an action."""
 
@@ -66,12 +56,17 @@ class When:
     tz: str | None = None
 
 
-def time_of(asked: AskedTime, actions: ProjectedActions) -> tuple[When, str | None]:
-    """Return (its time, the reason if a requested time was refused)."""
+def time_of(
+    asked: ParsedLearning, said_at: float, read_at: float, actions: ProjectedActions
+) -> tuple[When, str | None]:
+    """Return (its time, the reason if a requested time was refused).
+
+    `said_at` is the time of the user's words, `read_at` the time of the answer (Unix seconds).
+    """
     if asked.due is None and asked.rrule is None:
         return When(), None
     try:
-        when = _read(asked, actions.zone() or DEFAULT_ZONE)
+        when = _read(asked, said_at, read_at, actions.zone() or DEFAULT_ZONE)
     except PeerError as error:
         return When(), str(error)
     if when.due is None:
@@ -81,17 +76,17 @@ def time_of(asked: AskedTime, actions: ProjectedActions) -> tuple[When, str | No
     return when, None
 
 
-def _read(asked: AskedTime, tz: str) -> When:
+def _read(asked: ParsedLearning, said_at: float, read_at: float, tz: str) -> When:
     """Parse the time; a due time of None has passed. PeerError if it is invalid."""
-    oldest = max(asked.said_at, asked.read_at - STILL_FIRES_SECONDS)
+    oldest = max(said_at, read_at - STILL_FIRES_SECONDS)
     if asked.rrule is not None:
         parse_rule(asked.rrule)
     if asked.due is None:
         return When(first_after(asked.rrule or "", tz, oldest), asked.rrule, tz)
-    due = parse_due(asked.due, tz, asked.said_at)
+    due = parse_due(asked.due, tz, said_at)
     if due > oldest:
         return When(due, asked.rrule, tz)
-    return When(None if asked.rrule is None else next_after(asked.rrule, due, tz, asked.read_at), asked.rrule, tz)
+    return When(None if asked.rrule is None else next_after(asked.rrule, due, tz, read_at), asked.rrule, tz)
 
 
 def with_its_time(learning: ParsedLearning) -> ParsedLearning:
@@ -99,22 +94,6 @@ def with_its_time(learning: ParsedLearning) -> ParsedLearning:
     parts = [f"due {learning.due}" if learning.due else "", f"every {learning.rrule}" if learning.rrule else ""]
     told = ", ".join(part for part in parts if part)
     return replace(learning, content=f"{learning.content} ({told})") if told else learning
-
-
-def new_action(number: int, at: float, content: str, when: When) -> Acted:
-    """Return the part of a decision that opens a learned action."""
-    return Acted(
-        action=number,
-        is_new=True,
-        note=made_words(when.due, when.rrule, when.tz),
-        created_at=at,
-        content=content,
-        source_learning_id=number,
-        due=when.due,
-        rrule=when.rrule,
-        tz=when.tz,
-        first_due=when.due,
-    )
 
 
 def written_already(actions: ProjectedActions, mission_id: str | None, content: str, when: When) -> Action | None:
@@ -135,8 +114,6 @@ def written_already(actions: ProjectedActions, mission_id: str | None, content: 
 
 #: Origins whose repetition is evidence. A repeating assistant may only be reading memory aloud.
 _COUNTED: frozenset[Origin] = frozenset({"user", "tool", "web"})
-#: Origins that a curated file must not rely on without the user's word.
-_FOREIGN: frozenset[Origin] = frozenset({"tool", "web", "program", "memory", "none"})
 #: If one item in memory has this share of an assistant sentence's words, the sentence repeats it.
 ECHO_SHARE = 0.8
 
@@ -258,8 +235,7 @@ class BatchFold:
     def _open_action(self, number: int, learning: ParsedLearning, evidence: Evidence) -> None:
         """Open an action, or link the one that the agent or the person already wrote."""
         at, turn = self._dated(evidence), evidence.turn
-        asked = AskedTime(learning.due, learning.rrule, turn.timestamp if turn else at, self._curation.created_at)
-        when, refused = time_of(asked, self._tx.actions)
+        when, refused = time_of(learning, at, self._curation.created_at, self._tx.actions)
         mission = turn.mission_id if turn is not None else None
         if (mirrored := written_already(self._tx.actions, mission, learning.content, when)) is not None:
             if mirrored.source_learning_id is None:
@@ -268,7 +244,20 @@ class BatchFold:
         if refused is not None:
             self._draft.refuse("not_scheduled", f"{refused}: {learning.content}")
         content = learning.content if refused is None else with_its_time(learning).content
-        self._draft.put(new_action(number, at, content, when))
+        self._draft.put(
+            Acted(
+                action=number,
+                is_new=True,
+                note=made_words(when.due, when.rrule, when.tz),
+                created_at=at,
+                content=content,
+                source_learning_id=number,
+                due=when.due,
+                rrule=when.rrule,
+                tz=when.tz,
+                first_due=when.due,
+            )
+        )
 
     def _retire(self, replaced: int, by: int, evidence: Evidence) -> None:
         if replaced > MADE_IDS:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from sprite.common.prices import Price, Usage, price_of
+from sprite.common.prices import Usage, price_of
 from sprite.config import Settings
 from sprite.curation.decide import Judge
 from sprite.curation.extraction import Attempts, Extractor, check_budget, log_lost_call
@@ -115,7 +115,9 @@ class Reextraction:
                 turns = turns[len(batch) :]
         written = calls * await self._answer_tokens()
         model = self._settings.curator_model
-        return Estimate(left, calls, tokens, written, model, _dollars(price_of(model), tokens, written))
+        price = price_of(model)
+        usd = None if price is None else price.tokens_usd(Usage(input=tokens, output=written))
+        return Estimate(left, calls, tokens, written, model, usd)
 
     async def run(self, on_turns: Callable[[int], None]) -> int:
         """Process the remaining turns and activate the new generation. Return it. SpriteError if a call fails."""
@@ -264,10 +266,6 @@ class Regrowth:
         self._newest = max(self._newest, event.id)
         await self._projection.apply(event, cursor=self._newest)
         await self._projection.write_files()
-
-
-def _dollars(price: Price | None, read: int, written: int) -> float | None:
-    return None if price is None else price.tokens_usd(Usage(input=read, output=written))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from sprite.imports.claude_code_logs import Refusal
 from sprite.log.transcript import ImportedTurn
 
 #: Damaged places listed one by one; the rest are counted.
@@ -16,6 +15,14 @@ MAX_NAMED = 50
 #: Limit of distinct names of skipped things: a hostile file could have many.
 MAX_KINDS = 100
 OTHER_KINDS = "things of other names"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A path that cannot be imported, and the reason."""
+
+    path: Path
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from sprite.errors import PeerError
+from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation, Drift, NewCuration
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.action_rows import AnyRecord, decide_action, write_record
@@ -321,3 +321,54 @@ class Projection:
 def _decided_action(draft: Draft) -> list[Part]:
     decide_action(draft)
     return draft.parts
+
+
+#: The id of a turn in `AgentWatch`; background work has other ids.
+TURN = "turn"
+
+
+class AgentWatch:
+    """Track when the agent works, and report its begin and end to the projection.
+
+    Without a sandbox, a detached program cannot be tracked. The agent then counts as working from its first turn to the
+    end of the session (`whole_session`).
+    """
+
+    def __init__(self, projection: Projection, on_change: Callable[[Change], None], *, whole_session: bool) -> None:
+        self._projection = projection
+        self._on_change = on_change
+        self._whole_session = whole_session
+        self._under_way: set[str] = set()
+        self._is_noted = False
+        self._one_at_a_time = asyncio.Lock()
+
+    async def begins(self, what: str = TURN) -> None:
+        """Register a turn, or background work by its id, before the agent acts in it."""
+        self._under_way.add(what)
+        await self._note()
+
+    async def ends(self, what: str = TURN) -> None:
+        """Unregister work that has ended."""
+        if not self._whole_session:
+            self._under_way.discard(what)
+            await self._note()
+
+    async def stops(self) -> None:
+        """Unregister all work, because the agent's process is gone."""
+        self._under_way.clear()
+        await self._note()
+
+    async def _note(self) -> None:
+        async with self._one_at_a_time:
+            works = bool(self._under_way)
+            if works == self._is_noted:
+                return
+            try:
+                changes = await (self._projection.agent_begins() if works else self._projection.agent_rests())
+            except SpriteError as error:
+                # A full disk must not end the agent's turn. The check at the end of the next turn covers later changes.
+                log.warning("memory's files are not watched: %s", error)
+                return
+            self._is_noted = works
+        for change in changes:
+            self._on_change(change)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridge.db.open import open_database
-from sprite.forget.stores import COLUMNS
+from sprite.forget.forget import COLUMNS
 from sprite.log import transcript
 from sprite.memory import database as memory
 from sprite.storage.connection import Schema, empty_database
@@ -52,7 +52,7 @@ FREE = {
         "ship_rows": ("part", "name", "facts"),
     },
 }
-#: The bridge's tables that hold people's words. Its copy of the log forgets when it is told (`CopyStore`); what is to
+#: The bridge's tables that hold people's words. Its copy of the log forgets when it is told; what is to
 #: be told is emptied as soon as it was.
 BRIDGES = {
     "stored_rows": ("name", "sealed"),
