@@ -164,7 +164,7 @@ def pass_over(draft: Draft) -> None:
     at = draft.curation.created_at
     for action in draft.tx.actions.open():
         if not action.is_made and action.due is not None and action.due <= at:
-            draft.put(Acted(action=action.id, due=_next(action, at)))
+            draft.put(Acted(action=action.id, due=next_due(action, at)))
 
 
 def find_action(tx: Projected, number: int, of: Known | None) -> Action | None:
@@ -255,7 +255,7 @@ def _resolved(action: Action, record: Resolved, at: float) -> tuple[dict[str, An
     columns: dict[str, Any] = {"status": record.status}
     if record.status == "open" and action.due is not None and action.due <= at:
         # Its time passed while it was closed, so it must not fire now.
-        columns["due"] = _next(action, at)
+        columns["due"] = next_due(action, at)
     return columns, f"{status_words(record.status)}{note}"
 
 
@@ -269,7 +269,8 @@ def _fired(action: Action, record: Fired, at: float) -> tuple[dict[str, Any], st
     return columns, f"fired{late} (was due {when})"
 
 
-def _next(action: Action, at: float) -> float | None:
+def next_due(action: Action, at: float) -> float | None:
+    """Return the next time of a repeat after a moment; None without a repeat or another time."""
     if action.rrule is None or action.first_due is None:
         return None
     return next_after(action.rrule, action.first_due, action.tz or DEFAULT_ZONE, at)

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation, Drift, NewCuration
@@ -25,16 +25,6 @@ from sprite.memory.decision import Change, Draft, Fold, Part, in_order, read_dec
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
 from sprite.memory.hand_changes import HandChanges, held_back, in_memory
 from sprite.storage.connection import LARGEST_ROW_ID
-
-
-@dataclass(frozen=True, slots=True)
-class _FileEdit:
-    """A person's content for a curated file, as logged."""
-
-    name: str
-    content: str
-    #: The limit that the content exceeds: a person may exceed it, a curator may not.
-    over: str | None
 
 
 def fold(tx: Projected, curation: Curation) -> Change:
@@ -57,25 +47,20 @@ def fold(tx: Projected, curation: Curation) -> Change:
 
 
 def _fold_edit(folding: Fold) -> None:
+    """Apply a person's edit. ValueError, KeyError or TypeError if it is damaged."""
     curation, tx = folding.curation, folding.tx
-    edit = _read_edit(curation.response)
-    tx.add_version(edit.name, edit.content, curation_id=curation.id, at=curation.created_at, source="person")
-    if edit.over is not None:
-        tx.report(curation.id, "over_limit", f"{edit.over}; a person wrote it so, and it stands")
-    folding.change.files.append(edit.name)
-
-
-def _read_edit(response: str) -> _FileEdit:
-    """Read an edit of the log. ValueError, KeyError or TypeError if it is damaged."""
-    edit = json.loads(response)
+    edit = json.loads(curation.response)
     name, content = edit["name"], edit["content"]
     if name not in CURATED:
         raise ValueError(f"{name!r} is no curated file")
     if not isinstance(content, str):
         raise TypeError("the content is no text")
     content.encode()
-    over = edit.get("over")
-    return _FileEdit(name, content, over if isinstance(over, str) else None)
+    tx.add_version(name, content, curation_id=curation.id, at=curation.created_at, source="person")
+    # A person may exceed a limit, a curator may not.
+    if isinstance(over := edit.get("over"), str):
+        tx.report(curation.id, "over_limit", f"{over}; a person wrote it so, and it stands")
+    folding.change.files.append(name)
 
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sprite.memory import projects
-from sprite.memory.projects import Projects
+from sprite.memory.folders import Projects
 from tests.claude_code import session_start_script
 
 ProjectOf = Callable[[Path], str]

@@ -21,7 +21,7 @@ from sprite.imports.follow.delivery import Delivered, Delivery
 from sprite.imports.follow.files import CHUNK_BYTES, Found, Mark, Marks, NotOursError, found_at, scan
 from sprite.imports.follow.session import FollowedLog
 from sprite.log.transcript import ImportedTurn
-from sprite.memory.projects import Projects
+from sprite.memory.folders import Projects
 from sprite.protocol.framing import one_line
 
 log = logging.getLogger(__name__)

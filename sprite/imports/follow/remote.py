@@ -7,7 +7,7 @@ import importlib
 import ipaddress
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
@@ -73,9 +73,6 @@ class Spool:
         """Delete an acknowledged body."""
         path.unlink(missing_ok=True)
         self._sizes.pop(path, None)
-
-    def __iter__(self) -> Iterator[Path]:
-        return iter(tuple(self._sizes))
 
 
 log = logging.getLogger(__name__)
