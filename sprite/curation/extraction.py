@@ -12,7 +12,7 @@ from sprite.common.prices import price_of
 from sprite.config import Settings
 from sprite.curation.answer_files import with_lines_meant
 from sprite.curation.model import Answer, Asked, CuratorModel, Fault, UnusableAnswerError
-from sprite.curation.prompt import CuratorPrompt, CuratorTurn, OpenLearning, build_prompt, fit
+from sprite.curation.prompt import CuratorPrompt, OpenLearning, build_prompt, fit
 from sprite.curation.provenance.evidence import projects_of
 from sprite.errors import ModelError, SpriteError
 from sprite.log.curations import NewCuration, seconds_since_midnight
@@ -22,7 +22,6 @@ from sprite.memory.apply import Action
 from sprite.memory.database import MemoryDB
 from sprite.memory.files import (
     CURATED,
-    LINE_LIMITS,
     PROMPT_BUDGET_TOKENS,
     MemoryFiles,
     estimate_tokens,
@@ -119,20 +118,23 @@ class Extractor:
         if files is None:
             files = self._shown_files(turns)
         tz = await self._memory.zone()
-        learnings = await self._open_learnings(turns, files["user.md"], tz)
+        learnings = await self._open_learnings(turns, files["user.md"])
         refused = [words[:MAX_REFUSED_CHARS] for words in await self._memory.refused_last(MOST_REFUSED)]
-        seen = [_as_seen(turn, tz) for turn in turns]
-        budget = PROMPT_BUDGET_TOKENS
         number = fit(
-            seen, files=files, limits=LINE_LIMITS, open_learnings=learnings, refused=refused, budget_tokens=budget
+            turns,
+            files=files,
+            open_learnings=learnings,
+            tz=tz,
+            refused=refused,
+            budget_tokens=PROMPT_BUDGET_TOKENS,
         )
         prompt = build_prompt(
             files=files,
-            limits=LINE_LIMITS,
             open_learnings=learnings,
-            turns=seen[:number],
+            turns=turns[:number],
+            tz=tz,
             refused=refused,
-            budget_tokens=budget,
+            budget_tokens=PROMPT_BUDGET_TOKENS,
             is_followed=is_followed or number < len(turns),
         )
         return prompt, turns[:number]
@@ -144,7 +146,7 @@ class Extractor:
         # A person may have written more than fits.
         return {name: within_limits(name, content)[0] for name, content in shown.items()}
 
-    async def _open_learnings(self, turns: Sequence[Observation], user: str, tz: str | None) -> list[OpenLearning]:
+    async def _open_learnings(self, turns: Sequence[Observation], user: str) -> list[OpenLearning]:
         """Return the learnings to show: standing ones, those behind user.md, and those related to the turns."""
         if not turns:
             return []
@@ -163,11 +165,11 @@ class Extractor:
         actions = await self._memory.actions("open")
         timed = {action.source_learning_id: action for action in actions}
         learned = [
-            _as_open(learning, timed.get(number), tz, learning.project if projects else None)
+            _as_open(learning, timed.get(number), learning.project if projects else None)
             for number, learning in sorted(shown.items())
         ]
         # Actions that the person or the agent wrote have no learning. Showing them prevents duplicates.
-        return [*learned, *(_written(action, tz) for action in actions if action.source_learning_id is None)]
+        return [*learned, *(_written(action) for action in actions if action.source_learning_id is None)]
 
     async def _behind(self, user: str, projects: Sequence[str]) -> list[LearningRow]:
         """Return the learnings behind the lines of user.md."""
@@ -198,7 +200,7 @@ def _words_of(turn: Observation) -> str:
     return " ".join(part[:MAX_WORDS_CHARS] for part in parts)
 
 
-def _as_open(learning: LearningRow, action: Action | None, tz: str | None, project: str | None) -> OpenLearning:
+def _as_open(learning: LearningRow, action: Action | None, project: str | None) -> OpenLearning:
     return OpenLearning(
         id=learning.id,
         type=learning.type,
@@ -208,12 +210,11 @@ def _as_open(learning: LearningRow, action: Action | None, tz: str | None, proje
         at=learning.created_at,
         due=None if action is None else action.due,
         rrule=None if action is None else action.rrule,
-        tz=tz,
         project=project,
     )
 
 
-def _written(action: Action, tz: str | None) -> OpenLearning:
+def _written(action: Action) -> OpenLearning:
     """Convert an open action without a learning into one that the curator can name."""
     return OpenLearning(
         id=action.id,
@@ -224,23 +225,6 @@ def _written(action: Action, tz: str | None) -> OpenLearning:
         at=action.created_at,
         due=action.due,
         rrule=action.rrule,
-        tz=tz,
-    )
-
-
-def _as_seen(turn: Observation, tz: str | None) -> CuratorTurn:
-    return CuratorTurn(
-        id=turn.id,
-        at=turn.timestamp,
-        session_id=turn.session_id,
-        origin=turn.trigger if turn.trigger in {"user", "program"} else "task",
-        outcome=turn.outcome,
-        user_message=turn.user_message,
-        tool_calls=turn.tool_calls,
-        agent_response=turn.agent_response,
-        tz=tz,
-        project=turn.project,
-        asked_by=turn.asked_by,
     )
 
 
