@@ -189,7 +189,8 @@ class BatchFold:
 
     def _echoed(self, content: str) -> LearningRow | None:
         """Return the known learning that the agent only repeats in its own words, or None."""
-        return next((known for known in self._nearest(content) if _reads_aloud(content, known.content)), None)
+        nearest = self._tx.nearest(any_term(significant(content)), NEAREST)
+        return next((known for known in nearest if _reads_aloud(content, known.content)), None)
 
     def _is_stale_echo(self, content: str) -> bool:
         """Return whether the agent repeats a line of a file, or a superseded learning."""
@@ -199,9 +200,6 @@ class BatchFold:
                 return True
         replaced = self._tx.nearest_replaced(any_term(significant(content)), NEAREST)
         return any(_reads_aloud(content, known.content) for known in replaced)
-
-    def _nearest(self, text: str) -> list[LearningRow]:
-        return self._tx.nearest(any_term(significant(text)), NEAREST)
 
     def _repeat(self, known: LearningRow, new: NewLearning, evidence: Evidence) -> int:
         """Count a repetition, and keep the better of the two pieces of evidence."""

@@ -18,7 +18,6 @@ from sprite.errors import ModelError, SpriteError
 from sprite.log.curations import NewCuration, seconds_since_midnight
 from sprite.log.quarantine import Failures, LostCall
 from sprite.log.transcript import Observation, TranscriptDB
-from sprite.memory.apply import Action
 from sprite.memory.database import MemoryDB
 from sprite.memory.files import (
     CURATED,
@@ -165,11 +164,36 @@ class Extractor:
         actions = await self._memory.actions("open")
         timed = {action.source_learning_id: action for action in actions}
         learned = [
-            _as_open(learning, timed.get(number), learning.project if projects else None)
+            OpenLearning(
+                id=learning.id,
+                type=learning.type,
+                content=learning.content,
+                turn_id=learning.source_observation_id,
+                origin=learning.origin,
+                at=learning.created_at,
+                due=None if action is None else action.due,
+                rrule=None if action is None else action.rrule,
+                project=learning.project if projects else None,
+            )
             for number, learning in sorted(shown.items())
+            for action in [timed.get(number)]
         ]
         # Actions that the person or the agent wrote have no learning. Showing them prevents duplicates.
-        return [*learned, *(_written(action) for action in actions if action.source_learning_id is None)]
+        written = [
+            OpenLearning(
+                id=action.id,
+                type="ACTION",
+                content=action.content,
+                turn_id=None,
+                origin="user" if action.origin == "person" else "assistant",
+                at=action.created_at,
+                due=action.due,
+                rrule=action.rrule,
+            )
+            for action in actions
+            if action.source_learning_id is None
+        ]
+        return learned + written
 
     async def _behind(self, user: str, projects: Sequence[str]) -> list[LearningRow]:
         """Return the learnings behind the lines of user.md."""
@@ -198,34 +222,6 @@ def _words_of(turn: Observation) -> str:
     asked = " ".join(str(call.get("input")) for call in turn.tool_calls)
     parts = (turn.user_message, turn.agent_response, asked)
     return " ".join(part[:MAX_WORDS_CHARS] for part in parts)
-
-
-def _as_open(learning: LearningRow, action: Action | None, project: str | None) -> OpenLearning:
-    return OpenLearning(
-        id=learning.id,
-        type=learning.type,
-        content=learning.content,
-        turn_id=learning.source_observation_id,
-        origin=learning.origin,
-        at=learning.created_at,
-        due=None if action is None else action.due,
-        rrule=None if action is None else action.rrule,
-        project=project,
-    )
-
-
-def _written(action: Action) -> OpenLearning:
-    """Convert an open action without a learning into one that the curator can name."""
-    return OpenLearning(
-        id=action.id,
-        type="ACTION",
-        content=action.content,
-        turn_id=None,
-        origin="user" if action.origin == "person" else "assistant",
-        at=action.created_at,
-        due=action.due,
-        rrule=action.rrule,
-    )
 
 
 #: Calls for an unsplit batch.

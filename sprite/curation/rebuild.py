@@ -134,7 +134,9 @@ class Reextraction:
                 try:
                     curation = await attempts.extract(batch, generation, is_followed=len(batch) < len(turns))
                 except UnusableAnswerError as error:
-                    if isinstance(error, RefusedError) and await self._is_first_refusal(batch[0].id, generation):
+                    first = batch[0].id
+                    failures = await self._transcript.lost_calls.failures([first], generation)
+                    if isinstance(error, RefusedError) and failures[first].calls == 1:
                         # The cause may be the key or the chosen model, so the user must see it.
                         raise
                     log.warning("asking about fewer turns: %s", error)
@@ -144,9 +146,6 @@ class Reextraction:
                 on_turns(covered)
             await aside.grown.take_over(generation)
         return generation
-
-    async def _is_first_refusal(self, turn_id: int, generation: int) -> bool:
-        return (await self._transcript.lost_calls.failures([turn_id], generation))[turn_id].calls == 1
 
     async def _keep(self, aside: _Aside, curation: NewCuration | None, batch: Sequence[Observation]) -> int:
         """Log and apply an answer. Return the number of settled turns. None leaves out the first turn."""

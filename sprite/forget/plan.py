@@ -172,7 +172,10 @@ async def plan(target: Target, transcript: TranscriptDB, memory: MemoryDB) -> Pl
     by = target.by
     learnings = [each async for each in _each(memory.learnings)]
     if by == "text":
-        made = _plan_text(target.text or "")
+        text = target.text or ""
+        if len(text.strip()) < SHORTEST_TEXT:
+            raise PeerError(f"A text to forget needs {SHORTEST_TEXT} characters at least.")
+        made = Plan("text", Scrubber((text,)))
     elif by == "learning":
         made = await _plan_learning(await _learning_of(target, memory), learnings, transcript)
     else:
@@ -283,12 +286,6 @@ def _cards_drawn(turn: Observation) -> set[str]:
 
 
 # --- text ---
-
-
-def _plan_text(text: str) -> Plan:
-    if len(text.strip()) < SHORTEST_TEXT:
-        raise PeerError(f"A text to forget needs {SHORTEST_TEXT} characters at least.")
-    return Plan("text", Scrubber((text,)))
 
 
 def _take_phrases(made: Plan, turn: Observation) -> None:

@@ -129,7 +129,12 @@ class Actions:
 
         async def decide() -> tuple[AnyRecord, int | None]:
             record.due, record.rrule, record.tz = await self._time(due, rrule, tz)
-            same.extend(await self._same(record))
+            same.extend(
+                action
+                for action in await self._memory.actions("open")
+                if said(action.content) == said(record.content)
+                and (action.due, action.rrule) == (record.due, record.rrule)
+            )
             if same:
                 raise _AlreadyThereError
             if record.due is not None:
@@ -331,13 +336,6 @@ class Actions:
         if due == "" and not rrule:
             new_rule = None
         return await self._time(due, new_rule, tz or action.tz)
-
-    async def _same(self, wanted: Added) -> list[Action]:
-        return [
-            action
-            for action in await self._memory.actions("open")
-            if said(action.content) == said(wanted.content) and (action.due, action.rrule) == (wanted.due, wanted.rrule)
-        ]
 
     async def _check_room(self) -> None:
         if len(await self._memory.scheduled()) >= MOST_SCHEDULED:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sprite.memory import projects
+from sprite.memory import folders
 from sprite.memory.folders import Projects
 from tests.claude_code import session_start_script
 
@@ -21,7 +21,7 @@ def plugins_project_of(folder: Path) -> str:
     return found
 
 
-@pytest.fixture(params=[projects.project_of, plugins_project_of], ids=["sprite", "plugin"])
+@pytest.fixture(params=[folders.project_of, plugins_project_of], ids=["sprite", "plugin"])
 def project_of(request: pytest.FixtureRequest) -> ProjectOf:
     """What must hold for the one holds for the other."""
     chosen: ProjectOf = request.param

@@ -17,7 +17,7 @@ from sprite.imports.claude_code_turns import SOURCE
 from sprite.log.transcript import ImportedTurn
 from sprite.owner import open_log, say_observed
 from sprite.privacy.cutting import clean
-from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, ObservedTool, ObservedTurn, RefusedTurn
+from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, ObservedTool, ObservedTurn
 
 #: Limit for a turn, so that it fits a frame and the log's limit for displayed turns.
 MOST_TURN_BYTES = 900_000
@@ -207,14 +207,10 @@ class LocalDelivery:
             for half in halves(message):
                 delivered.add(await self._send(half))
             return delivered
-        return Delivered(answer.stored, answer.known, [_named(refused) for refused in answer.refused])
+        return Delivered(answer.stored, answer.known, [(each.external_id, each.why) for each in answer.refused])
 
     def _say(self, trouble: str) -> None:
         """Log a problem once, not at each attempt."""
         if trouble != self._trouble:
             self._trouble = trouble
             log.warning("turns cannot be handed over yet, and are kept: %s", trouble)
-
-
-def _named(refused: RefusedTurn) -> tuple[str, str]:
-    return refused.external_id, refused.why
