@@ -70,6 +70,6 @@ def test_a_new_curated_file_explains_itself_and_states_nothing(name: str) -> Non
 @pytest.mark.parametrize("name", CURATED)
 def test_a_template_survives_the_way_through_prompt_and_answer(name: str) -> None:
     text = template(name)
-    prompt = build_prompt(files={name: text}, limits=LIMITS, open_learnings=(), turns=())
+    prompt = build_prompt(files={name: text}, open_learnings=(), turns=())
     assert all(f"| {line}\n" in prompt.user for line in text.splitlines())
     assert parse_response(f"{name.removesuffix('.md').upper()}_MD_UPDATE:\n{text}").files == {name: text}
