@@ -11,7 +11,7 @@ import hashlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -260,14 +260,9 @@ class BootFiles:
                 log.exception("what sessions elsewhere begin with could not be written")
             if self._leaving.is_set():
                 return
-            await self._rest()
-
-    async def _rest(self) -> None:
-        try:
-            async with asyncio.timeout(PAUSE_SECONDS):
-                await self._leaving.wait()
-        except TimeoutError:
-            return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PAUSE_SECONDS):
+                    await self._leaving.wait()
 
     async def write(self) -> None:
         """Write every changed file, and remove the files of projects that no longer have one."""

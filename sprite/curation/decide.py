@@ -198,7 +198,7 @@ class BatchFold:
             lines = (self._tx.latest_content(name) or "").split("\n")
             if any(_reads_aloud(content, line) for line in lines):
                 return True
-        replaced = self._tx.nearest_replaced(any_term(significant(content)), NEAREST)
+        replaced = self._tx.nearest(any_term(significant(content)), NEAREST, replaced=True)
         return any(_reads_aloud(content, known.content) for known in replaced)
 
     def _repeat(self, known: LearningRow, new: NewLearning, evidence: Evidence) -> int:
@@ -267,8 +267,9 @@ class BatchFold:
         if self._is_of_another_project(known, by, evidence):
             self._draft.refuse("supersede_refused", f"L{replaced} stands: it is of another project")
             return
-        if not _may_retire(_closed_by(evidence, known) or evidence.origin, known):
-            self._draft.refuse("supersede_refused", f"L{replaced} stands: {_whose_word(known)} could replace it")
+        closed_by = _closed_by(evidence, known.type, known.content)
+        if not _may_retire(closed_by or evidence.origin, known.type, known.origin):
+            self._draft.refuse("supersede_refused", f"L{replaced} stands: {_whose_word(known.type)} could replace it")
         elif (known.source_observation_id or 0) > (self._curation.last_observation_id or 0):
             # A quarantined turn is curated late. It must not revoke learnings from newer turns.
             self._draft.refuse("supersede_refused", f"L{replaced} stands: it was learned from a newer turn")
@@ -296,25 +297,10 @@ class BatchFold:
         if action is None or action.status != "open":
             return
         origin = "user" if action.origin == "person" else "assistant"
-        known = LearningRow(
-            id=action.id,
-            created_at=action.created_at,
-            session_id=None,
-            type="ACTION",
-            content=action.content,
-            source_observation_id=None,
-            confidence=1.0,
-            curation_id=0,
-            origin=origin,
-            evidence=None,
-            superseded_by=None,
-            seen=1,
-            last_seen=action.created_at,
-        )
-        if _may_retire(_closed_by(evidence, known) or evidence.origin, known):
+        if _may_retire(_closed_by(evidence, "ACTION", action.content) or evidence.origin, "ACTION", origin):
             self._close(action)
         else:
-            self._draft.refuse("supersede_refused", f"L{action_id} stands: {_whose_word(known)} could replace it")
+            self._draft.refuse("supersede_refused", f"L{action_id} stands: {_whose_word('ACTION')} could replace it")
 
     def _close(self, action: Action) -> None:
         self._draft.put(Acted(action=action.id, status="done", note=status_words("done")))
@@ -325,8 +311,8 @@ def _project_of(evidence: Evidence) -> str | None:
     return None if evidence.turn is None or evidence.type == "PREFERENCE" else evidence.turn.project
 
 
-def _whose_word(known: LearningRow) -> str:
-    if known.type == "ACTION":
+def _whose_word(kind: str) -> str:
+    if kind == "ACTION":
         return "only the person's word, or a quote of the command that did it,"
     return "only the person's word"
 
@@ -342,27 +328,27 @@ def _is_better(evidence: Evidence, known: LearningRow) -> bool:
     return evidence.origin == "user"
 
 
-def _closed_by(evidence: Evidence, known: LearningRow) -> Origin | None:
+def _closed_by(evidence: Evidence, kind: str, content: str) -> Origin | None:
     """Return the origin that closes an item apart from the learning itself, or None.
 
     It is the command that did the work or, for an action, the user in a message that mentions it. A plain "thanks"
     closes nothing.
     """
     message = content_words(evidence.turn.user_message) if evidence.turn is not None else frozenset()
-    if known.type == "ACTION" and evidence.told and message & content_words(known.content):
+    if kind == "ACTION" and evidence.told and message & content_words(content):
         return "user"
     return "assistant" if evidence.act and evidence.origin in {"tool", "program"} else None
 
 
-def _may_retire(origin: Origin, known: LearningRow) -> bool:
+def _may_retire(origin: Origin, kind: str, known_origin: str) -> bool:
     """Return whether an origin may retire an item. Only the user retires the user's statements."""
     if origin == "user":
         return True
     if origin == "assistant":
-        return known.type == "ACTION" or known.origin != "user"
+        return kind == "ACTION" or known_origin != "user"
     if origin == "program":
-        return known.origin == "program"
-    return origin in {"tool", "web"} and known.origin in {"tool", "web", "program"}
+        return known_origin == "program"
+    return origin in {"tool", "web"} and known_origin in {"tool", "web", "program"}
 
 
 #: Turns before a batch, in its conversations, whose pages and results the agent may still refer to.
