@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,24 +37,10 @@ class LogFile:
     opened_at: float
 
 
-@dataclass(slots=True)
-class SessionFiles:
-    """The logs of one session, oldest first."""
-
-    session_id: str
-    main: list[LogFile] = field(default_factory=list)
-    agents: list[LogFile] = field(default_factory=list)
-
-    @property
-    def began(self) -> tuple[float, float]:
-        """Return (time of the first entry, time of opening the log), which sorts a session before its forks."""
-        return min((log.first_at, log.opened_at) for log in self.main or self.agents)
-
-
-def _sessions(paths: list[Path], tally: Tally) -> list[SessionFiles]:
+def _sessions(paths: list[Path], around: Surroundings, tally: Tally) -> list[_Session]:
     """Return the logs with their companions by session, in the order of the sessions' beginnings."""
     known: set[tuple[int, int]] = set()
-    sessions: dict[str, SessionFiles] = {}
+    sessions: dict[str, _Session] = {}
     waiting = paths[::-1]
     while waiting:
         path = waiting.pop()
@@ -72,7 +58,7 @@ def _sessions(paths: list[Path], tally: Tally) -> list[SessionFiles]:
             tally.refuse(path, "is no session log of Claude Code's")
             continue
         tally.files += 1
-        session = sessions.setdefault(log.session_id, SessionFiles(log.session_id))
+        session = sessions.setdefault(log.session_id, _Session(log.session_id, around, tally))
         (session.main if log.agent_id is None else session.agents).append(log)
         waiting += (companion for companion in _companions(log) if companion.is_file())
     for session in sessions.values():
@@ -160,27 +146,33 @@ class ClaudeCodeReader:
 
     def read(self, paths: list[Path], around: Surroundings, tally: Tally) -> Iterator[ImportedTurn]:
         """Yield the turns of the sessions, in the order of their beginnings."""
-        for session in _sessions(paths, tally):
-            yield from _Session(session, around, tally).turns()
+        for session in _sessions(paths, around, tally):
+            yield from session.turns()
 
 
 class _Session:
-    """Read one session as a stream of turns."""
+    """The logs of one session, oldest first, as a stream of turns."""
 
-    def __init__(self, session: SessionFiles, around: Surroundings, tally: Tally) -> None:
-        self._session = session
+    def __init__(self, session_id: str, around: Surroundings, tally: Tally) -> None:
+        self.session_id = session_id
+        self.main: list[LogFile] = []
+        self.agents: list[LogFile] = []
         self._around = around
         self._tally = tally
 
+    @property
+    def began(self) -> tuple[float, float]:
+        """Return (time of the first entry, time of opening the log), which sorts a session before its forks."""
+        return min((log.first_at, log.opened_at) for log in self.main or self.agents)
+
     def turns(self) -> Iterator[ImportedTurn]:
-        session = self._session
-        if session.session_id in self._around.own_sessions or self._is_own():
-            self._tally.own.add(session.session_id)
-            for log in (*session.main, *session.agents):
+        if self.session_id in self._around.own_sessions or self._is_own():
+            self._tally.own.add(self.session_id)
+            for log in (*self.main, *self.agents):
                 self._around.on_bytes(log.size)
             return
-        cutters = {session.session_id: self._cutter(session.session_id, self._agents())}
-        for log in session.main:
+        cutters = {self.session_id: self._cutter(self.session_id, self._subagents())}
+        for log in self.main:
             for entry in self._entries(log):
                 if entry is None:
                     for cutter in cutters.values():
@@ -200,12 +192,12 @@ class _Session:
         return SessionTurns(session_id, agents, self._around.project_of)
 
     def _is_own(self) -> bool:
-        own, logs = self._around.own_folder, self._session.main or self._session.agents
+        own, logs = self._around.own_folder, self.main or self.agents
         return own is not None and all(log.path.resolve().is_relative_to(own) for log in logs)
 
-    def _agents(self) -> SubagentLogs:
+    def _subagents(self) -> SubagentLogs:
         agents = SubagentLogs()
-        for log in self._session.agents:
+        for log in self.agents:
             agent_id = log.agent_id or log.path.stem
             call = started_by(log.path)
             if call is not None:
