@@ -249,8 +249,8 @@ class Attempts:
     async def extract(self, turns: Sequence[Observation], generation: int, *, is_followed: bool) -> NewCuration | None:
         """Return a curation of some leading turns, or None if the first turn was quarantined instead.
 
-        The turns have consecutive ids; `is_followed` says whether more wait. VainError if the call failed for these
-        turns: the next call is smaller, or the last for the first turn. Another ModelError for an outage.
+        The turns have consecutive ids; `is_followed` says whether more wait. UnusableAnswerError if the call failed for
+        these turns: the next call is smaller, or the last for the first turn. Another ModelError for an outage.
         """
         if await self._transcript.lost_calls.is_model_in_doubt():
             await self._ask_control()

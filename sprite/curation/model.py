@@ -264,7 +264,7 @@ class CuratorModel:
         await self._api.aclose()
 
     async def ask(self, prompt: CuratorPrompt, asked: Asked) -> Answer:
-        """Return an answer worth logging. VainError if there is none, another ModelError for an outage."""
+        """Return an answer worth logging. UnusableAnswerError if there is none, another ModelError for an outage."""
         answer = await self._answer(prompt, asked)
         if not _is_usable(answer.text) and asked.again:
             log.warning("the curator's answer was not in the format; asking once more")

@@ -3,7 +3,7 @@
 The order makes a crash safe at any moment. User-visible stores, the CLI's logs and all derived files come first. The
 log still has the words to search for then, so an interrupted forget can be repeated. Then the log changes in one
 transaction with its tombstone. The projection, the files and the free pages follow. An empty marker file makes the next
-start, or the next forget, finish this. Remote replicas are notified on the way, see `shipping/`.
+start, or the next forget, finish this. Remote replicas are notified on the way, see `sprite/backup/`.
 
 Each store can search for a forget's target. Register every new table, column or file here:
 `tests/stores/test_text_stores.py` compares these lists with the actual stores.

@@ -54,7 +54,7 @@ async def misfit(transcript: TranscriptDB, memory: MemoryDB) -> Misfit | None:
 
 
 async def refuse_misfit(transcript: TranscriptDB, memory: MemoryDB) -> None:
-    """Raise MendedAtStartError with instructions if memory was not made from this log."""
+    """Raise MigrationPendingError with instructions if memory was not made from this log."""
     if (found := await misfit(transcript, memory)) is not None:
         raise MigrationPendingError(
             f"{found.words[0].upper()}{found.words[1:]}. Nothing of it is shown. Start the sprite, or run "
