@@ -20,7 +20,7 @@ from sprite.curation.provenance.voices import Origin
 from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation, NewCuration
 from sprite.log.transcript import Observation, TranscriptDB
-from sprite.memory.action_rows import MOST_SCHEDULED, alikeness, decide_action, made_words, pass_over, status_words
+from sprite.memory.action_rows import MOST_SCHEDULED, alikeness, decide_action, made_words, pass_over
 from sprite.memory.apply import MADE_IDS, Action, NewLearning, Projected, ProjectedActions
 from sprite.memory.database import MemoryDB
 from sprite.memory.decision import (
@@ -303,7 +303,7 @@ class BatchFold:
             self._draft.refuse("supersede_refused", f"L{action_id} stands: {_whose_word('ACTION')} could replace it")
 
     def _close(self, action: Action) -> None:
-        self._draft.put(Acted(action=action.id, status="done", note=status_words("done")))
+        self._draft.put(Acted(action=action.id, status="done", note="done"))
 
 
 def _project_of(evidence: Evidence) -> str | None:

@@ -143,9 +143,7 @@ class Plan:
 
     def tell(self, where: str, text: str) -> None:
         """Record one removed text."""
-        place = Place(where, text[:MOST_SHOWN_CHARS])
-        if place not in self.places:
-            self.places[place] = None
+        self.places[Place(where, text[:MOST_SHOWN_CHARS])] = None
 
     def empty(self, turn: Observation) -> None:
         """Remove a turn's whole content and its drawings."""

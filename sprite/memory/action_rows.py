@@ -138,6 +138,7 @@ def read_record(response: str) -> AnyRecord:
 ALIKE_IN_TURN, ALIKE = 0.5, 0.8
 #: Mention a delay from this length on.
 LATE_SECONDS = 60
+#: History entries for new statuses.
 _DID = {"open": "opened again", "done": "done", "dismissed": "dismissed", "failed": "failed"}
 
 
@@ -188,11 +189,6 @@ def alikeness(one: str, other: str) -> float:
     """Return the smaller of the two shares of common words, from 0 to 1."""
     words, others = content_words(one), content_words(other)
     return min(share(words, others), share(others, words))
-
-
-def status_words(status: str) -> str:
-    """Return the history entry for a new status."""
-    return _DID[status]
 
 
 def made_words(due: float | None, rrule: str | None, tz: str | None) -> str:
@@ -256,7 +252,7 @@ def _resolved(action: Action, record: Resolved, at: float) -> tuple[dict[str, An
     if record.status == "open" and action.due is not None and action.due <= at:
         # Its time passed while it was closed, so it must not fire now.
         columns["due"] = next_due(action, at)
-    return columns, f"{status_words(record.status)}{note}"
+    return columns, f"{_DID[record.status]}{note}"
 
 
 def _fired(action: Action, record: Fired, at: float) -> tuple[dict[str, Any], str]:

@@ -30,7 +30,6 @@ from sprite.memory.files import (
     MemoryFiles,
     line_count,
     lines_shown,
-    managed_by,
     over_limits,
     template,
 )
@@ -236,7 +235,7 @@ class MemoryView:
                 name=name,
                 lines=lines_shown(name, self._files.read(name)),
                 limit=LINE_LIMITS[name],
-                managed=managed_by(name),
+                managed="deploy" if name in DEPLOYED else "curated",
                 updated_at=self._files.modified_at(name),
             )
             for name in BOOT_ORDER
