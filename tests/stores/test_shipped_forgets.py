@@ -106,7 +106,7 @@ async def test_a_forget_that_was_cut_off_is_told_when_it_is_finished(tmp_path: P
         async def cut() -> None:
             raise KeyboardInterrupt
 
-        forgetter._copy.tell = cut
+        forgetter._tell_store = cut
         with pytest.raises(KeyboardInterrupt):
             await forgetter.forget(Target(text="Quibblewort"), sure=True)
     async with shipping_stage(tmp_path) as stage:
