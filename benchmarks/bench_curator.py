@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from benchmarks.report import line
 from sprite.curation.extraction import NEAREST_LEARNINGS
-from sprite.curation.prompt import CuratorTurn, OpenLearning, build_prompt, fit
-from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, LINE_LIMITS, PROMPT_BUDGET_TOKENS, estimate_tokens, template
+from sprite.curation.prompt import OpenLearning, build_prompt, fit
+from sprite.log.transcript import Observation
+from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, PROMPT_BUDGET_TOKENS, estimate_tokens, template
 
 
-def turns(number: int, characters: int) -> list[CuratorTurn]:
+def turns(number: int, characters: int) -> list[Observation]:
     """A batch whose every text has this length."""
     text = ("All work and no play makes a dull day. " * (characters // 39 + 1))[:characters]
     call = {
@@ -18,7 +19,10 @@ def turns(number: int, characters: int) -> list[CuratorTurn]:
         "result": text[:2000],
         "is_error": False,
     }
-    return [CuratorTurn(n, 1.8e9, "s", "user", "complete", text, [call] * 5, text) for n in range(1, number + 1)]
+    return [
+        Observation(n, 1.8e9, "s", n, text, [call] * 5, text, 0, "complete", None, "user", "")
+        for n in range(1, number + 1)
+    ]
 
 
 def main() -> None:
@@ -33,12 +37,9 @@ def main() -> None:
     }
     systems = set()
     for name, (batch, files) in cases.items():
-        number = fit(
-            batch, files=files, limits=LINE_LIMITS, open_learnings=learnings, budget_tokens=PROMPT_BUDGET_TOKENS
-        )
+        number = fit(batch, files=files, open_learnings=learnings, budget_tokens=PROMPT_BUDGET_TOKENS)
         prompt = build_prompt(
             files=files,
-            limits=LINE_LIMITS,
             open_learnings=learnings,
             turns=batch[:number],
             budget_tokens=PROMPT_BUDGET_TOKENS,

@@ -20,9 +20,9 @@ from typing import Any
 from benchmarks.report import line
 from sprite.capture.recorder import TurnRecorder
 from sprite.curation.extraction import NEAREST_LEARNINGS
-from sprite.curation.prompt import CuratorTurn, OpenLearning, build_prompt, fit
-from sprite.log.transcript import open_transcript
-from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, CURATED, LINE_LIMITS, PROMPT_BUDGET_TOKENS, template
+from sprite.curation.prompt import OpenLearning, build_prompt, fit
+from sprite.log.transcript import Observation, open_transcript
+from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, CURATED, PROMPT_BUDGET_TOKENS, template
 from sprite.memory.words import content_words
 from sprite.search.view import MemoryView
 from tests.fake_secrets import TWENTY, fake_secrets, leaks
@@ -242,11 +242,12 @@ async def budget() -> None:
     """The largest prompt that a batch can make."""
     text = "All work and no play makes a dull day. " * 600
     called = call("Bash", text[:2000], {"command": text[:2000]})
-    turns = [CuratorTurn(n, 1.8e9, "s", "user", "complete", text, [called] * 5, text) for n in range(1, 26)]
+    turns = [
+        Observation(n, 1.8e9, "s", n, text, [called] * 5, text, 0, "complete", None, "user", "") for n in range(1, 26)
+    ]
     learnings = [OpenLearning(n, "FACT", "x" * 1000, n, "user", 0.0) for n in range(NEAREST_LEARNINGS)]
     given: dict[str, Any] = {
         "files": dict.fromkeys(BOOT_ORDER, "y" * BYTE_LIMIT),
-        "limits": LINE_LIMITS,
         "open_learnings": learnings,
         "budget_tokens": PROMPT_BUDGET_TOKENS,
     }

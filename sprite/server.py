@@ -43,11 +43,10 @@ from sprite.gateway.port import Port, listening
 from sprite.gateway.uploads import Uploads
 from sprite.log.transcript import open_transcript
 from sprite.memory.actions import Actions
-from sprite.memory.agent_watch import AgentWatch
 from sprite.memory.files import MemoryFiles
 from sprite.memory.folders import UPLOADS, make_folders
 from sprite.memory.opening import open_own_memory
-from sprite.memory.projection import Projection
+from sprite.memory.projection import AgentWatch, Projection
 from sprite.privacy.private_text import PrivateText
 from sprite.privacy.redaction import prepare
 from sprite.scheduler.keep_awake import kept_awake

@@ -45,7 +45,7 @@ from sprite.capture.recorder import TurnRecorder
 from sprite.config import Settings
 from sprite.memory.action_rows import Maker
 from sprite.memory.actions import Actions
-from sprite.memory.agent_watch import AgentWatch
+from sprite.memory.projection import AgentWatch
 from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.messages import CanvasUpdate, StackUpdate
 from sprite.protocol.shapes import Origin

@@ -57,12 +57,8 @@ def card_words(card: Card, stack_name: str | None = None) -> str:
 
 def block_line(block: Block) -> str:
     """Render a block with all its data and the author of its last change."""
-    return f"{as_id(block.id)} ({block.type}, version {block.version}, by {author(block)}): {quoted(block.data)}"
-
-
-def author(block: Block) -> str:
-    """Return the author of a block's last change in the agent's view."""
-    return "the person" if block.by == "person" else "you"
+    author = "the person" if block.by == "person" else "you"
+    return f"{as_id(block.id)} ({block.type}, version {block.version}, by {author}): {quoted(block.data)}"
 
 
 def as_id(value: str) -> str:

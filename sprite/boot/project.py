@@ -11,7 +11,7 @@ import hashlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -151,7 +151,17 @@ class ProjectBoot:
             newest = [*newest, *await self._transcript.newest_waiting_of(project, RECENT_TURNS)]
         turns = {turn.id: turn for turn in newest if not is_look(turn)}
         ordered = sorted(turns.values(), key=lambda turn: (turn.project != project, turn.project is not None, -turn.id))
-        return [turn_lines(_shortened(turn), "Sprite") for turn in ordered]
+        return [
+            turn_lines(
+                replace(
+                    turn,
+                    user_message=short(turn.user_message, TURN_TEXT_TOKENS),
+                    agent_response=short(turn.agent_response, TURN_TEXT_TOKENS),
+                ),
+                "Sprite",
+            )
+            for turn in ordered
+        ]
 
 
 def _grant(parts: Sequence[_Part], tokens: int) -> None:
@@ -186,14 +196,6 @@ def _filled(lines: Sequence[str]) -> list[str]:
             kept += [short(each, LINE_TOKENS) for each in [*above, line]]
             above = []
     return kept
-
-
-def _shortened(turn: Observation) -> Observation:
-    return replace(
-        turn,
-        user_message=short(turn.user_message, TURN_TEXT_TOKENS),
-        agent_response=short(turn.agent_response, TURN_TEXT_TOKENS),
-    )
 
 
 log = logging.getLogger(__name__)
@@ -258,14 +260,9 @@ class BootFiles:
                 log.exception("what sessions elsewhere begin with could not be written")
             if self._leaving.is_set():
                 return
-            await self._rest()
-
-    async def _rest(self) -> None:
-        try:
-            async with asyncio.timeout(PAUSE_SECONDS):
-                await self._leaving.wait()
-        except TimeoutError:
-            return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PAUSE_SECONDS):
+                    await self._leaving.wait()
 
     async def write(self) -> None:
         """Write every changed file, and remove the files of projects that no longer have one."""

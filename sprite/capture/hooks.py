@@ -63,19 +63,14 @@ def hook_matchers(
             agent_id=event.get("agent_id"),
         )
 
-    async def tool_used(event: dict[str, Any]) -> None:
-        await tool_ended(event, event["tool_response"], is_error=False)
-
-    async def tool_failed(event: dict[str, Any]) -> None:
-        await tool_ended(event, event["error"], is_error=True)
-
-    async def tool_ended(event: dict[str, Any], result: Any, *, is_error: bool) -> None:
+    async def tool_ended(event: dict[str, Any]) -> None:
+        is_error = event["hook_event_name"] == "PostToolUseFailure"
         await recorder.tool_ended(
             event.get("prompt_id", ""),
             event["tool_use_id"],
             event["tool_name"],
             event["tool_input"],
-            result,
+            event["error" if is_error else "tool_response"],
             is_error=is_error,
             agent_id=event.get("agent_id"),
         )
@@ -89,8 +84,8 @@ def hook_matchers(
     handlers: dict[HookEvent, _Handler] = {
         "UserPromptSubmit": prompt_submitted,
         "PreToolUse": tool_starting,
-        "PostToolUse": tool_used,
-        "PostToolUseFailure": tool_failed,
+        "PostToolUse": tool_ended,
+        "PostToolUseFailure": tool_ended,
         "Stop": stopped,
         "PreCompact": compacting,
     }

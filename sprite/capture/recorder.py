@@ -91,12 +91,7 @@ class TurnRecorder:
 
     async def taken_up(self, seconds: float) -> bool:
         """Wait at most this long until the agent starts the open mission. Return whether it did."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._taken_up.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await _within(self._taken_up, seconds)
 
     @property
     def has_taken_up(self) -> bool:
@@ -115,7 +110,7 @@ class TurnRecorder:
 
     async def quiet(self, seconds: float) -> None:
         """Wait at most this long until no background turn runs."""
-        if not await self._wait_for_no_task(seconds):
+        if not await _within(self._no_task, seconds):
             log.warning("a background turn takes longer than %.0f s; the mission goes ahead", seconds)
 
     async def close_mission(self, outcome: Outcome, notice: str = "") -> NewObservation | None:
@@ -141,12 +136,12 @@ class TurnRecorder:
         self._mission = None
         return True
 
-    async def close_task(self, outcome: Outcome, notice: str = "") -> None:
+    async def close_task(self, outcome: Outcome) -> None:
         """End the background turn and write its observation."""
         task, self._task = self._task, None
         self._no_task.set()
         if task is not None:
-            observation = await self._write(task, outcome, notice)
+            observation = await self._write(task, outcome)
             if self._task_ended is not None:
                 await self._task_ended(observation)
 
@@ -206,7 +201,7 @@ class TurnRecorder:
             return True
         if self._task is not None and self._task.prompt_id != prompt_id:
             # The next background turn has begun; the end of the previous one is still on its way.
-            await self._wait_for_no_task(_NEXT_TASK_SECONDS)
+            await _within(self._no_task, _NEXT_TASK_SECONDS)
         task, is_new = self._task, self._task is None
         if task is None:
             if not self._may_begin():
@@ -322,14 +317,6 @@ class TurnRecorder:
         for agent in agents:
             await self._journal(agent, "reported", {})
 
-    async def _wait_for_no_task(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._no_task.wait()
-        except TimeoutError:
-            return False
-        return True
-
     async def _journal(self, turn: TurnBuffer, event: str, data: dict[str, Any]) -> None:
         try:
             await self._transcript.journal.append(turn.key, turn.session_id, event, {**turn.snapshot(), **data})
@@ -365,6 +352,16 @@ class TurnRecorder:
                     # One unwritable turn must not block all others; its journal keeps it for a restart.
                     log.exception("a turn could not be written: %.500r", observation)
                 self._unsaved.pop(0)
+
+
+async def _within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait at most this long for an event. Return whether it is set."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
 
 
 def _turns(entries: Sequence[JournalEntry]) -> dict[str, list[JournalEntry]]:

@@ -12,9 +12,8 @@ from sprite.backup.replicator import Shipping
 from sprite.cli.output import say, say_json
 from sprite.config import Settings
 from sprite.errors import PeerError, WorkspaceLockedError
-from sprite.forget.forget import MANY_TURNS, Forgetter
+from sprite.forget.forget import MANY_TURNS, NOT_CONFIRMED, Forgetter
 from sprite.forget.plan import Target
-from sprite.forget.stores import NOT_CONFIRMED
 from sprite.memory.files import template
 from sprite.owner import ask_running, owned
 from sprite.protocol.memory import (

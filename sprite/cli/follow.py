@@ -23,10 +23,9 @@ from sprite.cli.output import say, say_json, warn
 from sprite.common.settings import claude_code_logs
 from sprite.config import Settings, state_home
 from sprite.errors import OperatorError
-from sprite.imports.follow.delivery import Delivery, LocalDelivery
+from sprite.imports.follow.delivery import Delivery, LocalDelivery, RemoteDelivery, Spool, checked_url, token_from
 from sprite.imports.follow.files import Marks
 from sprite.imports.follow.follower import Follower, Tally
-from sprite.imports.follow.remote import RemoteDelivery, Spool, checked_url, token_from
 from sprite.memory.folders import make_folders
 from sprite.protocol.framing import one_line
 

@@ -33,9 +33,9 @@ from sprite.imports.observed_turns import import_key, session_name
 from sprite.imports.reader import Note, Surroundings, Tally
 from sprite.log.transcript import ImportedTurn, TranscriptDB, read_transcript
 from sprite.memory.files import CURATED, MemoryFiles
+from sprite.memory.folders import Projects
 from sprite.memory.opening import open_own_memory
 from sprite.memory.projection import Projection
-from sprite.memory.projects import Projects
 from sprite.owner import open_log, say_observed
 from sprite.protocol.framing import one_line
 

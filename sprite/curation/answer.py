@@ -306,12 +306,3 @@ def _reported(unparsed: list[str]) -> tuple[str, ...]:
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
-
-
-__all__ = [
-    "LEARNING_TYPES",
-    "CuratorResponse",
-    "ParsedLearning",
-    "parse_response",
-    "plain_text",
-]

@@ -20,7 +20,7 @@ from sprite.curation.provenance.voices import Origin
 from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation, NewCuration
 from sprite.log.transcript import Observation, TranscriptDB
-from sprite.memory.action_rows import MOST_SCHEDULED, alikeness, decide_action, made_words, pass_over, status_words
+from sprite.memory.action_rows import MOST_SCHEDULED, alikeness, decide_action, made_words, pass_over
 from sprite.memory.apply import MADE_IDS, Action, NewLearning, Projected, ProjectedActions
 from sprite.memory.database import MemoryDB
 from sprite.memory.decision import (
@@ -48,16 +48,6 @@ ALIKE_AT_ONCE, ALIKE_IN_TURN, ALIKE = 0.15, 0.3, 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class AskedTime:
-    """The time words of an answer, when they were said, and when the answer was given (Unix seconds)."""
-
-    due: str | None
-    rrule: str | None
-    said_at: float
-    read_at: float
-
-
-@dataclass(frozen=True, slots=True)
 class When:
     """The resulting time of an action."""
 
@@ -66,12 +56,17 @@ class When:
     tz: str | None = None
 
 
-def time_of(asked: AskedTime, actions: ProjectedActions) -> tuple[When, str | None]:
-    """Return (its time, the reason if a requested time was refused)."""
+def time_of(
+    asked: ParsedLearning, said_at: float, read_at: float, actions: ProjectedActions
+) -> tuple[When, str | None]:
+    """Return (its time, the reason if a requested time was refused).
+
+    `said_at` is the time of the user's words, `read_at` the time of the answer (Unix seconds).
+    """
     if asked.due is None and asked.rrule is None:
         return When(), None
     try:
-        when = _read(asked, actions.zone() or DEFAULT_ZONE)
+        when = _read(asked, said_at, read_at, actions.zone() or DEFAULT_ZONE)
     except PeerError as error:
         return When(), str(error)
     if when.due is None:
@@ -81,17 +76,17 @@ def time_of(asked: AskedTime, actions: ProjectedActions) -> tuple[When, str | No
     return when, None
 
 
-def _read(asked: AskedTime, tz: str) -> When:
+def _read(asked: ParsedLearning, said_at: float, read_at: float, tz: str) -> When:
     """Parse the time; a due time of None has passed. PeerError if it is invalid."""
-    oldest = max(asked.said_at, asked.read_at - STILL_FIRES_SECONDS)
+    oldest = max(said_at, read_at - STILL_FIRES_SECONDS)
     if asked.rrule is not None:
         parse_rule(asked.rrule)
     if asked.due is None:
         return When(first_after(asked.rrule or "", tz, oldest), asked.rrule, tz)
-    due = parse_due(asked.due, tz, asked.said_at)
+    due = parse_due(asked.due, tz, said_at)
     if due > oldest:
         return When(due, asked.rrule, tz)
-    return When(None if asked.rrule is None else next_after(asked.rrule, due, tz, asked.read_at), asked.rrule, tz)
+    return When(None if asked.rrule is None else next_after(asked.rrule, due, tz, read_at), asked.rrule, tz)
 
 
 def with_its_time(learning: ParsedLearning) -> ParsedLearning:
@@ -99,22 +94,6 @@ def with_its_time(learning: ParsedLearning) -> ParsedLearning:
     parts = [f"due {learning.due}" if learning.due else "", f"every {learning.rrule}" if learning.rrule else ""]
     told = ", ".join(part for part in parts if part)
     return replace(learning, content=f"{learning.content} ({told})") if told else learning
-
-
-def new_action(number: int, at: float, content: str, when: When) -> Acted:
-    """Return the part of a decision that opens a learned action."""
-    return Acted(
-        action=number,
-        is_new=True,
-        note=made_words(when.due, when.rrule, when.tz),
-        created_at=at,
-        content=content,
-        source_learning_id=number,
-        due=when.due,
-        rrule=when.rrule,
-        tz=when.tz,
-        first_due=when.due,
-    )
 
 
 def written_already(actions: ProjectedActions, mission_id: str | None, content: str, when: When) -> Action | None:
@@ -135,8 +114,6 @@ def written_already(actions: ProjectedActions, mission_id: str | None, content: 
 
 #: Origins whose repetition is evidence. A repeating assistant may only be reading memory aloud.
 _COUNTED: frozenset[Origin] = frozenset({"user", "tool", "web"})
-#: Origins that a curated file must not rely on without the user's word.
-_FOREIGN: frozenset[Origin] = frozenset({"tool", "web", "program", "memory", "none"})
 #: If one item in memory has this share of an assistant sentence's words, the sentence repeats it.
 ECHO_SHARE = 0.8
 
@@ -212,7 +189,8 @@ class BatchFold:
 
     def _echoed(self, content: str) -> LearningRow | None:
         """Return the known learning that the agent only repeats in its own words, or None."""
-        return next((known for known in self._nearest(content) if _reads_aloud(content, known.content)), None)
+        nearest = self._tx.nearest(any_term(significant(content)), NEAREST)
+        return next((known for known in nearest if _reads_aloud(content, known.content)), None)
 
     def _is_stale_echo(self, content: str) -> bool:
         """Return whether the agent repeats a line of a file, or a superseded learning."""
@@ -220,11 +198,8 @@ class BatchFold:
             lines = (self._tx.latest_content(name) or "").split("\n")
             if any(_reads_aloud(content, line) for line in lines):
                 return True
-        replaced = self._tx.nearest_replaced(any_term(significant(content)), NEAREST)
+        replaced = self._tx.nearest(any_term(significant(content)), NEAREST, replaced=True)
         return any(_reads_aloud(content, known.content) for known in replaced)
-
-    def _nearest(self, text: str) -> list[LearningRow]:
-        return self._tx.nearest(any_term(significant(text)), NEAREST)
 
     def _repeat(self, known: LearningRow, new: NewLearning, evidence: Evidence) -> int:
         """Count a repetition, and keep the better of the two pieces of evidence."""
@@ -258,8 +233,7 @@ class BatchFold:
     def _open_action(self, number: int, learning: ParsedLearning, evidence: Evidence) -> None:
         """Open an action, or link the one that the agent or the person already wrote."""
         at, turn = self._dated(evidence), evidence.turn
-        asked = AskedTime(learning.due, learning.rrule, turn.timestamp if turn else at, self._curation.created_at)
-        when, refused = time_of(asked, self._tx.actions)
+        when, refused = time_of(learning, at, self._curation.created_at, self._tx.actions)
         mission = turn.mission_id if turn is not None else None
         if (mirrored := written_already(self._tx.actions, mission, learning.content, when)) is not None:
             if mirrored.source_learning_id is None:
@@ -268,7 +242,20 @@ class BatchFold:
         if refused is not None:
             self._draft.refuse("not_scheduled", f"{refused}: {learning.content}")
         content = learning.content if refused is None else with_its_time(learning).content
-        self._draft.put(new_action(number, at, content, when))
+        self._draft.put(
+            Acted(
+                action=number,
+                is_new=True,
+                note=made_words(when.due, when.rrule, when.tz),
+                created_at=at,
+                content=content,
+                source_learning_id=number,
+                due=when.due,
+                rrule=when.rrule,
+                tz=when.tz,
+                first_due=when.due,
+            )
+        )
 
     def _retire(self, replaced: int, by: int, evidence: Evidence) -> None:
         if replaced > MADE_IDS:
@@ -280,8 +267,9 @@ class BatchFold:
         if self._is_of_another_project(known, by, evidence):
             self._draft.refuse("supersede_refused", f"L{replaced} stands: it is of another project")
             return
-        if not _may_retire(_closed_by(evidence, known) or evidence.origin, known):
-            self._draft.refuse("supersede_refused", f"L{replaced} stands: {_whose_word(known)} could replace it")
+        closed_by = _closed_by(evidence, known.type, known.content)
+        if not _may_retire(closed_by or evidence.origin, known.type, known.origin):
+            self._draft.refuse("supersede_refused", f"L{replaced} stands: {_whose_word(known.type)} could replace it")
         elif (known.source_observation_id or 0) > (self._curation.last_observation_id or 0):
             # A quarantined turn is curated late. It must not revoke learnings from newer turns.
             self._draft.refuse("supersede_refused", f"L{replaced} stands: it was learned from a newer turn")
@@ -309,28 +297,13 @@ class BatchFold:
         if action is None or action.status != "open":
             return
         origin = "user" if action.origin == "person" else "assistant"
-        known = LearningRow(
-            id=action.id,
-            created_at=action.created_at,
-            session_id=None,
-            type="ACTION",
-            content=action.content,
-            source_observation_id=None,
-            confidence=1.0,
-            curation_id=0,
-            origin=origin,
-            evidence=None,
-            superseded_by=None,
-            seen=1,
-            last_seen=action.created_at,
-        )
-        if _may_retire(_closed_by(evidence, known) or evidence.origin, known):
+        if _may_retire(_closed_by(evidence, "ACTION", action.content) or evidence.origin, "ACTION", origin):
             self._close(action)
         else:
-            self._draft.refuse("supersede_refused", f"L{action_id} stands: {_whose_word(known)} could replace it")
+            self._draft.refuse("supersede_refused", f"L{action_id} stands: {_whose_word('ACTION')} could replace it")
 
     def _close(self, action: Action) -> None:
-        self._draft.put(Acted(action=action.id, status="done", note=status_words("done")))
+        self._draft.put(Acted(action=action.id, status="done", note="done"))
 
 
 def _project_of(evidence: Evidence) -> str | None:
@@ -338,8 +311,8 @@ def _project_of(evidence: Evidence) -> str | None:
     return None if evidence.turn is None or evidence.type == "PREFERENCE" else evidence.turn.project
 
 
-def _whose_word(known: LearningRow) -> str:
-    if known.type == "ACTION":
+def _whose_word(kind: str) -> str:
+    if kind == "ACTION":
         return "only the person's word, or a quote of the command that did it,"
     return "only the person's word"
 
@@ -355,27 +328,27 @@ def _is_better(evidence: Evidence, known: LearningRow) -> bool:
     return evidence.origin == "user"
 
 
-def _closed_by(evidence: Evidence, known: LearningRow) -> Origin | None:
+def _closed_by(evidence: Evidence, kind: str, content: str) -> Origin | None:
     """Return the origin that closes an item apart from the learning itself, or None.
 
     It is the command that did the work or, for an action, the user in a message that mentions it. A plain "thanks"
     closes nothing.
     """
     message = content_words(evidence.turn.user_message) if evidence.turn is not None else frozenset()
-    if known.type == "ACTION" and evidence.told and message & content_words(known.content):
+    if kind == "ACTION" and evidence.told and message & content_words(content):
         return "user"
     return "assistant" if evidence.act and evidence.origin in {"tool", "program"} else None
 
 
-def _may_retire(origin: Origin, known: LearningRow) -> bool:
+def _may_retire(origin: Origin, kind: str, known_origin: str) -> bool:
     """Return whether an origin may retire an item. Only the user retires the user's statements."""
     if origin == "user":
         return True
     if origin == "assistant":
-        return known.type == "ACTION" or known.origin != "user"
+        return kind == "ACTION" or known_origin != "user"
     if origin == "program":
-        return known.origin == "program"
-    return origin in {"tool", "web"} and known.origin in {"tool", "web", "program"}
+        return known_origin == "program"
+    return origin in {"tool", "web"} and known_origin in {"tool", "web", "program"}
 
 
 #: Turns before a batch, in its conversations, whose pages and results the agent may still refer to.

@@ -12,17 +12,15 @@ from sprite.common.prices import price_of
 from sprite.config import Settings
 from sprite.curation.answer_files import with_lines_meant
 from sprite.curation.model import Answer, Asked, CuratorModel, Fault, UnusableAnswerError
-from sprite.curation.prompt import CuratorPrompt, CuratorTurn, OpenLearning, build_prompt, fit
+from sprite.curation.prompt import CuratorPrompt, OpenLearning, build_prompt, fit
 from sprite.curation.provenance.evidence import projects_of
 from sprite.errors import ModelError, SpriteError
 from sprite.log.curations import NewCuration, seconds_since_midnight
 from sprite.log.quarantine import Failures, LostCall
 from sprite.log.transcript import Observation, TranscriptDB
-from sprite.memory.apply import Action
 from sprite.memory.database import MemoryDB
 from sprite.memory.files import (
     CURATED,
-    LINE_LIMITS,
     PROMPT_BUDGET_TOKENS,
     MemoryFiles,
     estimate_tokens,
@@ -119,20 +117,23 @@ class Extractor:
         if files is None:
             files = self._shown_files(turns)
         tz = await self._memory.zone()
-        learnings = await self._open_learnings(turns, files["user.md"], tz)
+        learnings = await self._open_learnings(turns, files["user.md"])
         refused = [words[:MAX_REFUSED_CHARS] for words in await self._memory.refused_last(MOST_REFUSED)]
-        seen = [_as_seen(turn, tz) for turn in turns]
-        budget = PROMPT_BUDGET_TOKENS
         number = fit(
-            seen, files=files, limits=LINE_LIMITS, open_learnings=learnings, refused=refused, budget_tokens=budget
+            turns,
+            files=files,
+            open_learnings=learnings,
+            tz=tz,
+            refused=refused,
+            budget_tokens=PROMPT_BUDGET_TOKENS,
         )
         prompt = build_prompt(
             files=files,
-            limits=LINE_LIMITS,
             open_learnings=learnings,
-            turns=seen[:number],
+            turns=turns[:number],
+            tz=tz,
             refused=refused,
-            budget_tokens=budget,
+            budget_tokens=PROMPT_BUDGET_TOKENS,
             is_followed=is_followed or number < len(turns),
         )
         return prompt, turns[:number]
@@ -144,7 +145,7 @@ class Extractor:
         # A person may have written more than fits.
         return {name: within_limits(name, content)[0] for name, content in shown.items()}
 
-    async def _open_learnings(self, turns: Sequence[Observation], user: str, tz: str | None) -> list[OpenLearning]:
+    async def _open_learnings(self, turns: Sequence[Observation], user: str) -> list[OpenLearning]:
         """Return the learnings to show: standing ones, those behind user.md, and those related to the turns."""
         if not turns:
             return []
@@ -163,11 +164,36 @@ class Extractor:
         actions = await self._memory.actions("open")
         timed = {action.source_learning_id: action for action in actions}
         learned = [
-            _as_open(learning, timed.get(number), tz, learning.project if projects else None)
+            OpenLearning(
+                id=learning.id,
+                type=learning.type,
+                content=learning.content,
+                turn_id=learning.source_observation_id,
+                origin=learning.origin,
+                at=learning.created_at,
+                due=None if action is None else action.due,
+                rrule=None if action is None else action.rrule,
+                project=learning.project if projects else None,
+            )
             for number, learning in sorted(shown.items())
+            for action in [timed.get(number)]
         ]
         # Actions that the person or the agent wrote have no learning. Showing them prevents duplicates.
-        return [*learned, *(_written(action, tz) for action in actions if action.source_learning_id is None)]
+        written = [
+            OpenLearning(
+                id=action.id,
+                type="ACTION",
+                content=action.content,
+                turn_id=None,
+                origin="user" if action.origin == "person" else "assistant",
+                at=action.created_at,
+                due=action.due,
+                rrule=action.rrule,
+            )
+            for action in actions
+            if action.source_learning_id is None
+        ]
+        return learned + written
 
     async def _behind(self, user: str, projects: Sequence[str]) -> list[LearningRow]:
         """Return the learnings behind the lines of user.md."""
@@ -198,52 +224,6 @@ def _words_of(turn: Observation) -> str:
     return " ".join(part[:MAX_WORDS_CHARS] for part in parts)
 
 
-def _as_open(learning: LearningRow, action: Action | None, tz: str | None, project: str | None) -> OpenLearning:
-    return OpenLearning(
-        id=learning.id,
-        type=learning.type,
-        content=learning.content,
-        turn_id=learning.source_observation_id,
-        origin=learning.origin,
-        at=learning.created_at,
-        due=None if action is None else action.due,
-        rrule=None if action is None else action.rrule,
-        tz=tz,
-        project=project,
-    )
-
-
-def _written(action: Action, tz: str | None) -> OpenLearning:
-    """Convert an open action without a learning into one that the curator can name."""
-    return OpenLearning(
-        id=action.id,
-        type="ACTION",
-        content=action.content,
-        turn_id=None,
-        origin="user" if action.origin == "person" else "assistant",
-        at=action.created_at,
-        due=action.due,
-        rrule=action.rrule,
-        tz=tz,
-    )
-
-
-def _as_seen(turn: Observation, tz: str | None) -> CuratorTurn:
-    return CuratorTurn(
-        id=turn.id,
-        at=turn.timestamp,
-        session_id=turn.session_id,
-        origin=turn.trigger if turn.trigger in {"user", "program"} else "task",
-        outcome=turn.outcome,
-        user_message=turn.user_message,
-        tool_calls=turn.tool_calls,
-        agent_response=turn.agent_response,
-        tz=tz,
-        project=turn.project,
-        asked_by=turn.asked_by,
-    )
-
-
 #: Calls for an unsplit batch.
 TOGETHER = 2
 #: Failed calls after which a turn is sent alone.
@@ -269,8 +249,8 @@ class Attempts:
     async def extract(self, turns: Sequence[Observation], generation: int, *, is_followed: bool) -> NewCuration | None:
         """Return a curation of some leading turns, or None if the first turn was quarantined instead.
 
-        The turns have consecutive ids; `is_followed` says whether more wait. VainError if the call failed for these
-        turns: the next call is smaller, or the last for the first turn. Another ModelError for an outage.
+        The turns have consecutive ids; `is_followed` says whether more wait. UnusableAnswerError if the call failed for
+        these turns: the next call is smaller, or the last for the first turn. Another ModelError for an outage.
         """
         if await self._transcript.lost_calls.is_model_in_doubt():
             await self._ask_control()

@@ -66,22 +66,15 @@ class FileFold:
 
     def apply(self, response: CuratorResponse) -> None:
         """Apply complete files, then edits, then remove past reminders."""
-        self._rewrite_files(response)
-        self._edit_files(response)
-        self._take_out_past()
-
-    def _rewrite_files(self, response: CuratorResponse) -> None:
         for name, content in response.files.items():
-            if name in CURATED:
-                self._rewrite(name, content)
-
-    def _edit_files(self, response: CuratorResponse) -> None:
+            self._rewrite(name, content)
         for name, edits in response.edits.items():
             shown = self._projects.with_headings(name, self._shown(name), edits)
             edited = apply_edits(shown, edits)
             for words in edited.missed:
                 self._report("edit_missed", f"{name}: {words}")
             self._rewrite(name, edited.content, edited)
+        self._take_out_past()
 
     def _take_out_past(self) -> None:
         """Remove reminders whose day had passed at the time of the last turn."""

@@ -11,8 +11,9 @@ import importlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -26,8 +27,6 @@ from sprite.log.quarantine import CONTROL_ANSWERED, CONTROL_IN_VAIN, NOT_LOGGED
 from sprite.memory.files import MAX_ANSWER_TOKENS
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from httpx2 import AsyncClient, Response
 
 
@@ -81,7 +80,7 @@ class RefusedCallError(ModelError):
 
 
 class MessagesApi:
-    """Call the Messages API with the configured model. Use `async with`, or close it at the end.
+    """Call the Messages API with the configured model. Close it at the end.
 
     Every call raises RefusedCallError for an error status, and another ModelError without an answer.
     """
@@ -91,15 +90,7 @@ class MessagesApi:
         self._timeout_seconds = timeout_seconds
         self._client: AsyncClient | None = None
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Close open connections."""
         if self._client is not None:
             await self._client.aclose()
@@ -270,10 +261,10 @@ class CuratorModel:
 
     async def close(self) -> None:
         """Close open connections."""
-        await self._api.close()
+        await self._api.aclose()
 
     async def ask(self, prompt: CuratorPrompt, asked: Asked) -> Answer:
-        """Return an answer worth logging. VainError if there is none, another ModelError for an outage."""
+        """Return an answer worth logging. UnusableAnswerError if there is none, another ModelError for an outage."""
         answer = await self._answer(prompt, asked)
         if not _is_usable(answer.text) and asked.again:
             log.warning("the curator's answer was not in the format; asking once more")
@@ -311,12 +302,10 @@ class CuratorModel:
             )
         except RefusedCallError as error:
             words = f"the curator's model refused the call: {error}"
-            if error.status in OUTAGES or not _is_refusal(error.status):
-                raise ModelError(
-                    words,
-                    retryable=error.status in PASSING or not _is_refusal(error.status),
-                    retry_after=error.retry_after,
-                ) from error
+            is_refusal = 400 <= error.status < 500  # noqa: PLR2004
+            if error.status in OUTAGES or not is_refusal:
+                is_passing = error.status in PASSING or not is_refusal
+                raise ModelError(words, retryable=is_passing, retry_after=error.retry_after) from error
             refused = Answer("", None, self._settings.curator_model, {}, self._settings.curator_model)
             return refused, Fault(f"refused with {error.status}", words, RefusedError)
         except ModelError as error:
@@ -348,7 +337,7 @@ def _check_key(settings: Settings) -> None:
 async def check_model(settings: Settings) -> str:
     """Ask the model once, unbilled, and describe its answer. ModelError with the reason if it fails."""
     _check_key(settings)
-    async with MessagesApi(settings, timeout_seconds=CHECK_TIMEOUT_SECONDS) as api:
+    async with aclosing(MessagesApi(settings, timeout_seconds=CHECK_TIMEOUT_SECONDS)) as api:
         try:
             counted = await api.count_tokens(model=settings.curator_model, user="hello")
         except RefusedCallError as error:
@@ -358,10 +347,6 @@ async def check_model(settings: Settings) -> str:
     if settings.is_offline:
         return f"the {STAND_IN} answers"
     return f"{settings.curator_model} answers ({counted.input_tokens} tokens counted)"
-
-
-def _is_refusal(status: int) -> bool:
-    return 400 <= status < 500  # noqa: PLR2004
 
 
 def _fault(answer: Answer) -> Fault | None:

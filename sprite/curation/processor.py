@@ -2,7 +2,7 @@
 
 The processor is stateless: a call reads its input from the log and the files, and its result is logged first. No turn
 is skipped for its age: failed turns wait for a retry. Turns that no call can answer are quarantined, so that the others
-go on (`curation/attempts.py`).
+go on (`Attempts`).
 """
 
 from __future__ import annotations

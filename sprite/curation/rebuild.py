@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from sprite.common.prices import Price, Usage, price_of
+from sprite.common.prices import Usage, price_of
 from sprite.config import Settings
 from sprite.curation.decide import Judge
 from sprite.curation.extraction import Attempts, Extractor, check_budget, log_lost_call
@@ -115,7 +115,9 @@ class Reextraction:
                 turns = turns[len(batch) :]
         written = calls * await self._answer_tokens()
         model = self._settings.curator_model
-        return Estimate(left, calls, tokens, written, model, _dollars(price_of(model), tokens, written))
+        price = price_of(model)
+        usd = None if price is None else price.tokens_usd(Usage(input=tokens, output=written))
+        return Estimate(left, calls, tokens, written, model, usd)
 
     async def run(self, on_turns: Callable[[int], None]) -> int:
         """Process the remaining turns and activate the new generation. Return it. SpriteError if a call fails."""
@@ -132,7 +134,9 @@ class Reextraction:
                 try:
                     curation = await attempts.extract(batch, generation, is_followed=len(batch) < len(turns))
                 except UnusableAnswerError as error:
-                    if isinstance(error, RefusedError) and await self._is_first_refusal(batch[0].id, generation):
+                    first = batch[0].id
+                    failures = await self._transcript.lost_calls.failures([first], generation)
+                    if isinstance(error, RefusedError) and failures[first].calls == 1:
                         # The cause may be the key or the chosen model, so the user must see it.
                         raise
                     log.warning("asking about fewer turns: %s", error)
@@ -142,9 +146,6 @@ class Reextraction:
                 on_turns(covered)
             await aside.grown.take_over(generation)
         return generation
-
-    async def _is_first_refusal(self, turn_id: int, generation: int) -> bool:
-        return (await self._transcript.lost_calls.failures([turn_id], generation))[turn_id].calls == 1
 
     async def _keep(self, aside: _Aside, curation: NewCuration | None, batch: Sequence[Observation]) -> int:
         """Log and apply an answer. Return the number of settled turns. None leaves out the first turn."""
@@ -264,10 +265,6 @@ class Regrowth:
         self._newest = max(self._newest, event.id)
         await self._projection.apply(event, cursor=self._newest)
         await self._projection.write_files()
-
-
-def _dollars(price: Price | None, read: int, written: int) -> float | None:
-    return None if price is None else price.tokens_usd(Usage(input=read, output=written))
 
 
 @dataclass(frozen=True, slots=True)

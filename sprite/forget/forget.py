@@ -3,24 +3,351 @@
 The order makes a crash safe at any moment. User-visible stores, the CLI's logs and all derived files come first. The
 log still has the words to search for then, so an interrupted forget can be repeated. Then the log changes in one
 transaction with its tombstone. The projection, the files and the free pages follow. An empty marker file makes the next
-start, or the next forget, finish this. Remote replicas are notified on the way, see `shipping/`.
+start, or the next forget, finish this. Remote replicas are notified on the way, see `sprite/backup/`.
+
+Each store can search for a forget's target. Register every new table, column or file here:
+`tests/stores/test_text_stores.py` compares these lists with the actual stores.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 from sprite.config import Settings
 from sprite.errors import PeerError
-from sprite.forget.plan import Plan, Target, plan
-from sprite.forget.stores import MARKER, CopyStore, FileStore, LogStore, MemoryStore, SeenStore, Store, TheirFiles
+from sprite.forget.decisions import scrub_decisions
+from sprite.forget.plan import ABOUT_IT, CHUNK, Plan, Target, plan, survey
+from sprite.forget.scrub import Scrubber, map_strings
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.database import MemoryDB
-from sprite.memory.files import MemoryFiles
+from sprite.memory.files import CURATED, DEPLOYED, MemoryFiles
 from sprite.memory.projection import Projection
+from sprite.memory.words import share, words_of
 from sprite.protocol.rows import Forgotten, Place
-from sprite.workspace.database import WorkspaceDB
+from sprite.workspace.database import SeenText, WorkspaceDB
+from sprite.workspace.scan import is_there
+
+#: Limits for searching the user's own files, which are never changed.
+_LARGEST_SEARCHED, _MOST_SEARCHED, _MOST_FILES = 1024 * 1024, 64 * 1024 * 1024, 20_000
+#: The registered columns, by database and table. Full text ("..._fts") derives from them and is rewritten.
+COLUMNS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "transcript.db": {
+        "observations": ("user_message", "tool_calls_json", "agent_response", "notice", "unkept_json"),
+        "curations": ("response", "decision_json"),
+        "turn_journal": ("data_json",),
+        "disk_entries": ("path",),
+        "file_deeds": ("path",),
+        "observations_fts": ("user_message", "agent_response", "tools", "said_on"),
+    },
+    "memory.db": {
+        "learnings": ("content", "evidence", "said"),
+        "file_versions": ("content",),
+        "reports": ("detail",),
+        "pending_actions": ("content", "history_json"),
+        "learnings_fts": ("content", "type"),
+    },
+    "workspace.db": {
+        "chat_messages": ("text", "tools_json"),
+        "missions": ("text",),
+        "cards": ("title", "blocks_json"),
+        "stacks": ("name",),
+        "canvas_changes": ("was",),
+        "events": ("frame",),
+    },
+}
+
+
+class Store(Protocol):
+    """A place that holds people's words."""
+
+    async def find(self, made: Plan) -> list[Place]:
+        """Return the matches in the store."""
+
+
+class SourceStore(Store, Protocol):
+    """A store that a forget changes directly. The others derive from the log, or belong to somebody else."""
+
+    async def remove(self, made: Plan) -> None:
+        """Remove the matches."""
+
+
+class LogStore:
+    """transcript.db: turns, answers, edits, the journal of an interrupted turn, and file names."""
+
+    def __init__(self, settings: Settings, transcript: TranscriptDB, memory: MemoryDB) -> None:
+        self._settings = settings
+        self._transcript = transcript
+        self._memory = memory
+
+    async def find(self, made: Plan) -> list[Place]:
+        """See Store."""
+        again = made.again()
+        await survey(again, self._transcript, self._memory)
+        names = [path for path in await self._names() if _names(path, made.scrubber)]
+        decisions = await scrub_decisions(again, self._transcript)
+        return [
+            *again.places,
+            *(Place("the log", f"what was decided about entry {row}") for row in decisions.keys() - again.curations),
+            *(Place("the log's list of your files", path) for path in names),
+        ]
+
+    async def remove(self, made: Plan) -> None:
+        """See Store."""
+        log = self._transcript
+        decisions = await scrub_decisions(made, log)
+        await log.user_files.forget(
+            lambda path: is_there(self._settings.workspace, path), lambda path: _names(path, made.scrubber)
+        )
+        await log.forget(list(made.observations.values()), made.curations, decisions, made.summary())
+
+    async def _names(self) -> set[str]:
+        files = self._transcript.user_files
+        return {*(await files.known()).entries, *(deed.path for deed in await files.deeds())}
+
+
+class MemoryStore:
+    """memory.db and the curated files, which are derived from the changed log."""
+
+    def __init__(self, memory: MemoryDB, files: MemoryFiles) -> None:
+        self._memory = memory
+        self._files = files
+
+    async def find(self, made: Plan) -> list[Place]:
+        """See Store."""
+        found = [*await self._learnings(made.scrubber), *await self._rows(made.scrubber)]
+        for name in CURATED:
+            found += await self._lines(name, made)
+        return list(dict.fromkeys(found))
+
+    async def _learnings(self, scrubber: Scrubber) -> list[Place]:
+        found: list[Place] = []
+        after = 0
+        while rows := await self._memory.learnings(after, CHUNK):
+            after = rows[-1].id
+            for row in rows:
+                if scrubber.takes_learning(row.content, row.source_observation_id):
+                    found.append(Place(f"learning {row.id}", row.content))
+                elif row.evidence and scrubber.sentences(row.evidence) != row.evidence:
+                    found.append(Place(f"the quote of learning {row.id}", row.evidence))
+        return found
+
+    async def _rows(self, scrubber: Scrubber) -> list[Place]:
+        actions, reports = await self._memory.actions(), await self._memory.reports(_MOST_FILES)
+        found = [
+            Place("an action", action.content)
+            for action in actions
+            if scrubber.finds(action.content) or scrubber.finds(action.history_json)
+        ]
+        return found + [
+            Place(f"a refusal of entry {report.curation_id} of the log", report.detail)
+            for report in reports
+            if scrubber.finds(report.detail)
+        ]
+
+    async def _lines(self, name: str, made: Plan) -> list[Place]:
+        now = f"{self._files.read(name)}\n{self._files.on_disk(name)}"
+        found = [Place(name, line) for line in _lines_taken(now, made)]
+        known = {place.text for place in found}
+        for version in await self._memory.versions(name):
+            older = [line for line in _lines_taken(version.content, made) if line not in known]
+            found += [Place(f"older versions of {name}", line) for line in older]
+        return found
+
+
+class SeenStore:
+    """workspace.db: chat, inbox, canvas and events."""
+
+    def __init__(self, workspace: WorkspaceDB) -> None:
+        self._workspace = workspace
+
+    async def find(self, made: Plan) -> list[Place]:
+        """See Store."""
+        found = dict[Place, None]()
+        for text, left in await self._changed(made):
+            for piece in _pieces_lost(text, left):
+                found[Place(_SHOWN_AS[text.table], piece)] = None
+        return list(found)
+
+    async def remove(self, made: Plan) -> None:
+        """See Store."""
+        rewritten = [left for _, left in await self._changed(made)]
+        await self._workspace.forget(made.emptied_missions, made.cards, rewritten)
+
+    async def _changed(self, made: Plan) -> list[tuple[SeenText, SeenText]]:
+        texts = await self._workspace.texts()
+        return [(text, left) for text in texts if (left := _left_of(text, made)) != text]
+
+
+class FileStore:
+    """All other files below `.os/`: of the CLI, the loader and the follower, and quarantined copies."""
+
+    #: The registered files by pattern, then those without people's words or with the deployer's.
+    FILES: Final = (
+        *("run/claude/**", "run/boot.md", "run/boot/**", "run/last_error", "run/uploads/**"),
+        *("run/re-extract/**", "run/reapply-*/**"),
+        *("memory/*.too-large*", "memory/*.no-file*", "memory/memory.db.*", "memory/.*", "follow/**"),
+    )
+    #: (`.agent-at-work` and `shipped.json` describe the deployed files.)
+    FREE: Final = (
+        *("src/**", ".venv/**", "VERSION", "memory/shipped.json"),
+        *("run/lock", "run/token", "run/address", "run/purge", "run/agent", "run/cli"),
+    )
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    async def find(self, made: Plan) -> list[Place]:
+        """See Store."""
+        return await asyncio.to_thread(lambda: [self._place(path) for path in self._having(made)])
+
+    async def remove(self, made: Plan) -> None:
+        """See Store."""
+        await asyncio.to_thread(self._sweep, made)
+
+    def _place(self, path: Path) -> Place:
+        return Place("a file of the program's", str(path.relative_to(self._settings.workspace)))
+
+    def _having(self, made: Plan) -> Iterator[Path]:
+        for path in _below(self._settings.system):
+            # `MemoryStore` handles the curated files.
+            is_memorys = path.parent == self._settings.memory and path.name in CURATED
+            is_file = path.is_file() and not path.is_symlink()
+            if is_file and not is_memorys and not self._keeps(path) and _has(path, made.scrubber):
+                yield path
+
+    def _sweep(self, made: Plan) -> None:
+        # The CLI's logs serve to resume a conversation, which must not happen with forgotten words in it. The last boot
+        # prompt and the boot files contain the old memory.
+        shutil.rmtree(self._settings.cli_state, ignore_errors=True)
+        self._settings.boot_prompt.unlink(missing_ok=True)
+        shutil.rmtree(self._settings.boot_files, ignore_errors=True)
+        # An interrupted rebuild leaves a complete memory.db.
+        for folder in (self._settings.run / "re-extract", *self._settings.run.glob("reapply-*")):
+            shutil.rmtree(folder, ignore_errors=True)
+        for path in _below(self._settings.system):
+            if path.is_file() and not path.is_symlink() and not self._keeps(path):
+                derived = path.parent == self._settings.memory
+                if derived or _has(path, made.scrubber):
+                    path.unlink(missing_ok=True)
+
+    def _keeps(self, path: Path) -> bool:
+        """Return whether a file is scrubbed row by row, or was not made by memory."""
+        settings = self._settings
+        system = settings.system
+        # Files that guard or identify the running process.
+        left_alone = {settings.lock.name, settings.token_file.name, settings.address_file.name, MARKER}
+        if path.name in left_alone or path.is_relative_to(system / "src") or path.is_relative_to(system / ".venv"):
+            return True
+        if path.parent == settings.memory and path.name in DEPLOYED:
+            return True
+        # A journal has its database's name. A quarantined copy has a longer name and is deleted.
+        stores = (settings.transcript_db, settings.memory_db, settings.workspace_db)
+        return any(str(path) in {f"{store}{suffix}" for suffix in ("", "-wal", "-shm")} for store in stores)
+
+
+class TheirFiles:
+    """Files outside of memory: the deployed ones and the user's. They stay and are reported."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._files = MemoryFiles(settings.memory)
+
+    def deployed(self, scrubber: Scrubber) -> list[str]:
+        """Return the deployed files with matches."""
+        return [name for name in DEPLOYED if self._files.exists(name) and scrubber.finds(self._files.on_disk(name))]
+
+    async def find(self, made: Plan) -> list[Place]:
+        """See Store."""
+        deployed = [Place(name, "deployed, not learned: change it there") for name in self.deployed(made.scrubber)]
+        return deployed + await asyncio.to_thread(lambda: list(self._own(made.scrubber)))
+
+    def _own(self, scrubber: Scrubber) -> Iterator[Place]:
+        left, workspace = _MOST_SEARCHED, self._settings.workspace
+        folders = (path for path in sorted(workspace.iterdir()) if path != self._settings.system)
+        paths = (found for folder in folders for found in ([folder] if folder.is_file() else _below(folder)))
+        for _, path in zip(range(_MOST_FILES), paths, strict=False):
+            if path.is_symlink() or not path.is_file() or left <= 0:
+                continue
+            content = _read(path, _LARGEST_SEARCHED)
+            left -= len(content)
+            if scrubber.finds(content):
+                yield Place("a file of yours, which stays", str(path.relative_to(workspace)))
+
+
+NOT_CONFIRMED: Final = Place("the copy at the bridge", "it has not confirmed yet that it forgot")
+#: Exists in the run folder during a forget.
+MARKER: Final = "purge"
+_SHOWN_AS: Final = {
+    "chat_messages": "the chat",
+    "missions": "a message that you sent",
+    "cards": "a card",
+    "stacks": "a stack's name",
+    "canvas_changes": "what you did on the canvas",
+}
+
+
+def _left_of(text: SeenText, made: Plan) -> SeenText:
+    """Return the new version of a text that users see."""
+    value = json.loads(text.text) if text.is_json else text.text
+    scrubber = made.scrubber
+    is_about = bool(made.about) and (text.mission in made.missions or share(made.about, _words_in(value)) >= ABOUT_IT)
+    left = map_strings(value, scrubber.sentences if is_about else scrubber.text)
+    if left == value:
+        return text
+    written = json.dumps(left, ensure_ascii=False, separators=(",", ":")) if text.is_json else left
+    return replace(text, text=written)
+
+
+def _words_in(value: Any) -> set[str]:
+    strings: list[str] = []
+    map_strings(value, lambda text: strings.append(text) or text)  # type: ignore[func-returns-value]
+    return words_of(strings)
+
+
+def _pieces_lost(text: SeenText, left: SeenText) -> list[str]:
+    made = Plan("", Scrubber())
+    made.say("", text.text, left.text)
+    return [place.text for place in made.places]
+
+
+def _lines_taken(content: str, made: Plan) -> list[str]:
+    """Return the lines of a file that are removed or changed."""
+    left = made.scrubber.lines(content, keep=made.typed)
+    kept = set(left.split("\n"))
+    return (
+        [] if left == content else [line.strip() for line in content.split("\n") if line.strip() and line not in kept]
+    )
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield every file below a folder; files that vanish meanwhile are skipped."""
+    for parent, _, names in os.walk(folder):
+        yield from (Path(parent, name) for name in names)
+
+
+def _read(path: Path, most: int = -1) -> str:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(most).decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _has(path: Path, scrubber: Scrubber) -> bool:
+    return _names(_read(path).replace("\\n", "\n").replace('\\"', '"'), scrubber)
+
+
+def _names(text: str, scrubber: Scrubber) -> bool:
+    return scrubber.finds(text) or any(word in text.casefold() for word in scrubber.words)
+
 
 log = logging.getLogger(__name__)
 
@@ -47,23 +374,20 @@ class Forgetter:
         self._memory = memory
         self._workspace = workspace
         self._projection = projection
+        self._tell_store = tell_store
         self._theirs = TheirFiles(settings)
-        self._log = LogStore(settings, transcript, memory)
-        self._copy = CopyStore(workspace, tell_store)
-        #: Every store in the order of removal; those after the log derive from it.
-        self.stores: tuple[Store, ...] = (
+        self._derived = MemoryStore(memory, MemoryFiles(settings.memory))
+        #: In the order of removal.
+        self._sources: tuple[SourceStore, ...] = (
             SeenStore(workspace),
             FileStore(settings),
-            self._log,
-            MemoryStore(memory, MemoryFiles(settings.memory)),
-            self._copy,
-            self._theirs,
+            LogStore(settings, transcript, memory),
         )
 
     async def preview(self, target: Target) -> Forgotten:
         """Return the effects of a forget, in numbers and words, without changes."""
         made = await plan(target, self._transcript, self._memory)
-        gone = await self._find(made, *(store for store in self.stores if store not in {self._copy, self._theirs}))
+        gone = await self._find(made, *self._sources, self._derived)
         self._refuse_nothing(made, gone)
         return self._told(made, gone=gone)
 
@@ -79,17 +403,17 @@ class Forgetter:
             await settle()
             made = await plan(target, self._transcript, self._memory)
             if not made.observations and not made.curations:
-                self._refuse_nothing(made, await self._find(made, *self.stores[:3]))
+                self._refuse_nothing(made, await self._find(made, *self._sources))
             if len(made.observations) > MANY_TURNS and not sure:
                 raise PeerError(
                     f"That would forget {len(made.observations)} turns. If you are sure, say so (--yes).",
                     code="too_much",
                 )
             (self._settings.run / MARKER).touch()
-            for store in self.stores[: self.stores.index(self._log) + 1]:
+            for store in self._sources:
                 await store.remove(made)
             await self._finish(settle)
-        found = await self._find(made, *(store for store in self.stores if store is not self._copy))
+        found = await self._find(made, *self._sources, self._derived, self._theirs)
         return self._told(made, still=[*found, *await self._says_it_too(made)])
 
     async def finish_interrupted(self) -> None:
@@ -102,7 +426,7 @@ class Forgetter:
     async def _finish(self, settle: Callable[[], Awaitable[object]]) -> None:
         await settle()
         # The replica must forget it, too. Once this is recorded, no crash can lose it.
-        await self._copy.tell()
+        await self._tell_store()
         await self._transcript.purge()
         await self._memory.purge()
         await self._workspace.purge()

@@ -143,9 +143,7 @@ class Plan:
 
     def tell(self, where: str, text: str) -> None:
         """Record one removed text."""
-        place = Place(where, text[:MOST_SHOWN_CHARS])
-        if place not in self.places:
-            self.places[place] = None
+        self.places[Place(where, text[:MOST_SHOWN_CHARS])] = None
 
     def empty(self, turn: Observation) -> None:
         """Remove a turn's whole content and its drawings."""
@@ -170,9 +168,12 @@ class Plan:
 async def plan(target: Target, transcript: TranscriptDB, memory: MemoryDB) -> Plan:
     """Plan the changes to the log and memory. PeerError if the target does not exist."""
     by = target.by
-    learnings = [each async for each in _all_learnings(memory)]
+    learnings = [each async for each in _each(memory.learnings)]
     if by == "text":
-        made = _plan_text(target.text or "")
+        text = target.text or ""
+        if len(text.strip()) < SHORTEST_TEXT:
+            raise PeerError(f"A text to forget needs {SHORTEST_TEXT} characters at least.")
+        made = Plan("text", Scrubber((text,)))
     elif by == "learning":
         made = await _plan_learning(await _learning_of(target, memory), learnings, transcript)
     else:
@@ -185,10 +186,10 @@ async def survey(made: Plan, transcript: TranscriptDB, memory: MemoryDB) -> None
     """Add the new version of every row that contains the target."""
     made.typed = {line.strip() async for lines in _typed(transcript) for line in lines}
     made.gone = await _gone_learnings(made, memory)
-    async for turn in _all_turns(transcript):
+    async for turn in _each(transcript.observations_after):
         _take(made, turn)
     actions = ActionScrubber(made.scrubber, made.emptied_missions, made.gone)
-    async for curation in _all_curations(transcript):
+    async for curation in _each(transcript.curations.after):
         if curation.kind == "action":
             response = actions.row(curation.id, curation.response)
         else:
@@ -229,7 +230,7 @@ async def _plan_turns(
     words = words_of(text for turn in turns for text in _texts(turn)) - await _others_words(ids, transcript)
     sentences = {text.strip() for turn in turns for text in (turn.user_message, turn.agent_response)}
     phrases = {text for text in sentences if len(content_words(text)) >= OWN_SENTENCE_WORDS}
-    async for other in _all_turns(transcript):
+    async for other in _each(transcript.observations_after):
         if other.id not in ids:
             texts = _texts(other)
             words -= words_of(texts)
@@ -283,12 +284,6 @@ def _cards_drawn(turn: Observation) -> set[str]:
 
 
 # --- text ---
-
-
-def _plan_text(text: str) -> Plan:
-    if len(text.strip()) < SHORTEST_TEXT:
-        raise PeerError(f"A text to forget needs {SHORTEST_TEXT} characters at least.")
-    return Plan("text", Scrubber((text,)))
 
 
 def _take_phrases(made: Plan, turn: Observation) -> None:
@@ -409,7 +404,7 @@ def _edited(curation: Curation) -> str | None:
 
 async def _learned(transcript: TranscriptDB) -> AsyncIterator[ParsedLearning]:
     """Yield every learning of every curator answer."""
-    async for curation in _all_curations(transcript):
+    async for curation in _each(transcript.curations.after):
         if curation.kind == "batch":
             for learning in parse_response(curation.response).learnings:
                 yield learning
@@ -418,7 +413,7 @@ async def _learned(transcript: TranscriptDB) -> AsyncIterator[ParsedLearning]:
 async def _typed(transcript: TranscriptDB) -> AsyncIterator[list[str]]:
     """Yield the lines of each edit that were typed by a person, not by an earlier curator."""
     curated: set[str] = set()
-    async for curation in _all_curations(transcript):
+    async for curation in _each(transcript.curations.after):
         if curation.kind == "batch":
             curated.update(line.strip() for line in curation.response.split("\n"))
         elif curation.kind == "edit" and (content := _edited(curation)) is not None:
@@ -449,26 +444,15 @@ async def _gone_learnings(made: Plan, memory: MemoryDB) -> dict[int, str]:
     """Return the contents of the forgotten learnings, by number."""
     taken = made.scrubber.takes_learning
     return {
-        row.id: row.content async for row in _all_learnings(memory) if taken(row.content, row.source_observation_id)
+        row.id: row.content async for row in _each(memory.learnings) if taken(row.content, row.source_observation_id)
     }
 
 
 # --- iteration in chunks ---
 
 
-def _all_learnings(memory: MemoryDB) -> AsyncIterator[LearningRow]:
-    return _each(memory.learnings)
-
-
-def _all_turns(transcript: TranscriptDB) -> AsyncIterator[Observation]:
-    return _each(transcript.observations_after)
-
-
-def _all_curations(transcript: TranscriptDB) -> AsyncIterator[Curation]:
-    return _each(transcript.curations.after)
-
-
 async def _each(rows_after: Callable[[int, int], Awaitable[Sequence[_Row]]]) -> AsyncIterator[_Row]:
+    """Yield all rows, in chunks of which each begins after an id."""
     cursor = 0
     while rows := await rows_after(cursor, CHUNK):
         for row in rows:

@@ -14,9 +14,8 @@ from sprite.config import Settings
 from sprite.curation.model import check_model
 from sprite.curation.processor import ObservationProcessor
 from sprite.errors import ModelError, PeerError
-from sprite.forget.forget import Forgetter
+from sprite.forget.forget import NOT_CONFIRMED, Forgetter
 from sprite.forget.plan import Target
-from sprite.forget.stores import NOT_CONFIRMED
 from sprite.gateway.canvas import PersonsCanvas
 from sprite.gateway.connection import Connection
 from sprite.gateway.ingest import ObservationIngest

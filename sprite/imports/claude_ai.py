@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sprite.imports.documents import UnreadableError, decode, entries, moment, word
-from sprite.imports.reader import Surroundings, Tally
-from sprite.imports.talk import Conversation, Turn
+from sprite.imports.observed_turns import Conversation, Turn
+from sprite.imports.reader import Surroundings, Tally, UnreadableError, decode, entries, moment, word
 from sprite.log.transcript import ImportedTurn
 
 SOURCE = "claude.ai"

@@ -1,16 +1,131 @@
-"""Reader for Claude Code's session logs, for `import`."""
+"""Claude Code's session logs: their layout on disk, and their reader for `import`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
-from sprite.imports.claude_code_entries import LogLineError, read_head, read_line
-from sprite.imports.claude_code_logs import LogFile, LogFinder, SessionFiles, entries, started_by
+from sprite.imports.claude_code_entries import MAX_LINE_BYTES, Entry, LogLineError, read_head, read_line
 from sprite.imports.claude_code_turns import SOURCE, SessionTurns, SubagentLogs
 from sprite.imports.reader import Surroundings, Tally
 from sprite.log.transcript import ImportedTurn
+
+#: Bytes read to recognise a session log.
+PROBE_BYTES = 4 * 1024 * 1024
+#: Size limit of the CLI's note beside a subagent's log, which is a few lines.
+MAX_NOTE_BYTES = 64 * 1024
+#: Prefix of subagents' log names.
+AGENT_PREFIX = "agent-"
+SUBAGENTS = "subagents"
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A log of a session or a subagent; times are in Unix seconds, 0 without entries.
+
+    `opened_at` is the time of the first line. In a forked session it is later than the copied entries.
+    """
+
+    path: Path
+    size: int
+    session_id: str
+    agent_id: str | None
+    first_at: float
+    opened_at: float
+
+
+def _sessions(paths: list[Path], around: Surroundings, tally: Tally) -> list[_Session]:
+    """Return the logs with their companions by session, in the order of the sessions' beginnings."""
+    known: set[tuple[int, int]] = set()
+    sessions: dict[str, _Session] = {}
+    waiting = paths[::-1]
+    while waiting:
+        path = waiting.pop()
+        try:
+            about = path.stat()
+            if (about.st_dev, about.st_ino) in known:
+                continue
+            known.add((about.st_dev, about.st_ino))
+            with path.open("rb") as stream:
+                log = probe(stream, path, about.st_size)
+        except OSError as error:
+            tally.refuse(path, error)
+            continue
+        if log is None:
+            tally.refuse(path, "is no session log of Claude Code's")
+            continue
+        tally.files += 1
+        session = sessions.setdefault(log.session_id, _Session(log.session_id, around, tally))
+        (session.main if log.agent_id is None else session.agents).append(log)
+        waiting += (companion for companion in _companions(log) if companion.is_file())
+    for session in sessions.values():
+        session.main.sort(key=lambda log: (log.first_at, log.opened_at, log.path))
+        session.agents.sort(key=lambda log: (log.first_at, log.path))
+    return sorted(sessions.values(), key=lambda session: (session.began, session.session_id))
+
+
+def probe(stream: BinaryIO, path: Path, size: int) -> LogFile | None:
+    """Return the log in a file by its first entry, or None if it is no session log.
+
+    An empty file is a session without turns.
+    """
+    genuine = size == 0
+    opened_at: float | None = None
+    for line in _lines(stream):
+        try:
+            entry = read_line(line)
+        except LogLineError:
+            entry = None
+        if entry is not None:
+            is_agent = path.name.startswith(AGENT_PREFIX) and entry.is_sidechain
+            agent_id = (entry.agent_id or path.stem.removeprefix(AGENT_PREFIX)) if is_agent else None
+            return LogFile(path, size, entry.session_id, agent_id, entry.at, opened_at or entry.at)
+        head = read_head(line)
+        if head is not None:
+            genuine = True
+            opened_at = opened_at or head.at
+        if stream.tell() > PROBE_BYTES:
+            break
+    return LogFile(path, size, path.stem, None, 0.0, 0.0) if genuine else None
+
+
+def _companions(log: LogFile) -> Iterable[Path]:
+    """Yield the other files of the session, at the locations used by all versions of the CLI."""
+    folder = log.path.parent
+    if log.agent_id is None:
+        yield from sorted((folder / log.path.stem / SUBAGENTS).rglob(f"{AGENT_PREFIX}*.jsonl"))
+    elif SUBAGENTS in folder.parts:
+        while folder.name != SUBAGENTS:
+            folder = folder.parent
+        yield folder.parent.with_name(f"{folder.parent.name}.jsonl")
+    else:
+        yield folder / f"{log.session_id}.jsonl"
+
+
+def started_by(log: Path) -> str | None:
+    """Return the id of the tool call that started a subagent, from the CLI's note beside the log."""
+    note = log.with_suffix(".meta.json")
+    try:
+        # Do not block on a pipe or read an endless device.
+        if not note.is_file() or note.stat().st_size > MAX_NOTE_BYTES:
+            return None
+        about = json.loads(note.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    tool_use_id = about.get("toolUseId") if isinstance(about, dict) else None
+    return tool_use_id if isinstance(tool_use_id, str) else None
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield lines; the excess of an overlong line is skipped without holding it in memory."""
+    while line := stream.readline(MAX_LINE_BYTES + 1):
+        yield line
+        while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
+            line = stream.readline(MAX_LINE_BYTES + 1)
+
 
 #: A valid line is expected within this many lines.
 _MOST_LINES = 2000
@@ -31,32 +146,33 @@ class ClaudeCodeReader:
 
     def read(self, paths: list[Path], around: Surroundings, tally: Tally) -> Iterator[ImportedTurn]:
         """Yield the turns of the sessions, in the order of their beginnings."""
-        finder = LogFinder()
-        for path in paths:
-            finder.find(path)
-        tally.refusals += finder.refusals
-        tally.files += finder.files
-        for session in finder.sessions():
-            yield from _Session(session, around, tally).turns()
+        for session in _sessions(paths, around, tally):
+            yield from session.turns()
 
 
 class _Session:
-    """Read one session as a stream of turns."""
+    """The logs of one session, oldest first, as a stream of turns."""
 
-    def __init__(self, session: SessionFiles, around: Surroundings, tally: Tally) -> None:
-        self._session = session
+    def __init__(self, session_id: str, around: Surroundings, tally: Tally) -> None:
+        self.session_id = session_id
+        self.main: list[LogFile] = []
+        self.agents: list[LogFile] = []
         self._around = around
         self._tally = tally
 
+    @property
+    def began(self) -> tuple[float, float]:
+        """Return (time of the first entry, time of opening the log), which sorts a session before its forks."""
+        return min((log.first_at, log.opened_at) for log in self.main or self.agents)
+
     def turns(self) -> Iterator[ImportedTurn]:
-        session = self._session
-        if session.session_id in self._around.own_sessions or self._is_own():
-            self._tally.own.add(session.session_id)
-            for log in (*session.main, *session.agents):
+        if self.session_id in self._around.own_sessions or self._is_own():
+            self._tally.own.add(self.session_id)
+            for log in (*self.main, *self.agents):
                 self._around.on_bytes(log.size)
             return
-        cutters = {session.session_id: self._cutter(session.session_id, self._agents())}
-        for log in session.main:
+        cutters = {self.session_id: self._cutter(self.session_id, self._subagents())}
+        for log in self.main:
             for entry in self._entries(log):
                 if entry is None:
                     for cutter in cutters.values():
@@ -76,12 +192,12 @@ class _Session:
         return SessionTurns(session_id, agents, self._around.project_of)
 
     def _is_own(self) -> bool:
-        own, logs = self._around.own_folder, self._session.main or self._session.agents
+        own, logs = self._around.own_folder, self.main or self.agents
         return own is not None and all(log.path.resolve().is_relative_to(own) for log in logs)
 
-    def _agents(self) -> SubagentLogs:
+    def _subagents(self) -> SubagentLogs:
         agents = SubagentLogs()
-        for log in self._session.agents:
+        for log in self.agents:
             agent_id = log.agent_id or log.path.stem
             call = started_by(log.path)
             if call is not None:
@@ -91,11 +207,21 @@ class _Session:
                     agents.feed(agent_id, entry)
         return agents
 
-    def _entries(self, log: LogFile) -> Iterator[Any]:
+    def _entries(self, log: LogFile) -> Iterator[Entry | None]:
+        """Yield the entries of a file in order, and None for each damaged line."""
         try:
-            yield from entries(
-                log, self._around.on_bytes, lambda line, problem: self._tally.damage(log.path, line, problem)
-            )
+            with log.path.open("rb") as stream:
+                for number, line in enumerate(_lines(stream), start=1):
+                    self._around.on_bytes(len(line))
+                    try:
+                        entry = read_line(line) if line.strip() else None
+                    except LogLineError as error:
+                        unfinished = "" if line.endswith(b"\n") else " (the file ends in the middle of it)"
+                        self._tally.damage(log.path, number, f"{error}{unfinished}")
+                        yield None
+                    else:
+                        if entry is not None:
+                            yield entry
         except OSError as error:
             self._tally.refuse(log.path, f"cannot be read to its end: {error.strerror}")
 

@@ -217,8 +217,9 @@ class SessionTurns:
         """
         turn = self._turn
         is_over = silence >= OVER_AFTER_SECONDS
-        if turn is not None and (is_over or (turn.has_ended and quiet >= SETTLED_AFTER_SECONDS)):
-            yield from _one(self.cut())
+        is_due = turn is not None and (is_over or (turn.has_ended and quiet >= SETTLED_AFTER_SECONDS))
+        if is_due and (ended := self.cut()) is not None:
+            yield ended
         if is_over:
             yield from self._unreported()
 
@@ -423,7 +424,3 @@ def _adopt(buffer: TurnBuffer, calls: Sequence[AgentCall]) -> None:
         buffer.start_tool(call.tool_use_id, call.name, call.input, call.agent_id)
         if call.answered:
             buffer.tool_answered(call.tool_use_id, call.result, is_error=call.is_error)
-
-
-def _one(turn: ImportedTurn | None) -> Iterable[ImportedTurn]:
-    return [] if turn is None else [turn]

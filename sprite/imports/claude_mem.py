@@ -19,9 +19,8 @@ from typing import Any
 
 from sprite.imports.claude_code_entries import Body, Entry, Voice, heard
 from sprite.imports.claude_code_turns import OVER_AFTER_SECONDS
-from sprite.imports.documents import UnreadableError, decode, moment, word
-from sprite.imports.reader import Surroundings, Tally
-from sprite.imports.talk import Conversation, Turn
+from sprite.imports.observed_turns import Conversation, Turn
+from sprite.imports.reader import Surroundings, Tally, UnreadableError, decode, moment, word
 from sprite.log.transcript import ImportedTurn
 
 #: The first bytes of every SQLite database.

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from sprite.imports.claude_code_turns import OVER_AFTER_SECONDS, SETTLED_AFTER_SECONDS
-from sprite.imports.documents import UnreadableError, decode, lines, moment, word
-from sprite.imports.reader import Surroundings, Tally
-from sprite.imports.talk import Conversation, Turn
+from sprite.imports.observed_turns import Conversation, Turn
+from sprite.imports.reader import Surroundings, Tally, UnreadableError, decode, lines, moment, word
 from sprite.log.transcript import ImportedTurn
 
 SOURCE = "codex"

@@ -75,21 +75,19 @@ class Finder:
 
     def _below(self, folder: Path) -> Iterator[Path]:
         visited: set[tuple[int, int]] = set()
-        for name, folders, files in os.walk(folder, followlinks=True, onerror=self._unreadable):
+
+        def unreadable(error: OSError) -> None:
+            self._tally.refuse(Path(error.filename), error)
+
+        for name, folders, files in os.walk(folder, followlinks=True, onerror=unreadable):
             here = os.stat(name)  # noqa: PTH116 - os.walk gives names
-            if (here.st_dev, here.st_ino) in visited or self._is_left(Path(name)):
+            if (here.st_dev, here.st_ino) in visited or Path(name).resolve() in self._left:
                 # A link to a parent folder, which was visited.
                 folders.clear()
                 continue
             visited.add((here.st_dev, here.st_ino))
             folders[:] = [inner for inner in folders if inner not in _PASSED_FOLDERS]
             yield from (Path(name, file) for file in files if Path(file).suffix in _SUFFIXES)
-
-    def _is_left(self, folder: Path) -> bool:
-        return bool(self._left) and folder.resolve() in self._left
-
-    def _unreadable(self, error: OSError) -> None:
-        self._tally.refuse(Path(error.filename), error)
 
     def _take(self, path: Path, below: Path | None) -> bool:
         """Assign a file to its reader; return whether it was handled. `below` is the folder it was found in."""

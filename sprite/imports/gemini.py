@@ -14,9 +14,8 @@ from typing import Any
 
 from sprite.imports.claude_code_entries import MAX_LINE_BYTES
 from sprite.imports.claude_code_turns import OVER_AFTER_SECONDS, SETTLED_AFTER_SECONDS
-from sprite.imports.documents import UnreadableError, decode, lines, moment, plain_text, word
-from sprite.imports.reader import Surroundings, Tally
-from sprite.imports.talk import Conversation, Turn
+from sprite.imports.observed_turns import Conversation, Turn
+from sprite.imports.reader import Surroundings, Tally, UnreadableError, decode, lines, moment, plain_text, word
 from sprite.log.transcript import ImportedTurn
 
 SOURCE = "gemini-cli"

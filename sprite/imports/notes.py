@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sprite.imports.claude_code_entries import LogLineError, read_line
-from sprite.imports.documents import plain_text
-from sprite.imports.reader import Note, Surroundings, Tally
+from sprite.imports.reader import Note, Surroundings, Tally, plain_text
 from sprite.memory.files import LARGEST_FILE_BYTES, over_limit, over_together
 from sprite.memory.sections import heading as part_heading
 from sprite.memory.sections import project_of

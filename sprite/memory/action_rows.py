@@ -138,6 +138,7 @@ def read_record(response: str) -> AnyRecord:
 ALIKE_IN_TURN, ALIKE = 0.5, 0.8
 #: Mention a delay from this length on.
 LATE_SECONDS = 60
+#: History entries for new statuses.
 _DID = {"open": "opened again", "done": "done", "dismissed": "dismissed", "failed": "failed"}
 
 
@@ -164,7 +165,7 @@ def pass_over(draft: Draft) -> None:
     at = draft.curation.created_at
     for action in draft.tx.actions.open():
         if not action.is_made and action.due is not None and action.due <= at:
-            draft.put(Acted(action=action.id, due=_next(action, at)))
+            draft.put(Acted(action=action.id, due=next_due(action, at)))
 
 
 def find_action(tx: Projected, number: int, of: Known | None) -> Action | None:
@@ -188,11 +189,6 @@ def alikeness(one: str, other: str) -> float:
     """Return the smaller of the two shares of common words, from 0 to 1."""
     words, others = content_words(one), content_words(other)
     return min(share(words, others), share(others, words))
-
-
-def status_words(status: str) -> str:
-    """Return the history entry for a new status."""
-    return _DID[status]
 
 
 def made_words(due: float | None, rrule: str | None, tz: str | None) -> str:
@@ -255,8 +251,8 @@ def _resolved(action: Action, record: Resolved, at: float) -> tuple[dict[str, An
     columns: dict[str, Any] = {"status": record.status}
     if record.status == "open" and action.due is not None and action.due <= at:
         # Its time passed while it was closed, so it must not fire now.
-        columns["due"] = _next(action, at)
-    return columns, f"{status_words(record.status)}{note}"
+        columns["due"] = next_due(action, at)
+    return columns, f"{_DID[record.status]}{note}"
 
 
 def _fired(action: Action, record: Fired, at: float) -> tuple[dict[str, Any], str]:
@@ -269,7 +265,8 @@ def _fired(action: Action, record: Fired, at: float) -> tuple[dict[str, Any], st
     return columns, f"fired{late} (was due {when})"
 
 
-def _next(action: Action, at: float) -> float | None:
+def next_due(action: Action, at: float) -> float | None:
+    """Return the next time of a repeat after a moment; None without a repeat or another time."""
     if action.rrule is None or action.first_due is None:
         return None
     return next_after(action.rrule, action.first_due, action.tz or DEFAULT_ZONE, at)

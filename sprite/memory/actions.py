@@ -32,6 +32,7 @@ from sprite.memory.action_rows import (
     Status,
     Updated,
     Zoned,
+    next_due,
 )
 from sprite.memory.apply import MADE_IDS, Action
 from sprite.memory.database import MemoryDB
@@ -128,7 +129,12 @@ class Actions:
 
         async def decide() -> tuple[AnyRecord, int | None]:
             record.due, record.rrule, record.tz = await self._time(due, rrule, tz)
-            same.extend(await self._same(record))
+            same.extend(
+                action
+                for action in await self._memory.actions("open")
+                if said(action.content) == said(record.content)
+                and (action.due, action.rrule) == (record.due, record.rrule)
+            )
             if same:
                 raise _AlreadyThereError
             if record.due is not None:
@@ -229,7 +235,7 @@ class Actions:
                 action=action_id,
                 by="sprite",
                 due=due,
-                next=_next(action, after),
+                next=next_due(action, after),
                 late_by=max(0.0, late_by),
                 mission=mission_id,
             )
@@ -331,13 +337,6 @@ class Actions:
             new_rule = None
         return await self._time(due, new_rule, tz or action.tz)
 
-    async def _same(self, wanted: Added) -> list[Action]:
-        return [
-            action
-            for action in await self._memory.actions("open")
-            if said(action.content) == said(wanted.content) and (action.due, action.rrule) == (wanted.due, wanted.rrule)
-        ]
-
     async def _check_room(self) -> None:
         if len(await self._memory.scheduled()) >= MOST_SCHEDULED:
             raise PeerError(
@@ -381,12 +380,6 @@ def _status(status: str) -> Status:
     return cast("Status", status)
 
 
-def _next(action: Action, after: float) -> float | None:
-    if action.rrule is None or action.first_due is None:
-        return None
-    return next_after(action.rrule, action.first_due, action.tz or DEFAULT_ZONE, after)
-
-
 #: An action is overdue after this time; one that is just due is being fired.
 OVERDUE_SECONDS = 300.0
 #: The author, unless it is the usual one: a request that the user made in a conversation.
@@ -402,7 +395,8 @@ def action_line(action: Action, now: float, tz: str, *, with_status: bool = Fals
 
     The time is shown in `tz`, the user's zone, and in the action's own zone if they differ.
     """
-    marks = [_when(action, now, tz), _repeat(action), _MADE_BY.get(action.origin, "")]
+    repeat = repeat_words(action.rrule) if action.rrule else ""
+    marks = [_when(action, now, tz), repeat, _MADE_BY.get(action.origin, "")]
     if action.priority:
         marks.append(f"priority {action.priority}")
     if action.status == "failed" or with_status:
@@ -420,7 +414,3 @@ def _when(action: Action, now: float, tz: str) -> str:
         when += f" = {moment_words(action.due, own)}"
     is_overdue = action.status == "open" and now - action.due >= OVERDUE_SECONDS
     return f"{when}, OVERDUE" if is_overdue else when
-
-
-def _repeat(action: Action) -> str:
-    return repeat_words(action.rrule) if action.rrule else ""

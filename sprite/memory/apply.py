@@ -272,16 +272,14 @@ class Projected:
         """Return a valid learning, or None."""
         return self._known("id = ? AND superseded_by IS NULL", (learning_id,))
 
-    def nearest(self, match: str, limit: int) -> list[LearningRow]:
-        """Return the valid learnings that are most similar to a text; `match` is an FTS5 expression.
+    def nearest(self, match: str, limit: int, *, replaced: bool = False) -> list[LearningRow]:
+        """Return the valid (or superseded) learnings that are most similar to a text; `match` is an FTS5 expression.
 
-        Digests are excluded: they repeat other learnings and prove nothing.
+        Valid digests are excluded: they repeat other learnings and prove nothing.
         """
-        return self._nearest(match, "l.superseded_by IS NULL AND l.type <> 'DIGEST'", limit)
-
-    def _nearest(self, match: str, where: str, limit: int) -> list[LearningRow]:
         if not match:
             return []
+        where = "l.superseded_by IS NOT NULL" if replaced else "l.superseded_by IS NULL AND l.type <> 'DIGEST'"
         rows = self.tx.execute(
             f"SELECT l.{LEARNING_COLUMNS.replace(', ', ', l.')} FROM learnings_fts f "  # noqa: S608 - our clause
             f"JOIN learnings l ON l.id = f.rowid WHERE learnings_fts MATCH ? AND {where} "
@@ -289,10 +287,6 @@ class Projected:
             (f"{{content}} : ({match})", limit),
         )
         return [LearningRow(*row) for row in rows]
-
-    def nearest_replaced(self, match: str, limit: int) -> list[LearningRow]:
-        """Return the superseded learnings that are most similar to a text."""
-        return self._nearest(match, "l.superseded_by IS NOT NULL", limit)
 
     def _known(self, where: str, parameters: Sequence[Any]) -> LearningRow | None:
         row = self.tx.execute(

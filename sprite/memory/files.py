@@ -123,11 +123,6 @@ def line_count(content: str) -> int:
     return content.rstrip("\n").count("\n") + 1 if content.strip() else 0
 
 
-def managed_by(name: str) -> Literal["deploy", "curated"]:
-    """Return the writer of the file: the deployer or the curator."""
-    return "deploy" if name in DEPLOYED else "curated"
-
-
 def over_limit(name: str, content: str, *, has: str = "would have") -> str | None:
     """Return why this content is over a limit of the file, or None.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,7 @@ async def misfit(transcript: TranscriptDB, memory: MemoryDB) -> Misfit | None:
 
 
 async def refuse_misfit(transcript: TranscriptDB, memory: MemoryDB) -> None:
-    """Raise MendedAtStartError with instructions if memory was not made from this log."""
+    """Raise MigrationPendingError with instructions if memory was not made from this log."""
     if (found := await misfit(transcript, memory)) is not None:
         raise MigrationPendingError(
             f"{found.words[0].upper()}{found.words[1:]}. Nothing of it is shown. Start the sprite, or run "
@@ -62,26 +62,20 @@ async def refuse_misfit(transcript: TranscriptDB, memory: MemoryDB) -> None:
         )
 
 
-def _untold(_words: str) -> None:
-    """Ignore the words: the log has them."""
-
-
 @asynccontextmanager
-async def open_own_memory(
-    path: Path, transcript: TranscriptDB, tell: Callable[[str], None] = _untold
-) -> AsyncIterator[MemoryDB]:
-    """Open memory as its owner. Quarantine an unusable database and pass the reason to `tell`.
+async def open_own_memory(path: Path, transcript: TranscriptDB) -> AsyncIterator[MemoryDB]:
+    """Open memory as its owner. Quarantine an unusable database, and log the reason.
 
     The log is not replayed here: the next `Projection.settle` does that.
     """
     async with AsyncExitStack() as stack:
-        memory = await _opened(stack, path, tell)
+        memory = await _opened(stack, path)
         if (found := await misfit(transcript, memory)) is not None:
-            await _start_anew(path, transcript, memory, found, tell)
+            await _start_anew(path, transcript, memory, found)
         yield memory
 
 
-async def _opened(stack: AsyncExitStack, path: Path, tell: Callable[[str], None]) -> MemoryDB:
+async def _opened(stack: AsyncExitStack, path: Path) -> MemoryDB:
     try:
         return await stack.enter_async_context(open_memory(path))
     except (DatabaseUnusableError, sqlite3.DatabaseError) as error:
@@ -93,13 +87,11 @@ async def _opened(stack: AsyncExitStack, path: Path, tell: Callable[[str], None]
             journal.replace(f"{aside}-wal")
         for suffix in ("-wal", "-shm"):
             Path(f"{path}{suffix}").unlink(missing_ok=True)
-        _say(f"{error} It is kept as {aside.name}, and memory is made anew from the log.", tell)
+        log.warning("%s It is kept as %s, and memory is made anew from the log.", error, aside.name)
         return await stack.enter_async_context(open_memory(path))
 
 
-async def _start_anew(
-    path: Path, transcript: TranscriptDB, memory: MemoryDB, found: Misfit, tell: Callable[[str], None]
-) -> None:
+async def _start_anew(path: Path, transcript: TranscriptDB, memory: MemoryDB, found: Misfit) -> None:
     """Start an empty memory.db. A crash at any moment leaves the old database or the new one."""
     words = f"{found.words[0].upper()}{found.words[1:]}."
     if await memory.cursor():
@@ -115,9 +107,4 @@ async def _start_anew(
     else:
         words += " There was nothing in it; memory is made from this log."
     await memory.start_over(await transcript.mark(until=0))
-    _say(words, tell)
-
-
-def _say(words: str, tell: Callable[[str], None]) -> None:
     log.warning("%s", words)
-    tell(words)

@@ -13,9 +13,9 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from sprite.errors import PeerError
+from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation, Drift, NewCuration
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.action_rows import AnyRecord, decide_action, write_record
@@ -25,16 +25,6 @@ from sprite.memory.decision import Change, Draft, Fold, Part, in_order, read_dec
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
 from sprite.memory.hand_changes import HandChanges, held_back, in_memory
 from sprite.storage.connection import LARGEST_ROW_ID
-
-
-@dataclass(frozen=True, slots=True)
-class _FileEdit:
-    """A person's content for a curated file, as logged."""
-
-    name: str
-    content: str
-    #: The limit that the content exceeds: a person may exceed it, a curator may not.
-    over: str | None
 
 
 def fold(tx: Projected, curation: Curation) -> Change:
@@ -57,25 +47,20 @@ def fold(tx: Projected, curation: Curation) -> Change:
 
 
 def _fold_edit(folding: Fold) -> None:
+    """Apply a person's edit. ValueError, KeyError or TypeError if it is damaged."""
     curation, tx = folding.curation, folding.tx
-    edit = _read_edit(curation.response)
-    tx.add_version(edit.name, edit.content, curation_id=curation.id, at=curation.created_at, source="person")
-    if edit.over is not None:
-        tx.report(curation.id, "over_limit", f"{edit.over}; a person wrote it so, and it stands")
-    folding.change.files.append(edit.name)
-
-
-def _read_edit(response: str) -> _FileEdit:
-    """Read an edit of the log. ValueError, KeyError or TypeError if it is damaged."""
-    edit = json.loads(response)
+    edit = json.loads(curation.response)
     name, content = edit["name"], edit["content"]
     if name not in CURATED:
         raise ValueError(f"{name!r} is no curated file")
     if not isinstance(content, str):
         raise TypeError("the content is no text")
     content.encode()
-    over = edit.get("over")
-    return _FileEdit(name, content, over if isinstance(over, str) else None)
+    tx.add_version(name, content, curation_id=curation.id, at=curation.created_at, source="person")
+    # A person may exceed a limit, a curator may not.
+    if isinstance(over := edit.get("over"), str):
+        tx.report(curation.id, "over_limit", f"{over}; a person wrote it so, and it stands")
+    folding.change.files.append(name)
 
 
 log = logging.getLogger(__name__)
@@ -321,3 +306,54 @@ class Projection:
 def _decided_action(draft: Draft) -> list[Part]:
     decide_action(draft)
     return draft.parts
+
+
+#: The id of a turn in `AgentWatch`; background work has other ids.
+TURN = "turn"
+
+
+class AgentWatch:
+    """Track when the agent works, and report its begin and end to the projection.
+
+    Without a sandbox, a detached program cannot be tracked. The agent then counts as working from its first turn to the
+    end of the session (`whole_session`).
+    """
+
+    def __init__(self, projection: Projection, on_change: Callable[[Change], None], *, whole_session: bool) -> None:
+        self._projection = projection
+        self._on_change = on_change
+        self._whole_session = whole_session
+        self._under_way: set[str] = set()
+        self._is_noted = False
+        self._one_at_a_time = asyncio.Lock()
+
+    async def begins(self, what: str = TURN) -> None:
+        """Register a turn, or background work by its id, before the agent acts in it."""
+        self._under_way.add(what)
+        await self._note()
+
+    async def ends(self, what: str = TURN) -> None:
+        """Unregister work that has ended."""
+        if not self._whole_session:
+            self._under_way.discard(what)
+            await self._note()
+
+    async def stops(self) -> None:
+        """Unregister all work, because the agent's process is gone."""
+        self._under_way.clear()
+        await self._note()
+
+    async def _note(self) -> None:
+        async with self._one_at_a_time:
+            works = bool(self._under_way)
+            if works == self._is_noted:
+                return
+            try:
+                changes = await (self._projection.agent_begins() if works else self._projection.agent_rests())
+            except SpriteError as error:
+                # A full disk must not end the agent's turn. The check at the end of the next turn covers later changes.
+                log.warning("memory's files are not watched: %s", error)
+                return
+            self._is_noted = works
+        for change in changes:
+            self._on_change(change)

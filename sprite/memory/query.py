@@ -100,7 +100,11 @@ def _relative(text: str, today: datetime) -> Iterator[tuple[datetime, datetime, 
         start = today - timedelta(days=found[1].casefold() in {"yesterday", "last night"})
         yield start, start + timedelta(days=1), found[0]
     if found := _LAST_N.search(text):
-        yield today - timedelta(days=_number(found[1]) * _UNIT_DAYS[found[2].casefold()]), _tomorrow(today), found[0]
+        yield (
+            today - timedelta(days=_number(found[1]) * _UNIT_DAYS[found[2].casefold()]),
+            today + timedelta(days=1),
+            found[0],
+        )
     if found := _AGO.search(text):
         unit = _UNIT_DAYS[found[2].casefold()]
         start = today - timedelta(days=_number(found[1]) * unit)
@@ -140,10 +144,6 @@ def _dated(today: datetime, year: str | None, month: int, day: int) -> tuple[dat
 
 def _next_month(start: datetime) -> datetime:
     return (start + timedelta(days=32)).replace(day=1)
-
-
-def _tomorrow(today: datetime) -> datetime:
-    return today + timedelta(days=1)
 
 
 def _month(name: str) -> int:

@@ -200,12 +200,8 @@ def projects_meant(given: str, known: Sequence[str], own: str | None) -> tuple[s
     if wanted in known:
         return (wanted,)
     keys = [*known, *([own] if own is not None else [])]
-    meant = [key for key in keys if _folder(key) == wanted.casefold()]
+    meant = [key for key in keys if re.split(r"[/\\:]", key)[-1].removesuffix(".git").casefold() == wanted.casefold()]
     return tuple(OWN if key == own else key for key in meant)
-
-
-def _folder(key: str) -> str:
-    return re.split(r"[/\\:]", key)[-1].removesuffix(".git").casefold()
 
 
 def _no_such_project(given: str, known: Sequence[str]) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from sprite.memory.files import (
     MemoryFiles,
     line_count,
     lines_shown,
-    managed_by,
     over_limits,
     template,
 )
@@ -46,7 +45,6 @@ from sprite.protocol.rows import (
     LoggedTurn,
     MadeVersion,
     Project,
-    Refusal,
     Rejected,
     TokenCount,
     TurnRow,
@@ -98,16 +96,6 @@ _TOLD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """The results of curations: learnings by curation, (curation, file, version), refusals, and action texts."""
-
-    learnings: Mapping[int, int]
-    versions: Sequence[tuple[int, str, int]]
-    reports: Sequence[Refusal]
-    actions: Mapping[int, str]
-
-
 def action_of(curation: Curation) -> int | None:
     """Return the number of the action that a row is about, or None."""
     if curation.kind not in {"action", "edit"}:
@@ -117,28 +105,6 @@ def action_of(curation: Curation) -> int | None:
         return MADE_IDS + curation.id
     number = said.get("action", said.get("action_id"))
     return number if isinstance(number, int) else None
-
-
-def curation_row(curation: Curation, made: Made, generation: int) -> CurationRow:
-    """Convert an event to a row."""
-    first, last = curation.first_observation_id, curation.last_observation_id
-    usage = _object(curation.usage_json)
-    return CurationRow(
-        id=curation.id,
-        at=curation.created_at,
-        kind=curation.kind,
-        model=curation.model,
-        first_turn=first,
-        last_turn=last,
-        turns=last - first + 1 if first is not None and last is not None else 0,
-        learnings=made.learnings.get(curation.id, 0),
-        files=[MadeVersion(name, version) for made_by, name, version in made.versions if made_by == curation.id],
-        cost_usd=curation.cost_usd,
-        tokens=TokenCount(usage.get("input_tokens"), usage.get("output_tokens")),
-        rejected=[Rejected(report.kind, report.detail) for report in made.reports if report.curation_id == curation.id],
-        detail=_detail(curation, made.actions),
-        active=curation.kind != "batch" or curation.generation == generation,
-    )
 
 
 def turn_row(turn: Observation) -> TurnRow:
@@ -269,7 +235,7 @@ class MemoryView:
                 name=name,
                 lines=lines_shown(name, self._files.read(name)),
                 limit=LINE_LIMITS[name],
-                managed=managed_by(name),
+                managed="deploy" if name in DEPLOYED else "curated",
                 updated_at=self._files.modified_at(name),
             )
             for name in BOOT_ORDER
@@ -359,14 +325,36 @@ class MemoryView:
         if not curations:
             return []
         span = (curations[-1].id, curations[0].id)
-        made = Made(
-            await self._memory.learning_counts(*span),
-            await self._memory.versions_made(*span),
-            await self._memory.reports_of(*span),
-            await self._memory.action_contents({number for each in curations if (number := action_of(each))}),
-        )
+        learnings = await self._memory.learning_counts(*span)
+        versions = await self._memory.versions_made(*span)
+        reports = await self._memory.reports_of(*span)
+        actions = await self._memory.action_contents({number for each in curations if (number := action_of(each))})
         _, generation = await self._transcript.curations.activation()
-        return [curation_row(curation, made, generation) for curation in curations]
+        rows = []
+        for each in curations:
+            first, last = each.first_observation_id, each.last_observation_id
+            usage = _object(each.usage_json)
+            rows.append(
+                CurationRow(
+                    id=each.id,
+                    at=each.created_at,
+                    kind=each.kind,
+                    model=each.model,
+                    first_turn=first,
+                    last_turn=last,
+                    turns=last - first + 1 if first is not None and last is not None else 0,
+                    learnings=learnings.get(each.id, 0),
+                    files=[MadeVersion(name, version) for made_by, name, version in versions if made_by == each.id],
+                    cost_usd=each.cost_usd,
+                    tokens=TokenCount(usage.get("input_tokens"), usage.get("output_tokens")),
+                    rejected=[
+                        Rejected(report.kind, report.detail) for report in reports if report.curation_id == each.id
+                    ],
+                    detail=_detail(each, actions),
+                    active=each.kind != "batch" or each.generation == generation,
+                )
+            )
+        return rows
 
     async def observations(self, before: int | None = None, limit: int = 100) -> list[TurnRow]:
         """Return turns below an id as rows, newest first."""

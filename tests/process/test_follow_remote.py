@@ -15,7 +15,7 @@ from aiohttp import web
 
 from bridge.http.listening import bound
 from sprite.errors import OperatorError
-from sprite.imports.follow.remote import RemoteDelivery, Spool, checked_url, token_from
+from sprite.imports.follow.delivery import RemoteDelivery, Spool, checked_url, token_from
 from sprite.log.transcript import ImportedTurn, NewObservation
 from tests.bridge_harness import run_bridge, running_bridge
 from tests.harness import observations

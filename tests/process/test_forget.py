@@ -23,9 +23,9 @@ import pytest
 from bridge.fake_model.model import OfflineModel
 from sprite.config import Settings
 from sprite.errors import PeerError
+from sprite.forget.forget import FileStore
 from sprite.forget.plan import Target
 from sprite.forget.scrub import Scrubber
-from sprite.forget.stores import FileStore
 from sprite.log.transcript import open_transcript
 from sprite.memory.database import open_memory
 from sprite.memory.files import CURATED, DEPLOYED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def settings(base_url: str, **more: Any) -> Settings:
 
 
 async def create(at: Settings, timeout_seconds: float = 30.0, *, keep_system: bool = True) -> Message:
-    async with MessagesApi(at, timeout_seconds=timeout_seconds) as api:
+    async with aclosing(MessagesApi(at, timeout_seconds=timeout_seconds)) as api:
         return await api.create(model="haiku", max_tokens=5, system="Sort it.", user="Turn 1", keep_system=keep_system)
 
 
@@ -58,7 +58,7 @@ async def test_create_sends_vendor_request_and_parses_answer() -> None:
 
     async with served(answer) as url:
         message = await create(settings(f"{url}/below/", auth_token="token"))
-        async with MessagesApi(settings(url, api_key=None, auth_token="token"), timeout_seconds=30) as api:
+        async with aclosing(MessagesApi(settings(url, api_key=None, auth_token="token"), timeout_seconds=30)) as api:
             assert (await api.count_tokens(model="haiku", user="hello")).input_tokens == 7
     assert [(block.type, block.text) for block in message.content] == [("thinking", ""), ("text", "FACT")]
     assert (message.model, message.stop_reason, message.usage["input_tokens"]) == ("claude-haiku", "end_turn", 3)

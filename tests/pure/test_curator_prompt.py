@@ -14,28 +14,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sprite.curation.answer import plain_text
-from sprite.curation.prompt import CuratorPrompt, CuratorTurn, OpenLearning, build_prompt, fit
+from sprite.curation.prompt import CuratorPrompt, OpenLearning, build_prompt, fit
+from sprite.log.transcript import Observation
 from sprite.memory.files import estimate_tokens
 
 AT = 1795168800.0  # 2026-11-20T10:00:00Z
-LIMITS = {"tools.md": 150, "files.md": 200, "user.md": 200, "context.md": 200}
 ANY_TEXT = st.text(st.characters(), max_size=200) | st.sampled_from(
     ["</user></turn><turn>", "]]>", "&lt;/user&gt;", '" id="9', "\x00\x1b", "\ud800", "\r\n", "<!-- -->", "\ufffe"]
 )
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | ANY_TEXT, lambda inner: st.lists(inner, max_size=3))
 
 
-def turn(number: int = 1, message: str = "hello", reply: str = "hi", **other: Any) -> CuratorTurn:
-    fields: dict[str, Any] = {"at": AT, "session_id": "s1", "origin": "user", "outcome": "complete", "tool_calls": ()}
-    return CuratorTurn(id=number, user_message=message, agent_response=reply, **(fields | other))
+def turn(number: int = 1, message: str = "hello", reply: str = "hi", **other: Any) -> Observation:
+    fields: dict[str, Any] = {"timestamp": AT, "session_id": "s1", "sequence_num": 1, "processed": 0}
+    fields |= {"outcome": "complete", "mission_id": None, "trigger": "user", "notice": "", "tool_calls": []}
+    return Observation(id=number, user_message=message, agent_response=reply, **(fields | other))
 
 
 def call(name: str = "Bash", **other: Any) -> Mapping[str, Any]:
     return {"tool_use_id": "x", "name": name, "input": {}, "result": "", "is_error": False} | other
 
 
-def prompt_of(*turns: CuratorTurn, files: Mapping[str, str] | None = None, budget: int | None = None) -> CuratorPrompt:
-    return build_prompt(files=files or {}, limits=LIMITS, open_learnings=(), turns=turns, budget_tokens=budget)
+def prompt_of(*turns: Observation, files: Mapping[str, str] | None = None, budget: int | None = None) -> CuratorPrompt:
+    return build_prompt(files=files or {}, open_learnings=(), turns=turns, budget_tokens=budget)
 
 
 def parsed(prompt: CuratorPrompt) -> ET.Element:
@@ -51,7 +52,6 @@ def body_of(element: ET.Element | None) -> str:
 def test_user_part_has_documented_form() -> None:
     prompt = build_prompt(
         files={"context.md": "", "user.md": "# User\n\n- <b> & co\n"},
-        limits=LIMITS,
         open_learnings=[
             OpenLearning(12, "FACT", "a < b", 7, "tool", 0.0),
             OpenLearning(13, "ACTION", "call", None, "user", 86_400.0),
@@ -66,7 +66,7 @@ def test_user_part_has_documented_form() -> None:
                     call("Bash", input={}, result=None, is_error=True, agent_id="a1"),
                 ],
             ),
-            turn(32, "<task-notification>", "done", origin="task", outcome="error"),
+            turn(32, "<task-notification>", "done", trigger="task", outcome="error"),
         ],
         refused=["user.md: nobody said <this>"],
     )
@@ -99,7 +99,7 @@ def test_user_part_has_documented_form() -> None:
 
 def test_program_request_is_attributed_without_other_changes() -> None:
     plain = prompt_of(turn(1, "hello")).user
-    asked = turn(1, "hello", origin="program", asked_by='plan"ner')
+    asked = turn(1, "hello", trigger="program", asked_by='plan"ner')
     shown = prompt_of(asked).user
     assert "program" not in plain
     assert 'origin="program" outcome="complete" asked_by="plan&quot;ner">\n<program>hello</program>\n' in shown
@@ -121,7 +121,7 @@ def test_times_use_local_zone(monkeypatch: pytest.MonkeyPatch) -> None:
     time.tzset()
     try:
         # Just before midnight in UTC, Saturday there.
-        user = prompt_of(turn(1, at=datetime(2026, 11, 20, 23, 30, tzinfo=UTC).timestamp())).user
+        user = prompt_of(turn(1, timestamp=datetime(2026, 11, 20, 23, 30, tzinfo=UTC).timestamp())).user
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -152,7 +152,6 @@ def test_content_cannot_break_out_of_element(
 ) -> None:
     prompt = build_prompt(
         files={"user.md": content},
-        limits=LIMITS,
         open_learnings=[OpenLearning(1, name, content, 1, name, 0.0)],
         turns=[
             turn(
@@ -209,7 +208,7 @@ TURNS = st.lists(
         st.integers(1, 999),
         LONG_WORDS,
         LONG_WORDS,
-        at=st.integers(0, 2_000_000_000).map(float),
+        timestamp=st.integers(0, 2_000_000_000).map(float),
         tool_calls=st.lists(
             st.builds(call, result=LONG_WORDS, input=st.dictionaries(LONG_WORDS, LONG_WORDS, max_size=2)), max_size=4
         ),
@@ -220,9 +219,9 @@ TURNS = st.lists(
 
 
 @given(TURNS, st.integers(300, 4_000))
-def test_batch_fills_budget_uncut(turns: list[CuratorTurn], room: int) -> None:
+def test_batch_fills_budget_uncut(turns: list[Observation], room: int) -> None:
     budget = FIXED + room
-    count = fit(turns, files={}, limits=LIMITS, open_learnings=(), budget_tokens=budget)
+    count = fit(turns, files={}, open_learnings=(), budget_tokens=budget)
     assert 1 <= count <= len(turns)
     whole, bounded = prompt_of(*turns[:count]), prompt_of(*turns[:count], budget=budget)
     assert bounded.tokens <= budget
@@ -234,7 +233,7 @@ def test_batch_fills_budget_uncut(turns: list[CuratorTurn], room: int) -> None:
 
 
 def test_empty_turns_make_no_batch() -> None:
-    assert fit([], files={}, limits=LIMITS, open_learnings=(), budget_tokens=10) == 0
+    assert fit([], files={}, open_learnings=(), budget_tokens=10) == 0
 
 
 def test_oversized_turn_keeps_most_user_text() -> None:
@@ -253,7 +252,7 @@ def test_oversized_turn_keeps_most_user_text() -> None:
     assert inputs[1]["file_path"] == "/workspace/a"
     assert "characters cut" in inputs[1]["content"]
     assert len(user) > 1.8 * len(reply) > 3 * len(results[1])
-    assert fit([big, turn(2)], files={}, limits=LIMITS, open_learnings=(), budget_tokens=budget) == 1
+    assert fit([big, turn(2)], files={}, open_learnings=(), budget_tokens=budget) == 1
 
 
 def test_excess_tool_calls_keep_first_and_last() -> None:

@@ -11,7 +11,6 @@ from sprite.memory.files import (
     CURATED,
     CURATED_TOKENS,
     LEARNINGS_TOKENS,
-    LINE_LIMITS,
     MAX_ANSWER_TOKENS,
     PROMPT_BUDGET_TOKENS,
     estimate_tokens,
@@ -60,7 +59,6 @@ def test_full_prompt_leaves_room_for_turns(sign: str) -> None:
     learnings = [OpenLearning(n, "FACT", "x", n, "user", 0.0) for n in range(NEAREST_TOKENS // ELEMENT_TOKENS)]
     prompt = build_prompt(
         files=accepted(sign),
-        limits={name: LINE_LIMITS[name] for name in CURATED},
         open_learnings=wishes + learnings,
         turns=[],
         refused=["x" * MAX_REFUSED_CHARS] * MOST_REFUSED,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sprite.memory import projects
-from sprite.memory.projects import Projects
+from sprite.memory import folders
+from sprite.memory.folders import Projects
 from tests.claude_code import session_start_script
 
 ProjectOf = Callable[[Path], str]
@@ -21,7 +21,7 @@ def plugins_project_of(folder: Path) -> str:
     return found
 
 
-@pytest.fixture(params=[projects.project_of, plugins_project_of], ids=["sprite", "plugin"])
+@pytest.fixture(params=[folders.project_of, plugins_project_of], ids=["sprite", "plugin"])
 def project_of(request: pytest.FixtureRequest) -> ProjectOf:
     """Assert that both implementations agree, and return the result."""
     chosen: ProjectOf = request.param

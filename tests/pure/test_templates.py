@@ -70,6 +70,6 @@ def test_new_curated_file_explains_itself_without_claims(name: str) -> None:
 @pytest.mark.parametrize("name", CURATED)
 def test_template_round_trips_through_prompt_and_answer(name: str) -> None:
     text = template(name)
-    prompt = build_prompt(files={name: text}, limits=LIMITS, open_learnings=(), turns=())
+    prompt = build_prompt(files={name: text}, open_learnings=(), turns=())
     assert all(f"| {line}\n" in prompt.user for line in text.splitlines())
     assert parse_response(f"{name.removesuffix('.md').upper()}_MD_UPDATE:\n{text}").files == {name: text}

@@ -20,7 +20,7 @@ from sprite.imports.follow.files import Marks
 from sprite.imports.follow.follower import Follower
 from sprite.imports.follow.session import FollowedLog
 from sprite.log.transcript import open_transcript
-from sprite.memory.projects import Projects
+from sprite.memory.folders import Projects
 from sprite.privacy.private_text import PrivateText
 from sprite.protocol.observing import Observe
 from tests.looks import observations

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from sprite.imports.claude_code_entries import MAX_LINE_BYTES
 from sprite.imports.claude_mem import NotClaudeMemError, open_claude_mem
-from sprite.imports.documents import UnreadableError, decode, entries, moment
 from sprite.imports.finding import READERS
-from sprite.imports.reader import MAX_KINDS, Surroundings, Tally
+from sprite.imports.reader import MAX_KINDS, Surroundings, Tally, UnreadableError, decode, entries, moment
 from tests.elsewhere import CODEX, GEMINI, claude_mem, conversation, export, imported, json_lines, message
 from tests.fuzz.inputs import damaged
 from tests.looks import observations

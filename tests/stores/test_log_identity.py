@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +56,17 @@ async def backed_up(folder: Path) -> Path:
 
 async def opened(folder: Path) -> tuple[list[str], dict[str, Any]]:
     """Return the messages to people when the owner opens the folder, and memory.db once it is settled."""
-    told: list[str] = []
+    told = BufferingHandler(100)
     async with AsyncExitStack() as stack:
+        logging.getLogger("sprite.memory.opening").addHandler(told)
+        stack.callback(logging.getLogger("sprite.memory.opening").removeHandler, told)
         transcript = await stack.enter_async_context(open_transcript(folder / "transcript.db"))
-        memory = await stack.enter_async_context(open_own_memory(folder / "memory.db", transcript, told.append))
+        memory = await stack.enter_async_context(open_own_memory(folder / "memory.db", transcript))
         files = MemoryFiles(folder)
         files.ensure()
         await Projection(transcript, memory, files).settle()
         assert await misfit(transcript, memory) is None
-    return told, dump(folder / "memory.db")
+    return [record.getMessage() for record in told.buffer], dump(folder / "memory.db")
 
 
 def contents(path: Path) -> list[str]:

@@ -106,7 +106,7 @@ async def test_interrupted_forget_is_sent_when_completed(tmp_path: Path) -> None
         async def cut() -> None:
             raise KeyboardInterrupt
 
-        forgetter._copy.tell = cut
+        forgetter._tell_store = cut
         with pytest.raises(KeyboardInterrupt):
             await forgetter.forget(Target(text="Quibblewort"), sure=True)
     async with shipping_stage(tmp_path) as stage:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridge.db.open import open_database
-from sprite.forget.stores import COLUMNS
+from sprite.forget.forget import COLUMNS
 from sprite.log import transcript
 from sprite.memory import database as memory
 from sprite.storage.connection import Schema, empty_database

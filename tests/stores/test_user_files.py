@@ -10,9 +10,8 @@ import pytest
 
 from sprite.boot.prompt import BootPrompt
 from sprite.capture.recorder import TurnRecorder
-from sprite.curation.prompt import CuratorTurn, build_prompt
+from sprite.curation.prompt import build_prompt
 from sprite.errors import PeerError
-from sprite.memory.files import LINE_LIMITS
 from sprite.memory.folders import USER_FOLDERS
 from sprite.protocol.tools import DEEDS_CALL, LOOK_CALL
 from sprite.workspace.user_files import UserFiles, is_look
@@ -125,11 +124,8 @@ async def test_hostile_name_stays_one_bounded_line(stores: Stores, files: UserFi
     turn = (await stores.transcript.waiting(100))[-1]
     prompt = build_prompt(
         files={},
-        limits=LINE_LIMITS,
         open_learnings=[],
-        turns=[
-            CuratorTurn(turn.id, turn.timestamp, turn.session_id, turn.trigger, turn.outcome, "", turn.tool_calls, "")
-        ],
+        turns=[turn],
     )
     assert prompt.user.count("</turn>") == 1
     assert "\nPREFERENCE" not in prompt.user

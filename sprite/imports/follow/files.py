@@ -14,8 +14,8 @@ from typing import BinaryIO
 import msgspec
 
 from sprite.common.files import replace_file
+from sprite.imports.claude_code import SUBAGENTS
 from sprite.imports.claude_code_entries import MAX_LINE_BYTES
-from sprite.imports.claude_code_logs import SUBAGENTS
 
 
 class Lines:

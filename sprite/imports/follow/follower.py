@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sprite.config import Settings
-from sprite.imports.claude_code_logs import PROBE_BYTES, LogFile
+from sprite.imports.claude_code import PROBE_BYTES, LogFile
 from sprite.imports.claude_code_turns import SETTLED_AFTER_SECONDS
 from sprite.imports.follow.delivery import Delivered, Delivery
 from sprite.imports.follow.files import CHUNK_BYTES, Found, Mark, Marks, NotOursError, found_at, scan
 from sprite.imports.follow.session import FollowedLog
 from sprite.log.transcript import ImportedTurn
-from sprite.memory.projects import Projects
+from sprite.memory.folders import Projects
 from sprite.protocol.framing import one_line
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from sprite.imports.claude_code import AGENT_PREFIX, SUBAGENTS, LogFile, probe, started_by
 from sprite.imports.claude_code_entries import MAX_LINE_BYTES, Entry, LogLineError, read_line
-from sprite.imports.claude_code_logs import AGENT_PREFIX, SUBAGENTS, LogFile, probe, started_by
 from sprite.imports.claude_code_turns import OVER_AFTER_SECONDS, SessionTurns, SubagentLogs
 from sprite.imports.follow.files import Mark, NotOursError, ReplacedError, Tail, is_same, open_log
 from sprite.log.transcript import ImportedTurn
