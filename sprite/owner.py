@@ -23,7 +23,7 @@ from sprite.protocol.frames import decode_server, encode
 from sprite.protocol.memory import AnyMemoryRequest, MemoryResult
 from sprite.protocol.messages import PROBE, Auth, Error, Status, System
 from sprite.protocol.observing import Observe, Observed
-from sprite.protocol.slow_work import slow_words
+from sprite.protocol.shapes import slow_words
 from sprite.search.view import MemoryView
 from sprite.storage.connection import workspace_lock
 from sprite.workspace.database import WorkspaceDB, open_workspace

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sprite.errors import PeerError
-from sprite.protocol.frames import encode
+from sprite.protocol.frames import arrives_as_it_is, encode
 from sprite.protocol.messages import MAX_FRAME_BYTES, PermissionRequest, PermissionResolved, StandingRule
-from sprite.protocol.validation import arrives_as_it_is
 from sprite.workspace.feed import Feed
 
 #: All rules are sent in one `status`, each with its command.

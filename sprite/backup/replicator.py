@@ -14,8 +14,18 @@ from typing import Final
 import msgspec
 
 from sprite.backup.archive import memory_files
-from sprite.backup.replica_files import PATHS, Contents, FileFacts, Item, chunk_of, in_messages, item, size_of
-from sprite.backup.replica_scan import MANIFEST, Looks
+from sprite.backup.replica_files import (
+    MANIFEST,
+    PATHS,
+    Contents,
+    FileFacts,
+    Item,
+    Looks,
+    chunk_of,
+    in_messages,
+    item,
+    size_of,
+)
 from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.log.transcript import TranscriptDB, read_transcript

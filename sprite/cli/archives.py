@@ -105,7 +105,8 @@ async def restore_archive(settings: Settings, path: Path, *, dry_run: bool, as_j
     """Import an archive; with `dry_run` only verify it and print its content."""
     with opened(path) as archive:
         if not is_cut_off(settings):
-            refuse_too_large(_existing(settings.workspace), archive)
+            folder = settings.workspace
+            refuse_too_large(next(path for path in (folder, *folder.parents) if path.exists()), archive)
         with _bar(archive.size, "B", "checking") as progress:
             for size in archive.verify():
                 progress.update(size)
@@ -144,10 +145,6 @@ async def _restore(settings: Settings, archive: Archive) -> list[str]:
                 await asyncio.sleep(0)
 
             return await Restore(settings, archive, on_step).run()
-
-
-def _existing(folder: Path) -> Path:
-    return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 def _bar(total: int, unit: str, words: str) -> tqdm[Any]:

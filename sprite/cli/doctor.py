@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sprite.backup.replica_scan import shipping_report
+from sprite.backup.replica_files import shipping_report
 from sprite.cli.output import say, say_json
 from sprite.config import Settings
 from sprite.curation.model import check_model

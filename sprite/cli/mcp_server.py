@@ -19,8 +19,7 @@ from sprite.config import Settings
 from sprite.errors import PeerError, SpriteError
 from sprite.gateway.queries import Look, look
 from sprite.mcp.server import Caller, offering
-from sprite.mcp.tools import MissionEnd, Told, Tool
-from sprite.mcp.watching import MissionWatch
+from sprite.mcp.tools import MissionEnd, MissionWatch, Told, Tool
 from sprite.owner import CONNECT_SECONDS, MAX_LINE_BYTES, open_stores
 from sprite.protocol.frames import FatalPeerError, decode_server, encode
 from sprite.protocol.memory import (

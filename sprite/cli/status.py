@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from sprite.backup.replica_scan import ShippingReport, shipping_report
+from sprite.backup.replica_files import ShippingReport, shipping_report
 from sprite.cli.output import day_and_time, dollars, say, say_json
 from sprite.config import Settings
 from sprite.log.curations import what_happened
 from sprite.memory.files import set_aside
 from sprite.memory.folders import last_error
 from sprite.owner import PROBE_SECONDS, open_stores, probe
-from sprite.protocol.rows import Health
+from sprite.protocol.shapes import Health
 from sprite.sandbox.sandbox import find_boundary
 from sprite.workspace.database import read_workspace
 
@@ -39,7 +39,7 @@ async def status(settings: Settings, *, as_json: bool) -> int:
         facts |= {"slow": running.slow, "paused": running.paused, "set_aside": aside, "sandbox": sandbox}
         say_json({**facts, **msgspec.to_builtins(health), "shipping": msgspec.to_builtins(shipped)})
     else:
-        is_well = _is_well(health) and not running.trouble
+        is_well = not (health.attention or health.quarantined or health.drift or running.trouble)
         say(f"Memory of {settings.workspace}: {'well' if is_well else 'needs attention'}")
         say(f"  sprite      {running.words}")
         for words in running.slow:
@@ -53,10 +53,6 @@ async def status(settings: Settings, *, as_json: bool) -> int:
         for words in aside:
             say(f"  kept aside  {words}")
     return 0
-
-
-def _is_well(health: Health) -> bool:
-    return not health.attention and not health.quarantined and not health.drift
 
 
 def _print(health: Health) -> None:

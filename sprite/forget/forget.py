@@ -19,7 +19,7 @@ from sprite.log.transcript import TranscriptDB
 from sprite.memory.database import MemoryDB
 from sprite.memory.files import MemoryFiles
 from sprite.memory.projection import Projection
-from sprite.protocol.rows import Forgotten, Place
+from sprite.protocol.shapes import Forgotten, Place
 from sprite.workspace.database import WorkspaceDB
 
 log = logging.getLogger(__name__)

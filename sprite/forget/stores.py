@@ -23,7 +23,7 @@ from sprite.log.transcript import TranscriptDB
 from sprite.memory.database import MemoryDB
 from sprite.memory.files import CURATED, DEPLOYED, MemoryFiles
 from sprite.memory.words import share, words_of
-from sprite.protocol.rows import Place
+from sprite.protocol.shapes import Place
 from sprite.workspace.database import SeenText, WorkspaceDB
 from sprite.workspace.scan import is_there
 

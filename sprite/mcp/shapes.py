@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from sprite.protocol.messages import MAX_MISSION_CHARS
-from sprite.protocol.rows import SearchHit
+from sprite.protocol.shapes import SearchHit
 
 #: A query is usually a sentence.
 MAX_QUERY_CHARS = 20_000

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from sprite.mcp.shapes import ActionList, AddedAction, Files, Reply, ShownAction, ShownTurn, Turns
 from sprite.protocol.framing import on_one_line, set_in
-from sprite.protocol.rows import SearchHit
+from sprite.protocol.shapes import SearchHit
 
 
 def hits_text(hits: Sequence[SearchHit], notes: Iterable[str], indexed_through: int, waiting: int) -> str:

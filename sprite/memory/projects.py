@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sprite.errors import PeerError
-from sprite.protocol.projects import project_key
+from sprite.protocol.observing import project_key
 
 #: A `.git` file and each file that it points to hold one line.
 _MAX_LINK_BYTES = 4096

@@ -6,21 +6,24 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from sprite.protocol.rows import (
+from sprite.protocol.shapes import (
     ActionRow,
+    ChatMessage,
     CurationRow,
     Drifted,
+    FileState,
     Forgotten,
     Health,
     LearningRow,
     LoggedTurn,
+    Payload,
     Project,
+    QuarantinedTurn,
     SearchHit,
     TurnRow,
     UserFile,
     VersionRow,
 )
-from sprite.protocol.shapes import ChatMessage, FileState, Payload, QuarantinedTurn
 
 #: SQLite's largest row number.
 LARGEST_ID = 2**63 - 1

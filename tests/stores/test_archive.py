@@ -32,8 +32,8 @@ from sprite.cli.import_logs import import_logs
 from sprite.common.files import whole_file
 from sprite.config import Settings
 from sprite.errors import OperatorError
+from sprite.log.curations import LostCall
 from sprite.log.file_table import Entry
-from sprite.log.quarantine import LostCall
 from sprite.log.transcript import ImportedTurn, NewObservation
 from sprite.owner import open_log
 from sprite.owner import open_stores as open_to_read

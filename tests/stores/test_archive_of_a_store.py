@@ -144,28 +144,6 @@ async def test_what_is_not_there_or_not_what_was_stored_makes_no_archive(
         await written(store, tmp_path / "changed.zip")
 
 
-async def test_rows_that_were_stored_before_they_had_a_column_are_restored_without_it(
-    lived_in: Path, store: SealedStore, tmp_path: Path
-) -> None:
-    await ship(store, "ada", lived_in)
-    log = (await store.position("ada")).log or ""
-    at = (await store.position("ada")).through
-    later = {part.path: part.later for part in PARTS if part.later}
-    before = [
-        ShippedRow(row.table, row.id, {name: value for name, value in row.row.items() if name not in columns})
-        for table, columns in later.items()
-        async for row in store.rows("ada")
-        if row.table == table
-    ]
-    assert {row.table for row in before} == set(later)
-    for number, row in enumerate(before, start=1):
-        row.position = at + number
-    await store.append("ada", Shipped(log, at + len(before), before, whole=True))
-    await imported(await written(store, tmp_path / "made.zip"), tmp_path / "new")
-    own = await exported(lived_in, tmp_path / "own.zip")
-    assert (await exported(tmp_path / "new", tmp_path / "again.zip")).read_bytes() == own.read_bytes()
-
-
 async def test_a_row_that_is_none_is_named(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
     await ship(store, "ada", lived_in)
     at = (await store.position("ada")).through + 1
