@@ -155,6 +155,18 @@ async def probe(settings: Settings) -> Probed:
     return Probed(address, slow=slow_words(session.slow, time.time()), paused=paused)
 
 
+async def connect(
+    settings: Settings, client: str, seconds: float = CONNECT_SECONDS
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to the running sprite. Raises OSError (also a timeout) or ValueError if there is none."""
+    host, _, port = settings.address_file.read_text().strip().rpartition(":")
+    token = settings.token or settings.token_file.read_text().strip()
+    async with asyncio.timeout(seconds):
+        reader, writer = await asyncio.open_connection(host, int(port), limit=MAX_LINE_BYTES)
+    writer.write(encode(Auth(token=token, client=client)))
+    return reader, writer
+
+
 async def _ask(
     settings: Settings,
     request: AnyMemoryRequest | System | Observe,
@@ -163,13 +175,9 @@ async def _ask(
     seconds: float = ANSWER_SECONDS,
 ) -> _Reply:
     """Raise OSError (also a timeout) or ValueError if there is no sprite; SilentSpriteError without an answer."""
-    host, _, port = settings.address_file.read_text().strip().rpartition(":")
-    token = settings.token or settings.token_file.read_text().strip()
-    async with asyncio.timeout(min(seconds, CONNECT_SECONDS)):
-        reader, writer = await asyncio.open_connection(host, int(port), limit=MAX_LINE_BYTES)
+    client = PROBE if isinstance(request, System) else "command line"
+    reader, writer = await connect(settings, client, min(seconds, CONNECT_SECONDS))
     try:
-        client = PROBE if isinstance(request, System) else "command line"
-        writer.write(encode(Auth(token=token, client=client)))
         writer.write(encode(request, message_id="1"))
         async with asyncio.timeout(seconds):
             while line := await reader.readline():

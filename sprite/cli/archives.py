@@ -82,15 +82,10 @@ async def _bring_up_to_date(settings: Settings) -> None:
 
 
 def _tell(path: Path, manifest: Manifest, *, as_json: bool) -> None:
-    rows = {table.path: table.rows for table in manifest.tables}
     if as_json:
-        say_json({"file": str(path), "bytes": path.stat().st_size, "rows": rows, "files": len(manifest.files)})
+        say_json({"file": str(path), "bytes": path.stat().st_size, **_facts(manifest)})
         return
-    say(
-        f"Wrote {one_line(path)}: {rows['log/observations.jsonl']} turn(s), {rows['memory/learnings.jsonl']} "
-        f"learning(s), {rows['canvas/cards.jsonl']} card(s), {rows['chat/messages.jsonl']} line(s) of chat, "
-        f"{len(manifest.files)} file(s)."
-    )
+    say(f"Wrote {one_line(path)}: {_words(manifest)}.")
     say("Only you can read it. What you have the agent forget later stays in it.")
 
 

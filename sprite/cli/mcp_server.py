@@ -20,7 +20,7 @@ from sprite.errors import PeerError, SpriteError
 from sprite.gateway.queries import Look, look
 from sprite.mcp.server import Caller, offering
 from sprite.mcp.tools import MissionEnd, MissionWatch, Told, Tool
-from sprite.owner import CONNECT_SECONDS, MAX_LINE_BYTES, open_stores
+from sprite.owner import connect, open_stores
 from sprite.protocol.frames import FatalPeerError, decode_server, encode
 from sprite.protocol.memory import (
     ActionsRequest,
@@ -34,7 +34,7 @@ from sprite.protocol.memory import (
     SearchRequest,
     SearchResult,
 )
-from sprite.protocol.messages import Auth, Error, Interrupt, Mission
+from sprite.protocol.messages import Error, Interrupt, Mission
 
 _FAREWELL_SECONDS = 5.0
 #: Any agent on this machine may ask here, under any name.
@@ -48,15 +48,11 @@ async def run_mission(settings: Settings, text: str, told: Told) -> MissionEnd:
     Cancelling interrupts the mission.
     """
     try:
-        host, _, port = settings.address_file.read_text().strip().rpartition(":")
-        token = settings.token or settings.token_file.read_text().strip()
-        async with asyncio.timeout(CONNECT_SECONDS):
-            reader, writer = await asyncio.open_connection(host, int(port), limit=MAX_LINE_BYTES)
+        reader, writer = await connect(settings, "mcp")
     except (OSError, ValueError) as error:
         raise PeerError(_NOBODY, code="unavailable") from error
     mission_id = str(uuid.uuid4())
     try:
-        writer.write(encode(Auth(token=token, client="mcp")))
         writer.write(encode(Mission(text, asked_by=_MCP), message_id=mission_id))
         return await _followed(reader, mission_id, told)
     except asyncio.CancelledError:

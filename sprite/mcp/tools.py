@@ -18,6 +18,7 @@ from sprite.errors import PeerError
 from sprite.mcp import shapes, wording
 from sprite.mcp.cards import card_text, card_uri
 from sprite.protocol.events import Compacting, Complete, Failed, Interrupted, Started, ToolUse, WholeText
+from sprite.protocol.frames import well_formed
 from sprite.protocol.framing import on_one_line
 from sprite.protocol.memory import (
     LARGEST_ID,
@@ -109,7 +110,7 @@ class Tool:
     async def call(self, source: Source, arguments: dict[str, Any], told: Told) -> Said:
         """Run the tool. Raises PeerError with a text for people for unfitting arguments and refusals."""
         try:
-            asked = msgspec.convert(_well_formed(arguments), self.takes, strict=False)
+            asked = msgspec.convert(well_formed(arguments), self.takes, strict=False)
         except (msgspec.ValidationError, RecursionError) as error:
             raise PeerError(f"{self.name} cannot be called so: {_told_plainly(error)}") from error
         return await self.run(source, asked, told)
@@ -238,15 +239,6 @@ def _moment(given: str | float) -> float:
 def clean(text: str) -> str:
     """Return the text in a form that JSON can carry: lone surrogates become question marks."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _well_formed(value: Any) -> Any:
-    """Return arguments with every string in a form that the wire can carry."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, dict):
-        return {clean(str(name)): _well_formed(item) for name, item in value.items()}
-    return [_well_formed(item) for item in value] if isinstance(value, list) else value
 
 
 def _told_plainly(error: Exception) -> str:

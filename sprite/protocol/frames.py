@@ -76,16 +76,12 @@ class _Outgoing(Struct, omit_defaults=True):
     reply_to: str | None = None
 
 
-class _Side:
-    """The messages that one side may send: their types by name, and a decoder for each."""
-
-    def __init__(self, types: dict[str, Any]) -> None:
-        self.types = types
-        # Created once, because the decoder of a union is expensive.
-        self.decoders = {name: msgspec.json.Decoder(payload) for name, payload in types.items()}
-
-
-_client, _server, _visitor, _relayed = map(_Side, (CLIENT_TYPES, SERVER_TYPES, VISITOR_TYPES, RELAYED_TYPES))
+#: Decoders of the messages that one side may send, by type: created once, because that of a union is expensive.
+_Side = dict[str, msgspec.json.Decoder[Any]]
+_client, _server, _visitor, _relayed = (
+    {name: msgspec.json.Decoder(payload) for name, payload in types.items()}
+    for types in (CLIENT_TYPES, SERVER_TYPES, VISITOR_TYPES, RELAYED_TYPES)
+)
 _envelopes = msgspec.json.Decoder(Envelope)
 _encoder = msgspec.json.Encoder()
 
@@ -145,14 +141,14 @@ def _decode(frame: bytes, side: _Side) -> Message[Any]:
 
 
 def _payload(envelope: Envelope, side: _Side) -> Any:
-    decoder = side.decoders.get(envelope.type)
+    decoder = side.get(envelope.type)
     if decoder is None:
         raise _at_fault(envelope, PeerError(f"Unknown message type {envelope.type[:80]!r}.", code="unknown_type"))
     try:
         return decoder.decode(envelope.payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = _reason(error)
-        refused = refusal(envelope.type, side.types[envelope.type], bytes(envelope.payload), reason)
+        refused = refusal(envelope.type, decoder.type, bytes(envelope.payload), reason)
         words = f"The payload of {envelope.type!r} does not fit: {reason}."
         raise _at_fault(envelope, refused or PeerError(words, code="bad_payload")) from error
 
@@ -250,14 +246,14 @@ def json_schema() -> dict[str, Any]:
     pages (or terminals) and the bridge. Fields that are always sent are required.
     """
     sides = {"client": _client, "server": _server, "visitor": _visitor, "relayed": _relayed}
-    types = [payload for side in sides.values() for payload in side.types.values()]
+    types = [decoder.type for side in sides.values() for decoder in side.values()]
     found, definitions = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
     schemas = iter(found)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"Sprite wire protocol, version {PROTOCOL_VERSION}",
         **{
-            name: {kind: _defined(payload, next(schemas), definitions) for kind, payload in side.types.items()}
+            name: {kind: _defined(decoder.type, next(schemas), definitions) for kind, decoder in side.items()}
             for name, side in sides.items()
         },
         "$defs": definitions,

@@ -122,9 +122,6 @@ class Changes:
     moved: Sequence[tuple[Entry, Entry]]
     added: Sequence[Entry]
 
-    def __bool__(self) -> bool:
-        return bool(self.deleted or self.moved or self.added)
-
 
 def changes_between(gone: Sequence[Entry], came: Sequence[Entry]) -> Changes:
     """Detect moves among deleted and added entries: by inode, or by a unique size and exact time."""
