@@ -288,10 +288,6 @@ class PermissionBroker:
         is_once = decision == "always" and self._requests[request_id].always is None
         answer.set_result("allow" if is_once else decision)
 
-    def session_ended(self) -> None:
-        """Revoke what was allowed for the session."""
-        self.rules.revoke(None)
-
     def withdraw(self, mission_id: str) -> None:
         """Deny the turn's open questions, except those of background work."""
         for request_id, request in self._requests.items():

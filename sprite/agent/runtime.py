@@ -325,7 +325,7 @@ class AgentRuntime:
 
     async def _close_session(self) -> None:
         await self._session.close("crashed" if self._is_stopping else "interrupted")
-        self._desk.session_ended()
+        self._desk.rules.revoke(None)
 
     async def _end_session(self, flush_seconds: float) -> None:
         await self._close_session()

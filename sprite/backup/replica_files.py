@@ -347,12 +347,6 @@ def _opened(workspace: Path, path: str) -> int:
     return descriptor
 
 
-def known_chunks(facts: Iterable[FileFacts]) -> Iterator[str]:
-    """Yield every chunk of these files."""
-    for each in facts:
-        yield from each.chunks
-
-
 #: The names of the parts on the wire.
 FILES: Final = "files"
 FOLDERS: Final = "folders"
@@ -368,11 +362,6 @@ _LATEST_SECONDS = 30.0
 _RARELY = 20
 
 _FILE = msgspec.json.Decoder(FileFacts)
-
-
-def omitted_in(facts: Mapping[str, str]) -> Omitted:
-    """Return the files that are not replicated, from the manifest's rows."""
-    return msgspec.json.decode(facts.get(OMITTED, "{}"), type=Omitted)
 
 
 class Looks:
@@ -429,19 +418,16 @@ class Looks:
         self._paths = found.paths
         self._unkept = found.unkept
         self.changed = [(name, seen) for name, seen in found.files.items() if not seen.is_as(self.shipped.get(name))]
-        self.known = set(known_chunks(self.shipped.values()))
+        self.known = {chunk for facts in self.shipped.values() for chunk in facts.chunks}
         # In this order, so that a replica never has a name as a file and as a folder.
-        await self._note_gone(found)
-        await self._note(FOLDERS, {name: _json(folder) for name, folder in found.folders.items()})
-        omitted = _json(found.omitted)
-        if (await self.state.rows(MANIFEST)).get(OMITTED, _json(Omitted())) != omitted:
-            await self.state.put(MANIFEST, {OMITTED: omitted})
-
-    async def _note_gone(self, found: Look) -> None:
         gone = [name for name in self.shipped if name not in found.files]
         await self.state.put(FILES, {}, gone)
         for name in gone:
             del self.shipped[name]
+        await self._note(FOLDERS, {name: _json(folder) for name, folder in found.folders.items()})
+        omitted = _json(found.omitted)
+        if (await self.state.rows(MANIFEST)).get(OMITTED, _json(Omitted())) != omitted:
+            await self.state.put(MANIFEST, {OMITTED: omitted})
 
     async def note_files(self, files: Mapping[str, FileFacts]) -> None:
         """Record files whose content the replica has."""
@@ -524,10 +510,11 @@ async def shipping_report(transcript: TranscriptDB, workspace: WorkspaceDB) -> S
     """Return the state of replication."""
     state = workspace.ship_state
     followed = await state.followed()
+    omitted = (await state.rows(MANIFEST)).get(OMITTED, "{}")
     return ShippingReport(
         followed=followed.acked_at is not None,
         acked_at=followed.acked_at,
         waiting=await transcript.changes.count() + await workspace.changes.count(),
         unshipped_forgets=await state.tombstones(),
-        files_left_out=omitted_in(await state.rows(MANIFEST)),
+        files_left_out=msgspec.json.decode(omitted, type=Omitted),
     )

@@ -125,7 +125,7 @@ async def test_always_is_this_command_until_it_is_taken_back_or_the_session_ends
         assert rule.command == COMMAND
         if count == 1:
             rules.revoke(rule.rule_id)
-    scene.desk.session_ended()
+    scene.desk.rules.revoke(None)
     asking = scene.ask(COMMAND)
     scene.desk.answer((await scene.question(3))["payload"]["request_id"], "deny")
     with pytest.raises(DeniedError, match="said no"):
