@@ -32,8 +32,7 @@ from sprite.protocol.files import shown
 from sprite.protocol.replication import ShippedChunk, ShippedRow
 from sprite.storage.changes import ShipState
 from sprite.workspace.database import WorkspaceDB
-from sprite.workspace.scan import size_in_words
-from sprite.workspace.user_files import folder_of
+from sprite.workspace.user_files import folder_of, size_in_words
 
 #: Size of the pieces of files and of long rows, in bytes.
 CHUNK_BYTES: Final = 256 * 1024

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import msgspec
 
 from sprite.errors import PeerError
-from sprite.mcp import shapes, wording
+from sprite.mcp import shapes
 from sprite.mcp.cards import card_text, card_uri
 from sprite.protocol.events import Compacting, Complete, Failed, Interrupted, Started, ToolUse, WholeText
 from sprite.protocol.frames import well_formed
@@ -128,8 +128,8 @@ async def _search(source: Source, asked: shapes.SearchMemory, _told: Told) -> Sa
     limit = max(1, min(asked.limit, shapes.MAX_HITS))
     request = SearchRequest(asked.query, limit, asked.project)
     found = await _answer(source, request, SearchResult)
-    text = wording.hits_text(found.hits, found.notes, found.indexed_through, found.waiting)
-    hits = [shapes.ShownHit(**msgspec.structs.asdict(hit), when=wording.minute(hit.at)) for hit in found.hits]
+    text = shapes.hits_text(found.hits, found.notes, found.indexed_through, found.waiting)
+    hits = [shapes.ShownHit(**msgspec.structs.asdict(hit), when=shapes.minute(hit.at)) for hit in found.hits]
     return Said(text, shapes.Hits(hits, found.indexed_through, found.waiting, found.notes))
 
 
@@ -139,7 +139,7 @@ async def _around(source: Source, asked: shapes.Around, _told: Told) -> Said:
     before, after = (max(0, min(turns, shapes.MAX_AROUND)) for turns in (asked.before, asked.after))
     found = await _answer(source, AroundRequest(asked.turn, before, after), AroundResult)
     given = shapes.Turns([_shown_turn(turn) for turn in found.turns])
-    return Said(wording.turns_text(given), given)
+    return Said(shapes.turns_text(given), given)
 
 
 async def _read(source: Source, asked: shapes.ReadMemory, _told: Told) -> Said:
@@ -154,7 +154,7 @@ async def _read(source: Source, asked: shapes.ReadMemory, _told: Told) -> Said:
         if name is not None
     ]
     given = shapes.Files([shapes.ShownFile(file.name, file.content, file.version) for file in contents])
-    return Said(wording.files_text(given), given)
+    return Said(shapes.files_text(given), given)
 
 
 async def _list_actions(source: Source, _asked: shapes.ListActions, _told: Told) -> Said:
@@ -162,7 +162,7 @@ async def _list_actions(source: Source, _asked: shapes.ListActions, _told: Told)
     is_open = [action for action in listed if action.status == "open"]
     is_open.sort(key=lambda action: (action.due is None, action.due or 0.0))
     given = shapes.ActionList([_shown_action(action) for action in is_open])
-    return Said(wording.actions_text(given), given)
+    return Said(shapes.actions_text(given), given)
 
 
 async def _add_action(source: Source, asked: shapes.AddAction, _told: Told) -> Said:
@@ -171,7 +171,7 @@ async def _add_action(source: Source, asked: shapes.AddAction, _told: Told) -> S
     request = AddActionRequest(asked.content, asked.due, asked.rrule, asked.tz, asked.priority)
     made = await _answer(source, request, AddActionResult)
     given = shapes.AddedAction(_shown_action(made.action))
-    return Said(wording.added_text(given), given)
+    return Said(shapes.added_text(given), given)
 
 
 async def _ask(source: Source, asked: shapes.AskSprite, told: Told) -> Said:
@@ -181,7 +181,7 @@ async def _ask(source: Source, asked: shapes.AskSprite, told: Told) -> Said:
     drawn = end.drawn[:_MAX_CARDS]
     cards = [shapes.ShownCard(card.card_id, card.title, card_uri(card.card_id)) for card in drawn]
     given = shapes.Reply(end.outcome, end.text, end.mission_id, cards)
-    return Said(wording.reply_text(given, [card_text(card) for card in drawn]), given)
+    return Said(shapes.reply_text(given, [card_text(card) for card in drawn]), given)
 
 
 async def _answer(source: Source, request: AnyMemoryRequest, kind: type[_R]) -> _R:
@@ -196,7 +196,7 @@ def _shown_turn(turn: LoggedTurn) -> shapes.ShownTurn:
     return shapes.ShownTurn(
         id=turn.id,
         at=turn.timestamp,
-        when=wording.minute(turn.timestamp),
+        when=shapes.minute(turn.timestamp),
         session_id=turn.session_id,
         user=_cut(turn.user_message or turn.notice),
         reply=_cut(turn.agent_response),
@@ -210,7 +210,7 @@ def _shown_turn(turn: LoggedTurn) -> shapes.ShownTurn:
 
 def _shown_action(action: ActionRow) -> shapes.ShownAction:
     shown = msgspec.convert(action, shapes.ShownAction, from_attributes=True)
-    shown.when = None if shown.due is None else wording.due(shown.due, shown.tz)
+    shown.when = None if shown.due is None else shapes.due(shown.due, shown.tz)
     return shown
 
 
