@@ -114,10 +114,7 @@ async def say_observed(settings: Settings, message: Observe) -> Observed:
 
 
 async def ask_running(settings: Settings, request: AnyMemoryRequest, answer: type[_Answer]) -> _Answer:
-    """Send the request to the running sprite and return its answer.
-
-    Raises OperatorError if it does not answer, PeerError with its message if it refuses.
-    """
+    """Ask the running sprite. Raises OperatorError if it does not answer, PeerError if it refuses."""
     try:
         return await _ask(settings, request, answer)
     except (OSError, ValueError) as error:

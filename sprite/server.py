@@ -190,10 +190,7 @@ def _taken(settings: Settings) -> Iterator[None]:
 
 
 def _token(path: Path) -> str:
-    """Return the token that protects the port. Create it at the first start, readable by the owner only.
-
-    Raises OperatorError if the file is not text.
-    """
+    """Return the port's token; the first start creates it. Raises OperatorError if the file is not text."""
     try:
         known = path.read_text().strip() if path.exists() else ""
     except UnicodeDecodeError as error:

@@ -78,10 +78,7 @@ COMPACT_COMMAND = "/compact"
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """Options of one conversation: tools, hooks, the permission callback (in `ask` mode), and the CLI.
-
-    None: the SDK's CLI.
-    """
+    """Tools, hooks, the permission callback (in `ask` mode) and the CLI (None: the SDK's) of one conversation."""
 
     tools: list[SdkMcpTool[Any]]
     hooks: dict[HookEvent, list[HookMatcher]]
@@ -119,10 +116,7 @@ class Conversation:
         self.alive = False
 
     async def connect(self, resume: str | None) -> None:
-        """Start the CLI and optionally resume a conversation.
-
-        Raises AgentError with the reason if it does not start.
-        """
+        """Start the CLI, or resume a conversation. Raises AgentError with the reason if it does not start."""
         client = ClaudeSDKClient(self._options(resume))
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
@@ -159,10 +153,7 @@ class Conversation:
             raise AgentError(f"The agent's process has died: {self._last_words(error)}") from error
 
     async def interrupt(self, *, spare_background: bool) -> None:
-        """Ask the CLI to stop its turn, and its background agents unless they are to be spared.
-
-        Raises AgentError if it does not answer in time.
-        """
+        """Stop the turn, and background agents unless spared. Raises AgentError if the CLI does not answer in time."""
         if self._is_stopped():
             raise AgentError("The agent's process is stopped itself, and hears of no interrupt.")
         if self._client is not None:

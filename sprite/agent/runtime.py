@@ -167,10 +167,7 @@ class AgentRuntime:
         return self._private_text.person(text) if by_person else self._private_text.others(text)
 
     async def submit_scheduled(self, mission_id: str, action_id: int, due: float, *, text: str, said: str) -> bool:
-        """Store and queue a schedule's mission with the chat line `said`. Return False if its id is known.
-
-        Raises PeerError if the queue is full.
-        """
+        """Store and queue a schedule's mission; False if its id is known. Raises PeerError if the queue is full."""
         self._inbox.check_room()
         # Text of an action is already redacted; this covers any other text.
         text, said = self._private_text.others(text), self._private_text.others(said)

@@ -117,10 +117,7 @@ class Session:
         self._last_active = time.time()
 
     async def close(self, outcome: Outcome = "interrupted") -> None:
-        """End the agent's process, write open turns, end the session and delete the CLI's files.
-
-        `outcome` is recorded for turns that are still open.
-        """
+        """End the process and the session, and delete the CLI's files. `outcome` is for turns that are still open."""
         await self.end_process()
         await self._recorder.close_session(outcome)
         if self.id is not None:
@@ -285,10 +282,7 @@ class LazyAgent:
         self._wanted.set()
 
     async def ready(self) -> Agent:
-        """Return the agent once it is imported. Raises AgentError if it cannot be; the sprite then stops.
-
-        Raises ShortageError if the machine lacks resources now; the next call tries again.
-        """
+        """Return the agent once it is imported. Raises AgentError for good, ShortageError if a retry may succeed."""
         self._wanted.set()
         return await asyncio.shield(self._attempt)
 

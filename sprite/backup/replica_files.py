@@ -196,10 +196,7 @@ def name_of(path: str) -> str:
 
 
 def look(workspace: Path, limit: int) -> Look:
-    """Scan everything outside `.os/`, and select files within `limit` bytes. Blocks.
-
-    The newest come first; a file that does not fit is skipped for smaller ones.
-    """
+    """Scan everything outside `.os/`, and select the newest files that fit within `limit` bytes. Blocks."""
     found, folders, paths = list[Seen](), dict[str, FolderFacts](), dict[str, str]()
     unkept = _Unkept()
     for each in walk(workspace, unkept):
@@ -269,10 +266,7 @@ class Reading:
 
 
 class Contents:
-    """Read the contents of files in pieces that fit a message. Blocks.
-
-    Chunks in `known` are skipped, and returned ones are added to it.
-    """
+    """Read the contents of files in pieces that fit a message, except chunks in `known`, which grows. Blocks."""
 
     def __init__(self, workspace: Path, files: Sequence[tuple[str, str]], known: set[str]) -> None:
         self._workspace = workspace

@@ -255,10 +255,7 @@ class Session:
         self._is_whole = False
 
     async def _ship_files(self) -> bool:
-        """Send the contents of changed files; return False if there were none.
-
-        Their rows follow the acknowledgement.
-        """
+        """Send the contents of changed files, whose rows follow the acknowledgement; False if there were none."""
         changed, self._looks.changed = self._looks.changed, []
         files = [(name, seen.path) for name, seen in changed]
         contents = Contents(self._looks.settings.workspace, files, self._looks.known)
@@ -294,10 +291,7 @@ class Shipping:
         self._beginning = asyncio.Lock()
 
     async def ship(self, peer: object, asked: Ship, send: Callable[[Shipped], None]) -> None:
-        """Replicate to a peer until its task is cancelled.
-
-        Raises PeerError if impossible, or replaced by a newer peer.
-        """
+        """Replicate to a peer until cancelled. Raises PeerError if impossible, or replaced by a newer peer."""
         await self._refuse(asked)
         if self._scope is not None:
             self._scope.reschedule(0)

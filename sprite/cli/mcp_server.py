@@ -43,10 +43,7 @@ _NOBODY = "No sprite runs here. Start it first: python -m sprite serve"
 
 
 async def run_mission(settings: Settings, text: str, told: Told) -> MissionEnd:
-    """Send a mission to the running sprite and wait for its end. Raises PeerError if there is none, or it refuses.
-
-    Cancelling interrupts the mission.
-    """
+    """Send a mission and wait for its end; cancelling interrupts it. Raises PeerError if it is refused."""
     try:
         reader, writer = await connect(settings, "mcp")
     except (OSError, ValueError) as error:
@@ -90,10 +87,7 @@ async def _followed(reader: asyncio.StreamReader, mission_id: str, told: Told) -
 
 
 async def serve_memory(settings: Settings, allowed: Collection[str] = ()) -> int:
-    """Serve until stdin is closed, also without memory: a session can begin before the first turn.
-
-    Raises OperatorError if the memory cannot be read.
-    """
+    """Serve until stdin is closed, also without memory. Raises OperatorError if the memory cannot be read."""
     # Clients rarely retry a server that did not start. So without memory each call reports this instead.
     if settings.transcript_db.exists():
         async with open_stores(settings):

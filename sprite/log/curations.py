@@ -70,10 +70,7 @@ class Spending(Tables):
         )
 
     async def by_session(self, sessions: int) -> list[SessionSpend]:
-        """Return the cost of the newest sessions, newest first.
-
-        The cost of a batch over several sessions is divided among its turns.
-        """
+        """Return the cost of the newest sessions, newest first; a batch's cost is divided among its turns."""
         return await self._db.fetch_as(
             SessionSpend,
             "WITH newest AS (SELECT id, started_at, observation_count FROM sessions ORDER BY started_at DESC LIMIT ?) "

@@ -72,10 +72,7 @@ def offering(
     lacking: Callable[[Tool], str],
     has_cards: bool = False,
 ) -> Server[Any]:
-    """Return an MCP server of these tools. `caller_of` identifies a request's sender.
-
-    `lacking` returns the text on how to get a tool's scope.
-    """
+    """Return an MCP server of these tools. `lacking` returns the text on how to get a tool's scope."""
 
     async def list_tools(ctx: Context, _params: PaginatedRequestParams | None) -> ListToolsResult:
         tools = [_listed(tool, has_cards=has_cards) for tool in offered(caller_of(ctx).scopes)]

@@ -76,10 +76,7 @@ def row_id(value: int | None) -> int:
 
 @contextlib.contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's disk errors into StorageError, and damage into DatabaseUnusableError.
-
-    Other errors pass.
-    """
+    """Turn SQLite's disk errors into StorageError, and damage into DatabaseUnusableError."""
     try:
         yield
     except RefusedFileError as error:
@@ -286,10 +283,7 @@ def _refuse_missing(path: Path) -> None:
 
 @contextlib.contextmanager
 def plain_reader(path: Path, schema: Schema) -> Iterator[sqlite3.Connection]:
-    """Open an existing file for reading on the calling thread, for reading whole tables; it blocks.
-
-    Raises DatabaseUnusableError for a row that cannot be read.
-    """
+    """Open an existing file for reading, blocking. Raises DatabaseUnusableError for a row that cannot be read."""
     _refuse_missing(path)
     with storage_errors(path), contextlib.closing(_open_reader(path, schema)) as connection:
         yield connection

@@ -426,10 +426,7 @@ class WorkspaceDB(Tables):
         )
 
     async def spent_by_schedules(self, since: float) -> float:
-        """Return the cost in US dollars of schedules' missions that ended since a time.
-
-        A mission of unknown cost, because it was cut off, counts with the average.
-        """
+        """Return the US dollars that schedules' missions cost since a time; an unknown cost counts as the average."""
         return float(
             await self._db.fetch_value(
                 "SELECT coalesce(sum(coalesce(cost_usd, (SELECT avg(cost_usd) FROM missions "
