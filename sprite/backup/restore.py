@@ -258,9 +258,7 @@ class Restore:
 
     async def _fill(self, name: DatabaseName) -> None:
         """Fill the tables of a database; of memory.db only those that the log cannot rebuild."""
-        schema = SCHEMAS[name]
-        version = len(schema.migrations) if name == "memory.db" else self._archive.manifest.schemas[name]
-        with filling(self._folder / name, schema, version) as database:
+        with filling(self._folder / name, SCHEMAS[name]) as database:
             for part, file in self._tables(name):
                 if part.derived:
                     continue

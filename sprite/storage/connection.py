@@ -298,15 +298,10 @@ def empty_database(schema: Schema) -> Iterator[sqlite3.Connection]:
 
 
 @contextlib.contextmanager
-def filling(path: Path, schema: Schema, version: int) -> Iterator[sqlite3.Connection]:
-    """Create or continue a file in the format of that version, in one unsynced transaction.
-
-    At the end it is migrated to the newest version. It blocks. Delete a file for which this was interrupted.
-    """
-    then = Schema(schema.name, schema.application_id, schema.migrations[:version])
-    with storage_errors(path), contextlib.closing(sqlite.connect(path, then)) as connection:
+def filling(path: Path, schema: Schema) -> Iterator[sqlite3.Connection]:
+    """Create or continue a file in one unsynced transaction; blocks. Delete a file for which this was interrupted."""
+    with storage_errors(path), contextlib.closing(sqlite.connect(path, schema)) as connection:
         connection.execute("PRAGMA synchronous=OFF")
         connection.execute("BEGIN IMMEDIATE")
         yield connection
         connection.execute("COMMIT")
-        sqlite.migrate(connection, path, schema)

@@ -355,12 +355,12 @@ class WorkspaceDB(Tables):
         for effect in effects:
             _apply(tx, effect)
 
-    async def events_after(self, seq: int, limit: int = 200) -> list[tuple[int, bytes]]:
-        """Return stored events above a number, oldest first."""
+    async def events_after(self, seq: int) -> list[tuple[int, bytes]]:
+        """Return the next stored events above a number, oldest first."""
         return [
             (row[0], row[1])
             for row in await self._db.fetch_all(
-                "SELECT seq, frame FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit)
+                "SELECT seq, frame FROM events WHERE seq > ? ORDER BY seq LIMIT 200", (seq,)
             )
         ]
 
