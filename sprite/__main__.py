@@ -101,7 +101,7 @@ async def _status(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _memory(settings: Settings, arguments: argparse.Namespace) -> int:
-    from sprite.cli import memory
+    from sprite.cli import change, memory
 
     commands: dict[str, Command] = {
         "search": memory.search,
@@ -110,11 +110,11 @@ async def _memory(settings: Settings, arguments: argparse.Namespace) -> int:
         "diff": memory.diff,
         "drift": memory.drift,
         "learnings": memory.learnings,
-        "accept": memory.accept,
-        "reject": memory.reject,
-        "restore": memory.restore,
-        "retry": memory.retry,
-        "forget": memory.forget,
+        "accept": change.accept,
+        "reject": change.reject,
+        "restore": change.restore,
+        "retry": change.retry,
+        "forget": change.forget,
     }
     return await commands[arguments.memory_command](settings, arguments)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from bridge.fake_model.model import OfflineModel
 from sprite.__main__ import run
-from sprite.cli import memory
+from sprite.cli import change
 from sprite.cli.rebuild import rebuild as rebuild_command
 from sprite.config import Settings
 from sprite.server import serve
@@ -29,7 +29,7 @@ def settings_of(workspace: Path, model: OfflineModel | None = None, **more: Any)
 async def forget(workspace: Path, **target: Any) -> None:
     """`memory forget --yes`, in this process."""
     given = {"text": None, "turn": None, "session": None, "learning": None, "yes": True, "json": True, **target}
-    assert await memory.forget(settings_of(workspace), argparse.Namespace(**given)) == 0
+    assert await change.forget(settings_of(workspace), argparse.Namespace(**given)) == 0
 
 
 async def rebuild(workspace: Path, model: OfflineModel | None = None, **more: Any) -> None:
