@@ -162,7 +162,7 @@ async def _mcp(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _doctor(settings: Settings, arguments: argparse.Namespace) -> int:
-    from sprite.cli.doctor import doctor
+    from sprite.cli.status import doctor
 
     return await doctor(settings, as_json=arguments.json, ask_model=not arguments.without_model)
 

@@ -23,7 +23,7 @@ from sprite.protocol.frames import decode_server, encode
 from sprite.protocol.memory import AnyMemoryRequest, MemoryResult
 from sprite.protocol.messages import PROBE, Auth, Error, Status, System
 from sprite.protocol.observing import Observe, Observed
-from sprite.protocol.slow_work import slow_words
+from sprite.protocol.shapes import slow_words
 from sprite.search.view import MemoryView
 from sprite.storage.connection import workspace_lock
 from sprite.workspace.database import WorkspaceDB, open_workspace
@@ -114,10 +114,7 @@ async def say_observed(settings: Settings, message: Observe) -> Observed:
 
 
 async def ask_running(settings: Settings, request: AnyMemoryRequest, answer: type[_Answer]) -> _Answer:
-    """Send the request to the running sprite and return its answer.
-
-    Raises OperatorError if it does not answer, PeerError with its message if it refuses.
-    """
+    """Ask the running sprite. Raises OperatorError if it does not answer, PeerError if it refuses."""
     try:
         return await _ask(settings, request, answer)
     except (OSError, ValueError) as error:
@@ -155,6 +152,18 @@ async def probe(settings: Settings) -> Probed:
     return Probed(address, slow=slow_words(session.slow, time.time()), paused=paused)
 
 
+async def connect(
+    settings: Settings, client: str, seconds: float = CONNECT_SECONDS
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to the running sprite. Raises OSError (also a timeout) or ValueError if there is none."""
+    host, _, port = settings.address_file.read_text().strip().rpartition(":")
+    token = settings.token or settings.token_file.read_text().strip()
+    async with asyncio.timeout(seconds):
+        reader, writer = await asyncio.open_connection(host, int(port), limit=MAX_LINE_BYTES)
+    writer.write(encode(Auth(token=token, client=client)))
+    return reader, writer
+
+
 async def _ask(
     settings: Settings,
     request: AnyMemoryRequest | System | Observe,
@@ -163,13 +172,9 @@ async def _ask(
     seconds: float = ANSWER_SECONDS,
 ) -> _Reply:
     """Raise OSError (also a timeout) or ValueError if there is no sprite; SilentSpriteError without an answer."""
-    host, _, port = settings.address_file.read_text().strip().rpartition(":")
-    token = settings.token or settings.token_file.read_text().strip()
-    async with asyncio.timeout(min(seconds, CONNECT_SECONDS)):
-        reader, writer = await asyncio.open_connection(host, int(port), limit=MAX_LINE_BYTES)
+    client = PROBE if isinstance(request, System) else "command line"
+    reader, writer = await connect(settings, client, min(seconds, CONNECT_SECONDS))
     try:
-        client = PROBE if isinstance(request, System) else "command line"
-        writer.write(encode(Auth(token=token, client=client)))
         writer.write(encode(request, message_id="1"))
         async with asyncio.timeout(seconds):
             while line := await reader.readline():

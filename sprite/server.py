@@ -15,12 +15,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from sprite.agent.background import Background
-from sprite.agent.lazy_agent import LazyAgent
 from sprite.agent.memory_events import MemoryEvents
 from sprite.agent.permissions import PermissionBroker, StandingRules
 from sprite.agent.processes import end_orphans, end_programs
 from sprite.agent.runtime import AgentRuntime
-from sprite.agent.session import Session
+from sprite.agent.session import LazyAgent, Session
 from sprite.backup import restore as moving_in
 from sprite.backup.replicator import Shipping
 from sprite.boot.canvas import CanvasContext
@@ -35,10 +34,9 @@ from sprite.curation.processor import ObservationProcessor
 from sprite.errors import OperatorError
 from sprite.forget.forget import Forgetter
 from sprite.gateway.canvas import PersonsCanvas
-from sprite.gateway.connection import Connection, Service
+from sprite.gateway.connection import Connection, Leases, Service
 from sprite.gateway.dispatch import Gateway, Memory, Work
 from sprite.gateway.ingest import ObservationIngest
-from sprite.gateway.leases import Leases
 from sprite.gateway.port import Port, listening
 from sprite.gateway.uploads import Uploads
 from sprite.log.transcript import open_transcript
@@ -191,10 +189,7 @@ def _taken(settings: Settings) -> Iterator[None]:
 
 
 def _token(path: Path) -> str:
-    """Return the token that protects the port. Create it at the first start, readable by the owner only.
-
-    Raises OperatorError if the file is not text.
-    """
+    """Return the port's token; the first start creates it. Raises OperatorError if the file is not text."""
     try:
         known = path.read_text().strip() if path.exists() else ""
     except UnicodeDecodeError as error:

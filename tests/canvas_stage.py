@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sprite.agent.tools.canvas import canvas_tools
-from sprite.agent.tools.canvas_reader import canvas_reader
+from sprite.agent.tools.canvas import canvas_reader, canvas_tools
 from sprite.boot.canvas import CanvasContext
 from sprite.protocol.messages import CanvasUpdate, StackUpdate
 from sprite.protocol.shapes import Card

@@ -9,8 +9,7 @@ import msgspec
 
 from sprite.protocol.frames import FrameDecoder, encode
 from sprite.protocol.messages import AuthOk, ServerPayload, StateSync
-from sprite.protocol.rows import LearningRow
-from sprite.protocol.shapes import MemoryState, SessionState
+from sprite.protocol.shapes import LearningRow, MemoryState, SessionState
 from tests.in_thread import PATIENCE
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from sprite.memory.actions import Actions
 from sprite.memory.database import MemoryDB, open_memory
 from sprite.memory.files import CURATED, MemoryFiles
 from sprite.memory.projection import Projection
-from sprite.protocol.rows import LearningRow
+from sprite.protocol.shapes import LearningRow
 from sprite.search.search import Found, search
 from sprite.workspace.database import WorkspaceDB
 from tests.looks import dump

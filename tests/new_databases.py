@@ -45,7 +45,7 @@ def _image(name: str) -> bytes:
     schema = {MEMORY.name: MEMORY, TRANSCRIPT.name: TRANSCRIPT}[name]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / schema.name
-        with filling(path, schema, len(schema.migrations)):
+        with filling(path, schema):
             pass
         return path.read_bytes()
 

@@ -36,9 +36,8 @@ from bridge.acp.session import Prompt, Session
 from bridge.terminal.drawing import one_line
 from sprite.common.tasks import TaskSet
 from sprite.protocol.events import Failed, Interrupted
-from sprite.protocol.files import upload_chunks
 from sprite.protocol.memory import ChatRequest, ChatResult
-from sprite.protocol.messages import Ack, Status, System
+from sprite.protocol.messages import Ack, Status, System, upload_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from bridge.client.reader import News
     from bridge.client.turns import Turn
     from sprite.protocol.messages import PermissionRequest
-    from sprite.protocol.rows import SearchHit
-    from sprite.protocol.shapes import FileState
+    from sprite.protocol.shapes import FileState, SearchHit
 
 
 Mode = Literal["ask", "bypass"]

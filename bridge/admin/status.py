@@ -17,8 +17,7 @@ from bridge.providers.vm_scripts import printable
 from bridge.proxy.calls import Spend
 from bridge.replicas.replicator import Standing
 from bridge.wakeups.due_dates import DueDate
-from sprite.protocol.shapes import SlowWork
-from sprite.protocol.slow_work import oldest, slow, slow_words
+from sprite.protocol.shapes import SlowWork, oldest, slow, slow_words
 
 #: Total time limit for all states, so that a host that does not answer does not delay the others.
 _STATE_SECONDS = 3.0

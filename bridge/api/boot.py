@@ -26,7 +26,7 @@ from sprite.common.tasks import TaskSet
 from sprite.protocol.frames import PeerError
 from sprite.protocol.memory import BootRequest, BootResult
 from sprite.protocol.messages import Error, MemoryUpdate, StateSync
-from sprite.protocol.projects import project_key
+from sprite.protocol.observing import project_key
 
 if TYPE_CHECKING:
     from types import TracebackType

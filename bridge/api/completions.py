@@ -24,8 +24,7 @@ from bridge.http.messages import body_within
 from bridge.hub.link import LinkDownError
 from bridge.telemetry.logs import PERSON
 from sprite.common.tasks import off_loop
-from sprite.protocol.files import upload_chunks
-from sprite.protocol.messages import Ack, Error
+from sprite.protocol.messages import Ack, Error, upload_chunks
 
 if TYPE_CHECKING:
     from bridge.api.completion_request import Asked, Attachment

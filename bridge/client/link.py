@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Self
 import aiohttp
 
 from sprite.common.tasks import backoff
-from sprite.protocol.canvas import CreateCard
 from sprite.protocol.frames import FatalPeerError, PeerError, RelayedMessage, decode_relayed, encode
 from sprite.protocol.messages import (
     Ack,
     AuthOk,
     ClientPayload,
+    CreateCard,
     Error,
     Gap,
     LinkState,

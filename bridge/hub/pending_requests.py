@@ -16,18 +16,19 @@ from typing import TYPE_CHECKING
 
 from bridge.hub.link import Link, LinkDownError, PendingMessage, ResendBuffer
 from sprite.common.tasks import TaskSet
-from sprite.protocol.canvas import CreateCard, UpdateBlock
 from sprite.protocol.frames import ServerMessage, VisitorMessage, encode
 from sprite.protocol.messages import (
     Ack,
     AuthOk,
     ClientPayload,
+    CreateCard,
     Error,
     FileUpload,
     Interrupt,
     Mission,
     Permission,
     ServerPayload,
+    UpdateBlock,
 )
 
 if TYPE_CHECKING:

@@ -49,8 +49,7 @@ from sprite.protocol.messages import (
     StackUpdate,
     StateSync,
 )
-from sprite.protocol.shapes import SessionState, SlowWork
-from sprite.protocol.slow_work import oldest, slow
+from sprite.protocol.shapes import SessionState, SlowWork, oldest, slow
 
 if TYPE_CHECKING:
     from bridge.hub.hub import Observer

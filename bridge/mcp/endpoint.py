@@ -34,8 +34,7 @@ from bridge.mcp.addresses import MCP
 from bridge.providers.provider import HostError
 from sprite.common.tasks import TaskSet, off_loop
 from sprite.mcp.server import Caller, Context, offering
-from sprite.mcp.tools import Tool
-from sprite.mcp.watching import MissionWatch
+from sprite.mcp.tools import MissionWatch, Tool
 from sprite.protocol.frames import PeerError
 from sprite.protocol.memory import ActionsRequest, AddActionRequest, AnyMemoryRequest, MemoryResult
 from sprite.protocol.messages import PROTOCOL_VERSION, ClientPayload, Error, ServerPayload
@@ -244,7 +243,7 @@ class RelayedSource:
         return watch.end
 
     async def cards(self) -> list[Card]:
-        """See CardSource."""
+        """Return the cards of the canvas. Raises PeerError if they are unavailable."""
         try:
             with self._relay.held(self._person) as room:
                 return (await room.state()).cards
@@ -409,7 +408,7 @@ class McpDoor:
         scopes = SCOPES if holder.scopes is None else holder.scopes
         source = RelayedSource(self._relay, self._asking, holder.person, holder.label)
         token = AccessToken(token="", client_id=holder.label, scopes=list(scopes), subject=holder.person)
-        return {"user": AuthenticatedUser(token), _CALLER: Caller(source, frozenset(scopes), source)}
+        return {"user": AuthenticatedUser(token), _CALLER: Caller(source, frozenset(scopes), source.cards)}
 
     # --- sessions ---
 

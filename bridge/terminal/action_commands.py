@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from bridge.terminal.conversation import Conversation
     from bridge.terminal.terminal import Screen
     from sprite.protocol.messages import StandingRule
-    from sprite.protocol.rows import ActionRow
+    from sprite.protocol.shapes import ActionRow
 
 
 #: The action status for each word.

@@ -12,15 +12,25 @@ from bridge.terminal import drawing
 from bridge.terminal.cards import cards_in_words, draw_card, stacks_table
 from bridge.terminal.command import LOOK_SECONDS, Command
 from bridge.terminal.drawing import counted, one_line
-from sprite.protocol.canvas import ArchiveStack, CreateCard, CreateStack, NewBlock, RenameStack, RestoreStack
-from sprite.protocol.messages import MAX_UPLOAD_BYTES, UPLOAD_CHUNK_BYTES, Ack, FileUpload
+from sprite.protocol.messages import (
+    MAX_UPLOAD_BYTES,
+    UPLOAD_CHUNK_BYTES,
+    Ack,
+    ArchiveStack,
+    CreateCard,
+    CreateStack,
+    FileUpload,
+    NewBlock,
+    RenameStack,
+    RestoreStack,
+)
 from sprite.protocol.shapes import Stack
 
 if TYPE_CHECKING:
     from bridge.terminal.command import Asking
     from bridge.terminal.conversation import Conversation
     from bridge.terminal.terminal import Screen
-    from sprite.protocol.canvas import AnyCanvasInteraction
+    from sprite.protocol.messages import AnyCanvasInteraction
 
 
 _CHUNK_SECONDS = 60.0

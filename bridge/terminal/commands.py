@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from bridge.terminal.conversation import Conversation
     from bridge.terminal.file_commands import Fetch, Restore
     from bridge.terminal.terminal import Screen
-    from sprite.protocol.rows import LearningRow
+    from sprite.protocol.shapes import LearningRow
 
 
 _RECENT_LEARNINGS = 8

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bridge.terminal.command import Asking
     from bridge.terminal.conversation import Conversation
     from bridge.terminal.terminal import Screen
-    from sprite.protocol.rows import UserFile
+    from sprite.protocol.shapes import UserFile
 
     #: Yields a file of the sprite by its path. Raises NotFetchedError.
     Fetch = Callable[[str], AsyncIterator[bytes]]

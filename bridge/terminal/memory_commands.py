@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from bridge.terminal.command import Asking
     from bridge.terminal.conversation import Conversation
     from bridge.terminal.terminal import Screen
-    from sprite.protocol.rows import ActionRow, Forgotten, LearningRow, Place, SearchHit
-    from sprite.protocol.shapes import FileState, SessionState
+    from sprite.protocol.shapes import ActionRow, FileState, Forgotten, LearningRow, Place, SearchHit, SessionState
 
 
 _HIT_CHARS = 300

@@ -48,10 +48,7 @@ class Background:
     # --- what the CLI says ---
 
     def changed(self, tasks: Iterable[dict[str, Any]], turn_id: str | None) -> None:
-        """Replace the list of current work.
-
-        New work belongs to the current turn, or to the turn of its parent agent.
-        """
+        """Replace the list of work. New work belongs to the current turn, or to the turn of its parent agent."""
         listed = {str(task["task_id"]): task for task in tasks if "task_id" in task}
         listed = {task_id: task for task_id, task in listed.items() if task_id not in self._over}
         for task_id, task in listed.items():
@@ -104,10 +101,7 @@ class Background:
         return True
 
     def stopping(self, task_id: str) -> asyncio.Future[bool]:
-        """Return a future that is True if the work was stopped and False if it ended by itself.
-
-        Call before stopping it.
-        """
+        """Return a future, before stopping work: True if it was stopped, False if it ended by itself."""
         if task_id not in self._stopping:
             future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
             future.add_done_callback(lambda _: self._stopping.pop(task_id, None))

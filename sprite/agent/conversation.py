@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import signal
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -70,17 +71,14 @@ STOPPED_LOOKS = 2
 LOOK_SECONDS = 5.0
 STOPPED_WORDS = "it was stopped from outside, did not go on, and was ended; send the message again"
 #: Lines of the CLI's stderr to keep for the error message when it dies.
-STDERR_LINES = 20
+STDERR_LINES = 3
 #: The only CLI command that is passed on as a command. All other text is sent as written.
 COMPACT_COMMAND = "/compact"
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """Options of one conversation: tools, hooks, the permission callback (in `ask` mode), and the CLI.
-
-    None: the SDK's CLI.
-    """
+    """Tools, hooks, the permission callback (in `ask` mode) and the CLI (None: the SDK's) of one conversation."""
 
     tools: list[SdkMcpTool[Any]]
     hooks: dict[HookEvent, list[HookMatcher]]
@@ -112,16 +110,13 @@ class Conversation:
         self._on_end = on_end
         self._client: ClaudeSDKClient | None = None
         self._tasks = TaskSet()
-        self._stderr: list[str] = []
+        self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self._closing = False
         self._was_stopped = False
         self.alive = False
 
     async def connect(self, resume: str | None) -> None:
-        """Start the CLI and optionally resume a conversation.
-
-        Raises AgentError with the reason if it does not start.
-        """
+        """Start the CLI, or resume a conversation. Raises AgentError with the reason if it does not start."""
         client = ClaudeSDKClient(self._options(resume))
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
@@ -158,10 +153,7 @@ class Conversation:
             raise AgentError(f"The agent's process has died: {self._last_words(error)}") from error
 
     async def interrupt(self, *, spare_background: bool) -> None:
-        """Ask the CLI to stop its turn, and its background agents unless they are to be spared.
-
-        Raises AgentError if it does not answer in time.
-        """
+        """Stop the turn, and background agents unless spared. Raises AgentError if the CLI does not answer in time."""
         if self._is_stopped():
             raise AgentError("The agent's process is stopped itself, and hears of no interrupt.")
         if self._client is not None:
@@ -230,7 +222,7 @@ class Conversation:
         return process_id is not None and is_stopped(process_id)
 
     def _last_words(self, error: BaseException) -> str:
-        said = " ".join(self._stderr[-3:]) or str(error).partition("\n")[0] or type(error).__name__
+        said = " ".join(self._stderr) or str(error).partition("\n")[0] or type(error).__name__
         return said[:400]
 
     def _options(self, resume: str | None) -> ClaudeAgentOptions:
@@ -254,7 +246,7 @@ class Conversation:
             strict_mcp_config=True,
             include_partial_messages=True,
             max_buffer_size=MAX_MESSAGE_BYTES,
-            stderr=self._note_stderr,
+            stderr=lambda line: self._stderr.append(line.strip()),
             env=self._environment(),
         )
 
@@ -294,9 +286,6 @@ class Conversation:
             # The CLI refuses to bypass permissions as root unless the machine is declared a sandbox.
             env["IS_SANDBOX"] = "1"
         return env
-
-    def _note_stderr(self, line: str) -> None:
-        self._stderr = [*self._stderr[-STDERR_LINES + 1 :], line.strip()]
 
 
 async def _asked_to_stop(request: Awaitable[None]) -> None:

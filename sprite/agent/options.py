@@ -6,12 +6,17 @@ import this module.
 
 from __future__ import annotations
 
+import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from claude_agent_sdk import (
     AssistantMessage,
+    HookContext,
+    HookMatcher,
     Message,
     PermissionResultAllow,
     PermissionResultDeny,
@@ -27,18 +32,20 @@ from claude_agent_sdk import (
     ToolUseBlock,
     UserMessage,
 )
-from claude_agent_sdk.types import TERMINAL_TASK_STATUSES
+from claude_agent_sdk.types import (
+    TERMINAL_TASK_STATUSES,
+    HookInput,
+    HookJSONOutput,
+    PreToolUseHookSpecificOutput,
+    SyncHookJSONOutput,
+)
 
 from sprite.agent.background import Background
-from sprite.agent.call_costs import CallCosts
 from sprite.agent.conversation import AgentOptions, Conversation
-from sprite.agent.hooks import CallFolders, guarding
-from sprite.agent.mission_end import TurnResult
 from sprite.agent.permissions import Call, DeniedError, PermissionBroker
-from sprite.agent.tools.canvas import canvas_tools
-from sprite.agent.tools.canvas_reader import canvas_reader
+from sprite.agent.tools.canvas import canvas_reader, canvas_tools
 from sprite.agent.tools.memory import action_tools, memory_tools
-from sprite.agent.translate import BrokenStream, events_of, model_trouble, result_of
+from sprite.agent.translate import BrokenStream, CallCosts, events_of, model_trouble, result_of
 from sprite.boot.canvas import CanvasContext
 from sprite.capture.hooks import hook_matchers
 from sprite.capture.recorder import TurnRecorder
@@ -46,68 +53,22 @@ from sprite.config import Settings
 from sprite.memory.action_rows import Maker
 from sprite.memory.actions import Actions
 from sprite.memory.projection import AgentWatch
-from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.messages import CanvasUpdate, StackUpdate
-from sprite.protocol.shapes import Origin
 from sprite.protocol.tools import OWN_TOOLS
-from sprite.sandbox.guard import Guard
+from sprite.sandbox.guard import SYSTEM_REFUSAL, Guard
 from sprite.sandbox.sandbox import Boundary, agent_command
 from sprite.search.view import MemoryView
 from sprite.workspace.database import Effect, WorkspaceDB
 from sprite.workspace.feed import Feed
 from sprite.workspace.user_files import UserFiles
 
+if TYPE_CHECKING:
+    from sprite.agent.runtime import AgentRuntime
 
-class Listener(Protocol):
-    """Receive the events and questions of a conversation.
-
-    Its reader and its hooks call these, one message at a time.
-    """
-
-    @property
-    def turn_id(self) -> str | None:
-        """The agent's current turn: a mission's, or one that it began by itself."""
-
-    @property
-    def turn_origin(self) -> Origin:
-        """Origin of the current turn, or of the turn whose background work it continues."""
-
-    @property
-    def background(self) -> Background:
-        """The background work."""
-
-    @property
-    def stack_id(self) -> str | None:
-        """The card stack in which the running mission was sent."""
-
-    @property
-    def is_interrupted(self) -> bool:
-        """Whether somebody asked to stop the current turn."""
-
-    def paid(self, usd: float) -> None:
-        """Record that a model call has cost this many more US dollars."""
-
-    async def began(self, cli_session_id: str, model: str | None) -> None:
-        """Record the CLI's id of this conversation, and its model."""
-
-    async def happened(self, event: AnyAgentEvent) -> None:
-        """Handle the next event of the current turn; its turn id is not set yet."""
-
-    async def ended(self, result: TurnResult) -> None:
-        """Handle the end of a turn, as reported by the CLI: a mission's, or one that the agent began by itself."""
-
-    async def died(self, reason: str) -> None:
-        """Handle the death of the CLI; the reason is text for a person."""
-
-    async def before_compaction(self) -> None:
-        """Prepare for compaction. The CLI waits for this to return."""
-
-    async def news(self) -> str | None:
-        """Return the text to add to the agent's next prompt."""
-
+log = logging.getLogger(__name__)
 
 #: Returns the sprite's own tools for a conversation.
-Tools = Callable[[Listener], list[SdkMcpTool[Any]]]
+Tools = Callable[["AgentRuntime"], list[SdkMcpTool[Any]]]
 
 
 def own_tools(workspace: WorkspaceDB, feed: Feed, view: MemoryView, sight: CanvasContext, actions: Actions) -> Tools:
@@ -117,7 +78,7 @@ def own_tools(workspace: WorkspaceDB, feed: Feed, view: MemoryView, sight: Canva
         feed.publish(update, effects)
         await feed.drain()
 
-    def tools(listener: Listener) -> list[SdkMcpTool[Any]]:
+    def tools(listener: AgentRuntime) -> list[SdkMcpTool[Any]]:
         return [
             *canvas_tools(workspace, publish, lambda: listener.stack_id, sight),
             canvas_reader(workspace, sight),
@@ -152,7 +113,7 @@ class Agent:
         self._user_files = user_files
         self._tools = tools
 
-    def conversation(self, listener: Listener) -> Conversation:
+    def conversation(self, listener: AgentRuntime) -> Conversation:
         """Return a new conversation, not yet connected. The listener receives its events."""
         broken = BrokenStream()
         costs = CallCosts()
@@ -234,7 +195,7 @@ class Agent:
                         self._recorder.tool_answered(block.tool_use_id, block.content, is_error=bool(block.is_error))
 
     def _asker(
-        self, listener: Listener, folders: CallFolders
+        self, listener: AgentRuntime, folders: CallFolders
     ) -> Callable[
         [str, dict[str, Any], ToolPermissionContext], Awaitable[PermissionResultAllow | PermissionResultDeny]
     ]:
@@ -260,12 +221,12 @@ class Agent:
         return ask
 
 
-def _maker(listener: Listener) -> tuple[Maker, str | None]:
+def _maker(listener: AgentRuntime) -> tuple[Maker, str | None]:
     """Return how the agent's changes are marked: those within a schedule's turn as the schedule's."""
     return ("schedule" if listener.turn_origin == "schedule" else "agent"), listener.turn_id
 
 
-def _note_background(message: Message, listener: Listener) -> None:
+def _note_background(message: Message, listener: AgentRuntime) -> None:
     background = listener.background
     match message:
         case TaskStartedMessage(task_id=task_id, tool_use_id=str(call_id)):
@@ -285,4 +246,61 @@ def _is_of_background(message: Message, background: Background) -> bool:
     content = message.content if isinstance(message.content, list) else []
     return background.has(
         message.parent_tool_use_id, (block.id for block in content if isinstance(block, ToolUseBlock))
+    )
+
+
+#: The tool that runs commands.
+COMMANDS = "Bash"
+#: Calls that need no permission never take their entry back, so the oldest entries are dropped.
+_MOST_FOLDERS = 200
+
+
+class CallFolders:
+    """Track the folder of each call. A `cd` persists, and only the hook receives the folder."""
+
+    def __init__(self) -> None:
+        self._folders: OrderedDict[str, Path] = OrderedDict()
+
+    def note(self, tool_use_id: str, cwd: str) -> None:
+        """Record the folder of a call that is about to run."""
+        self._folders[tool_use_id] = Path(cwd)
+        if len(self._folders) > _MOST_FOLDERS:
+            self._folders.popitem(last=False)
+
+    def take(self, tool_use_id: str | None) -> Path | None:
+        """Return and forget the folder of a call; None if it is not known."""
+        return self._folders.pop(tool_use_id or "", None)
+
+
+def guarding(
+    guard: Guard, begins: Callable[[], Awaitable[None]], folders: CallFolders, *, asks_always: bool
+) -> HookMatcher:
+    """Return the PreToolUse matcher for every tool; the CLI waits for it. `begins` is called when the agent works.
+
+    With `asks_always`, a person decides on each command, even if the CLI considers it harmless.
+    """
+
+    async def before_tool(event: HookInput, tool_use_id: str | None, _context: HookContext) -> HookJSONOutput:
+        try:
+            await begins()
+            fields = dict(event)
+            tool, cwd = str(fields["tool_name"]), str(fields["cwd"])
+            folders.note(tool_use_id or "", cwd)
+            refusal = guard.refusal(tool, fields["tool_input"], cwd)
+        except Exception:
+            # If the guard fails, deny the call.
+            log.exception("a tool call could not be looked at and is denied")
+            return _decided("deny", SYSTEM_REFUSAL)
+        if refusal is not None:
+            return _decided("deny", refusal)
+        return _decided("ask", "No sandbox holds here.") if asks_always and tool == COMMANDS else {}
+
+    return HookMatcher(hooks=[before_tool])
+
+
+def _decided(decision: Literal["deny", "ask"], reason: str) -> SyncHookJSONOutput:
+    return SyncHookJSONOutput(
+        hookSpecificOutput=PreToolUseHookSpecificOutput(
+            hookEventName="PreToolUse", permissionDecision=decision, permissionDecisionReason=reason
+        )
     )

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sprite.errors import PeerError
-from sprite.protocol.frames import encode
+from sprite.protocol.frames import arrives_as_it_is, encode
 from sprite.protocol.messages import MAX_FRAME_BYTES, PermissionRequest, PermissionResolved, StandingRule
-from sprite.protocol.validation import arrives_as_it_is
 from sprite.workspace.feed import Feed
 
 #: All rules are sent in one `status`, each with its command.
@@ -288,10 +287,6 @@ class PermissionBroker:
             raise PeerError("This question is not open any more.", code="not_found")
         is_once = decision == "always" and self._requests[request_id].always is None
         answer.set_result("allow" if is_once else decision)
-
-    def session_ended(self) -> None:
-        """Revoke what was allowed for the session."""
-        self.rules.revoke(None)
 
     def withdraw(self, mission_id: str) -> None:
         """Deny the turn's open questions, except those of background work."""

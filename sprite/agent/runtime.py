@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import TypeVar
 
 from sprite.agent.background import Background, Unattended
-from sprite.agent.background_turns import BackgroundTurns
 from sprite.agent.inbox import Inbox, InternalJob
 from sprite.agent.mission_end import (
     BUDGET_USED_UP,
@@ -29,7 +28,7 @@ from sprite.agent.mission_end import (
 )
 from sprite.agent.permissions import PermissionBroker
 from sprite.agent.session import PrewarmedAgent, Session
-from sprite.agent.turn import Turn
+from sprite.agent.turn import BackgroundTurns, Turn
 from sprite.capture.recorder import TurnRecorder
 from sprite.common.tasks import WORDS, off_loop
 from sprite.config import Settings
@@ -39,8 +38,7 @@ from sprite.log.transcript import Outcome, TranscriptDB, Trigger
 from sprite.protocol.events import AnyAgentEvent, AnyEnding, Compacted, Failed, Started, TextDelta, WholeText
 from sprite.protocol.framing import on_one_line
 from sprite.protocol.messages import CHAT_TEXT_CHARS, ChatSaid, SessionUpdate
-from sprite.protocol.shapes import Origin, SessionState, SlowWork, Stopped
-from sprite.protocol.slow_work import oldest, slow
+from sprite.protocol.shapes import Origin, SessionState, SlowWork, Stopped, oldest, slow
 from sprite.workspace.database import Effect, MissionMoved, StoredMission, WorkspaceDB
 from sprite.workspace.feed import Feed
 
@@ -64,7 +62,7 @@ ASKED_BY_PROGRAM = (
 
 
 class AgentRuntime:
-    """Run missions serially, and act as the Listener of their conversation."""
+    """Run missions serially. Their conversation reports its events and asks its questions here, one at a time."""
 
     def __init__(
         self,
@@ -169,10 +167,7 @@ class AgentRuntime:
         return self._private_text.person(text) if by_person else self._private_text.others(text)
 
     async def submit_scheduled(self, mission_id: str, action_id: int, due: float, *, text: str, said: str) -> bool:
-        """Store and queue a schedule's mission with the chat line `said`. Return False if its id is known.
-
-        Raises PeerError if the queue is full.
-        """
+        """Store and queue a schedule's mission; False if its id is known. Raises PeerError if the queue is full."""
         self._inbox.check_room()
         # Text of an action is already redacted; this covers any other text.
         text, said = self._private_text.others(text), self._private_text.others(said)
@@ -199,7 +194,7 @@ class AgentRuntime:
 
     async def heartbeat(self) -> None:
         """Return when the missions queued before it have ended."""
-        await self._inbox.in_turn(_nothing)
+        await self._inbox.in_turn(lambda: asyncio.sleep(0))
 
     async def new_session(self) -> list[Stopped]:
         """End the session after the queued missions and curate what waits. Return the work that ended with it."""
@@ -327,7 +322,7 @@ class AgentRuntime:
 
     async def _close_session(self) -> None:
         await self._session.close("crashed" if self._is_stopping else "interrupted")
-        self._desk.session_ended()
+        self._desk.rules.revoke(None)
 
     async def _end_session(self, flush_seconds: float) -> None:
         await self._close_session()
@@ -426,11 +421,11 @@ class AgentRuntime:
     def _held_until(self) -> float | None:
         return self._unattended.held_until if self.background.works() else None
 
-    # --- what the conversation tells and asks: see Listener ---
+    # --- what the conversation tells and asks ---
 
     @property
     def turn_id(self) -> str | None:
-        """See Listener."""
+        """The agent's current turn: a mission's, or one that it began by itself."""
         own = self._own.current
         if own is not None and not self._is_in_mission():
             return own.id
@@ -438,7 +433,7 @@ class AgentRuntime:
 
     @property
     def turn_origin(self) -> Origin:
-        """See Listener."""
+        """Origin of the current turn, or of the turn whose background work it continues."""
         turn = self._turn
         if turn is not None and turn.mission.id == self.turn_id:
             return turn.mission.origin
@@ -447,29 +442,29 @@ class AgentRuntime:
 
     @property
     def background(self) -> Background:
-        """See Listener."""
+        """The background work."""
         return self._session.background
 
     @property
     def stack_id(self) -> str | None:
-        """See Listener."""
+        """The card stack in which the running mission was sent."""
         return self._turn.mission.stack_id if self._turn else None
 
     @property
     def is_interrupted(self) -> bool:
-        """See Listener."""
+        """Whether somebody asked to stop the current turn."""
         own = self._own.current
         if own is not None and not self._is_in_mission():
             return own.is_interrupted
         return self._turn is not None and self._turn.is_interrupted
 
     def paid(self, usd: float) -> None:
-        """See Listener. A mission's own calls do not count here: the person or a schedule asked for them."""
+        """Count the cost of a model call, in US dollars, unless it is a mission's: somebody asked for that."""
         if not self._is_in_mission():
             self._own.paid(usd)
 
     async def began(self, cli_session_id: str, model: str | None) -> None:
-        """See Listener."""
+        """Record the CLI's id of this conversation, and its model."""
         try:
             await self._session.link_cli(cli_session_id, model)
         except StorageError as error:
@@ -477,7 +472,7 @@ class AgentRuntime:
             self._feed.warn(error.code, str(error))
 
     async def happened(self, event: AnyAgentEvent) -> None:
-        """See Listener."""
+        """Handle the next event of the current turn; its turn id is not set yet."""
         if isinstance(event, Compacted):
             self._session.compacted()
         turn = self._turn if self._is_in_mission() else self._own.current
@@ -493,10 +488,15 @@ class AgentRuntime:
             self._publish(event, [])
 
     async def ended(self, result: TurnResult) -> None:
-        """See Listener."""
-        await self._told_news()
+        """Handle the end of a turn, as reported by the CLI: a mission's, or one that the agent began by itself."""
+        try:
+            await self._session.sight.heard()
+        except StorageError as error:
+            # The agent gets this again with the next prompt after a restart, with no other consequence.
+            log.warning("what the agent was told of the canvas is not noted: %s", error)
         turn = self._turn
-        if self._is_stopping and result.outcome != "complete" and not self._is_stopped_by_person():
+        is_stopped_by_person = self.is_interrupted and not (turn is not None and turn.is_cut_off)
+        if self._is_stopping and result.outcome != "complete" and not is_stopped_by_person:
             # It is recorded as cut off when the mission or the session is closed.
             if turn is not None and turn.waits_for(result):
                 turn.end(result)
@@ -508,7 +508,7 @@ class AgentRuntime:
             await self._own.end(result)
 
     async def died(self, reason: str) -> None:
-        """See Listener."""
+        """Handle the death of the CLI; the reason is text for a person."""
         log.warning("%s", reason)
         self._process_replaced(reason)
         self.background.clear()
@@ -519,26 +519,16 @@ class AgentRuntime:
             self._turn.died(reason)
 
     async def before_compaction(self) -> None:
-        """See Listener."""
+        """Prepare for compaction. The CLI waits for this to return."""
         await self._processor.flush_all_within(COMPACTION_FLUSH_SECONDS)
 
     async def news(self) -> str | None:
-        """See Listener."""
+        """Return the text to add to the agent's next prompt."""
         news = await self._session.news()
         asked_by = self._turn.mission.asked_by if self._turn is not None and self._is_in_mission() else None
         if asked_by is None:
             return news
         return "\n\n".join([ASKED_BY_PROGRAM.format(name=on_one_line(asked_by)), *([news] if news else [])])
-
-    async def _told_news(self) -> None:
-        try:
-            await self._session.sight.heard()
-        except StorageError as error:
-            # The agent gets this again with the next prompt after a restart, with no other consequence.
-            log.warning("what the agent was told of the canvas is not noted: %s", error)
-
-    def _is_stopped_by_person(self) -> bool:
-        return self.is_interrupted and not (self._turn is not None and self._turn.is_cut_off)
 
     def _is_in_mission(self) -> bool:
         """Return whether the agent now works on the mission: its message was sent and is not held up."""
@@ -549,7 +539,3 @@ def _trigger(mission: StoredMission) -> Trigger:
     if mission.origin != "person":
         return "schedule"
     return "user" if mission.asked_by is None else "program"
-
-
-async def _nothing() -> None:
-    """Do nothing; a heartbeat only waits its turn."""

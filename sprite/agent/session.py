@@ -8,10 +8,12 @@ knows nothing of missions.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from sprite.agent.background import Background
@@ -19,14 +21,17 @@ from sprite.agent.processes import clear_cli_files, keep_cli_session
 from sprite.boot.canvas import CanvasContext
 from sprite.boot.prompt import BootPrompt
 from sprite.capture.recorder import TurnRecorder
+from sprite.common.tasks import owned_task
 from sprite.config import STAND_IN, Settings
-from sprite.errors import AgentError, SpriteError
+from sprite.errors import AgentError, ShortageError, SpriteError, is_shortage
 from sprite.log.transcript import Outcome, TranscriptDB
+from sprite.sandbox.sandbox import find_boundary
 
 if TYPE_CHECKING:
     from sprite.agent.conversation import Conversation
     from sprite.agent.inbox import Inbox
-    from sprite.agent.options import Agent, Listener
+    from sprite.agent.options import Agent
+    from sprite.agent.runtime import AgentRuntime
 
 
 log = logging.getLogger(__name__)
@@ -112,10 +117,7 @@ class Session:
         self._last_active = time.time()
 
     async def close(self, outcome: Outcome = "interrupted") -> None:
-        """End the agent's process, write open turns, end the session and delete the CLI's files.
-
-        `outcome` is recorded for turns that are still open.
-        """
+        """End the process and the session, and delete the CLI's files. `outcome` is for turns that are still open."""
         await self.end_process()
         await self._recorder.close_session(outcome)
         if self.id is not None:
@@ -150,13 +152,13 @@ class Session:
         told = [self._boot_prompt.news(), await self.sight.canvas_again()] if was_compacted else []
         return "\n\n".join(text for text in (*told, await self.sight.news()) if text is not None) or None
 
-    async def connected(self, listener: Listener) -> Conversation:
+    async def connected(self, listener: AgentRuntime) -> Conversation:
         """Return the conversation, started or resumed after its process died. Raises AgentError with the reason."""
         conversation = await self._up_to_date() or await self._connect(listener)
         self._is_spare = False
         return conversation
 
-    async def warm_up(self, listener: Listener) -> None:
+    async def warm_up(self, listener: AgentRuntime) -> None:
         """Start the conversation before a mission needs it. Raises AgentError like `connected`."""
         if self._settings.has_credentials and await self._up_to_date() is None:
             await self._connect(listener)
@@ -173,7 +175,7 @@ class Session:
             return None
         return None if self._is_spare and await self._boot_prompt.has_changed() else self.conversation
 
-    async def _connect(self, listener: Listener) -> Conversation:
+    async def _connect(self, listener: AgentRuntime) -> Conversation:
         await self.end_process()
         # Turns that an unresponsive agent had begun by itself end with it.
         await self._recorder.close_task("interrupted")
@@ -203,7 +205,7 @@ class Session:
         self.background.clear()
 
 
-async def _connect(agent: Agent, listener: Listener, resume: str | None) -> Conversation:
+async def _connect(agent: Agent, listener: AgentRuntime, resume: str | None) -> Conversation:
     conversation = agent.conversation(listener)
     try:
         await conversation.connect(resume)
@@ -223,7 +225,7 @@ class PrewarmedAgent:
         self,
         inbox: Inbox,
         session: Session,
-        listener: Listener,
+        listener: AgentRuntime,
         seconds: float,
         *,
         make_way: Callable[[], Awaitable[None]],
@@ -252,3 +254,66 @@ class PrewarmedAgent:
             self._cooling.cancel()
         loop, cool_down = asyncio.get_running_loop(), self._session.cool_down
         self._cooling = loop.call_later(self._seconds, self._inbox.when_idle, cool_down)
+
+
+class LazyAgent:
+    """Load the agent lazily; `ready` returns it. `make` receives its module and the detected sandbox.
+
+    Without prewarming, the agent is not imported ahead either, because it takes 40 MB and most of a second.
+    """
+
+    def __init__(self, settings: Settings, make: Callable[..., Agent]) -> None:
+        self._settings = settings
+        self._make = make
+        self._wanted = asyncio.Event()
+        self._attempt: asyncio.Future[Agent] = asyncio.get_running_loop().create_future()
+        self._is_over = False
+
+    @asynccontextmanager
+    async def loading(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
+        """Import while the block runs. At its end, wait for a running import, because a thread cannot be stopped."""
+        if self._settings.prewarm_seconds:
+            self._wanted.set()
+        async with owned_task(self._load(), name="agent import", on_death=on_death, finish=self._end, may_return=True):
+            yield
+
+    def _end(self) -> None:
+        self._is_over = not self._wanted.is_set()
+        self._wanted.set()
+
+    async def ready(self) -> Agent:
+        """Return the agent once it is imported. Raises AgentError for good, ShortageError if a retry may succeed."""
+        self._wanted.set()
+        return await asyncio.shield(self._attempt)
+
+    async def _load(self) -> None:
+        try:
+            while not self._attempt.done():
+                await self._wanted.wait()
+                if self._is_over:
+                    return
+                await self._try()
+        finally:
+            self._fail(AgentError("The agent cannot be loaded; the sprite's log says why."))
+
+    async def _try(self) -> None:
+        try:
+            module = await asyncio.to_thread(importlib.import_module, "sprite.agent.options")
+            boundary = await asyncio.to_thread(find_boundary, self._settings)
+        except Exception as error:
+            if not is_shortage(error):
+                raise
+            log.warning("the agent cannot be loaded now: %s", error)
+            self._wanted.clear()
+            failed, self._attempt = self._attempt, asyncio.get_running_loop().create_future()
+            failed.set_exception(ShortageError())
+            # No task may be waiting for it, and asyncio would log an exception that was never retrieved.
+            failed.exception()
+            return
+        log.log(logging.INFO if boundary.holds else logging.WARNING, "the agent's sandbox: %s", boundary.words)
+        self._attempt.set_result(self._make(module, boundary))
+
+    def _fail(self, error: AgentError) -> None:
+        if not self._attempt.done():
+            self._attempt.set_exception(error)
+            self._attempt.exception()

@@ -14,8 +14,18 @@ from typing import Final
 import msgspec
 
 from sprite.backup.archive import memory_files
-from sprite.backup.replica_files import PATHS, Contents, FileFacts, Item, chunk_of, in_messages, item, size_of
-from sprite.backup.replica_scan import MANIFEST, Looks
+from sprite.backup.replica_files import (
+    MANIFEST,
+    PATHS,
+    Contents,
+    FileFacts,
+    Item,
+    Looks,
+    chunk_of,
+    in_messages,
+    item,
+    size_of,
+)
 from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.log.transcript import TranscriptDB, read_transcript
@@ -245,10 +255,7 @@ class Session:
         self._is_whole = False
 
     async def _ship_files(self) -> bool:
-        """Send the contents of changed files; return False if there were none.
-
-        Their rows follow the acknowledgement.
-        """
+        """Send the contents of changed files, whose rows follow the acknowledgement; False if there were none."""
         changed, self._looks.changed = self._looks.changed, []
         files = [(name, seen.path) for name, seen in changed]
         contents = Contents(self._looks.settings.workspace, files, self._looks.known)
@@ -284,10 +291,7 @@ class Shipping:
         self._beginning = asyncio.Lock()
 
     async def ship(self, peer: object, asked: Ship, send: Callable[[Shipped], None]) -> None:
-        """Replicate to a peer until its task is cancelled.
-
-        Raises PeerError if impossible, or replaced by a newer peer.
-        """
+        """Replicate to a peer until cancelled. Raises PeerError if impossible, or replaced by a newer peer."""
         await self._refuse(asked)
         if self._scope is not None:
             self._scope.reschedule(0)

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from sprite.backup.archive import SCHEMAS, path_of
+from sprite.backup.archive import SCHEMAS, Table, path_of
 from sprite.backup.archive_reader import Archive, ArchiveError
 from sprite.common.files import sync
 from sprite.config import Settings
@@ -40,7 +40,6 @@ from sprite.protocol.archive import (
     to_line,
 )
 from sprite.storage.connection import filling, plain_reader
-from sprite.storage.tables import Table
 from sprite.workspace.database import open_workspace
 
 _UNDER_WAY: Final = "import.new"
@@ -259,14 +258,12 @@ class Restore:
 
     async def _fill(self, name: DatabaseName) -> None:
         """Fill the tables of a database; of memory.db only those that the log cannot rebuild."""
-        schema = SCHEMAS[name]
-        version = len(schema.migrations) if name == "memory.db" else self._archive.manifest.schemas[name]
-        with filling(self._folder / name, schema, version) as database:
+        with filling(self._folder / name, SCHEMAS[name]) as database:
             for part, file in self._tables(name):
                 if part.derived:
                     continue
                 reading = _Reading(self._archive.rows(file))
-                table = Table(database, part.table, part.order, part.left_out, part.later)
+                table = Table(database, part.table, part.order, part.left_out)
                 try:
                     for done in table.fill(reading):
                         await self._on_step(done)

@@ -19,7 +19,7 @@ from sprite.memory.actions import Actions
 from sprite.owner import ask_running, open_stores, owned
 from sprite.protocol.framing import one_line
 from sprite.protocol.memory import AddActionRequest, AddActionResult, ResolveActionRequest, ResolveActionResult
-from sprite.protocol.rows import ActionRow
+from sprite.protocol.shapes import ActionRow
 from sprite.search.view import action_row
 
 _CLOSED = {"done": "done", "dismiss": "dismissed"}

@@ -82,15 +82,10 @@ async def _bring_up_to_date(settings: Settings) -> None:
 
 
 def _tell(path: Path, manifest: Manifest, *, as_json: bool) -> None:
-    rows = {table.path: table.rows for table in manifest.tables}
     if as_json:
-        say_json({"file": str(path), "bytes": path.stat().st_size, "rows": rows, "files": len(manifest.files)})
+        say_json({"file": str(path), "bytes": path.stat().st_size, **_facts(manifest)})
         return
-    say(
-        f"Wrote {one_line(path)}: {rows['log/observations.jsonl']} turn(s), {rows['memory/learnings.jsonl']} "
-        f"learning(s), {rows['canvas/cards.jsonl']} card(s), {rows['chat/messages.jsonl']} line(s) of chat, "
-        f"{len(manifest.files)} file(s)."
-    )
+    say(f"Wrote {one_line(path)}: {_words(manifest)}.")
     say("Only you can read it. What you have the agent forget later stays in it.")
 
 
@@ -105,7 +100,8 @@ async def restore_archive(settings: Settings, path: Path, *, dry_run: bool, as_j
     """Import an archive; with `dry_run` only verify it and print its content."""
     with opened(path) as archive:
         if not is_cut_off(settings):
-            refuse_too_large(_existing(settings.workspace), archive)
+            folder = settings.workspace
+            refuse_too_large(next(path for path in (folder, *folder.parents) if path.exists()), archive)
         with _bar(archive.size, "B", "checking") as progress:
             for size in archive.verify():
                 progress.update(size)
@@ -144,10 +140,6 @@ async def _restore(settings: Settings, archive: Archive) -> list[str]:
                 await asyncio.sleep(0)
 
             return await Restore(settings, archive, on_step).run()
-
-
-def _existing(folder: Path) -> Path:
-    return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 def _bar(total: int, unit: str, words: str) -> tqdm[Any]:

@@ -30,7 +30,7 @@ from sprite.protocol.memory import (
     RetryRequest,
     RetryResult,
 )
-from sprite.protocol.rows import Forgotten
+from sprite.protocol.shapes import Forgotten
 from sprite.search.view import known_file
 
 EXIT_DECLINED = 1

@@ -181,10 +181,7 @@ async def import_logs(
 
 @asynccontextmanager
 async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[tuple[TranscriptDB | None, Write | None]]:
-    """Open the log (None if there is none) and its writer; a dry run has no writer.
-
-    If a sprite owns the log, it is read beside it, and the sprite writes.
-    """
+    """Open the log (None: none) and its writer (None: dry run). A sprite that owns the log writes for us."""
     path = settings.transcript_db
     async with AsyncExitStack() as stack:
         if dry_run:

@@ -19,9 +19,8 @@ from sprite.config import Settings
 from sprite.errors import PeerError, SpriteError
 from sprite.gateway.queries import Look, look
 from sprite.mcp.server import Caller, offering
-from sprite.mcp.tools import MissionEnd, Told, Tool
-from sprite.mcp.watching import MissionWatch
-from sprite.owner import CONNECT_SECONDS, MAX_LINE_BYTES, open_stores
+from sprite.mcp.tools import MissionEnd, MissionWatch, Told, Tool
+from sprite.owner import connect, open_stores
 from sprite.protocol.frames import FatalPeerError, decode_server, encode
 from sprite.protocol.memory import (
     ActionsRequest,
@@ -35,7 +34,7 @@ from sprite.protocol.memory import (
     SearchRequest,
     SearchResult,
 )
-from sprite.protocol.messages import Auth, Error, Interrupt, Mission
+from sprite.protocol.messages import Error, Interrupt, Mission
 
 _FAREWELL_SECONDS = 5.0
 #: Any agent on this machine may ask here, under any name.
@@ -44,20 +43,13 @@ _NOBODY = "No sprite runs here. Start it first: python -m sprite serve"
 
 
 async def run_mission(settings: Settings, text: str, told: Told) -> MissionEnd:
-    """Send a mission to the running sprite and wait for its end. Raises PeerError if there is none, or it refuses.
-
-    Cancelling interrupts the mission.
-    """
+    """Send a mission and wait for its end; cancelling interrupts it. Raises PeerError if it is refused."""
     try:
-        host, _, port = settings.address_file.read_text().strip().rpartition(":")
-        token = settings.token or settings.token_file.read_text().strip()
-        async with asyncio.timeout(CONNECT_SECONDS):
-            reader, writer = await asyncio.open_connection(host, int(port), limit=MAX_LINE_BYTES)
+        reader, writer = await connect(settings, "mcp")
     except (OSError, ValueError) as error:
         raise PeerError(_NOBODY, code="unavailable") from error
     mission_id = str(uuid.uuid4())
     try:
-        writer.write(encode(Auth(token=token, client="mcp")))
         writer.write(encode(Mission(text, asked_by=_MCP), message_id=mission_id))
         return await _followed(reader, mission_id, told)
     except asyncio.CancelledError:
@@ -95,10 +87,7 @@ async def _followed(reader: asyncio.StreamReader, mission_id: str, told: Told) -
 
 
 async def serve_memory(settings: Settings, allowed: Collection[str] = ()) -> int:
-    """Serve until stdin is closed, also without memory: a session can begin before the first turn.
-
-    Raises OperatorError if the memory cannot be read.
-    """
+    """Serve until stdin is closed, also without memory. Raises OperatorError if the memory cannot be read."""
     # Clients rarely retry a server that did not start. So without memory each call reports this instead.
     if settings.transcript_db.exists():
         async with open_stores(settings):

@@ -14,7 +14,7 @@ from sprite.errors import PeerError
 from sprite.memory.files import shown_to, template
 from sprite.owner import Stores, open_stores
 from sprite.protocol.framing import one_line
-from sprite.protocol.rows import SearchHit
+from sprite.protocol.shapes import SearchHit
 from sprite.search.view import file_as_of, known_file
 from sprite.storage.connection import LARGEST_ROW_ID
 
@@ -54,10 +54,7 @@ def _hit_line(hit: SearchHit) -> str:
 
 
 async def file(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Print a memory file as it is now, as it was at a time, or as it was after a curation.
-
-    With a project, print the part for that project's sessions.
-    """
+    """Print a memory file, as of a time or curation if given, and for one project's sessions if given."""
     async with open_stores(settings) as stores:
         project = stores.view.project(arguments.project)
         if arguments.as_of is None:

@@ -1,17 +1,32 @@
-"""`status`: show at a glance whether memory is well."""
+"""`status`: show whether memory is well. `doctor`: check this machine and workspace, and say how to fix problems."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
+import os
+import sqlite3
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
 import msgspec
 
-from sprite.backup.replica_scan import ShippingReport, shipping_report
+from sprite.backup.replica_files import ShippingReport, shipping_report
 from sprite.cli.output import day_and_time, dollars, say, say_json
 from sprite.config import Settings
+from sprite.curation.model import check_model
+from sprite.errors import MigrationPendingError, SpriteError
 from sprite.log.curations import what_happened
-from sprite.memory.files import set_aside
+from sprite.log.transcript import read_transcript
+from sprite.memory.files import MemoryFiles, set_aside
 from sprite.memory.folders import last_error
-from sprite.owner import PROBE_SECONDS, open_stores, probe
-from sprite.protocol.rows import Health
+from sprite.owner import PROBE_SECONDS, open_stores, probe, running_status
+from sprite.protocol.shapes import Health
 from sprite.sandbox.sandbox import find_boundary
 from sprite.workspace.database import read_workspace
 
@@ -39,7 +54,7 @@ async def status(settings: Settings, *, as_json: bool) -> int:
         facts |= {"slow": running.slow, "paused": running.paused, "set_aside": aside, "sandbox": sandbox}
         say_json({**facts, **msgspec.to_builtins(health), "shipping": msgspec.to_builtins(shipped)})
     else:
-        is_well = _is_well(health) and not running.trouble
+        is_well = not (health.attention or health.quarantined or health.drift or running.trouble)
         say(f"Memory of {settings.workspace}: {'well' if is_well else 'needs attention'}")
         say(f"  sprite      {running.words}")
         for words in running.slow:
@@ -53,10 +68,6 @@ async def status(settings: Settings, *, as_json: bool) -> int:
         for words in aside:
             say(f"  kept aside  {words}")
     return 0
-
-
-def _is_well(health: Health) -> bool:
-    return not health.attention and not health.quarantined and not health.drift
 
 
 def _print(health: Health) -> None:
@@ -115,3 +126,242 @@ def _print_spend(health: Health) -> None:
         for session in health.spend_by_session:
             started, cost = day_and_time(session.started_at), dollars(session.usd)
             say(f"    session {session.session_id[:8]}, {started}  {session.turns} turn(s)  {cost}")
+
+
+#: SQLite steps between two checks of the clock.
+_STEPS = 100_000
+#: The oldest SQLite with all features of the schema (FTS5 with `ORDER BY rank`, upsert, partial indexes).
+OLDEST_SQLITE = (3, 35, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check: its name, whether it passed, and the details or the remedy."""
+
+    name: str
+    ok: bool
+    words: str
+
+
+async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -> int:
+    """Print every finding; exit code 1 if a person must act. `ask_model` sends one request that is not billed."""
+    checks: list[Callable[[Settings], Finding]] = [
+        _python,
+        _sqlite,
+        _sdk,
+        _cli,
+        _workspace,
+        _databases,
+        _token,
+        _sandbox,
+    ]
+    findings = [check(settings) for check in checks]
+    running = await probe(settings)
+    findings.append(Finding("sprite", ok=not running.trouble, words=running.words))
+    # Slow work is not a failure: an update of the sprite does not have to wait for a person.
+    findings += [Finding("under way", ok=True, words=words) for words in running.slow]
+    if running.paused:
+        findings.append(Finding("paused", ok=True, words=running.paused))
+    findings.append(_rules(settings))
+    findings.append(await _drift(settings))
+    findings += [Finding("set aside", ok=True, words=words) for words in set_aside(settings.memory)]
+    if settings.transcript_db.exists() and all(finding.ok for finding in findings if finding.name == "databases"):
+        findings += await _memory(settings)
+        findings += await _copy(settings)
+    findings.append(await _quarantine(settings))
+    if ask_model and not running.trouble:
+        findings.append(await _model(settings))
+    if as_json:
+        say_json([{"check": f.name, "ok": f.ok, "detail": f.words} for f in findings])
+    else:
+        for finding in findings:
+            say(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.name:<12} {finding.words}")
+        say("All is well." if all(f.ok for f in findings) else "Something has to be done: see the lines marked FAIL.")
+    return 0 if all(finding.ok for finding in findings) else 1
+
+
+async def _copy(settings: Settings) -> list[Finding]:
+    """Return what the replica lacks or has not forgotten."""
+    if not settings.workspace_db.exists():
+        return []
+    try:
+        async with (
+            read_transcript(settings.transcript_db) as transcript,
+            read_workspace(settings.workspace_db) as workspace,
+        ):
+            report = await shipping_report(transcript, workspace)
+    except MigrationPendingError:
+        # The memory check reports this already.
+        return []
+    return [Finding("copy", ok=True, words=words) for words in (report.words() if report.followed else ())]
+
+
+def _python(_settings: Settings) -> Finding:
+    # An unsupported Python is reported where the package is imported: it cannot read this file.
+    return Finding("python", ok=True, words=".".join(map(str, sys.version_info[:3])))
+
+
+def _sqlite(_settings: Settings) -> Finding:
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        return Finding("sqlite", ok=False, words=f"{sqlite3.sqlite_version} is too old; 3.35 or newer is needed")
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.execute("CREATE VIRTUAL TABLE t USING fts5(x, tokenize = 'porter unicode61')")
+    except sqlite3.OperationalError as error:
+        return Finding("sqlite", ok=False, words=f"FTS5 is missing ({error}); use a Python whose SQLite has it")
+    finally:
+        connection.close()
+    return Finding("sqlite", ok=True, words=f"{sqlite3.sqlite_version} with FTS5")
+
+
+def _sdk(_settings: Settings) -> Finding:
+    try:
+        version = importlib.metadata.version("claude-agent-sdk")
+    except importlib.metadata.PackageNotFoundError:
+        return Finding("agent sdk", ok=False, words="not installed; pip install -r sprite/requirements.txt")
+    return Finding("agent sdk", ok=True, words=f"claude-agent-sdk {version}")
+
+
+def _cli(_settings: Settings) -> Finding:
+    import claude_agent_sdk
+
+    cli = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
+    if not os.access(cli, os.X_OK):
+        return Finding("agent cli", ok=False, words="the SDK came without its CLI; install it for this platform")
+    return Finding("agent cli", ok=True, words="bundled with the SDK")
+
+
+def _workspace(settings: Settings) -> Finding:
+    folder = next(path for path in (settings.system, *settings.system.parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        return Finding("workspace", ok=False, words=f"{folder} cannot be written to ({error.strerror}); fix its owner")
+    return Finding("workspace", ok=True, words=f"{settings.workspace} can be written to")
+
+
+def _databases(settings: Settings) -> Finding:
+    found = []
+    for path in (
+        settings.transcript_db,
+        settings.memory_db,
+        settings.workspace_db,
+    ):
+        if not path.exists():
+            continue
+        try:
+            problem = _integrity(path)
+        except sqlite3.OperationalError as error:
+            words = f"{path.name} cannot be opened ({error}): its disk is full, read-only, or somebody else's"
+            return Finding("databases", ok=False, words=words)
+        if problem != "ok":
+            remedy = "run rebuild" if path == settings.memory_db else "restore it from a backup"
+            return Finding("databases", ok=False, words=f"{path.name} is damaged ({problem}); {remedy}")
+        found.append(path.name)
+    return Finding("databases", ok=True, words=", ".join(found) or "none yet")
+
+
+def _integrity(path: Path) -> str:
+    """Return the problem of a file, or "ok". Raises OperationalError if the disk prevents the check.
+
+    A check that takes longer than PROBE_SECONDS is stopped and counts as passed.
+    """
+    until = time.monotonic() + PROBE_SECONDS
+    if not path.is_file():
+        return "it is no file"
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+            return str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    except sqlite3.OperationalError:
+        if time.monotonic() > until:
+            return "ok"
+        raise
+    except sqlite3.DatabaseError as error:
+        return str(error)
+
+
+async def _quarantine(settings: Settings) -> Finding:
+    path = settings.memory / "transcript.db"
+    if not path.exists():
+        return Finding("curation", ok=True, words="no turns yet")
+    try:
+        async with read_transcript(path) as transcript:
+            turns = await transcript.quarantine.turns(limit=1)
+            number = await transcript.quarantine.count()
+    except (SpriteError, sqlite3.DatabaseError):
+        return Finding("curation", ok=True, words="not looked into: see the databases above")
+    if not turns:
+        return Finding("curation", ok=True, words="no turn is set aside")
+    oldest = turns[0]
+    return Finding(
+        "curation",
+        ok=False,
+        words=f"{number} turn(s) set aside, the oldest turn {oldest.turn_id} ({oldest.reason}); "
+        f"`python -m sprite memory retry {oldest.turn_id}` curates it again",
+    )
+
+
+def _token(settings: Settings) -> Finding:
+    path = settings.token_file
+    if settings.token:
+        return Finding("token", ok=True, words="from SPRITE_TOKEN")
+    if not path.exists():
+        return Finding("token", ok=True, words="will be made at first start")
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        return Finding("token", ok=False, words=f"{path} can be read by others (mode {mode:o}); chmod 600 it")
+    return Finding("token", ok=True, words="readable by its owner only")
+
+
+async def _drift(settings: Settings) -> Finding:
+    try:
+        async with read_transcript(settings.transcript_db) as transcript:
+            waiting = (await transcript.curations.open_drift()).values()
+    except (SpriteError, sqlite3.DatabaseError):
+        return Finding("memory files", ok=True, words="not looked into yet")
+    if waiting:
+        words = f"{', '.join(drift.happened for drift in waiting)}; `memory drift` shows how, and what to do"
+        # Nothing is broken, and an update of the sprite does not have to wait for it.
+        return Finding("memory files", ok=True, words=words)
+    return Finding("memory files", ok=True, words="as memory has them, or as edited by you")
+
+
+def _rules(settings: Settings) -> Finding:
+    edited = MemoryFiles(settings.memory).edited()
+    if not edited:
+        return Finding("agent rules", ok=True, words="soul.md and os.md are the ones that came with Sprite")
+    are = "was changed by hand and stays" if len(edited) == 1 else "were changed by hand and stay"
+    words = f"{' and '.join(edited)} {are} as changed; what is removed comes back in this version's words"
+    return Finding("agent rules", ok=True, words=words)
+
+
+def _sandbox(settings: Settings) -> Finding:
+    if not settings.memory.is_dir():
+        return Finding("sandbox", ok=True, words="is tried at first start")
+    return Finding("sandbox", ok=True, words=find_boundary(settings, PROBE_SECONDS).words)
+
+
+async def _memory(settings: Settings) -> list[Finding]:
+    """Return the problems of memory that need a person; empty if there are none."""
+    try:
+        async with open_stores(settings) as stores:
+            health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
+    except MigrationPendingError as error:
+        # An update of the sprite, which starts it, does not have to wait for it.
+        return [Finding("memory", ok=True, words=str(error))]
+    except SpriteError as error:
+        return [Finding("memory", ok=False, words=str(error))]
+    return [Finding("memory", ok=False, words=words) for words in health.attention]
+
+
+async def _model(settings: Settings) -> Finding:
+    """Check the model through a running sprite if there is one: this shell may lack its key and address."""
+    try:
+        if (running := await running_status(settings, "check_model")) is not None:
+            words = f"{running.model_words} (asked by the running sprite)"
+            return Finding("model", ok=running.model_answers is True, words=words)
+        return Finding("model", ok=True, words=await check_model(settings))
+    except SpriteError as error:
+        return Finding("model", ok=False, words=str(error))

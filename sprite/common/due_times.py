@@ -161,11 +161,7 @@ def _at(repeat: Repeat) -> str:
 def _end(repeat: Repeat) -> str:
     if repeat.count is not None:
         return f"({_several(repeat.count, 'time')})"
-    return f"until {_day(repeat.until)}" if repeat.until is not None else ""
-
-
-def _day(wall: datetime) -> str:
-    return f"{wall:%Y-%m-%d}"
+    return f"until {repeat.until:%Y-%m-%d}" if repeat.until is not None else ""
 
 
 def _listed(items: list[str]) -> str:

@@ -58,10 +58,7 @@ class ApiUsage(msgspec.Struct):
     inference_geo: str | None = None
 
     def upon(self, known: Usage) -> Usage:
-        """Return the usage after this event.
-
-        Given values replace known ones, because each event counts from the start.
-        """
+        """Return the usage after this event. Given values replace known ones: each event counts from the start."""
         hourly = self.cache_creation.ephemeral_1h_input_tokens if self.cache_creation else None
         searches = self.server_tool_use.web_search_requests if self.server_tool_use else None
         written = _either(self.cache_creation_input_tokens, known.cache_write)

@@ -176,7 +176,10 @@ def _moments(repeat: Repeat, start: datetime, tz: str, after: float) -> Iterator
 
 
 def _walls(repeat: Repeat, start: datetime) -> Iterator[datetime]:
-    walls = _within_days(repeat, start) if repeat.is_within_days else _on_days(repeat, start)
+    if repeat.is_within_days:
+        walls = _within_days(repeat, start)
+    else:
+        walls = _moments_of(repeat, start, repeat.frequency, repeat.interval, times=True)
     return walls if repeat.count is None else islice(walls, repeat.count)
 
 
@@ -191,10 +194,6 @@ def _forwarded(repeat: Repeat, start: datetime, before: datetime) -> datetime:
     step *= repeat.interval
     steps = int((before - start) / timedelta(minutes=step))
     return start + timedelta(minutes=step * steps)
-
-
-def _on_days(repeat: Repeat, start: datetime) -> Iterator[datetime]:
-    return _moments_of(repeat, start, repeat.frequency, repeat.interval, times=True)
 
 
 def _within_days(repeat: Repeat, start: datetime) -> Iterator[datetime]:
@@ -287,12 +286,9 @@ def _refuse_what_does_not_go_together(repeat: Repeat) -> None:
         raise ValueError("COUNT and UNTIL exclude each other")
     if any(ordinal for ordinal, _ in repeat.by_day) and repeat.frequency not in {"MONTHLY", "YEARLY"}:
         raise ValueError("a numbered weekday such as 1MO goes with FREQ=MONTHLY or YEARLY")
-    if repeat.by_set_pos and not (repeat.frequency in {"MONTHLY", "YEARLY", "WEEKLY"} and _picks(repeat)):
+    picks = repeat.frequency in {"MONTHLY", "YEARLY", "WEEKLY"} and (repeat.by_day or repeat.by_month_day)
+    if repeat.by_set_pos and not picks:
         raise ValueError("BYSETPOS goes with days of FREQ=WEEKLY, MONTHLY or YEARLY")
-
-
-def _picks(repeat: Repeat) -> bool:
-    return bool(repeat.by_day or repeat.by_month_day)
 
 
 def _number(name: str, text: str, most: int) -> int:
@@ -345,15 +341,13 @@ def _least_gap_minutes(repeat: Repeat) -> int:
     """Return a lower bound for the minutes between two moments."""
     if repeat.is_within_days:
         step = repeat.interval * (60 if repeat.frequency == "HOURLY" else 1)
-        return max(step, 1) if not repeat.by_minute else max(_least(repeat.by_minute, 60), _step_beside(repeat, step))
+        if not repeat.by_minute:
+            return step
+        # In an hourly rule each hour has all the minutes.
+        return max(_least(repeat.by_minute, 60), step if repeat.frequency == "MINUTELY" else 1)
     clocks = sorted(hour * 60 + minute for hour in repeat.by_hour or (0,) for minute in repeat.by_minute or (0,))
     # Including over midnight: 23:59 and 00:01.
     return _least(clocks, 1440)
-
-
-def _step_beside(repeat: Repeat, step: int) -> int:
-    """Return the step as a bound for minutely rules; in hourly rules each hour has all the minutes."""
-    return step if repeat.frequency == "MINUTELY" else 1
 
 
 def _least(values: Sequence[int], cycle: int) -> int:

@@ -38,7 +38,7 @@ from sprite.memory.decision import (
 from sprite.memory.files import CURATED
 from sprite.memory.query import any_term, near_each_other, significant
 from sprite.memory.words import FORGOTTEN, content_words, said, share
-from sprite.protocol.rows import LearningRow
+from sprite.protocol.shapes import LearningRow
 
 #: A time that passed while its turn waited for curation still fires, late. A time from long ago, in imported
 #: conversations, does not.

@@ -15,8 +15,7 @@ from sprite.curation.model import Answer, Asked, CuratorModel, Fault, UnusableAn
 from sprite.curation.prompt import CuratorPrompt, OpenLearning, build_prompt, fit
 from sprite.curation.provenance.evidence import projects_of
 from sprite.errors import ModelError, SpriteError
-from sprite.log.curations import NewCuration, seconds_since_midnight
-from sprite.log.quarantine import Failures, LostCall
+from sprite.log.curations import Failures, LostCall, NewCuration, seconds_since_midnight
 from sprite.log.transcript import Observation, TranscriptDB
 from sprite.memory.database import MemoryDB
 from sprite.memory.files import (
@@ -28,7 +27,7 @@ from sprite.memory.files import (
     within_limits,
 )
 from sprite.memory.query import any_term, significant
-from sprite.protocol.rows import LearningRow
+from sprite.protocol.shapes import LearningRow
 
 #: Token budget for the learnings that are always shown, newest first: some 100 of them.
 STANDING_TOKENS = 4_000

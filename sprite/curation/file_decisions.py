@@ -32,7 +32,7 @@ from sprite.memory.files import CURATED, SECTIONED, over_limit, over_together, s
 from sprite.memory.query import any_term, significant
 from sprite.memory.sections import joined, merged, split, without_past_reminders
 from sprite.memory.words import Text, content_words, share
-from sprite.protocol.rows import LearningRow
+from sprite.protocol.shapes import LearningRow
 
 #: Origins that a curated file must not rely on without the user's word.
 _FOREIGN: frozenset[Origin] = frozenset({"tool", "web", "program", "memory", "none"})

@@ -23,7 +23,7 @@ from sprite.config import NO_KEY, STAND_IN, Settings
 from sprite.curation.answer import parse_response
 from sprite.curation.prompt import CuratorPrompt
 from sprite.errors import ModelError
-from sprite.log.quarantine import CONTROL_ANSWERED, CONTROL_IN_VAIN, NOT_LOGGED
+from sprite.log.curations import CONTROL_ANSWERED, CONTROL_IN_VAIN, NOT_LOGGED
 from sprite.memory.files import MAX_ANSWER_TOKENS
 
 if TYPE_CHECKING:

@@ -31,9 +31,9 @@ from sprite.memory.database import MemoryDB
 from sprite.memory.files import CURATED, DEPLOYED, MemoryFiles
 from sprite.memory.projection import Projection
 from sprite.memory.words import share, words_of
-from sprite.protocol.rows import Forgotten, Place
+from sprite.protocol.shapes import Forgotten, Place
 from sprite.workspace.database import SeenText, WorkspaceDB
-from sprite.workspace.scan import is_there
+from sprite.workspace.user_files import is_there
 
 #: Limits for searching the user's own files, which are never changed.
 _LARGEST_SEARCHED, _MOST_SEARCHED, _MOST_FILES = 1024 * 1024, 64 * 1024 * 1024, 20_000

@@ -22,7 +22,7 @@ from sprite.log.transcript import Observation, TranscriptDB
 from sprite.memory.database import MemoryDB
 from sprite.memory.files import CURATED, template
 from sprite.memory.words import FORGOTTEN, content_words, share, words_of
-from sprite.protocol.rows import LearningRow, Place
+from sprite.protocol.shapes import LearningRow, Place
 from sprite.storage.connection import to_json
 
 #: Rows per read of the whole log.

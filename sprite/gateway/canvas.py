@@ -17,23 +17,27 @@ from sprite.common.tasks import WORDS, off_loop
 from sprite.errors import PeerError
 from sprite.privacy.private_text import PrivateText
 from sprite.privacy.redaction import discreet, discreet_value
-from sprite.protocol.canvas import (
+from sprite.protocol.frames import well_formed
+from sprite.protocol.messages import (
+    Ack,
     AnyCanvasInteraction,
     ArchiveCard,
     ArchiveStack,
+    CanvasCommand,
+    CanvasUpdate,
     CardPlace,
     CardSize,
     CreateCard,
     CreateStack,
+    Error,
     MoveCard,
     NewBlock,
     RenameStack,
     RestoreCard,
     RestoreStack,
+    StackUpdate,
     UpdateBlock,
 )
-from sprite.protocol.frames import well_formed
-from sprite.protocol.messages import Ack, CanvasCommand, CanvasUpdate, Error, StackUpdate
 from sprite.protocol.shapes import Block, Card, Point, Size
 from sprite.workspace.database import WorkspaceDB
 from sprite.workspace.feed import Feed

@@ -24,7 +24,6 @@ from sprite.gateway.uploads import Uploads
 from sprite.memory.actions import Actions
 from sprite.memory.decision import Change
 from sprite.memory.projection import Projection
-from sprite.protocol.canvas import CanvasInteraction
 from sprite.protocol.frames import ClientMessage, encode
 from sprite.protocol.memory import (
     AcceptRequest,
@@ -60,6 +59,7 @@ from sprite.protocol.messages import (
     MAX_FRAME_BYTES,
     MAX_MISSION_CHARS,
     Ack,
+    CanvasInteraction,
     ClientPayload,
     Error,
     FileUpload,
@@ -75,8 +75,7 @@ from sprite.protocol.messages import (
 )
 from sprite.protocol.observing import Observe
 from sprite.protocol.replication import Ship, ShipAck
-from sprite.protocol.rows import Forgotten, Place
-from sprite.protocol.shapes import MemoryState
+from sprite.protocol.shapes import Forgotten, MemoryState, Place
 from sprite.scheduler.scheduler import Scheduler
 from sprite.search.view import MemoryView
 from sprite.workspace.database import WorkspaceDB

@@ -15,8 +15,7 @@ from sprite.errors import PeerError
 from sprite.imports.observed_turns import CLAUDE_CODE, checked_source, logged, session_name
 from sprite.log.transcript import ImportedTurn, TranscriptDB
 from sprite.privacy.private_text import PrivateText
-from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, Observed, ObservedTurn, RefusedTurn
-from sprite.protocol.projects import others_project
+from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, Observed, ObservedTurn, RefusedTurn, others_project
 
 #: Conversations whose private words are remembered, in memory only; the oldest are evicted.
 MAX_CONVERSATIONS = 200

@@ -55,10 +55,7 @@ Look = FilesRequest | FileRequest | HistoryRequest | TurnRequest | AroundRequest
 
 
 async def look(view: MemoryView, request: Look, scratch: Path) -> AnyMemoryResult:
-    """Return the result of a request. Raises PeerError if there is no such file, version or turn.
-
-    `scratch` is a folder for temporary files.
-    """
+    """Return the result of a request. Raises PeerError for an unknown file, version or turn."""
     result: AnyMemoryResult
     match request:
         case FilesRequest():

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from sprite.log.curations import Curations, NewCuration, Spending, append
+from sprite.log.curations import OFF_RECORD, WAITING, Curations, LostCalls, NewCuration, Quarantine, Spending, append
 from sprite.log.file_table import USER_FILES, Entry, UserFilesLog, keep_look
-from sprite.log.quarantine import OFF_RECORD, WAITING, LostCalls, Quarantine
 from sprite.log.turn_index import REINDEX, TURN_INDEX, TurnLook
 from sprite.storage.changes import ShipChanges, noted, shipped_tables
 from sprite.storage.connection import (

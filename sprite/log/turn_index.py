@@ -2,8 +2,7 @@
 
 `observations_fts` stores no text: it indexes `observations_text`, a view of the log. `turn_outlines` has the data
 for ranking many turns without their text. Reading it takes 0.8 us a turn, while a turn's own row can be hundreds of
-kilobytes. Its columns `chars` and `asks` are unused: the lengths of both sides, which FTS5 stores, replaced them,
-and removing columns would rewrite the table of every workspace.
+kilobytes.
 """
 
 from __future__ import annotations
@@ -32,10 +31,6 @@ _MONTHS = "January  February March    April    May      June     July     August
 _SAID_ON = f"""coalesce(CAST(strftime('%d', timestamp, 'unixepoch') AS INTEGER) || ' '
     || rtrim(substr('{_MONTHS}', 9 * strftime('%m', timestamp, 'unixepoch') - 8, 9)) || ' '
     || strftime('%Y', timestamp, 'unixepoch'), '')"""
-_LAST_WORD = "rtrim(CASE agent_response WHEN '' THEN user_message ELSE agent_response END, char(10) || ' \"”)')"
-
-#: Limit for a turn's length in ranking, about a page, for turns with a pasted file.
-MAX_CHARS = 4000
 
 _TEXT = "id, user_message, agent_response, tools, said_on"
 _INDEX = "INSERT INTO observations_fts (rowid, user_message, agent_response, tools, said_on)"
@@ -52,18 +47,14 @@ CREATE VIRTUAL TABLE observations_fts USING fts5 (
 CREATE TABLE turn_outlines (
     id INTEGER PRIMARY KEY,
     session_id TEXT NOT NULL,
-    at REAL NOT NULL,
-    chars INTEGER NOT NULL,
-    asks INTEGER NOT NULL
+    at REAL NOT NULL
 );
 CREATE INDEX turn_outlines_times ON turn_outlines (at);
-CREATE VIEW observations_outline AS SELECT id, session_id, timestamp AS at,
-    min({MAX_CHARS}, length(user_message) + length(agent_response)) AS chars,
-    substr({_LAST_WORD}, -1) IN ('?', '\uff1f') AS asks
+CREATE VIEW observations_outline AS SELECT id, session_id, timestamp AS at
     FROM observations WHERE processed <> 3;
 CREATE TRIGGER observations_indexed AFTER INSERT ON observations BEGIN
     {_INDEX} SELECT {_TEXT} FROM observations_text WHERE id = NEW.id;
-    INSERT INTO turn_outlines SELECT id, session_id, at, chars, asks FROM observations_outline WHERE id = NEW.id;
+    INSERT INTO turn_outlines SELECT id, session_id, at FROM observations_outline WHERE id = NEW.id;
 END;
 -- Only forgetting changes a turn's words; FTS5 takes out what it is told was there.
 CREATE TRIGGER observations_unindexed BEFORE UPDATE OF user_message, tool_calls_json, agent_response ON observations
@@ -75,7 +66,7 @@ CREATE TRIGGER observations_reindexed AFTER UPDATE OF user_message, tool_calls_j
 BEGIN
     {_INDEX} SELECT {_TEXT} FROM observations_text WHERE id = NEW.id;
     INSERT OR REPLACE INTO turn_outlines
-    SELECT id, session_id, at, chars, asks FROM observations_outline WHERE id = NEW.id;
+    SELECT id, session_id, at FROM observations_outline WHERE id = NEW.id;
 END;
 """  # noqa: S608 - our own tables
 

@@ -114,9 +114,10 @@ def _block(block: Block) -> str:  # noqa: PLR0911 - one for each kind of block
             size = 1 + (level if isinstance(level, int) and 1 <= level <= 4 else 2)  # noqa: PLR2004 - as the wire has it
             return f"<h{size}>{_escaped(data.get('text'))}</h{size}>"
         case "stat":
+            said = _escaped(data.get("description") or "")
             return (
                 f"<p><small>{_escaped(data.get('label'))}</small><br><strong>{_escaped(data.get('value'))}</strong>"
-                f"{_described(data.get('description'))}</p>"
+                f"{f'<br><small>{said}</small>' if data.get('description') else ''}</p>"
             )
         case "key-value":
             rows = ((pair.get("key"), pair.get("value")) for pair in _objects(data.get("pairs")))
@@ -144,10 +145,6 @@ def _table(columns: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
     head = "".join(f"<th>{_escaped(column)}</th>" for column in columns)
     body = "".join(f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table>{f'<tr>{head}</tr>' if head else ''}{body}</table>"
-
-
-def _described(value: Any) -> str:
-    return f"<br><small>{_escaped(value)}</small>" if value else ""
 
 
 def _escaped(value: Any, limit: int = _MAX_CELL_CHARS) -> str:

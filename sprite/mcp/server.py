@@ -6,9 +6,9 @@ Refusals are results with text, which a model can read and act on. An internal e
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from mcp.server.context import ServerRequestContext
@@ -52,20 +52,16 @@ _INSTRUCTIONS = (
 Context = ServerRequestContext[Any, Any]
 
 
-class CardSource(Protocol):
-    """A source of the cards on the person's canvas."""
-
-    async def cards(self) -> list[Card]:
-        """Return the cards. Raises PeerError with a text for people if they are unavailable."""
-
-
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller of a request: the source that answers it, its scopes, and `cards` if there is a canvas."""
+    """The caller of a request: the source that answers it, and its scopes.
+
+    `cards` returns the cards of the canvas, if there is one; it raises PeerError if they are unavailable.
+    """
 
     source: Source
     scopes: Collection[str]
-    cards: CardSource | None = None
+    cards: Callable[[], Awaitable[list[Card]]] | None = None
 
 
 def offering(
@@ -76,10 +72,7 @@ def offering(
     lacking: Callable[[Tool], str],
     has_cards: bool = False,
 ) -> Server[Any]:
-    """Return an MCP server of these tools. `caller_of` identifies a request's sender.
-
-    `lacking` returns the text on how to get a tool's scope.
-    """
+    """Return an MCP server of these tools. `lacking` returns the text on how to get a tool's scope."""
 
     async def list_tools(ctx: Context, _params: PaginatedRequestParams | None) -> ListToolsResult:
         tools = [_listed(tool, has_cards=has_cards) for tool in offered(caller_of(ctx).scopes)]
@@ -177,7 +170,7 @@ async def _cards(caller: Caller) -> list[Card]:
     if caller.cards is None or "memory:read" not in caller.scopes:
         return []
     try:
-        return open_cards(await caller.cards.cards())
+        return open_cards(await caller.cards())
     except PeerError as error:
         raise MCPError(INTERNAL_ERROR, clean(str(error))) from error
 

@@ -1,4 +1,4 @@
-"""The tools for other programs: purpose, required scope and implementation of each (pure).
+"""The tools for other programs: purpose, scope and implementation of each; and the progress of a mission (pure).
 
 The bridge's MCP endpoint and the sprite's stdio offer the same tools. A `Source` answers them: the bridge asks a
 person's sprite over the wire, the stdio server reads the stores itself.
@@ -15,8 +15,11 @@ from typing import Any, Literal, Protocol, TypeVar
 import msgspec
 
 from sprite.errors import PeerError
-from sprite.mcp import shapes, wording
+from sprite.mcp import shapes
 from sprite.mcp.cards import card_text, card_uri
+from sprite.protocol.events import Compacting, Complete, Failed, Interrupted, Started, ToolUse, WholeText
+from sprite.protocol.frames import well_formed
+from sprite.protocol.framing import on_one_line
 from sprite.protocol.memory import (
     LARGEST_ID,
     ActionsRequest,
@@ -34,8 +37,8 @@ from sprite.protocol.memory import (
     SearchRequest,
     SearchResult,
 )
-from sprite.protocol.rows import ActionRow, LoggedTurn
-from sprite.protocol.shapes import Card
+from sprite.protocol.messages import CanvasUpdate, PermissionRequest
+from sprite.protocol.shapes import ActionRow, Card, LoggedTurn, Payload
 
 #: The scope that a token needs for a tool. `--allow` gives the stdio server the same names.
 Scope = Literal["memory:read", "ask", "actions"]
@@ -107,7 +110,7 @@ class Tool:
     async def call(self, source: Source, arguments: dict[str, Any], told: Told) -> Said:
         """Run the tool. Raises PeerError with a text for people for unfitting arguments and refusals."""
         try:
-            asked = msgspec.convert(_well_formed(arguments), self.takes, strict=False)
+            asked = msgspec.convert(well_formed(arguments), self.takes, strict=False)
         except (msgspec.ValidationError, RecursionError) as error:
             raise PeerError(f"{self.name} cannot be called so: {_told_plainly(error)}") from error
         return await self.run(source, asked, told)
@@ -125,8 +128,8 @@ async def _search(source: Source, asked: shapes.SearchMemory, _told: Told) -> Sa
     limit = max(1, min(asked.limit, shapes.MAX_HITS))
     request = SearchRequest(asked.query, limit, asked.project)
     found = await _answer(source, request, SearchResult)
-    text = wording.hits_text(found.hits, found.notes, found.indexed_through, found.waiting)
-    hits = [shapes.ShownHit(**msgspec.structs.asdict(hit), when=wording.minute(hit.at)) for hit in found.hits]
+    text = shapes.hits_text(found.hits, found.notes, found.indexed_through, found.waiting)
+    hits = [shapes.ShownHit(**msgspec.structs.asdict(hit), when=shapes.minute(hit.at)) for hit in found.hits]
     return Said(text, shapes.Hits(hits, found.indexed_through, found.waiting, found.notes))
 
 
@@ -136,7 +139,7 @@ async def _around(source: Source, asked: shapes.Around, _told: Told) -> Said:
     before, after = (max(0, min(turns, shapes.MAX_AROUND)) for turns in (asked.before, asked.after))
     found = await _answer(source, AroundRequest(asked.turn, before, after), AroundResult)
     given = shapes.Turns([_shown_turn(turn) for turn in found.turns])
-    return Said(wording.turns_text(given), given)
+    return Said(shapes.turns_text(given), given)
 
 
 async def _read(source: Source, asked: shapes.ReadMemory, _told: Told) -> Said:
@@ -151,7 +154,7 @@ async def _read(source: Source, asked: shapes.ReadMemory, _told: Told) -> Said:
         if name is not None
     ]
     given = shapes.Files([shapes.ShownFile(file.name, file.content, file.version) for file in contents])
-    return Said(wording.files_text(given), given)
+    return Said(shapes.files_text(given), given)
 
 
 async def _list_actions(source: Source, _asked: shapes.ListActions, _told: Told) -> Said:
@@ -159,7 +162,7 @@ async def _list_actions(source: Source, _asked: shapes.ListActions, _told: Told)
     is_open = [action for action in listed if action.status == "open"]
     is_open.sort(key=lambda action: (action.due is None, action.due or 0.0))
     given = shapes.ActionList([_shown_action(action) for action in is_open])
-    return Said(wording.actions_text(given), given)
+    return Said(shapes.actions_text(given), given)
 
 
 async def _add_action(source: Source, asked: shapes.AddAction, _told: Told) -> Said:
@@ -168,7 +171,7 @@ async def _add_action(source: Source, asked: shapes.AddAction, _told: Told) -> S
     request = AddActionRequest(asked.content, asked.due, asked.rrule, asked.tz, asked.priority)
     made = await _answer(source, request, AddActionResult)
     given = shapes.AddedAction(_shown_action(made.action))
-    return Said(wording.added_text(given), given)
+    return Said(shapes.added_text(given), given)
 
 
 async def _ask(source: Source, asked: shapes.AskSprite, told: Told) -> Said:
@@ -178,7 +181,7 @@ async def _ask(source: Source, asked: shapes.AskSprite, told: Told) -> Said:
     drawn = end.drawn[:_MAX_CARDS]
     cards = [shapes.ShownCard(card.card_id, card.title, card_uri(card.card_id)) for card in drawn]
     given = shapes.Reply(end.outcome, end.text, end.mission_id, cards)
-    return Said(wording.reply_text(given, [card_text(card) for card in drawn]), given)
+    return Said(shapes.reply_text(given, [card_text(card) for card in drawn]), given)
 
 
 async def _answer(source: Source, request: AnyMemoryRequest, kind: type[_R]) -> _R:
@@ -193,7 +196,7 @@ def _shown_turn(turn: LoggedTurn) -> shapes.ShownTurn:
     return shapes.ShownTurn(
         id=turn.id,
         at=turn.timestamp,
-        when=wording.minute(turn.timestamp),
+        when=shapes.minute(turn.timestamp),
         session_id=turn.session_id,
         user=_cut(turn.user_message or turn.notice),
         reply=_cut(turn.agent_response),
@@ -207,7 +210,7 @@ def _shown_turn(turn: LoggedTurn) -> shapes.ShownTurn:
 
 def _shown_action(action: ActionRow) -> shapes.ShownAction:
     shown = msgspec.convert(action, shapes.ShownAction, from_attributes=True)
-    shown.when = None if shown.due is None else wording.due(shown.due, shown.tz)
+    shown.when = None if shown.due is None else shapes.due(shown.due, shown.tz)
     return shown
 
 
@@ -236,15 +239,6 @@ def _moment(given: str | float) -> float:
 def clean(text: str) -> str:
     """Return the text in a form that JSON can carry: lone surrogates become question marks."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _well_formed(value: Any) -> Any:
-    """Return arguments with every string in a form that the wire can carry."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, dict):
-        return {clean(str(name)): _well_formed(item) for name, item in value.items()}
-    return [_well_formed(item) for item in value] if isinstance(value, list) else value
 
 
 def _told_plainly(error: Exception) -> str:
@@ -337,3 +331,86 @@ TOOLS: tuple[Tool, ...] = (
         reads_only=False,
     ),
 )
+
+
+_PROGRESS_CHARS = 300
+#: Limit for the newest cards of a mission.
+_MAX_DRAWN = 50
+#: The input that distinguishes calls of the same tool.
+_TELLING = ("command", "file_path", "path", "pattern", "query", "url", "title", "description")
+
+
+class MissionWatch:
+    """Track a mission. Pass every message of the sprite to `hear` in order; `end` is set once it has ended."""
+
+    def __init__(self, mission_id: str) -> None:
+        self._id = mission_id
+        self._runs = False
+        self._drawn: dict[str, Card] = {}
+        #: The end of the mission; None until then.
+        self.end: MissionEnd | None = None
+
+    def hear(self, payload: Payload) -> str | None:
+        """Return progress text if this message concerns the mission, else None."""
+        if isinstance(payload, CanvasUpdate):
+            self._draw(payload)
+        elif getattr(payload, "mission_id", None) == self._id:
+            self._runs = True
+            self._note_end(payload)
+            return _progress(payload)
+        return None
+
+    def _note_end(self, payload: Payload) -> None:
+        match payload:
+            case Complete(text=text):
+                self._over("complete", text)
+            case Interrupted():
+                self._over("interrupted", "")
+            case Failed(message=message):
+                self._over("error", message)
+
+    def _over(self, outcome: Outcome, text: str) -> None:
+        self._runs = False
+        if self.end is None:
+            self.end = MissionEnd(outcome, text, self._id, list(self._drawn.values()))
+
+    def _draw(self, update: CanvasUpdate) -> None:
+        if not self._runs:
+            return
+        self._drawn.pop(update.card_id, None)
+        if update.command == "close_card":
+            return
+        self._drawn[update.card_id] = Card(
+            card_id=update.card_id,
+            stack_id=update.stack_id,
+            title=update.title,
+            card_type=update.card_type,
+            position=update.position,
+            size=update.size,
+            blocks=update.blocks,
+            archived=False,
+        )
+        if len(self._drawn) > _MAX_DRAWN:
+            del self._drawn[next(iter(self._drawn))]
+
+
+def _progress(payload: Payload) -> str | None:
+    match payload:
+        case Started(attempt=attempt):
+            return "The agent has begun." if attempt == 1 else "The agent has begun again."
+        case WholeText(text=text):
+            return _brief(text)
+        case ToolUse(name=name, input=given):
+            telling = next((str(given[key]) for key in _TELLING if isinstance(given.get(key), str)), "")
+            return _brief(f"{name} {telling}".strip())
+        case PermissionRequest(tool=tool):
+            return f"The agent waits for the person's permission to use {_brief(tool)}."
+        case Compacting():
+            return "The conversation is being summed up."
+        case _:
+            return None
+
+
+def _brief(text: str) -> str:
+    line = on_one_line(text[: _PROGRESS_CHARS * 4])
+    return line if len(line) <= _PROGRESS_CHARS else f"{line[:_PROGRESS_CHARS]}…"

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from sprite.protocol.rows import LearningRow
+from sprite.protocol.shapes import LearningRow
 from sprite.storage.full_text import TOKENIZER, Filters, Index, ProjectSql, any_of, spaced_sql
 
 LEARNING_INDEX = f"""

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from sprite.log.transcript import LogMark
 from sprite.memory.apply import ACTION_COLUMNS, LEARNING_COLUMNS, LEARNING_INDEX, Action, LearningLook, Projected
-from sprite.protocol.rows import LearningRow, Refusal
+from sprite.protocol.shapes import LearningRow, Refusal
 from sprite.storage.connection import Schema, Tables, in_transaction, open_database, open_reader
 
 _T = TypeVar("_T")

@@ -15,7 +15,7 @@ from sprite.config import Settings
 from sprite.errors import OperatorError, PeerError
 from sprite.memory.files import AT_WORK, SHIPPED
 from sprite.privacy.redaction import redact
-from sprite.protocol.projects import project_key
+from sprite.protocol.observing import project_key
 
 #: File name in the folder of the running process.
 LAST_ERROR = "last_error"

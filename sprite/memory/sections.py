@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from sprite.errors import PeerError
-from sprite.protocol.projects import project_key
+from sprite.protocol.observing import project_key
 
 _MARK = "Project:"
 #: A heading with fewer marks ends a section.

@@ -65,8 +65,6 @@ class Part:
     #: Columns that describe this machine's disk only.
     left_out: tuple[str, ...] = ()
     derived: bool = False
-    #: Columns added after rows had been replicated. Older replicas lack them; they become null.
-    later: tuple[str, ...] = ()
 
 
 #: In the order in which an import fills them: referenced tables come first.
@@ -78,7 +76,6 @@ PARTS: Final = (
         "transcript.db",
         "observations",
         "turns: what was said, every tool call, the reply, how it ended, of which project and from which program",
-        later=("asked_by",),
     ),
     Part("log/journal.jsonl", "transcript.db", "turn_journal", "the events of a turn that has not ended"),
     Part(
@@ -106,16 +103,8 @@ PARTS: Final = (
     Part(
         "canvas/changes.jsonl", "workspace.db", "canvas_changes", "what the person did there that no turn tells of yet"
     ),
-    Part(
-        "chat/messages.jsonl",
-        "workspace.db",
-        "chat_messages",
-        "the lines of the chat, as people saw them",
-        later=("asked_by",),
-    ),
-    Part(
-        "chat/missions.jsonl", "workspace.db", "missions", "the messages taken, and how each ended", later=("asked_by",)
-    ),
+    Part("chat/messages.jsonl", "workspace.db", "chat_messages", "the lines of the chat, as people saw them"),
+    Part("chat/missions.jsonl", "workspace.db", "missions", "the messages taken, and how each ended"),
     Part(
         "memory/written.jsonl",
         "memory.db",

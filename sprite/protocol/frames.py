@@ -1,4 +1,4 @@
-"""Frames of protocol version 1: the encoding of messages. Feed bytes, get messages; no I/O.
+"""Frames of protocol version 1: encode, decode and check messages. Feed bytes, get messages; no I/O.
 
 A frame is one JSON object on one line: `{"type", "id", "timestamp", "payload"}`, with `seq` on durable events and
 `reply_to` on answers. `timestamp` is Unix time in milliseconds, `id` a UUID of the sender.
@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import time
 import uuid
-from typing import Any, NoReturn, get_args
+from collections.abc import Iterator
+from typing import Any, Generic, NoReturn, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct, field
 
 from sprite.errors import FatalPeerError as FatalPeerError
 from sprite.errors import PeerError as PeerError
+from sprite.protocol.memory import LARGEST_ID, RowId
 from sprite.protocol.messages import (
     CLIENT_TYPES,
     MAX_FRAME_BYTES,
+    OUT_OF_BOUNDS,
     PROTOCOL_VERSION,
     RELAYED_TYPES,
     SERVER_TYPES,
@@ -30,7 +34,8 @@ from sprite.protocol.messages import (
     ResumeFrom,
     ServerPayload,
 )
-from sprite.protocol.validation import refusal
+
+_P = TypeVar("_P")
 
 
 class Envelope(Struct):
@@ -44,41 +49,22 @@ class Envelope(Struct):
     reply_to: str | None = None
 
 
-class ClientMessage(Struct):
-    """A validated message of a client."""
+class Message(Struct, Generic[_P]):
+    """A validated message; `seq` on durable events, `reply_to` on answers, `timestamp` in ms."""
 
     type: str
     id: str
-    payload: ClientPayload
-
-
-class VisitorMessage(Struct):
-    """A validated message of a page or a terminal."""
-
-    type: str
-    id: str
-    payload: ClientPayload | ResumeFrom
-
-
-class ServerMessage(Struct):
-    """A validated message of the sprite; `seq` on durable events, `reply_to` on answers, `timestamp` in ms."""
-
-    type: str
-    id: str
-    payload: ServerPayload
+    payload: _P
     seq: int | None = None
     reply_to: str | None = None
     timestamp: float = 0
 
 
-class RelayedMessage(Struct):
-    """A validated message as pages and terminals receive it from the bridge."""
-
-    type: str
-    id: str
-    payload: ServerPayload | LinkState
-    seq: int | None = None
-    reply_to: str | None = None
+#: By sender: a client to the sprite, the sprite, a page or terminal to the bridge, and the bridge to those.
+ClientMessage = Message[ClientPayload]
+ServerMessage = Message[ServerPayload]
+VisitorMessage = Message[ClientPayload | ResumeFrom]
+RelayedMessage = Message[ServerPayload | LinkState]
 
 
 class _Outgoing(Struct, omit_defaults=True):
@@ -90,16 +76,12 @@ class _Outgoing(Struct, omit_defaults=True):
     reply_to: str | None = None
 
 
-class _Side:
-    """The messages that one side may send: their types by name, and a decoder for each."""
-
-    def __init__(self, types: dict[str, Any]) -> None:
-        self.types = types
-        # Created once, because the decoder of a union is expensive.
-        self.decoders = {name: msgspec.json.Decoder(payload) for name, payload in types.items()}
-
-
-_client, _server, _visitor, _relayed = map(_Side, (CLIENT_TYPES, SERVER_TYPES, VISITOR_TYPES, RELAYED_TYPES))
+#: Decoders of the messages that one side may send, by type: created once, because that of a union is expensive.
+_Side = dict[str, msgspec.json.Decoder[Any]]
+_client, _server, _visitor, _relayed = (
+    {name: msgspec.json.Decoder(payload) for name, payload in types.items()}
+    for types in (CLIENT_TYPES, SERVER_TYPES, VISITOR_TYPES, RELAYED_TYPES)
+)
 _envelopes = msgspec.json.Decoder(Envelope)
 _encoder = msgspec.json.Encoder()
 
@@ -135,50 +117,38 @@ def _no_number(name: str) -> NoReturn:
 
 def decode_client(frame: bytes) -> ClientMessage:
     """Return a client's message. Raises PeerError for an unknown type or an unfitting payload."""
-    envelope = read_envelope(frame)
-    return ClientMessage(type=envelope.type, id=envelope.id, payload=_payload(envelope, _client))
+    return _decode(frame, _client)
 
 
 def decode_server(frame: bytes) -> ServerMessage:
     """Return the sprite's message as a client reads it. Raises the errors of `decode_client`."""
-    envelope = read_envelope(frame)
-    return ServerMessage(
-        type=envelope.type,
-        id=envelope.id,
-        payload=_payload(envelope, _server),
-        seq=envelope.seq,
-        reply_to=envelope.reply_to,
-        timestamp=envelope.timestamp,
-    )
+    return _decode(frame, _server)
 
 
 def decode_visitor(frame: bytes) -> VisitorMessage:
     """Return a page's or a terminal's message as the bridge reads it. Raises the errors of `decode_client`."""
-    envelope = read_envelope(frame)
-    return VisitorMessage(type=envelope.type, id=envelope.id, payload=_payload(envelope, _visitor))
+    return _decode(frame, _visitor)
 
 
 def decode_relayed(frame: bytes) -> RelayedMessage:
     """Return the bridge's message as a page or a terminal reads it. Raises the errors of `decode_client`."""
-    envelope = read_envelope(frame)
-    return RelayedMessage(
-        type=envelope.type,
-        id=envelope.id,
-        payload=_payload(envelope, _relayed),
-        seq=envelope.seq,
-        reply_to=envelope.reply_to,
-    )
+    return _decode(frame, _relayed)
+
+
+def _decode(frame: bytes, side: _Side) -> Message[Any]:
+    got = read_envelope(frame)
+    return Message(got.type, got.id, _payload(got, side), got.seq, got.reply_to, got.timestamp)
 
 
 def _payload(envelope: Envelope, side: _Side) -> Any:
-    decoder = side.decoders.get(envelope.type)
+    decoder = side.get(envelope.type)
     if decoder is None:
         raise _at_fault(envelope, PeerError(f"Unknown message type {envelope.type[:80]!r}.", code="unknown_type"))
     try:
         return decoder.decode(envelope.payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = _reason(error)
-        refused = refusal(envelope.type, side.types[envelope.type], bytes(envelope.payload), reason)
+        refused = refusal(envelope.type, decoder.type, bytes(envelope.payload), reason)
         words = f"The payload of {envelope.type!r} does not fit: {reason}."
         raise _at_fault(envelope, refused or PeerError(words, code="bad_payload")) from error
 
@@ -276,14 +246,14 @@ def json_schema() -> dict[str, Any]:
     pages (or terminals) and the bridge. Fields that are always sent are required.
     """
     sides = {"client": _client, "server": _server, "visitor": _visitor, "relayed": _relayed}
-    types = [payload for side in sides.values() for payload in side.types.values()]
+    types = [decoder.type for side in sides.values() for decoder in side.values()]
     found, definitions = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
     schemas = iter(found)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"Sprite wire protocol, version {PROTOCOL_VERSION}",
         **{
-            name: {kind: _defined(payload, next(schemas), definitions) for kind, payload in side.types.items()}
+            name: {kind: _defined(decoder.type, next(schemas), definitions) for kind, decoder in side.items()}
             for name, side in sides.items()
         },
         "$defs": definitions,
@@ -298,3 +268,74 @@ def _defined(payload: Any, schema: dict[str, Any], definitions: dict[str, Any]) 
     described = {"title": family.__name__, "description": inspect.getdoc(family)}
     definitions[family.__name__] = {**described, **schema}
     return {"$ref": f"#/$defs/{family.__name__}"}
+
+
+#: (code, words) for required fields with a meaning; other fields are just reported as missing.
+_MISSING = {
+    ("canvas_interaction", "name"): ("bad_request", "A stack needs a name."),
+    ("canvas_interaction", "stack_id"): ("not_found", "There is no such stack."),
+    ("canvas_interaction", "card_id"): ("not_found", "There is no such card."),
+}
+
+
+def refusal(kind: str, union: Any, payload: bytes, reason: str) -> PeerError | None:
+    """Return the error for a message of `kind`, of a tagged `union`; None if the decoder's `reason` is another."""
+    try:
+        given = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if not isinstance(given, dict):
+        return None
+    for member in get_args(union):
+        config = member.__struct_config__
+        if given.get(config.tag_field) == config.tag:
+            faults = dict(_faults(kind, member, given))
+            # The reason ends with "required field `name`" or "at `$.name`"; for a number in a place, "at `$.name.x`".
+            if any(reason.endswith((f" `{name}`", f"`$.{name}`")) for name in faults):
+                return next(iter(faults.values()))
+    return None
+
+
+def _faults(kind: str, member: type[msgspec.Struct], given: dict[str, Any]) -> Iterator[tuple[str, PeerError]]:
+    """Yield the invalid fields in the order of the type, each with its error."""
+    for each in msgspec.structs.fields(member):
+        value = given.get(each.encode_name)
+        numbers_a_row = RowId in (each.type, *get_args(each.type))
+        if value is None and each.required:
+            code, words = _MISSING.get((kind, each.name), ("bad_payload", f"{each.name!r} is missing."))
+            yield each.name, PeerError(words, code=code)
+        # A boolean is not a number here, although Python's bool is an int.
+        elif numbers_a_row and type(value) is int and not 0 <= value <= LARGEST_ID:
+            yield each.name, PeerError(f"There is no number {value}.", code="not_found")
+        for shape, words in OUT_OF_BOUNDS.items():
+            if shape in get_args(each.type) and isinstance(value, dict):
+                parts = (part for part in msgspec.structs.fields(shape) if not _fits(value.get(part.name), part.type))
+                yield from ((f"{each.name}.{part.name}", PeerError(words, code="bad_payload")) for part in parts)
+
+
+def _fits(value: Any, number: Any) -> bool:
+    """Return whether a value, if it is a number, is within this type's bounds."""
+    try:
+        msgspec.convert(value, number)
+    except msgspec.ValidationError:
+        return type(value) not in {int, float}
+    return True
+
+
+#: The largest integer up to which a double represents every integer.
+_LARGEST_INTEGER = 2**53 - 1
+#: JSON readers limit their nesting depth.
+_MOST_LEVELS = 100
+
+
+def arrives_as_it_is(value: Any, level: int = 0) -> bool:
+    """Return whether every client reads this value exactly."""
+    if isinstance(value, dict | list):
+        parts = [*value, *value.values()] if isinstance(value, dict) else value
+        return level < _MOST_LEVELS and all(arrives_as_it_is(part, level + 1) for part in parts)
+    if isinstance(value, str):
+        return not any("\ud800" <= letter <= "\udfff" for letter in value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    # A boolean is an int, too.
+    return value is None or (isinstance(value, int) and abs(value) <= _LARGEST_INTEGER)

@@ -6,21 +6,24 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from sprite.protocol.rows import (
+from sprite.protocol.shapes import (
     ActionRow,
+    ChatMessage,
     CurationRow,
     Drifted,
+    FileState,
     Forgotten,
     Health,
     LearningRow,
     LoggedTurn,
+    Payload,
     Project,
+    QuarantinedTurn,
     SearchHit,
     TurnRow,
     UserFile,
     VersionRow,
 )
-from sprite.protocol.shapes import ChatMessage, FileState, Payload, QuarantinedTurn
 
 #: SQLite's largest row number.
 LARGEST_ID = 2**63 - 1
@@ -108,21 +111,20 @@ class EditRequest(MemoryRequest, tag="edit"):
     version: int | None = None
 
 
-class AcceptRequest(MemoryRequest, tag="accept"):
+class _DriftAnswer(MemoryRequest):
+    name: str
+    curation_id: RowId | None = None
+
+
+class AcceptRequest(_DriftAnswer, tag="accept"):
     """A file's drift becomes the file, as the person's own edit.
 
     `curation_id` is the drift that was looked at: another one by now is a `conflict`.
     """
 
-    name: str
-    curation_id: RowId | None = None
 
-
-class RejectRequest(MemoryRequest, tag="reject"):
+class RejectRequest(_DriftAnswer, tag="reject"):
     """A file's drift is put away: the file on disk becomes what memory has. `curation_id` as for `accept`."""
-
-    name: str
-    curation_id: RowId | None = None
 
 
 class AddActionRequest(MemoryRequest, tag="add_action"):
@@ -194,25 +196,21 @@ class ForgetRequest(MemoryRequest, tag="forget"):
     yes: bool = False
 
 
-class CurationsRequest(MemoryRequest, tag="curations"):
+class _Page(MemoryRequest):
+    before: RowId | None = None
+    limit: int | None = None
+
+
+class CurationsRequest(_Page, tag="curations"):
     """What changed memory, newest first, below an id where one is given."""
 
-    before: RowId | None = None
-    limit: int | None = None
 
-
-class ObservationsRequest(MemoryRequest, tag="observations"):
+class ObservationsRequest(_Page, tag="observations"):
     """Turns, newest first, below an id where one is given."""
 
-    before: RowId | None = None
-    limit: int | None = None
 
-
-class ChatRequest(MemoryRequest, tag="chat"):
+class ChatRequest(_Page, tag="chat"):
     """Lines of the conversation, the newest (below an id where one is given)."""
-
-    before: RowId | None = None
-    limit: int | None = None
 
 
 class HealthRequest(MemoryRequest, tag="health"):
@@ -328,28 +326,22 @@ class ActionsResult(MemoryResult, tag="actions"):
     actions: list[ActionRow]
 
 
-class EditResult(MemoryResult, tag="edit"):
-    """The file as it now is."""
-
+class _FileNow(MemoryResult):
     name: str
     content: str
     version: int
 
 
-class AcceptResult(MemoryResult, tag="accept"):
+class EditResult(_FileNow, tag="edit"):
     """The file as it now is."""
 
-    name: str
-    content: str
-    version: int
+
+class AcceptResult(_FileNow, tag="accept"):
+    """The file as it now is."""
 
 
-class RejectResult(MemoryResult, tag="reject"):
+class RejectResult(_FileNow, tag="reject"):
     """The file as it now is, in memory and on disk."""
-
-    name: str
-    content: str
-    version: int
 
 
 class AddActionResult(MemoryResult, tag="add_action"):

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+import base64
+import uuid
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, get_args
 
-from msgspec import UNSET, UnsetType, field
+from msgspec import UNSET, Meta, UnsetType, field
 
-from sprite.protocol.canvas import AnyCanvasInteraction
 from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.memory import AnyMemoryRequest, AnyMemoryResult
 from sprite.protocol.observing import Observe, Observed
 from sprite.protocol.replication import Lease, Ship, ShipAck, Shipped
-from sprite.protocol.rows import ActionRow, LearningRow
 from sprite.protocol.shapes import (
+    FARTHEST,
+    LARGEST,
+    SMALLEST,
+    ActionRow,
     Block,
     Card,
     ChatMessage,
+    LearningRow,
     MemoryState,
     Origin,
     Payload,
@@ -48,6 +54,121 @@ MAX_UPLOAD_BYTES = 100 * 1024 * 1024
 CHAT_LIMIT = 200
 #: Limit for a chat line; the turn in memory has the whole text.
 CHAT_TEXT_CHARS = 20_000
+
+
+# --- a person's changes to the canvas -----------------------------------------------------------
+
+_Coordinate = Annotated[float, Meta(ge=-FARTHEST, le=FARTHEST)]
+_Length = Annotated[float, Meta(ge=SMALLEST, le=LARGEST)]
+
+
+class CardPlace(Payload, omit_defaults=False):
+    """Where a person puts a card, in pixels from the canvas' top left."""
+
+    x: _Coordinate
+    y: _Coordinate
+
+
+class CardSize(Payload, omit_defaults=False):
+    """How large a person makes a card, in pixels."""
+
+    width: _Length
+    height: _Length
+
+
+#: The refusal of an invalid number in one of them.
+OUT_OF_BOUNDS: dict[type[Payload], str] = {
+    CardPlace: f"A card lies within {FARTHEST:,} pixels of the canvas' top left, in each direction.",
+    CardSize: f"A card is between {SMALLEST} and {LARGEST:,} pixels wide and high.",
+}
+
+
+class CanvasInteraction(Payload, tag_field="action"):
+    """What a person does to the canvas, without the agent."""
+
+
+class NewBlock(Payload, omit_defaults=False):
+    """A block that a person writes."""
+
+    type: str
+    data: dict[str, Any]
+
+
+class CreateCard(CanvasInteraction, tag="create_card"):
+    """A notes card of a person's, on the stack named or the one shown first."""
+
+    title: str
+    blocks: list[NewBlock]
+    stack_id: str | None = None
+    position: CardPlace | None = None
+    size: CardSize | None = None
+
+
+class UpdateBlock(CanvasInteraction, tag="update_block"):
+    """A person's new data for a block. `seen` is the version that was edited: with another one by now it is refused."""
+
+    card_id: str
+    block_id: str
+    data: dict[str, Any]
+    seen: int
+
+
+class CreateStack(CanvasInteraction, tag="create_stack"):
+    """A new, empty stack."""
+
+    name: str
+
+
+class RenameStack(CanvasInteraction, tag="rename_stack"):
+    """Another name for a stack."""
+
+    name: str
+    stack_id: str
+
+
+class ArchiveStack(CanvasInteraction, tag="archive_stack"):
+    """Takes a stack off the canvas."""
+
+    stack_id: str
+
+
+class RestoreStack(CanvasInteraction, tag="restore_stack"):
+    """Brings a stack back."""
+
+    stack_id: str
+
+
+class ArchiveCard(CanvasInteraction, tag="archive_card"):
+    """Takes a card off the canvas."""
+
+    card_id: str
+
+
+class RestoreCard(CanvasInteraction, tag="restore_card"):
+    """Brings a card back."""
+
+    card_id: str
+
+
+class MoveCard(CanvasInteraction, tag="move_card"):
+    """Another place or size for a card; what is left out stays."""
+
+    card_id: str
+    position: CardPlace | None = None
+    size: CardSize | None = None
+
+
+AnyCanvasInteraction = (
+    CreateStack
+    | RenameStack
+    | ArchiveStack
+    | RestoreStack
+    | CreateCard
+    | UpdateBlock
+    | ArchiveCard
+    | RestoreCard
+    | MoveCard
+)
 
 
 # --- client -> server -------------------------------------------------------------------------
@@ -104,6 +225,15 @@ class FileUpload(Payload):
     index: int
     last: bool
     data: str
+
+
+def upload_chunks(name: str, data: bytes) -> Iterator[FileUpload]:
+    """Yield the messages in order, at least one. The answer to the last contains the file's path."""
+    upload_id = str(uuid.uuid4())
+    last = max(0, (len(data) - 1) // UPLOAD_CHUNK_BYTES)
+    for index in range(last + 1):
+        chunk = data[index * UPLOAD_CHUNK_BYTES : (index + 1) * UPLOAD_CHUNK_BYTES]
+        yield FileUpload(upload_id, name, index, index == last, base64.b64encode(chunk).decode())
 
 
 class Permission(Payload):

@@ -1,11 +1,16 @@
-"""Turns that other programs recorded, as sent to the log (pure). Times are Unix seconds."""
+"""Turns that other programs recorded, and the keys of their projects (pure). Times are Unix seconds."""
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
+from sprite.errors import PeerError
 from sprite.protocol.shapes import Payload
 
 #: The receiver refuses input above these limits. They apply to one call: a frame holds less, so a call of this size
@@ -70,3 +75,85 @@ class Observed(Payload, omit_defaults=False):
     stored: int
     known: int
     refused: list[RefusedTurn]
+
+
+_SCHEMES = frozenset({"http", "https", "ssh", "git", "file"})
+#: `git@host:owner/repository`: the user of such an address is the service's, not a secret.
+_SCP_LIKE = re.compile(r"\A[\w.-]{1,64}@[\w.-]{1,253}:[^\s:@]+\Z")
+_DRIVE = re.compile(r"\A[A-Za-z]:[\\/]")
+#: Unicode line separators beside the control characters, and the signs that change the text direction.
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def project_key(text: str) -> str:
+    """Return the key without surrounding spaces and trailing slashes. Raises PeerError if it is invalid."""
+    if len(text) > MAX_PROJECT_CHARS:
+        raise _refused(f"it has {len(text):,} characters, {MAX_PROJECT_CHARS:,} are allowed")
+    if any(unicodedata.category(sign) in _UNSEEN for sign in text):
+        raise _refused("it has a line end or another character that is not shown")
+    text = text.strip()
+    if not text:
+        raise _refused("it is empty")
+    if "://" in text:
+        return _address(text)
+    if _SCP_LIKE.match(text):
+        return _without_end(text)
+    if text.startswith("//"):
+        raise _refused("it begins with two slashes")
+    path = PureWindowsPath(text) if _DRIVE.match(text) else PurePosixPath(text)
+    if not path.is_absolute():
+        raise _refused("it is no whole path, which begins with /, and no repository's address")
+    if ".." in path.parts:
+        raise _refused("it goes upwards with ..; give the folder's own path")
+    return str(path)
+
+
+def project_or_name(text: str) -> str:
+    """Return the key, or a folder name by which people may ask for it. Raises PeerError if it is neither."""
+    return text if _is_name(text) else project_key(text)
+
+
+def others_project(given: str | None, own: str | None) -> str | None:
+    """Return the key of another project than the sprite's workspace `own`; None for that or for none.
+
+    Raises PeerError if it is no key.
+    """
+    if given is None:
+        return None
+    key = project_key(given)
+    return None if key == own else key
+
+
+def _is_name(text: str) -> bool:
+    if len(text) > MAX_PROJECT_CHARS or text.strip() in {"", ".", ".."}:
+        return False
+    return not any(sign in "/\\" or unicodedata.category(sign) in _UNSEEN for sign in text)
+
+
+def _address(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        secret = parts.password is not None or (parts.username is not None and parts.scheme != "ssh")
+        host = parts.hostname
+    except ValueError as error:
+        raise _refused("it is no address") from error
+    if parts.scheme not in _SCHEMES or not (host or parts.scheme == "file"):
+        raise _refused("it is no address of a repository")
+    if secret:
+        raise _refused("the address has a user or a password in it; give it without them")
+    if parts.query or parts.fragment:
+        raise _refused("the address has ? or # in it; give the repository's own")
+    if ".." in parts.path.split("/"):
+        raise _refused("it goes upwards with ..")
+    return _without_end(text)
+
+
+def _without_end(text: str) -> str:
+    return text.rstrip("/")
+
+
+def _refused(why: str) -> PeerError:
+    return PeerError(
+        f"The project is no key: {why}. A key is the whole path of a project's folder, or its repository's address.",
+        code="bad_project",
+    )

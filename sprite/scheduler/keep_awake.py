@@ -48,15 +48,15 @@ async def _hold_while(path: Path, is_busy: Callable[[], bool]) -> None:
         while True:
             if not is_busy():
                 # If the release fails, retry at the next check; the hold also expires by itself.
-                if held_at is not None and (await api.release() or time.monotonic() - held_at > EXPIRE_SECONDS):
+                if held_at is not None and (await api.ask("DELETE") or time.monotonic() - held_at > EXPIRE_SECONDS):
                     held_at = None
             elif held_at is None or time.monotonic() - held_at > RENEW_SECONDS:
                 # If only the answer was lost, the VM may be held, so release it later.
-                held_at = time.monotonic() if await api.hold() else float("-inf")
+                held_at = time.monotonic() if await api.ask("PUT", {"expire": EXPIRE}) else float("-inf")
             await asyncio.sleep(LOOK_SECONDS)
     finally:
         if held_at is not None:
-            await api.release()
+            await api.ask("DELETE")
 
 
 class _TasksApi:
@@ -69,13 +69,7 @@ class _TasksApi:
         self._path = path
         self._is_failing = False
 
-    async def hold(self) -> bool:
-        return await self._ask("PUT", {"expire": EXPIRE})
-
-    async def release(self) -> bool:
-        return await self._ask("DELETE", None)
-
-    async def _ask(self, method: str, body: dict[str, str] | None) -> bool:
+    async def ask(self, method: str, body: dict[str, str] | None = None) -> bool:
         try:
             status = await asyncio.to_thread(_request, self._path, method, body)
         except (OSError, http.client.HTTPException) as error:

@@ -18,7 +18,7 @@ from sprite.memory.apply import LearningLook
 from sprite.memory.database import MemoryDB
 from sprite.memory.query import Query, may_be_misspelled, near_spellings, parse_query
 from sprite.protocol.framing import set_in
-from sprite.protocol.rows import LearningRow, SearchHit
+from sprite.protocol.shapes import LearningRow, SearchHit
 from sprite.search import ranking
 from sprite.search.ranking import CUT, PASSAGE_WORDS, best_passage, stems, stems_in
 from sprite.storage.full_text import OWN, Filters, index_stems

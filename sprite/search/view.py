@@ -18,8 +18,7 @@ import msgspec
 from sprite.config import LEAST_TURNS
 from sprite.curation.rebuild import replay_aside
 from sprite.errors import PeerError
-from sprite.log.curations import Curation, Drift, seconds_since_midnight
-from sprite.log.quarantine import CURATED, OFF_RECORD, QUARANTINED
+from sprite.log.curations import CURATED, OFF_RECORD, QUARANTINED, Curation, Drift, seconds_since_midnight
 from sprite.log.transcript import Observation, TranscriptDB
 from sprite.memory.apply import MADE_IDS, Action
 from sprite.memory.database import FileVersion, MemoryDB, open_memory
@@ -34,23 +33,25 @@ from sprite.memory.files import (
     template,
 )
 from sprite.memory.query import own_names
-from sprite.protocol.projects import others_project, project_or_name
-from sprite.protocol.rows import (
+from sprite.protocol.observing import others_project, project_or_name
+from sprite.protocol.shapes import (
     ActionChange,
     ActionRow,
     CurationRow,
     Drifted,
+    FileState,
     Health,
     LearningRow,
     LoggedTurn,
     MadeVersion,
+    MemoryState,
     Project,
+    QuarantinedTurn,
     Rejected,
     TokenCount,
     TurnRow,
     VersionRow,
 )
-from sprite.protocol.shapes import FileState, MemoryState, QuarantinedTurn
 from sprite.search.search import DEFAULT_LIMIT, Found, search
 
 

@@ -76,10 +76,7 @@ def row_id(value: int | None) -> int:
 
 @contextlib.contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's disk errors into StorageError, and damage into DatabaseUnusableError.
-
-    Other errors pass.
-    """
+    """Turn SQLite's disk errors into StorageError, and damage into DatabaseUnusableError."""
     try:
         yield
     except RefusedFileError as error:
@@ -286,10 +283,7 @@ def _refuse_missing(path: Path) -> None:
 
 @contextlib.contextmanager
 def plain_reader(path: Path, schema: Schema) -> Iterator[sqlite3.Connection]:
-    """Open an existing file for reading on the calling thread, for reading whole tables; it blocks.
-
-    Raises DatabaseUnusableError for a row that cannot be read.
-    """
+    """Open an existing file for reading, blocking. Raises DatabaseUnusableError for a row that cannot be read."""
     _refuse_missing(path)
     with storage_errors(path), contextlib.closing(_open_reader(path, schema)) as connection:
         yield connection
@@ -304,15 +298,10 @@ def empty_database(schema: Schema) -> Iterator[sqlite3.Connection]:
 
 
 @contextlib.contextmanager
-def filling(path: Path, schema: Schema, version: int) -> Iterator[sqlite3.Connection]:
-    """Create or continue a file in the format of that version, in one unsynced transaction.
-
-    At the end it is migrated to the newest version. It blocks. Delete a file for which this was interrupted.
-    """
-    then = Schema(schema.name, schema.application_id, schema.migrations[:version])
-    with storage_errors(path), contextlib.closing(sqlite.connect(path, then)) as connection:
+def filling(path: Path, schema: Schema) -> Iterator[sqlite3.Connection]:
+    """Create or continue a file in one unsynced transaction; blocks. Delete a file for which this was interrupted."""
+    with storage_errors(path), contextlib.closing(sqlite.connect(path, schema)) as connection:
         connection.execute("PRAGMA synchronous=OFF")
         connection.execute("BEGIN IMMEDIATE")
         yield connection
         connection.execute("COMMIT")
-        sqlite.migrate(connection, path, schema)

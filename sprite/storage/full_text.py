@@ -39,10 +39,7 @@ _UNSPACED = re.compile(f"([{UNSPACED}])")
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Filters for hits; times in Unix seconds, empty `types` for all.
-
-    `projects` are keys, with OWN for rows of no project; None for all.
-    """
+    """Filters for hits, in Unix seconds. `types`: empty for all; `projects`: None for all, OWN for none."""
 
     since: float | None = None
     before: float | None = None

@@ -355,12 +355,12 @@ class WorkspaceDB(Tables):
         for effect in effects:
             _apply(tx, effect)
 
-    async def events_after(self, seq: int, limit: int = 200) -> list[tuple[int, bytes]]:
-        """Return stored events above a number, oldest first."""
+    async def events_after(self, seq: int) -> list[tuple[int, bytes]]:
+        """Return the next stored events above a number, oldest first."""
         return [
             (row[0], row[1])
             for row in await self._db.fetch_all(
-                "SELECT seq, frame FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit)
+                "SELECT seq, frame FROM events WHERE seq > ? ORDER BY seq LIMIT 200", (seq,)
             )
         ]
 
@@ -426,10 +426,7 @@ class WorkspaceDB(Tables):
         )
 
     async def spent_by_schedules(self, since: float) -> float:
-        """Return the cost in US dollars of schedules' missions that ended since a time.
-
-        A mission of unknown cost, because it was cut off, counts with the average.
-        """
+        """Return the US dollars that schedules' missions cost since a time; an unknown cost counts as the average."""
         return float(
             await self._db.fetch_value(
                 "SELECT coalesce(sum(coalesce(cost_usd, (SELECT avg(cost_usd) FROM missions "

@@ -224,10 +224,7 @@ class Feed:
 
     @asynccontextmanager
     async def standing_still(self) -> AsyncIterator[int]:
-        """Block writing while the block runs; yield the newest event's number.
-
-        Reads and a subscription made inside fit together without a gap or a duplicate.
-        """
+        """Block writing and yield the newest event's number, so that reads and a subscription fit without a gap."""
         async with self._writing:
             yield self.last_seq
 

@@ -8,8 +8,7 @@ from typing import Any
 from bridge.terminal.terminal import state_line
 from sprite.protocol.memory import ActionsResult, AddActionResult, ResolveActionResult, UpdateActionResult
 from sprite.protocol.messages import ChatSaid, Error, NextDue, PermissionRequest, ScheduleUpdate
-from sprite.protocol.rows import ActionChange, ActionRow
-from sprite.protocol.shapes import ChatMessage
+from sprite.protocol.shapes import ActionChange, ActionRow, ChatMessage
 from tests.chat_stage import Chat, in_a_pipe, in_a_terminal
 from tests.chat_stand_in import state_sync
 

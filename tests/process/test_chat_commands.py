@@ -22,8 +22,7 @@ from sprite.protocol.messages import (
     StandingRule,
     Status,
 )
-from sprite.protocol.rows import Forgotten
-from sprite.protocol.shapes import FileState, MemoryState, Stack
+from sprite.protocol.shapes import FileState, Forgotten, MemoryState, Stack
 from tests.chat_stage import Chat, in_a_pipe, in_a_terminal
 from tests.chat_stand_in import state_sync
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sprite.protocol.memory import DeleteUserFileResult, UserFilesResult
-from sprite.protocol.rows import UserFile
+from sprite.protocol.shapes import UserFile
 from tests.chat_stage import Chat, in_a_pipe, in_a_terminal
 
 

@@ -21,8 +21,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from sprite.gateway.connection import Connection, Service
-from sprite.gateway.leases import Leases
+from sprite.gateway.connection import Connection, Leases, Service
 from sprite.protocol.events import WholeText
 from sprite.protocol.frames import ClientMessage, encode
 from sprite.protocol.messages import StateSync

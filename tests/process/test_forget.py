@@ -30,7 +30,7 @@ from sprite.log.transcript import open_transcript
 from sprite.memory.database import open_memory
 from sprite.memory.files import CURATED, DEPLOYED
 from sprite.memory.words import FORGOTTEN
-from sprite.protocol.rows import Forgotten
+from sprite.protocol.shapes import Forgotten
 from sprite.workspace.database import open_workspace
 from tests.command_line import command, forget, killed, rebuild, restart_server
 from tests.curated_workspace import TYPED, files_containing

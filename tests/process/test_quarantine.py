@@ -11,7 +11,7 @@ import pytest
 
 from bridge.fake_model.model import OfflineModel
 from sprite.errors import ModelError
-from sprite.log.quarantine import LostCall
+from sprite.log.curations import LostCall
 from tests.command_line import command, forget, rebuild
 from tests.curated_workspace import files_containing, without_marks
 from tests.harness import Client, dump, observations, running_sprite, sprite_process

@@ -149,7 +149,7 @@ async def test_killed_sprite_remembers_highest_epoch(tmp_path: Path) -> None:
 _TAKING_OVER = """
 import asyncio, itertools, sys
 from pathlib import Path
-from sprite.gateway.leases import Leases
+from sprite.gateway.connection import Leases
 from sprite.workspace.database import open_workspace
 from sprite.protocol.replication import Lease
 

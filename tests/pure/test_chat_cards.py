@@ -15,8 +15,7 @@ from bridge.terminal.cards import draw_card, gauge
 from bridge.terminal.drawing import clean
 from bridge.terminal.turn import StreamedReply
 from sprite.protocol.messages import MemoryUpdate, PermissionRequest, Status
-from sprite.protocol.rows import SearchHit
-from sprite.protocol.shapes import Block, ChatMessage, FileState, MemoryState, SessionState
+from sprite.protocol.shapes import Block, ChatMessage, FileState, MemoryState, SearchHit, SessionState
 from tests.chat_stand_in import learned
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from bridge.hub.room import WorkUnderWay
 from bridge.hub.sprite_connection import Pace
 from sprite.protocol.events import Complete, Started, WholeText
 from sprite.protocol.messages import SessionUpdate
-from sprite.protocol.shapes import SessionState, SlowWork
-from sprite.protocol.slow_work import oldest, slow, slow_words
+from sprite.protocol.shapes import SessionState, SlowWork, oldest, slow, slow_words
 from tests.chat_stand_in import state_sync
 
 

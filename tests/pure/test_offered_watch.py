@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sprite.mcp.watching import MissionWatch
+from sprite.mcp.tools import MissionWatch
 from sprite.protocol.events import Complete, Failed, Interrupted, Started, ToolUse, WholeText
 from sprite.protocol.messages import CanvasUpdate, PermissionRequest
 from sprite.protocol.shapes import Block

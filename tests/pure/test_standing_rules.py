@@ -10,7 +10,7 @@ import pytest
 
 from sprite.agent.permissions import MAX_RULES, Call, StandingRules
 from sprite.errors import PeerError
-from sprite.protocol.validation import arrives_as_it_is
+from sprite.protocol.frames import arrives_as_it_is
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from claude_agent_sdk import AssistantMessage, StreamEvent
 
 from sprite.agent.background import MOST_TURNS, Unattended
-from sprite.agent.call_costs import CallCosts
+from sprite.agent.translate import CallCosts
 from sprite.common.prices import cost_usd
 
 MODEL = "claude-haiku-5-5"

@@ -14,8 +14,7 @@ from sprite.protocol.events import (
     WholeText,
 )
 from sprite.protocol.messages import Running
-from sprite.protocol.shapes import SlowWork
-from sprite.protocol.slow_work import oldest, slow, slow_words
+from sprite.protocol.shapes import SlowWork, oldest, slow, slow_words
 from sprite.workspace.feed import MAX_EVENTS, Underway
 
 

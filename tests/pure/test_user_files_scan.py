@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sprite.log.file_table import Entry
 from sprite.memory.folders import USER_FOLDERS
 from sprite.protocol.files import FILE_FOLDERS, MAX_SHOWN_CHARS, is_below_folders, on_disk, on_wire, shown
-from sprite.workspace.scan import (
+from sprite.workspace.user_files import (
     MANY_OF_A_FOLDER,
     MOST_DEEP,
     MOST_ENTRIES,
@@ -21,11 +21,11 @@ from sprite.workspace.scan import (
     is_there,
     lines,
     not_said_in,
+    remove,
     scan,
     size_in_words,
     within,
 )
-from sprite.workspace.user_files import remove
 
 
 @pytest.fixture

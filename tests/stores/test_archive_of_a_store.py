@@ -142,26 +142,6 @@ async def test_missing_or_altered_piece_fails_archive(lived_in: Path, store: Sea
         await written(store, tmp_path / "changed.zip")
 
 
-async def test_rows_older_than_column_are_restored(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
-    await ship(store, "ada", lived_in)
-    log = (await store.position("ada")).log or ""
-    at = (await store.position("ada")).through
-    later = {part.path: part.later for part in PARTS if part.later}
-    before = [
-        ShippedRow(row.table, row.id, {name: value for name, value in row.row.items() if name not in columns})
-        for table, columns in later.items()
-        async for row in store.rows("ada")
-        if row.table == table
-    ]
-    assert {row.table for row in before} == set(later)
-    for number, row in enumerate(before, start=1):
-        row.position = at + number
-    await store.append("ada", Shipped(log, at + len(before), before, whole=True))
-    await imported(await written(store, tmp_path / "made.zip"), tmp_path / "new")
-    own = await exported(lived_in, tmp_path / "own.zip")
-    assert (await exported(tmp_path / "new", tmp_path / "again.zip")).read_bytes() == own.read_bytes()
-
-
 async def test_malformed_row_is_named(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
     await ship(store, "ada", lived_in)
     at = (await store.position("ada")).through + 1

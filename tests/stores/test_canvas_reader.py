@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sprite.agent.tools.canvas_reader import PAGE_CHARS
+from sprite.agent.tools.canvas import PAGE_CHARS
 from sprite.curation.provenance.results import kind_of
 from sprite.protocol.shapes import Block, Card, Point, Size
 from sprite.workspace.database import CardSaved, open_workspace

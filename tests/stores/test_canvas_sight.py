@@ -17,8 +17,7 @@ from sprite.boot.prompt import BootPrompt
 from sprite.gateway.canvas import PersonsCanvas
 from sprite.memory.files import estimate_tokens
 from sprite.privacy.private_text import PrivateText
-from sprite.protocol.canvas import UpdateBlock
-from sprite.protocol.messages import Ack, CanvasUpdate, StackUpdate
+from sprite.protocol.messages import Ack, CanvasUpdate, StackUpdate, UpdateBlock
 from sprite.protocol.shapes import Block, Card, Point, Size
 from sprite.workspace.database import CardSaved, Effect, open_workspace
 from sprite.workspace.feed import Feed

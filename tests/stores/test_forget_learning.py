@@ -17,7 +17,7 @@ from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.forget.plan import Target
 from sprite.memory.files import CURATED
-from sprite.protocol.rows import Forgotten, Place
+from sprite.protocol.shapes import Forgotten, Place
 from sprite.workspace.database import open_workspace
 from tests.curated_workspace import files_containing
 from tests.looks import dump

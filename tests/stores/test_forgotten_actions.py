@@ -10,7 +10,7 @@ import pytest
 
 from sprite.config import Settings
 from sprite.forget.plan import Target
-from sprite.protocol.rows import Forgotten
+from sprite.protocol.shapes import Forgotten
 from sprite.search.view import MemoryView
 from sprite.workspace.database import open_workspace
 from tests.looks import dump

@@ -17,8 +17,7 @@ from sprite.gateway.ingest import ObservationIngest
 from sprite.log.transcript import Observation, TranscriptDB, open_transcript
 from sprite.memory.words import given
 from sprite.privacy.private_text import PrivateText
-from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, Observed
-from sprite.protocol.projects import project_key
+from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, Observed, project_key
 
 NOW = time.time()
 PROJECT = "/home/ada/web"

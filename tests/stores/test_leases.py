@@ -20,7 +20,7 @@ from bridge.config import Settings
 from bridge.db.open import Database, open_database
 from bridge.db.postgres import CONNECTIONS
 from sprite.errors import FatalPeerError, StaleOwnerError
-from sprite.gateway.leases import Leases as SpriteLeases
+from sprite.gateway.connection import Leases as SpriteLeases
 from sprite.protocol.replication import EPOCHS_AHEAD, Lease
 from sprite.workspace.database import open_workspace
 from tests.in_thread import PATIENCE

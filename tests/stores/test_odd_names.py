@@ -16,7 +16,7 @@ from bridge.config import Settings
 from bridge.replicas import archive
 from bridge.replicas.archive import LeftOut, archive_of
 from bridge.replicas.sealed_store import SealedStore, open_store
-from sprite.backup.replica_scan import shipping_report
+from sprite.backup.replica_files import shipping_report
 from sprite.protocol.archive import LATEST_NS, LONGEST_KEPT_PATH, MOST_DEEP, why_not_kept
 from sprite.protocol.replication import Shipped, ShippedRow, Unpacker
 from tests.shipping_by_hand import named, ship

@@ -11,7 +11,7 @@ from sprite.boot.prompt import BootPrompt
 from sprite.capture.turn_buffer import TurnBuffer
 from sprite.config import Settings
 from sprite.forget.plan import Target
-from sprite.log.quarantine import CURATED, OFF_RECORD
+from sprite.log.curations import CURATED, OFF_RECORD
 from sprite.search.view import logged_turn
 from sprite.workspace.database import open_workspace
 from tests.memory_stores import Stores, find, forgetter_of, names, open_stores

@@ -18,9 +18,8 @@ from sprite.boot.canvas import CanvasContext
 from sprite.errors import PeerError
 from sprite.gateway.canvas import PersonsCanvas
 from sprite.privacy.private_text import PrivateText
-from sprite.protocol.canvas import AnyCanvasInteraction
 from sprite.protocol.frames import encode
-from sprite.protocol.messages import MAX_FRAME_BYTES, Ack, Error
+from sprite.protocol.messages import MAX_FRAME_BYTES, Ack, AnyCanvasInteraction, Error
 from sprite.protocol.shapes import Block, Card, Point, Size
 from sprite.workspace.database import CardSaved, WorkspaceDB, open_workspace
 from sprite.workspace.feed import Feed

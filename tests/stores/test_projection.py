@@ -25,8 +25,7 @@ from sprite.common import sqlite
 from sprite.curation.decide import BatchFold
 from sprite.curation.rebuild import reapply
 from sprite.errors import PeerError
-from sprite.log.curations import NewCuration
-from sprite.log.quarantine import NOT_LOGGED, LostCall
+from sprite.log.curations import NOT_LOGGED, LostCall, NewCuration
 from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, template
 from tests.looks import dump, eventually
 from tests.memory_stores import Stores, call, open_stores, rebuilt

@@ -126,7 +126,7 @@ async def test_always_allows_command_until_revoked_or_session_end(scene: Scene) 
         assert rule.command == COMMAND
         if count == 1:
             rules.revoke(rule.rule_id)
-    scene.desk.session_ended()
+    scene.desk.rules.revoke(None)
     asking = scene.ask(COMMAND)
     scene.desk.answer((await scene.question(3))["payload"]["request_id"], "deny")
     with pytest.raises(DeniedError, match="said no"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sprite.backup.replica_scan import NOT_RID_OF_IT, shipping_report
+from sprite.backup.replica_files import NOT_RID_OF_IT, shipping_report
 from sprite.forget.plan import Target
 from tests.curated_workspace import files_containing
 from tests.memory_stores import forgetter_of

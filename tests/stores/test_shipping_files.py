@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sprite.backup import replica_scan as looks
+from sprite.backup import replica_files as looks
 from sprite.backup.replica_files import CHUNK_BYTES, Reading
 from sprite.backup.replicator import MOST_UNACKED_BYTES
 from sprite.protocol.frames import encode
@@ -98,7 +98,7 @@ async def test_only_regular_user_files_are_sent(stage: Stage, tmp_path: Path) ->
 
 async def test_files_over_limit_are_omitted_newest_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The omission is reported."""
-    monkeypatch.setattr("sprite.backup.replica_scan.MOST_FILE_BYTES", 1000)
+    monkeypatch.setattr("sprite.backup.replica_files.MOST_FILE_BYTES", 1000)
     async with shipping_stage(tmp_path) as stage:
         for number, size in enumerate((400, 500, 300, 2000, 100)):
             os.utime(write(stage, f"documents/{number}", b"x" * size), (number, number))

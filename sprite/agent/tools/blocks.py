@@ -215,10 +215,7 @@ def _read(number: int, item: Any) -> Block:
 
 
 def read_data(kind: str, data: Any, where: str = "the block") -> dict[str, Any]:
-    """Return a block's data to store, with rows as lists. Raises BlockError if it does not fit the type.
-
-    `where` names the block in the error.
-    """
+    """Return a block's data to store, with rows as lists. Raises BlockError that names the block by `where`."""
     shape = BLOCKS.get(kind)
     if shape is None:
         raise BlockError(f"{where}: unknown type {kind[:40]!r}; there are {', '.join(BLOCKS)}")

@@ -11,7 +11,7 @@ from mcp.types import ToolAnnotations
 
 from sprite.common.due_times import due_words, moment_words
 from sprite.errors import PeerError
-from sprite.mcp.wording import hits_text
+from sprite.mcp.shapes import hits_text
 from sprite.memory.action_rows import ACTION_STATUSES, Maker
 from sprite.memory.actions import Actions, action_line
 from sprite.memory.apply import Action
