@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Any, Self
 
 from bridge.db.open import Database, DatabaseError
@@ -42,9 +41,7 @@ class WriteBehind:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         try:
             await self._stack.aclose()
         finally:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from aiohttp import WSCloseCode, web
@@ -109,9 +108,7 @@ class Relay:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         self._stopping.set()
         if self._serving:
             await asyncio.wait(self._serving)

@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Generic, Literal, Protocol, Self, TypeVar
 
 from bridge.hub.sprite_connection import LinkError, Pace, Reach, SpriteConnection, StaleOwnerError
@@ -167,9 +166,7 @@ class Link:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._stack.aclose()
 
     @property

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
@@ -306,9 +305,7 @@ class SpriteHub:
         await self._link.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         if self.is_elsewhere.is_set():
             for member in self._members:
                 member.pass_on()
@@ -324,7 +321,7 @@ class SpriteHub:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._requests.close()
-        await self._link.__aexit__(kind, error, trace)
+        await self._link.__aexit__(None, None, None)
 
     # --- as others see it ---
 

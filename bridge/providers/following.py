@@ -18,7 +18,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from bridge.providers.local import passed_on
@@ -55,9 +54,7 @@ class Following:
         self._tasks.start(self._wake(), "sprite of the follower")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._tasks.close()
         process = self._process
         if process is None or process.returncode is not None:

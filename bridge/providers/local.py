@@ -16,7 +16,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Self
 
 from bridge.providers import local_restore
@@ -112,9 +111,7 @@ class LocalHost:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await asyncio.gather(*(resident.close() for resident in self._residents.values()))
 
     def running(self) -> list[str]:

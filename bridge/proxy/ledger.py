@@ -15,7 +15,6 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from types import TracebackType
 from typing import Self
 
 from bridge.db.open import Database, DatabaseError, Transaction
@@ -82,9 +81,7 @@ class Ledger:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         try:
             await self._stack.aclose()
         finally:

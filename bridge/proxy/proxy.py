@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -148,9 +147,7 @@ class LlmProxy:
         self._desk = Desk(session, self._upstream, self._exits, self._models, self._accounts, self._patience)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._calls.close()
         if self._desk is not None:
             await self._desk.session.close()

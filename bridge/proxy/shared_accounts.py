@@ -29,7 +29,6 @@ from sprite.common.tasks import owned_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from bridge.db.open import Database
     from bridge.proxy.accounts import Bounds
@@ -273,9 +272,7 @@ class SharedAccounts:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         try:
             await self._stack.aclose()
         finally:

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from bridge.cluster.ownership import NotOwnedError, Ownership
@@ -121,9 +120,7 @@ class Waker:
         await self._stack.enter_async_context(owned_task(self._run(), name="waker", on_death=self._on_death))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._stack.aclose()
 
     def trouble(self, sprite: str) -> str:
