@@ -56,21 +56,17 @@ from bridge.notify.push import Push, Subscriptions, VapidKey, kept_key
 from bridge.notify.routes import NotifySettingsStore, PushRoutes, SettingsRoutes
 from bridge.notify.rules import NotificationRules
 from bridge.notify.webhook import Outbox, Webhook, shown
-from bridge.providers.archive import Archive
-from bridge.providers.child import Child, StartSprite
-from bridge.providers.following import Following
+from bridge.providers.child import Child, Following, StartSprite
 from bridge.providers.local import LocalHost
 from bridge.providers.provider import Access, Guard, Host, HostError, ModelAccess
-from bridge.proxy.accounts import LocalAccounts, UnavailableError
+from bridge.proxy.accounts import Ledger, LocalAccounts, UnavailableError
 from bridge.proxy.body import MAX_BODY_BYTES
 from bridge.proxy.budgets import Budgets, Limits
 from bridge.proxy.calls import raised_on, spend
-from bridge.proxy.features import ApiFeatures, Models
-from bridge.proxy.ledger import Ledger
 from bridge.proxy.proxy import LlmProxy, RateLimits
 from bridge.proxy.shared_accounts import Accounts, SharedAccounts, Spending
 from bridge.proxy.sprite_tokens import SpriteTokens
-from bridge.proxy.upstream import Upstream
+from bridge.proxy.upstream import ApiFeatures, Models, Upstream
 from bridge.replicas.replicator import Replicator, standing
 from bridge.replicas.restore import LostSprites, Restorer
 from bridge.replicas.sealed_store import SealedStore, open_store
@@ -487,6 +483,7 @@ def _host(
                 "https://sprite.example.org."
             )
         # Importing it takes a fifth of the start, which bridges with local sprites need not pay.
+        from bridge.providers.bootstrap import Archive
         from bridge.providers.sprites import SpritesHost, plan_of
 
         return SpritesHost(

@@ -20,9 +20,18 @@ from typing import TYPE_CHECKING, Protocol, Self
 import msgspec
 
 from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Ownership
-from bridge.hub.link import COMPLAINTS_AT_ONCE, COMPLAINTS_PER_SECOND, STUCK_SECONDS, Link, LinkChange, LinkDownError
+from bridge.hub.link import (
+    COMPLAINTS_AT_ONCE,
+    COMPLAINTS_PER_SECOND,
+    STUCK_SECONDS,
+    Link,
+    LinkChange,
+    LinkDownError,
+    LinkError,
+    Pace,
+    SpriteConnection,
+)
 from bridge.hub.pending_requests import PendingRequests
-from bridge.hub.sprite_connection import LinkError, Pace, SpriteConnection
 from bridge.hub.subscriber import QUIET_SECONDS, caught_up
 from bridge.providers.provider import Host, HostError, Phase, Reached, Report
 from sprite.common.limits import TokenBucket

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from aiohttp import WSMsgType, web
 
-from bridge.hub.sprite_connection import LinkError, Pace, Reach, SpriteConnection
+from bridge.hub.link import LinkError, Pace, Reach, SpriteConnection
 from sprite.common.limits import TokenBucket
 from sprite.common.tasks import off_loop
 from sprite.protocol.frames import FatalPeerError, PeerError, VisitorMessage, decode_visitor, encode

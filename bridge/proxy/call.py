@@ -25,9 +25,8 @@ from bridge.proxy.body import Asked, BodyLimits, Upload
 from bridge.proxy.budgets import BudgetError
 from bridge.proxy.calls import ModelCall, Outcome
 from bridge.proxy.errors import ErrorEvents, RefusedError, decoded, told
-from bridge.proxy.features import ApiFeatures, Models
 from bridge.proxy.shared_accounts import Accounts
-from bridge.proxy.upstream import Upstream
+from bridge.proxy.upstream import ApiFeatures, Models, Upstream
 from bridge.proxy.usage_meter import Meter, PromptSizes, Reading, meter_of, unanswered
 from sprite.common.prices import Price, Usage
 

@@ -23,10 +23,9 @@ from bridge.db.open import DatabaseError
 from bridge.proxy.body import MAX_BODY_BYTES, too_large
 from bridge.proxy.call import Call, Desk, Path, Patience
 from bridge.proxy.errors import RefusedError
-from bridge.proxy.features import ApiFeatures, Models
 from bridge.proxy.shared_accounts import Accounts
 from bridge.proxy.sprite_tokens import SpriteTokens
-from bridge.proxy.upstream import Upstream
+from bridge.proxy.upstream import ApiFeatures, Models, Upstream
 from bridge.telemetry.logs import SPRITE
 from sprite.common.limits import TokenBucket
 from sprite.common.tasks import TaskSet

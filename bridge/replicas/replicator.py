@@ -15,11 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from bridge.errors import BridgeError
-from bridge.hub.link import LinkChange, LinkDownError
+from bridge.hub.link import LinkChange, LinkDownError, LinkError, SpriteConnection
 from bridge.hub.room import Kept, SpriteHub, nothing_kept
-from bridge.hub.sprite_connection import LinkError, SpriteConnection
-from bridge.providers.provider import HostError
-from bridge.providers.vm_scripts import printable
+from bridge.providers.provider import HostError, printable
 from bridge.replicas.store import (
     BadShipmentError,
     Health,

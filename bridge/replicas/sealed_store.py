@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from bridge.replicas.batch import Named, Shipment, checked, in_pieces
 from bridge.replicas.keys import FixedKeys, KeyFile, Keyring, key_of_secret
 from bridge.replicas.sprite_log import START, Cursor, SpriteLog, View
 from bridge.replicas.store import (
@@ -20,11 +19,15 @@ from bridge.replicas.store import (
     DamagedError,
     Health,
     Kept,
+    Named,
     Position,
+    Shipment,
     StoreAheadError,
     StoredRow,
     StoreError,
     StoreFullError,
+    checked,
+    in_pieces,
 )
 from bridge.replicas.tables import DatabaseShelf, FolderShelf, Shelf
 

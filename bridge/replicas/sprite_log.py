@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bridge.replicas.batch import Row
 from bridge.replicas.keys import BrokenSealError, Keyring
-from bridge.replicas.store import DamagedError, Health, Kept, MissingChunkError, Position, StoredRow
+from bridge.replicas.store import DamagedError, Health, Kept, MissingChunkError, Position, Row, StoredRow
 
 if TYPE_CHECKING:
     from bridge.db.open import Transaction

@@ -12,10 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import BridgeError
-from bridge.replicas.batch import named_chunks
 from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.sprite_log import SECRET_PLACE, SpriteLog, chunk_place, row_place
-from bridge.replicas.store import DamagedError
+from bridge.replicas.store import DamagedError, named_chunks
 
 if TYPE_CHECKING:
     from bridge.db.open import Transaction

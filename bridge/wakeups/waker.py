@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from bridge.cluster.ownership import NotOwnedError, Ownership
 from bridge.hub.link import LinkDownError
-from bridge.providers.vm_scripts import printable
+from bridge.providers.provider import printable
 from sprite.common.tasks import TaskSet, jittered, owned_task
 from sprite.protocol.messages import Heartbeat, Status, System
 
