@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, Self
 
-from sprite.protocol.files import FILE_FOLDERS
 from sprite.protocol.replication import Lease
+from sprite.protocol.shapes import FILE_FOLDERS
 
 SYSTEM = ".os"
 #: The following names are below SYSTEM.

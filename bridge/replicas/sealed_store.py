@@ -1,4 +1,4 @@
-"""The encrypted store of replicas, with the versions of a month. `store.py` defines its guarantees.
+"""The encrypted store of replicas, with the versions of a month. `store.py` has its records.
 
 Owns the timing of storage and expiry; `sprite_log.py` has the tables, a shelf holds them.
 """
@@ -52,7 +52,10 @@ _QUOTA = 4096 * 2**20
 
 
 class SealedStore:
-    """A Store. `quota` is each sprite's limit in bytes."""
+    """Replicas by sprite. Every method may raise StoreError, or DatabaseError if the disk or server fails.
+
+    `quota` is each sprite's limit in bytes.
+    """
 
     def __init__(self, shelf: Shelf, keyring: Keyring, quota: int = _QUOTA) -> None:
         self.shelf = shelf
@@ -60,11 +63,11 @@ class SealedStore:
         self._quota = quota
 
     async def position(self, sprite: str) -> Position:
-        """See Store."""
+        """Return the position of the sprite's replica; an empty one for an unknown sprite."""
         return await self._read(sprite, SpriteLog.position)
 
     async def newest(self, sprite: str) -> Position:
-        """See Store."""
+        """Return the position of the state that `rows` reads: the earlier one while a new generation is incomplete."""
         return await self._read(sprite, SpriteLog.newest)
 
     async def standing(self, sprite: str) -> tuple[Position, Position, bool]:
@@ -76,7 +79,12 @@ class SealedStore:
         return await self._write(sprite, SpriteLog.identity)
 
     async def append(self, sprite: str, shipped: Shipped, after: int | None = None) -> Position:
-        """See Store. Returns after forgotten data is wiped from the disk."""
+        """Store a batch durably and atomically, skipping rows that are already stored.
+
+        `after` is the position that it continues from, if known; StoreError if the store is not that far.
+
+        Returns after forgotten data is wiped from the disk.
+        """
         position, wipe_is_due = await self.take(sprite, shipped, after)
         while wipe_is_due:
             wipe_is_due = await self.finish_wipe(sprite)
@@ -96,7 +104,14 @@ class SealedStore:
         as_of: float | None = None,
         on_damaged: Callable[[str, DamagedError], None] | None = None,
     ) -> AsyncIterator[StoredRow]:
-        """See Store."""
+        """Yield every row, by table, then by id (numbers in order, texts unordered): now, or at a moment.
+
+        At a moment the replica was complete: `as_of` selects the last one up to that time, with StoreError if there
+        is none. Without it, the newest state is read, even if more was on its way. Later writes are not seen. A
+        forget makes all earlier moments unreadable.
+
+        A damaged row raises DamagedError, or is passed to `on_damaged` with its table and left out.
+        """
         view = await self._read(sprite, lambda log: _view(log, sprite, as_of))
         after: Cursor | None = START
         while after is not None:
@@ -110,27 +125,27 @@ class SealedStore:
             after = page.after
 
     async def count(self, sprite: str, table: str, as_of: float | None = None) -> int:
-        """See Store."""
+        """Return the number of rows of a table, now or at a moment. Raise StoreError as `rows` does."""
         return await self._read(sprite, lambda log: log.count(_view(log, sprite, as_of), table))
 
     async def chunk(self, sprite: str, sha256: str) -> bytes:
-        """See Store."""
+        """Return the bytes with this SHA-256 (hex). Raise DamagedError if they are missing or corrupt."""
         return await self._read(sprite, lambda log: log.chunk(sha256))
 
     async def sprites(self) -> list[str]:
-        """See Store."""
+        """Return the names of all sprites with a replica."""
         return await self.shelf.sprites()
 
     async def kept(self, sprite: str) -> Kept:
-        """See Store."""
+        """Return the size of a sprite's replica."""
         return await self._read(sprite, SpriteLog.kept)
 
     async def accept(self, sprite: str) -> None:
-        """See Store."""
+        """Replicate the sprite from the beginning, as after a restore; the earlier replica stays as an older state."""
         await self._write(sprite, lambda log: log.begin() if log.generation else None)
 
     async def delete(self, sprite: str) -> None:
-        """See Store."""
+        """Overwrite and delete everything that is stored of a sprite."""
         await self._write(sprite, SpriteLog.delete)
         await self.shelf.remove(sprite)
 

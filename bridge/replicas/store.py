@@ -1,4 +1,4 @@
-"""The interface of a store of replicas, and its records (pure).
+"""Records of a store of replicas, its errors, and the validation of shipped batches: the sprite is untrusted (pure).
 
 For each sprite a store holds the content of an archive at any moment: rows of the archive's tables (`table` is the
 path there, such as `log/observations.jsonl`, `row` its columns), and in addition
@@ -19,9 +19,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -110,7 +110,7 @@ class StoredRow:
 class Kept:
     """Size of a replica: current rows, older versions, chunks, and their bytes.
 
-    `position` is that of the readable state: see `newest` of a Store.
+    `position` is that of the readable state: see `newest` of SealedStore.
     """
 
     sprite: str
@@ -119,55 +119,6 @@ class Kept:
     older_rows: int
     chunks: int
     size: int
-
-
-class Store(Protocol):
-    """Replicas by sprite. Every method may raise StoreError, or DatabaseError if the disk or server fails."""
-
-    async def position(self, sprite: str) -> Position:
-        """Return the position of the sprite's replica; an empty one for an unknown sprite."""
-
-    async def append(self, sprite: str, shipped: Shipped, after: int | None = None) -> Position:
-        """Store a batch durably and atomically, skipping rows that are already stored.
-
-        `after` is the position that it continues from, if known; StoreError if the store is not that far.
-        """
-
-    async def newest(self, sprite: str) -> Position:
-        """Return the position of the state that `rows` reads: the earlier one while a new generation is incomplete."""
-
-    def rows(
-        self,
-        sprite: str,
-        as_of: float | None = None,
-        on_damaged: Callable[[str, DamagedError], None] | None = None,
-    ) -> AsyncIterator[StoredRow]:
-        """Yield every row, by table, then by id (numbers in order, texts unordered): now, or at a moment.
-
-        At a moment the replica was complete: `as_of` selects the last one up to that time, with StoreError if there
-        is none. Without it, the newest state is read, even if more was on its way. Later writes are not seen. A
-        forget makes all earlier moments unreadable.
-
-        A damaged row raises DamagedError, or is passed to `on_damaged` with its table and left out.
-        """
-
-    async def count(self, sprite: str, table: str, as_of: float | None = None) -> int:
-        """Return the number of rows of a table, now or at a moment. Raise StoreError as `rows` does."""
-
-    async def chunk(self, sprite: str, sha256: str) -> bytes:
-        """Return the bytes with this SHA-256 (hex). Raise DamagedError if they are missing or corrupt."""
-
-    async def sprites(self) -> list[str]:
-        """Return the names of all sprites with a replica."""
-
-    async def kept(self, sprite: str) -> Kept:
-        """Return the size of a sprite's replica."""
-
-    async def accept(self, sprite: str) -> None:
-        """Replicate the sprite from the beginning, as after a restore; the earlier replica stays as an older state."""
-
-    async def delete(self, sprite: str) -> None:
-        """Overwrite and delete everything that is stored of a sprite."""
 
 
 #: Data was forgotten: earlier versions must be deleted.

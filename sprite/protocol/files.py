@@ -7,9 +7,7 @@ import uuid
 from collections.abc import Iterator
 
 from sprite.protocol.messages import UPLOAD_CHUNK_BYTES, FileUpload
-
-#: Folders with the person's files: listed, shown, downloaded and deleted.
-FILE_FOLDERS = ("documents", "artifacts", "ocr", "extractions")
+from sprite.protocol.shapes import FILE_FOLDERS
 
 #: Limit for a name in messages.
 MAX_SHOWN_CHARS = 200

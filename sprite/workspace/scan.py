@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sprite.log.file_table import Entry
-from sprite.protocol.files import FILE_FOLDERS, shown
+from sprite.protocol.files import shown
+from sprite.protocol.shapes import FILE_FOLDERS
 
 #: Newest entries to keep; the others are only counted.
 MOST_ENTRIES = 2_000
