@@ -46,7 +46,8 @@ from bridge.db.open import Database, DatabaseError, open_database
 from bridge.errors import OperatorError
 from bridge.fake_model.model import OfflineModel
 from bridge.http.listening import ConnectionLimitMiddleware, bound, in_url, raise_file_limit, served
-from bridge.hub.hub import Observer, Relay
+from bridge.hub.hub import Relay
+from bridge.hub.room import Observer
 from bridge.mcp.addresses import Addresses
 from bridge.mcp.grants import Grants
 from bridge.mcp.mount import McpEntrance

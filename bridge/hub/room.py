@@ -61,7 +61,6 @@ from sprite.protocol.shapes import SessionState, SlowWork
 from sprite.protocol.slow_work import oldest, slow
 
 if TYPE_CHECKING:
-    from bridge.hub.hub import Observer
     from bridge.hub.subscriber import Subscriber
     from sprite.protocol.replication import Lease
 
@@ -222,6 +221,28 @@ _STUCK = (
 
 async def nothing_kept(_sprite: str) -> None:
     """Return None, for a bridge that keeps no replicas."""
+
+
+class Observer(Protocol):
+    """Receives the events of every room. No method may block, wait or raise.
+
+    A sprite may send any messages at any rate.
+    """
+
+    def opened(self, sprite: str) -> None:
+        """Handle that a connection to the sprite is wanted from now on."""
+
+    def closed(self, sprite: str, *, at_rest: bool) -> None:
+        """Handle that no connection is wanted any more; `at_rest` tells whether the sprite had no work then."""
+
+    def arrived(self, sprite: str) -> None:
+        """Handle the first page or terminal."""
+
+    def left(self, sprite: str) -> None:
+        """Handle that the last page or terminal has left."""
+
+    def heard(self, sprite: str, message: ServerMessage) -> None:
+        """Handle a message of the sprite: an event, a state, or an answer to any client."""
 
 
 class HubListener(Protocol):

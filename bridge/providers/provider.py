@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -245,3 +245,16 @@ def downloadable(path: str) -> tuple[str, ...]:
 def printable(line: str) -> str:
     """Replace characters that could control a terminal: the text comes from a VM or a sprite."""
     return "".join(character if character.isprintable() else " " for character in line)
+
+
+async def with_first(first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield a chunk that was already read, then the others."""
+    try:
+        if first:
+            yield first
+        async for chunk in others:
+            yield chunk
+    finally:
+        if isinstance(others, AsyncGenerator):
+            # If the reader stops in the middle, the command ends now.
+            await others.aclose()

@@ -35,6 +35,7 @@ from bridge.providers.provider import (
     checked_name,
     downloadable,
     unguarded,
+    with_first,
 )
 from bridge.providers.vm_scripts import PORT, WORKSPACE
 from sprite.protocol.frames import FrameDecoder, PeerError, ServerMessage, decode_server, encode
@@ -149,10 +150,10 @@ class SpritesHost:
         parts = downloadable(path)
         chunks = self._vm(sprite).machine.stream("/".join([WORKSPACE, *parts]))
         try:
-            first = await anext(chunks, None)
+            first = await anext(chunks, b"")
         except FileNotFoundError:
             raise NoSuchFileError(f"There is no file {'/'.join(parts)}.") from None
-        return _with_first(first, chunks)
+        return with_first(first, chunks)
 
     async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
         """See Host. The VM is updated first."""
@@ -405,13 +406,6 @@ class _VM:
             return False
         states = [message.payload for message in messages if isinstance(message.payload, StateSync)]
         return any(state.session.running_mission_id is not None or state.session.queued > 0 for state in states)
-
-
-async def _with_first(first: bytes | None, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    if first is not None:
-        yield first
-    async for chunk in others:
-        yield chunk
 
 
 async def _restore_on(machine: Machine, archive: Path, report: Report, *, begin: Begin, is_new: bool) -> str:

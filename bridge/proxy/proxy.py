@@ -38,14 +38,6 @@ _MINUTE = 60.0
 _BUSY_SECONDS = 1
 
 
-class TooOftenError(Exception):
-    """A call exceeds a limit. The message is written for users."""
-
-    def __init__(self, message: str, retry_after: int) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-
-
 @dataclass(slots=True)
 class _Use:
     """A sprite's bucket and the start times of its calls in flight (Unix seconds), oldest first."""
@@ -70,7 +62,7 @@ class RateLimits:
 
     @contextmanager
     def counted(self, sprite: str) -> Iterator[None]:
-        """Count a call while the block runs. Raise TooOftenError if it exceeds a limit."""
+        """Count a call while the block runs. Raise RefusedError if it exceeds a limit."""
         use = self._take(sprite)
         call = object()
         use.open[call] = time.time()
@@ -93,9 +85,11 @@ class RateLimits:
             bucket = TokenBucket(self._per_minute / _MINUTE, self._per_minute, self._clock)
             use = self._uses[sprite] = _Use(bucket)
         if len(use.open) >= self._at_once:
-            raise TooOftenError(f"This sprite has {self._at_once} calls in flight, as many as it may.", _BUSY_SECONDS)
+            words = f"This sprite has {self._at_once} calls in flight, as many as it may. Try again soon."
+            raise RefusedError(429, words, retry_after=_BUSY_SECONDS)
         if wait := use.bucket.wait(1):
-            raise TooOftenError(f"This sprite has made its {self._per_minute} calls of this minute.", math.ceil(wait))
+            words = f"This sprite has made its {self._per_minute} calls of this minute. Try again soon."
+            raise RefusedError(429, words, retry_after=math.ceil(wait))
         use.bucket.take(1)
         return use
 
@@ -200,8 +194,6 @@ class LlmProxy:
         try:
             with self._rate_limits.counted(sprite):
                 return await call.answer()
-        except TooOftenError as error:
-            return RefusedError(429, f"{error} Try again soon.", retry_after=error.retry_after).response()
         except RefusedError as refused:
             return refused.response()
 

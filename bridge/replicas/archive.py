@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, Literal, cast
 import msgspec
 
 from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Ownership
-from bridge.providers.provider import Host, HostError, Report, checked_name
+from bridge.providers.provider import Host, HostError, Report, checked_name, with_first
 from bridge.replicas.store import DamagedError, StoredRow, StoreError
 from sprite.protocol.archive import (
     CHUNK_BYTES,
@@ -436,7 +436,7 @@ async def exported(
         return await _of_store(restorer, sprite, report, as_of, kept_at, leave_out_damaged)
     try:
         chunks = await host.export(sprite, report)
-        return Exported(_with_first(await anext(chunks, b""), chunks))
+        return Exported(with_first(await anext(chunks, b""), chunks))
     except HostError as error:
         if source is not None or kept_at is None:
             raise
@@ -455,7 +455,7 @@ async def _of_store(
     left_out = [LeftOut()]
     chunks = await restorer.export(sprite, as_of, report, left_out.append, leaves_out_damaged=leaves_out_damaged)
     first = await anext(chunks, b"")
-    return Exported(_with_first(first, chunks), kept_at if as_of is None else as_of, left_out[-1])
+    return Exported(with_first(first, chunks), kept_at if as_of is None else as_of, left_out[-1])
 
 
 async def exported_as_owner(
@@ -486,14 +486,3 @@ async def exported_as_owner(
     return await exported(
         host, restorer, sprite, report, source=source, as_of=as_of, leave_out_damaged=leave_out_damaged
     )
-
-
-async def _with_first(first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    try:
-        yield first
-        async for chunk in others:
-            yield chunk
-    finally:
-        if isinstance(others, AsyncGenerator):
-            # If the reader stops in the middle, the command ends now.
-            await others.aclose()

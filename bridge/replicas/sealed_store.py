@@ -6,7 +6,7 @@ Owns the timing of storage and expiry; `sprite_log.py` has the tables, a shelf h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -64,19 +64,15 @@ class SealedStore:
 
     async def position(self, sprite: str) -> Position:
         """Return the position of the sprite's replica; an empty one for an unknown sprite."""
-        return await self._read(sprite, SpriteLog.position)
+        return await self.read(sprite, SpriteLog.position)
 
     async def newest(self, sprite: str) -> Position:
         """Return the position of the state that `rows` reads: the earlier one while a new generation is incomplete."""
-        return await self._read(sprite, SpriteLog.newest)
+        return await self.read(sprite, SpriteLog.newest)
 
     async def standing(self, sprite: str) -> tuple[Position, Position, bool]:
         """Return `position`, `newest` and `wipe_is_due` in one transaction."""
-        return await self._read(sprite, lambda log: (log.position(), log.newest(), log.wipes_due() > 0))
-
-    async def identity(self, sprite: str) -> str:
-        """See SpriteLog."""
-        return await self._write(sprite, SpriteLog.identity)
+        return await self.read(sprite, lambda log: (log.position(), log.newest(), log.wipes_due() > 0))
 
     async def append(self, sprite: str, shipped: Shipped, after: int | None = None) -> Position:
         """Store a batch durably and atomically, skipping rows that are already stored.
@@ -96,7 +92,7 @@ class SealedStore:
         shipment = await asyncio.to_thread(checked, shipped)
         if shipment.forgotten:
             await self._forget_in_steps(sprite, shipment, after)
-        return await self._write(sprite, lambda log: self._store(log, shipment, after))
+        return await self.write(sprite, lambda log: self._store(log, shipment, after))
 
     async def rows(
         self,
@@ -112,10 +108,10 @@ class SealedStore:
 
         A damaged row raises DamagedError, or is passed to `on_damaged` with its table and left out.
         """
-        view = await self._read(sprite, lambda log: _view(log, sprite, as_of))
+        view = await self.read(sprite, lambda log: _view(log, sprite, as_of))
         after: Cursor | None = START
         while after is not None:
-            page = await self._read(sprite, lambda log, after=after: log.page(view, after))  # type: ignore[misc]
+            page = await self.read(sprite, lambda log, after=after: log.page(view, after))  # type: ignore[misc]
             for table, error in page.damaged:
                 if on_damaged is None:
                     raise error
@@ -126,11 +122,11 @@ class SealedStore:
 
     async def count(self, sprite: str, table: str, as_of: float | None = None) -> int:
         """Return the number of rows of a table, now or at a moment. Raise StoreError as `rows` does."""
-        return await self._read(sprite, lambda log: log.count(_view(log, sprite, as_of), table))
+        return await self.read(sprite, lambda log: log.count(_view(log, sprite, as_of), table))
 
     async def chunk(self, sprite: str, sha256: str) -> bytes:
         """Return the bytes with this SHA-256 (hex). Raise DamagedError if they are missing or corrupt."""
-        return await self._read(sprite, lambda log: log.chunk(sha256))
+        return await self.read(sprite, lambda log: log.chunk(sha256))
 
     async def sprites(self) -> list[str]:
         """Return the names of all sprites with a replica."""
@@ -138,15 +134,15 @@ class SealedStore:
 
     async def kept(self, sprite: str) -> Kept:
         """Return the size of a sprite's replica."""
-        return await self._read(sprite, SpriteLog.kept)
+        return await self.read(sprite, SpriteLog.kept)
 
     async def accept(self, sprite: str) -> None:
         """Replicate the sprite from the beginning, as after a restore; the earlier replica stays as an older state."""
-        await self._write(sprite, lambda log: log.begin() if log.generation else None)
+        await self.write(sprite, lambda log: log.begin() if log.generation else None)
 
     async def delete(self, sprite: str) -> None:
         """Overwrite and delete everything that is stored of a sprite."""
-        await self._write(sprite, SpriteLog.delete)
+        await self.write(sprite, SpriteLog.delete)
         await self.shelf.remove(sprite)
 
     async def tidy(self, sprite: str) -> None:
@@ -156,37 +152,23 @@ class SealedStore:
             log.drop_older(VERSIONS_SECONDS)
             log.drop_unused_chunks(UNUSED_CHUNK_SECONDS)
 
-        await self._write(sprite, drop)
+        await self.write(sprite, drop)
 
     # --- checks ---
 
-    async def begin_check(self, sprite: str, pause: float) -> bool:
-        """See SpriteLog."""
-        return await self._write(sprite, lambda log: log.begin_check(pause))
-
-    async def end_check(
-        self, sprite: str, rows: Iterable[tuple[int, str, bytes, int]], chunks: Iterable[bytes], wrong: int
-    ) -> None:
-        """See SpriteLog."""
-        await self._write(sprite, lambda log: log.end_check(rows, chunks, wrong))
-
     async def recheck(self, sprite: str) -> None:
         """See SpriteLog."""
-        await self._write(sprite, SpriteLog.recheck)
-
-    async def size(self, sprite: str) -> int:
-        """Return the number of stored bytes of a sprite."""
-        return await self._read(sprite, SpriteLog.size)
+        await self.write(sprite, SpriteLog.recheck)
 
     async def health(self, sprite: str) -> Health:
         """Return the result of the last check."""
-        return await self._read(sprite, SpriteLog.health)
+        return await self.read(sprite, SpriteLog.health)
 
     async def ask_again(self, sprite: str, pause: float) -> bool:
         """See SpriteLog."""
         if not (await self.health(sprite)).damaged:
             return False
-        return await self._write(sprite, lambda log: log.ask_again(pause))
+        return await self.write(sprite, lambda log: log.ask_again(pause))
 
     async def _forget_in_steps(self, sprite: str, shipment: Shipment, after: int | None) -> None:
         """Do the large part of a forget in short transactions; the message's own transaction completes it.
@@ -196,14 +178,14 @@ class SealedStore:
         """
         through = shipment.forgotten
         # Reject an invalid message before any change.
-        named = await self._read(sprite, partial(_named, shipment))
-        generation = await self._write(sprite, lambda log: _begin_forget(log, shipment, after))
+        named = await self.read(sprite, partial(_named, shipment))
+        generation = await self.write(sprite, lambda log: _begin_forget(log, shipment, after))
         is_more = generation > 0
         while is_more:
-            is_more = await self._write(sprite, lambda log: log.forget_some(generation, through, _FORGOTTEN_AT_ONCE))
+            is_more = await self.write(sprite, lambda log: log.forget_some(generation, through, _FORGOTTEN_AT_ONCE))
         if generation:
             for table, some in in_pieces(named, _FORGOTTEN_AT_ONCE):
-                await self._write(sprite, partial(_doom, generation, through, table, some))
+                await self.write(sprite, partial(_doom, generation, through, table, some))
 
     def _store(self, log: SpriteLog, shipment: Shipment, after: int | None) -> tuple[Position, bool]:
         position, generation = _following(log, shipment, after), log.generation or log.begin()
@@ -236,33 +218,33 @@ class SealedStore:
 
     async def wipe_is_due(self, sprite: str) -> bool:
         """Return whether forgotten data may still be on the disk."""
-        return await self._read(sprite, SpriteLog.wipes_due) > 0
+        return await self.read(sprite, SpriteLog.wipes_due) > 0
 
     async def finish_wipe(self, sprite: str) -> bool:
         """Wipe forgotten data from the disk, also after a bridge ended in between.
 
         Return whether more was forgotten meanwhile, so that it is due again. On DatabaseError it stays due.
         """
-        due = await self._read(sprite, SpriteLog.wipes_due)
+        due = await self.read(sprite, SpriteLog.wipes_due)
         if not due:
             return False
         await self.shelf.wipe(sprite)
-        return not await self._write(sprite, lambda log: log.wiped(due))
+        return not await self.write(sprite, lambda log: log.wiped(due))
 
-    async def _read(self, sprite: str, work: Callable[[SpriteLog], _T]) -> _T:
-        return await self.shelf.read(sprite, self.in_log(sprite, work))
+    async def read(self, sprite: str, work: Callable[[SpriteLog], _T]) -> _T:
+        """Run work that only reads in one transaction. It may run more than once."""
+        return await self.shelf.read(sprite, lambda tx: work(SpriteLog(tx, sprite, self.keyring)))
 
-    async def _write(self, sprite: str, work: Callable[[SpriteLog], _T]) -> _T:
-        def finished(log: SpriteLog) -> _T:
+    async def write(self, sprite: str, work: Callable[[SpriteLog], _T]) -> _T:
+        """Run work in one transaction. It may run more than once."""
+
+        def finished(tx: Transaction) -> _T:
+            log = SpriteLog(tx, sprite, self.keyring)
             done = work(log)
             log.finish()
             return done
 
-        return await self.shelf.write(sprite, self.in_log(sprite, finished))
-
-    def in_log(self, sprite: str, work: Callable[[SpriteLog], _T]) -> Callable[[Transaction], _T]:
-        """Return the work in the form for a shelf."""
-        return lambda tx: work(SpriteLog(tx, sprite, self.keyring))
+        return await self.shelf.write(sprite, finished)
 
 
 def _following(log: SpriteLog, shipment: Shipment, after: int | None) -> Position:
