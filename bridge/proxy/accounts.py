@@ -21,7 +21,6 @@ from bridge.proxy.calls import (
     UPSERT,
     ModelCall,
     Spend,
-    Warnings,
     day_begins,
     estimated_today,
     month_begins,
@@ -33,7 +32,7 @@ from sprite.common.tasks import owned_task
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bridge.proxy.budgets import Budgets, Hold, Limits
+    from bridge.proxy.budgets import Budgets, Hold
 
 
 log = logging.getLogger(__name__)
@@ -198,20 +197,12 @@ class LocalAccounts:
     """Accounts of a single bridge: admit calls and settle them. All collaborators are already open."""
 
     def __init__(self, budgets: Budgets, ledger: Ledger, database: Database) -> None:
+        #: The budget of each sprite, and the object that warns when a part of a day's budget is spent.
+        self.limits, self.warnings = budgets.limits, budgets.warnings
         self._budgets = budgets
         self._database = database
         self._ledger = ledger
         self._holds: dict[str, Hold] = {}  # by call id
-
-    @property
-    def limits(self) -> Limits:
-        """Return the budget of each sprite."""
-        return self._budgets.limits
-
-    @property
-    def warnings(self) -> Warnings:
-        """Return the object that warns when a part of a day's budget is spent."""
-        return self._budgets.warnings
 
     @property
     def is_behind(self) -> bool:

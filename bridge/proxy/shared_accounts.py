@@ -251,7 +251,8 @@ class SharedAccounts:
         beat_seconds: float = BEAT_SECONDS,
     ) -> None:
         self._database = database
-        self._warnings = Warnings()
+        self.limits = spending.limits
+        self.warnings = Warnings()
         self._spending = spending
         self._on_used_up = on_used_up
         self._on_death = on_death
@@ -279,16 +280,6 @@ class SharedAccounts:
             await self.flush()
             if self._ended:
                 log.error("model calls could not be settled: they stay held", extra={"count": len(self._ended)})
-
-    @property
-    def limits(self) -> Limits:
-        """See LocalAccounts."""
-        return self._spending.limits
-
-    @property
-    def warnings(self) -> Warnings:
-        """See LocalAccounts."""
-        return self._warnings
 
     @property
     def is_behind(self) -> bool:
@@ -371,7 +362,7 @@ class SharedAccounts:
         await self._spending.settle(call)
         if call.spent_usd and self.limits.daily_usd and (standing := await self._spending.standing(call.sprite)):
             limit = _raised_limit(self.limits.daily_usd, standing)
-            self._warnings.spent(call.sprite, standing.day, standing.day_spent, limit)
+            self.warnings.spent(call.sprite, standing.day, standing.day_spent, limit)
         self._ended.pop(call.id, None)
         self._unsure.discard(call.id)
         if self._failing_since is not None:

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from bridge.replicas.keys import FixedKeys, KeyFile, Keyring, key_of_secret
@@ -185,7 +184,8 @@ class SealedStore:
             is_more = await self.write(sprite, lambda log: log.forget_some(generation, through, _FORGOTTEN_AT_ONCE))
         if generation:
             for table, some in in_pieces(named, _FORGOTTEN_AT_ONCE):
-                await self.write(sprite, partial(_doom, generation, through, table, some))
+                doom = partial(SpriteLog.doom, generation=generation, through=through, table=table, ids=some)
+                await self.write(sprite, doom)
 
     def _store(self, log: SpriteLog, shipment: Shipment, after: int | None) -> tuple[Position, bool]:
         position, generation = _following(log, shipment, after), log.generation or log.begin()
@@ -275,10 +275,6 @@ def _begin_forget(log: SpriteLog, shipment: Shipment, after: int | None) -> int:
     return generation
 
 
-def _doom(generation: int, through: int, table: str, ids: list[int | str], log: SpriteLog) -> None:
-    log.doom(generation, through, table, ids)
-
-
 def _view(log: SpriteLog, sprite: str, as_of: float | None) -> View:
     """Return the newest state, or that of a time. Raise StoreError if there is none."""
     view = log.view(as_of)
@@ -304,26 +300,22 @@ async def open_store(settings: Settings, database: Database | None) -> AsyncIter
         if settings.database_url is not None and settings.cluster_secret is not None:
             # Bridges of one cluster share a key, even if none was configured.
             fixed.append(key_of_secret(settings.cluster_secret))
-        keys: Keyring = FixedKeys(fixed) if fixed else await _key_file(settings.store_key, shelf)
-        yield SealedStore(shelf, keys)
-
-
-async def _key_file(path: Path, shelf: Shelf) -> KeyFile:
-    """Return the key file. It is created when first needed, unless something was sealed with a key that is missing."""
-    return KeyFile(path, makes=not path.exists() and not await _has_sealed(shelf))
+        if fixed:
+            yield SealedStore(shelf, FixedKeys(fixed))
+            return
+        # The file is created when first needed, unless something was sealed with a key that is missing.
+        makes = not settings.store_key.exists() and not await _has_sealed(shelf)
+        yield SealedStore(shelf, KeyFile(settings.store_key, makes=makes))
 
 
 async def _has_sealed(shelf: Shelf) -> bool:
     """Return whether anything is sealed. A bridge that was killed at its first write leaves an empty log."""
+    sql = "SELECT 1 FROM stored_sprites WHERE sprite = ?"
     for sprite in await shelf.sprites():
         try:
-            if await shelf.read(sprite, partial(_is_begun, sprite)):
+            if await shelf.read(sprite, lambda tx, sprite=sprite: tx.execute(sql, (sprite,)).fetchone()):  # type: ignore[misc]
                 return True
         except StoreError:
             # It is damaged, so it was sealed once.
             return True
     return False
-
-
-def _is_begun(sprite: str, tx: Transaction) -> bool:
-    return tx.execute("SELECT 1 FROM stored_sprites WHERE sprite = ?", (sprite,)).fetchone() is not None
