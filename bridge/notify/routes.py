@@ -57,12 +57,7 @@ class PushRoutes:
     """HTTP handlers for notifications; answers to questions go through the relay to the person's sprite."""
 
     def __init__(
-        self,
-        authenticator: Authenticator,
-        key: VapidKey,
-        subscriptions: Subscriptions,
-        push: Push,
-        relay: Relay,
+        self, authenticator: Authenticator, key: VapidKey, subscriptions: Subscriptions, push: Push, relay: Relay
     ) -> None:
         self._authenticator = authenticator
         self._key = key
@@ -199,10 +194,7 @@ class SettingsRoutes:
 
     def table(self) -> list[web.RouteDef]:
         """Return the routes; register them before the catch-all for the page's files."""
-        return [
-            web.get("/notify/settings", self._show, allow_head=False),
-            web.put("/notify/settings", self._change),
-        ]
+        return [web.get("/notify/settings", self._show, allow_head=False), web.put("/notify/settings", self._change)]
 
     async def _show(self, request: web.Request) -> web.StreamResponse:
         caller = await self._authenticator.known(request)

@@ -17,16 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from bridge.db.open import Database, DatabaseError, Transaction
 from bridge.proxy.budgets import Spent
-from bridge.proxy.calls import (
-    UPSERT,
-    ModelCall,
-    Spend,
-    day_begins,
-    estimated_today,
-    month_begins,
-    raise_on,
-    spend,
-)
+from bridge.proxy.calls import UPSERT, ModelCall, Spend, day_begins, estimated_today, month_begins, raise_on, spend
 from sprite.common.tasks import owned_task
 
 if TYPE_CHECKING:

@@ -94,10 +94,7 @@ class SealedStore:
         return await self.write(sprite, lambda log: self._store(log, shipment, after))
 
     async def rows(
-        self,
-        sprite: str,
-        as_of: float | None = None,
-        on_damaged: Callable[[str, DamagedError], None] | None = None,
+        self, sprite: str, as_of: float | None = None, on_damaged: Callable[[str, DamagedError], None] | None = None
     ) -> AsyncIterator[StoredRow]:
         """Yield every row, by table, then by id (numbers in order, texts unordered): now, or at a moment.
 

@@ -59,10 +59,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._requests = Counter(
-            "bridge_http_requests",
-            "Requests answered.",
-            ("method", "route", "status"),
-            registry=self._registry,
+            "bridge_http_requests", "Requests answered.", ("method", "route", "status"), registry=self._registry
         )
         self._seconds = Histogram(
             "bridge_http_request_seconds",
