@@ -156,7 +156,7 @@ async def running(
             partial(stored, database),
             followers.standing,
             _held(settings, database),
-            Running(host, relay.snapshot, waker.trouble, proxy.oldest),
+            Running(host, relay.snapshot, waker.trouble, proxy.rate_limits.oldest),
         )
         operations = Operations(
             people,
@@ -703,7 +703,7 @@ def _measured(
         lambda: Counter(seen.state for seen in relay.snapshot()),
     )
     metrics.add_counter("bridge_model_calls", "Model calls answered.", "status", proxy.answered)
-    metrics.add_gauge("bridge_model_calls_open", "Model calls going on.", "sprite", proxy.in_flight)
+    metrics.add_gauge("bridge_model_calls_open", "Model calls going on.", "sprite", proxy.rate_limits.in_flight)
 
     kinds: list[SlowKind] = ["turn", "queue", "model_call"]
     for kind in kinds:
@@ -742,5 +742,5 @@ def _measured(
 
 
 def _slow_ages(relay: Relay, proxy: LlmProxy, kind: SlowKind) -> dict[str, float]:
-    found, now = slow_by_sprite(relay.snapshot(), proxy.oldest()), time.time()
+    found, now = slow_by_sprite(relay.snapshot(), proxy.rate_limits.oldest()), time.time()
     return {sprite: now - work.since for sprite, each in found.items() for work in each if work.kind == kind}

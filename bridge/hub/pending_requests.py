@@ -246,7 +246,7 @@ class PendingRequests:
             return
         wire_id = str(uuid.uuid4())
         self._requests[wire_id] = _Request(member, message.id)
-        member.request_sent()
+        member.waiting += 1
         # If the link breaks meanwhile, every open request is refused, including this one.
         with suppress(LinkDownError):
             await self._link.send(encode(message.payload, message_id=wire_id))

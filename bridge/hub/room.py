@@ -749,7 +749,7 @@ class SpriteHub:
         """Retry until the member has joined the live stream, or the link is gone (its return starts this again)."""
         while self._link.is_ready and not self._sync_is_due:
             generation = self._generation
-            member.hold()
+            member.outbox.hold()
             self._live.add(member)
             try:
                 async with self._slots:
@@ -765,7 +765,7 @@ class SpriteHub:
             if last_seq is not None and generation == self._generation:
                 member.release(last_seq)
                 return
-            member.discard()
+            member.outbox.discard()
             self._live.discard(member)
             if last_seq is None:
                 await asyncio.sleep(_CATCH_UP_AGAIN_SECONDS)

@@ -122,7 +122,7 @@ class LlmProxy:
         self._tokens = tokens
         self._models = models
         self._accounts = accounts
-        self._rate_limits = rate_limits
+        self.rate_limits = rate_limits
         self._patience = patience or Patience()
         self._exits = exits or ApiFeatures()
         self._calls = TaskSet()
@@ -160,14 +160,6 @@ class LlmProxy:
         """Return the number of calls since the start, by response status."""
         return self._answered
 
-    def in_flight(self) -> Mapping[str, float]:
-        """Return the number of calls in flight, by sprite."""
-        return self._rate_limits.in_flight()
-
-    def oldest(self) -> Mapping[str, float]:
-        """Return the start of the oldest call in flight (Unix seconds), by sprite."""
-        return self._rate_limits.oldest()
-
     async def list_models(self, request: web.Request) -> web.StreamResponse:
         """Handle GET /v1/models: list the models that sprites may use."""
         try:
@@ -192,7 +184,7 @@ class LlmProxy:
     async def _answered_call(self, call: Call, sprite: str) -> web.StreamResponse:
         """Answer the call, and turn refusals into responses."""
         try:
-            with self._rate_limits.counted(sprite):
+            with self.rate_limits.counted(sprite):
                 return await call.answer()
         except RefusedError as refused:
             return refused.response()
