@@ -135,10 +135,7 @@ class Relay:
             room.nudge()
 
     async def serve(self, websocket: web.WebSocketResponse, sprite: str, transport: asyncio.Transport | None) -> None:
-        """Serve one prepared WebSocket until the client or the relay closes it.
-
-        `transport` is its request's.
-        """
+        """Serve one prepared WebSocket until the client or the relay closes it. `transport` is its request's."""
         member = Subscriber(websocket, transport, quiet_seconds=self._times.quiet_seconds)
         sender = asyncio.create_task(member.send_all(), name=f"send {sprite}")
         listening = asyncio.create_task(self._listen(member, sprite), name=f"listen {sprite}")

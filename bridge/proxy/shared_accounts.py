@@ -136,10 +136,7 @@ FROM spending AS kept, (SELECT {_NOW}) AS asked
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Spending of a sprite now, in US dollars; `day` is in days since 1970.
-
-    `raised` is added to that day's budget.
-    """
+    """Spending of a sprite now, in US dollars; `day` is in days since 1970. `raised` is added to that day's budget."""
 
     day: int
     raised: float

@@ -76,9 +76,8 @@ class SealedStore:
     async def append(self, sprite: str, shipped: Shipped, after: int | None = None) -> Position:
         """Store a batch durably and atomically, skipping rows that are already stored.
 
-        `after` is the position that it continues from, if known; StoreError if the store is not that far.
-
-        Returns after forgotten data is wiped from the disk.
+        `after` is the position that it continues from, if known; StoreError if the store is not that far. Returns after
+        forgotten data is wiped from the disk.
         """
         position, wipe_is_due = await self.take(sprite, shipped, after)
         while wipe_is_due:

@@ -184,10 +184,7 @@ class SpriteLog:
         self._grown += len(sealed) + PIECE_BYTES
 
     def add_row(self, generation: int, row: Row) -> None:
-        """Store a version of a row as the newest.
-
-        Raise MissingChunkError if it names a chunk that is missing.
-        """
+        """Store a version of a row as the newest. Raise MissingChunkError if it names a chunk that is missing."""
         name = self.row_name(row.table, row.id)
         key = self._keyring.current()
         place = row_place(generation, row.table, name, row.position)
