@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Literal, Protocol, Self
 
 from sprite.protocol.replication import Lease
@@ -147,7 +148,9 @@ class Host(Protocol):
 
     async def __aenter__(self) -> Self: ...
 
-    async def __aexit__(self, *_error: object) -> None: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
     async def reach(self, sprite: str, report: Report) -> Reached:
         """Open a connection; create, deploy, update, wake and start the sprite as needed. Raise HostError."""

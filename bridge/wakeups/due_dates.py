@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bridge.db.open import Database, DatabaseError
 from bridge.db.write_behind import WriteBehind
-from bridge.hub.room import Observer
 from sprite.common.tasks import jittered, owned_task
 from sprite.protocol.messages import NextDue, ScheduleUpdate, StateSync, Status
 
@@ -48,7 +47,7 @@ class DueDate:
     is_open: bool
 
 
-class DueDates(Observer):
+class DueDates:
     """`async with DueDates(database, on_death) as due:`; an Observer of the relay. Every change sets `changed`."""
 
     def __init__(self, database: Database, on_death: Callable[[], None], *, keep: str = _KEEP) -> None:
@@ -100,6 +99,12 @@ class DueDates(Observer):
     def closed(self, sprite: str, *, at_rest: bool) -> None:
         """See Observer. A sprite that is still busy is checked after the next start."""
         self._keep(sprite, replace(self._date(sprite), is_open=not at_rest))
+
+    def arrived(self, sprite: str) -> None:
+        """See Observer."""
+
+    def left(self, sprite: str) -> None:
+        """See Observer."""
 
     def heard(self, sprite: str, message: ServerMessage) -> None:
         """See Observer."""
