@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from benchmarks.bench_proxy import Target, process, rate, request
 from benchmarks.report import line, spread
-from bridge.proxy.features import Models
+from bridge.proxy.upstream import Models
 from bridge.proxy.usage_meter import PromptSizes
 from sprite.common.prices import Usage
 from tests.cut_answers import MODEL, cut_answer

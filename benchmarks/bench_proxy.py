@@ -34,14 +34,12 @@ from bridge.auth.people import People
 from bridge.config import Settings
 from bridge.db.open import Database, open_database
 from bridge.http.listening import bound, served
-from bridge.proxy.accounts import LocalAccounts
+from bridge.proxy.accounts import Ledger, LocalAccounts
 from bridge.proxy.budgets import Budgets, Limits
-from bridge.proxy.features import Models
-from bridge.proxy.ledger import Ledger
 from bridge.proxy.proxy import LlmProxy, RateLimits
 from bridge.proxy.shared_accounts import Accounts, SharedAccounts, Spending
 from bridge.proxy.sprite_tokens import SpriteTokens
-from bridge.proxy.upstream import Upstream
+from bridge.proxy.upstream import Models, Upstream
 from bridge.routes.middleware import SecurityMiddleware
 from bridge.telemetry import logs
 from bridge.telemetry.metrics import Metrics

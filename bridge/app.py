@@ -46,7 +46,8 @@ from bridge.db.open import Database, DatabaseError, open_database
 from bridge.errors import OperatorError
 from bridge.fake_model.model import OfflineModel
 from bridge.http.listening import ConnectionLimitMiddleware, bound, in_url, raise_file_limit, served
-from bridge.hub.hub import Observer, Relay
+from bridge.hub.hub import Relay
+from bridge.hub.room import Observer
 from bridge.mcp.addresses import Addresses
 from bridge.mcp.grants import Grants
 from bridge.mcp.mount import McpEntrance
@@ -56,21 +57,17 @@ from bridge.notify.push import Push, Subscriptions, VapidKey, kept_key
 from bridge.notify.routes import NotifySettingsStore, PushRoutes, SettingsRoutes
 from bridge.notify.rules import NotificationRules
 from bridge.notify.webhook import Outbox, Webhook, shown
-from bridge.providers.archive import Archive
-from bridge.providers.child import Child, StartSprite
-from bridge.providers.following import Following
+from bridge.providers.child import Child, Following, StartSprite
 from bridge.providers.local import LocalHost
 from bridge.providers.provider import Access, Guard, Host, HostError, ModelAccess
-from bridge.proxy.accounts import LocalAccounts, UnavailableError
+from bridge.proxy.accounts import Ledger, LocalAccounts, UnavailableError
 from bridge.proxy.body import MAX_BODY_BYTES
 from bridge.proxy.budgets import Budgets, Limits
 from bridge.proxy.calls import raised_on, spend
-from bridge.proxy.features import ApiFeatures, Models
-from bridge.proxy.ledger import Ledger
 from bridge.proxy.proxy import LlmProxy, RateLimits
 from bridge.proxy.shared_accounts import Accounts, SharedAccounts, Spending
 from bridge.proxy.sprite_tokens import SpriteTokens
-from bridge.proxy.upstream import Upstream
+from bridge.proxy.upstream import ApiFeatures, Models, Upstream
 from bridge.replicas.replicator import Replicator, standing
 from bridge.replicas.restore import LostSprites, Restorer
 from bridge.replicas.sealed_store import SealedStore, open_store
@@ -159,7 +156,7 @@ async def running(
             partial(stored, database),
             followers.standing,
             _held(settings, database),
-            Running(host, relay.snapshot, waker.trouble, proxy.oldest),
+            Running(host, relay.snapshot, waker.trouble, proxy.rate_limits.oldest),
         )
         operations = Operations(
             people,
@@ -487,6 +484,7 @@ def _host(
                 "https://sprite.example.org."
             )
         # Importing it takes a fifth of the start, which bridges with local sprites need not pay.
+        from bridge.providers.bootstrap import Archive
         from bridge.providers.sprites import SpritesHost, plan_of
 
         return SpritesHost(
@@ -705,7 +703,7 @@ def _measured(
         lambda: Counter(seen.state for seen in relay.snapshot()),
     )
     metrics.add_counter("bridge_model_calls", "Model calls answered.", "status", proxy.answered)
-    metrics.add_gauge("bridge_model_calls_open", "Model calls going on.", "sprite", proxy.in_flight)
+    metrics.add_gauge("bridge_model_calls_open", "Model calls going on.", "sprite", proxy.rate_limits.in_flight)
 
     kinds: list[SlowKind] = ["turn", "queue", "model_call"]
     for kind in kinds:
@@ -744,5 +742,5 @@ def _measured(
 
 
 def _slow_ages(relay: Relay, proxy: LlmProxy, kind: SlowKind) -> dict[str, float]:
-    found, now = slow_by_sprite(relay.snapshot(), proxy.oldest()), time.time()
+    found, now = slow_by_sprite(relay.snapshot(), proxy.rate_limits.oldest()), time.time()
     return {sprite: now - work.since for sprite, each in found.items() for work in each if work.kind == kind}

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bridge.db.open import Database, open_database
-from bridge.proxy.accounts import Bounds, LocalAccounts
+from bridge.proxy.accounts import Bounds, Ledger, LocalAccounts
 from bridge.proxy.budgets import Budgets, Limits
 from bridge.proxy.calls import ModelCall, raised_on
-from bridge.proxy.ledger import Ledger
 from bridge.proxy.shared_accounts import Accounts, SharedAccounts, Spending
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()

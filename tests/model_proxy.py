@@ -16,15 +16,13 @@ import aiohttp
 from aiohttp import web
 
 from bridge.db.open import Database, open_database
-from bridge.proxy.accounts import LocalAccounts
+from bridge.proxy.accounts import Ledger, LocalAccounts
 from bridge.proxy.budgets import Budgets, Limits
 from bridge.proxy.call import Patience
-from bridge.proxy.features import ApiFeatures, Models
-from bridge.proxy.ledger import Ledger
 from bridge.proxy.proxy import LlmProxy, RateLimits
 from bridge.proxy.shared_accounts import Accounts, SharedAccounts, Spending
 from bridge.proxy.sprite_tokens import SpriteTokens
-from bridge.proxy.upstream import Upstream
+from bridge.proxy.upstream import ApiFeatures, Models, Upstream
 from tests.harness import PATIENCE, rows
 
 MODEL = "claude-haiku-4-5"

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from bridge.replicas.store import Store
+from bridge.replicas.sealed_store import SealedStore
 from sprite.backup.archive import SCHEMAS, LeftOut, Snapshot, snapshot, walk
 from sprite.protocol.archive import PARTS, Folder, Part, to_line
 from sprite.protocol.replication import Shipped, ShippedChunk, ShippedRow
@@ -21,7 +21,7 @@ CHUNK_BYTES = 100_000
 Columns = dict[str, Any]
 
 
-async def ship(store: Store, sprite: str, workspace: Path) -> None:
+async def ship(store: SealedStore, sprite: str, workspace: Path) -> None:
     """Store the current state of a workspace in one message; rows missing from it are deleted from the store."""
     before = (await store.position(sprite)).through
     gone = {(row.table, row.id) async for row in store.rows(sprite)} if before else set()

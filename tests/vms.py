@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from bridge.providers.archive import Archive
+from bridge.providers.bootstrap import Archive
 from bridge.providers.provider import SYSTEM, Channel, Egress, Guard, HostError, ModelAccess, Reached, unguarded
 from bridge.providers.sprites import SpritesHost, plan_of
 from sprite.protocol.frames import FrameDecoder, decode_server, encode

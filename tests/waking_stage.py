@@ -25,7 +25,7 @@ from tests.relay_stage import Street
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bridge.hub.hub import Observer
+    from bridge.hub.room import Observer
     from sprite.protocol.messages import ServerPayload
 
 #: Delays are short in these tests.

@@ -12,8 +12,7 @@ import msgspec
 from bridge.auth.people import People, Person
 from bridge.cluster.ownership import Holder
 from bridge.hub.hub import Seen
-from bridge.providers.provider import Host, HostError, HostState
-from bridge.providers.vm_scripts import printable
+from bridge.providers.provider import Host, HostError, HostState, printable
 from bridge.proxy.calls import Spend
 from bridge.replicas.replicator import Standing
 from bridge.wakeups.due_dates import DueDate

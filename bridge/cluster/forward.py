@@ -241,11 +241,7 @@ class Hops:
     ) -> web.StreamResponse:
         """Forward a WebSocket's frames in both directions until one side closes it, with the same code."""
         clients = web.WebSocketResponse(
-            autoclose=False,
-            autoping=False,
-            compress=False,
-            max_msg_size=self._max_message_bytes,
-            decode_text=False,
+            autoclose=False, autoping=False, compress=False, max_msg_size=self._max_message_bytes, decode_text=False
         )
         await clients.prepare(request)
         transport, handler = request.transport, asyncio.current_task()

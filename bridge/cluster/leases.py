@@ -24,8 +24,6 @@ from sprite.common.tasks import owned_task
 from sprite.protocol.replication import EPOCHS_AHEAD, Lease
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from bridge.db.open import Database
 
 
@@ -216,9 +214,7 @@ class Leases(Ownership):
             await self._stack.enter_async_context(task)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._stack.aclose()
         await self.give_all_back()
 

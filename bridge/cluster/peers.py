@@ -22,8 +22,6 @@ from bridge.db.open import DatabaseError
 from sprite.common.tasks import TaskSet, owned_task
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from bridge.cluster.forward_header import RequestSigner
     from bridge.db.open import Database
 
@@ -124,9 +122,7 @@ class Peers:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._stack.aclose()
         try:
             await self._database.statement(_GONE, (self._name,))

@@ -13,7 +13,7 @@ from bridge.admin.audit import MOST_SHOWN, AuditLog, told
 from bridge.commands.reach import add_data, bridge_or_acts, say
 from bridge.config import Settings
 from bridge.errors import OperatorError
-from bridge.providers.vm_scripts import printable
+from bridge.providers.provider import printable
 
 _BROKEN = 1
 

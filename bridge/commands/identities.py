@@ -14,7 +14,7 @@ from bridge.admin.control import ControlError
 from bridge.admin.operator_actions import WaysIn
 from bridge.commands.reach import add_data, bridge_or_acts, day, say
 from bridge.config import Settings
-from bridge.providers.vm_scripts import printable
+from bridge.providers.provider import printable
 
 if TYPE_CHECKING:
     # argparse names this type only for type checkers.

@@ -21,7 +21,7 @@ from bridge.commands.reach import add_data, bridge_or_acts, day, running_bridge,
 from bridge.config import DEFAULT_HOST, DEFAULT_PORT, Settings, from_environment
 from bridge.db import data_folder
 from bridge.errors import BAD_USAGE, INTERRUPTED, BridgeError
-from bridge.providers.vm_scripts import printable
+from bridge.providers.provider import printable
 
 _FAILED = 1
 

@@ -18,8 +18,7 @@ from bridge.admin.control import ControlError, NoBridgeError
 from bridge.commands.export import Wanted, add_leave_out_damaged, receive
 from bridge.commands.reach import add_as_of, add_data, moment, running_bridge
 from bridge.commands.steps import Steps, follow_steps
-from bridge.providers.local import passed_on
-from bridge.providers.local_restore import program_output
+from bridge.providers.child import passed_on, program_output
 from bridge.providers.provider import HostError
 from bridge.replicas.restore import SAY_OVER, Asked
 from bridge.replicas.store import StoreError

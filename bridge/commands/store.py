@@ -22,7 +22,7 @@ from bridge.commands.reach import add_data, bridge_or_acts, running_bridge, say
 from bridge.config import Settings
 from bridge.db.open import Database, open_database
 from bridge.errors import OperatorError
-from bridge.providers.vm_scripts import printable
+from bridge.providers.provider import printable
 from bridge.replicas.keys import KeyFile, Keyring
 from bridge.replicas.sealed_store import SealedStore, open_store
 from bridge.replicas.store import Kept, StoreError

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Any, Self
 
 from bridge.db.open import Database, DatabaseError
@@ -42,13 +41,11 @@ class WriteBehind:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         try:
             await self._stack.aclose()
         finally:
-            await self._write()
+            await self.flush()
 
     @property
     def is_behind(self) -> bool:
@@ -66,22 +63,19 @@ class WriteBehind:
 
     async def flush(self) -> None:
         """Write all pending rows now. A failed write is retried later."""
-        await self._write()
+        async with self._turn:
+            await self._write()
 
     async def _write_on(self) -> None:
         while True:
             await self._noted.wait()
             self._noted.clear()
-            await self._write()
+            await self.flush()
             if self._unwritten:
                 self._noted.set()
             await asyncio.sleep(_RETRY_SECONDS if self._is_failing else _PAUSE_SECONDS)
 
     async def _write(self) -> None:
-        async with self._turn:
-            await self._write_all()
-
-    async def _write_all(self) -> None:
         rows, self._unwritten = self._unwritten, {}
         if not rows:
             return

@@ -268,8 +268,7 @@ _READ_FILE = re.compile(
 _READ_PATH = re.compile(rf"{_ASK}(?:read|cat) [`\"']?([^\s`\"']*[./][^\s`\"']*?)[`\"']?[.!?]?(?:\s|\Z)", re.IGNORECASE)
 _LIST = re.compile(r"\blist (?:me )?(?:all )?(?:the |my |your )?files(?: in (\S+?))?[.!?]?(?:\s|\Z)", re.IGNORECASE)
 _SEARCH = re.compile(
-    r"\bsearch (?:in |through )?(?:your |my |the )?memory (?:for|about)\s+(.+)|\bsearch_memory\s+(.+)",
-    re.IGNORECASE,
+    r"\bsearch (?:in |through )?(?:your |my |the )?memory (?:for|about)\s+(.+)|\bsearch_memory\s+(.+)", re.IGNORECASE
 )
 _OPEN_ACTIONS = re.compile(
     r"\b(?:list|show|draw|what (?:is|are)|what's)\b.{0,20}\b(?:open actions|actions|reminders|to-?dos?|on my list)\b",

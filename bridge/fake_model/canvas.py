@@ -73,12 +73,10 @@ _CREATE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _UPDATE = re.compile(
-    rf"\b(?:update|change|edit)\s+(?:the|that|this|my)\s+(?:[\w'-]+\s+)?(?:{_NOUN})\b(.*)",
-    re.IGNORECASE | re.DOTALL,
+    rf"\b(?:update|change|edit)\s+(?:the|that|this|my)\s+(?:[\w'-]+\s+)?(?:{_NOUN})\b(.*)", re.IGNORECASE | re.DOTALL
 )
 _CLOSE = re.compile(
-    rf"\b(?:close|remove|hide|archive|delete)\s+(?:the|that|this|my)\s+(?:[\w'-]+\s+)?(?:{_NOUN})\b",
-    re.IGNORECASE,
+    rf"\b(?:close|remove|hide|archive|delete)\s+(?:the|that|this|my)\s+(?:[\w'-]+\s+)?(?:{_NOUN})\b", re.IGNORECASE
 )
 _TITLE = re.compile(
     r"\b(?:titled|called|named|with (?:the )?title)\s+"

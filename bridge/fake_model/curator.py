@@ -267,8 +267,7 @@ _CLAUSE = re.compile(
 _SECRET = re.compile(r"\b(?:password|passphrase|secret|token|api[ -]?key|credential|credit card|pin)\b", re.IGNORECASE)
 _SUPPOSING = re.compile(r"\A(?:if|suppose|imagine|say|unless|when)\b", re.IGNORECASE)
 _LEADING = re.compile(
-    r"\A(?:(?:hi|hello|hey|ok(?:ay)?|well|please|also|yes|by the way|btw|fyi|oh|and|but|so)\b[,!]?\s+)+",
-    re.IGNORECASE,
+    r"\A(?:(?:hi|hello|hey|ok(?:ay)?|well|please|also|yes|by the way|btw|fyi|oh|and|but|so)\b[,!]?\s+)+", re.IGNORECASE
 )
 _REFUSAL = re.compile(
     r"\A(?:no|nope|wrong|not quite|actually|correction|sorry)\b[,:.!]?\s+(?:actually,?\s+)?(.+)",
@@ -291,11 +290,7 @@ _STATEMENTS = tuple(
         ("FACT", rf"\AI(?:'m| am) ({_PERSONS_NAME})\Z", "The user's name is {}."),
         ("FACT", r"(?i:\bcall me) ([A-Z][\w'-]*)", "The user's preferred name is {}."),
         ("FACT", r"(?i)\bI(?:'m| am) (an? (?!bit|little|lot|few|hour)\w.+)", "The user is {}."),
-        (
-            "FACT",
-            r"(?i)\bI(?:'m| am) ((?:from|allergic to|based in|vegan|vegetarian)\b.*)",
-            "The user is {}.",
-        ),
+        ("FACT", r"(?i)\bI(?:'m| am) ((?:from|allergic to|based in|vegan|vegetarian)\b.*)", "The user is {}."),
         ("FACT", r"(?i)\bI live in (.+)", "The user lives in {}."),
         ("FACT", r"(?i)\bI work ((?:at|as|for|in|on)\b.+)", "The user works {}."),
         (
@@ -308,11 +303,7 @@ _STATEMENTS = tuple(
         ("PREFERENCE", r"(?i)\A((?:always|never) (?!mind\b)\w.+)", "The user asks: {}."),
         ("FACT", r"(?i)\bwe use (.+)", "The user's team uses {}."),
         ("FACT", r"(?i)\bwe decided (.+)", "The user's team decided {}."),
-        (
-            "FACT",
-            rf"(?i)\b(my|our) {_NO_TRAIT}([\w' -]{{1,40}}?) (is|are|was) (.+)",
-            "{0} {1} {2} {3}.",
-        ),
+        ("FACT", rf"(?i)\b(my|our) {_NO_TRAIT}([\w' -]{{1,40}}?) (is|are|was) (.+)", "{0} {1} {2} {3}."),
     )
 )
 _THIRD_PERSON = {
@@ -460,9 +451,7 @@ def _superseded(found: Finding, learnings: tuple[KnownLearning, ...]) -> KnownLe
         learning for learning in learnings if learning.type != "ACTION" and related(found.content, learning.text)
     ]
     return max(
-        candidates,
-        key=lambda learning: (kinship(found.content, learning.text), _number(learning.id)),
-        default=None,
+        candidates, key=lambda learning: (kinship(found.content, learning.text), _number(learning.id)), default=None
     )
 
 

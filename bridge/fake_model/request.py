@@ -31,8 +31,7 @@ CURATOR_MARKER = "You are Sprite's memory curator"
 
 _COMPACTION = re.compile(r"\A(?:CRITICAL: Respond with TEXT ONLY|Your task is to create a detailed summary of)")
 _MID_TURN = re.compile(
-    r"The user sent a new message while you were working:\n(.*?)\n\n(?:This is how Claude Code|IMPORTANT:)",
-    re.DOTALL,
+    r"The user sent a new message while you were working:\n(.*?)\n\n(?:This is how Claude Code|IMPORTANT:)", re.DOTALL
 )
 _CWD = re.compile(r"[Ww]orking directory: (\S.*)")
 _COMMAND_ECHO = ("<local-command-", "<command-name>", "<command-message>")

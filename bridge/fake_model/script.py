@@ -114,9 +114,7 @@ class Script:
     """Two lists of steps: for agent requests and for curator requests."""
 
     def __init__(
-        self,
-        agent: list[dict[str, Any] | Step] | None = None,
-        curator: list[dict[str, Any] | Step] | None = None,
+        self, agent: list[dict[str, Any] | Step] | None = None, curator: list[dict[str, Any] | Step] | None = None
     ) -> None:
         self._agent: list[_ScriptedStep] = []
         self._curator: list[_ScriptedStep] = []

@@ -10,15 +10,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from aiohttp import WSCloseCode, web
 
 from bridge.cluster.ownership import Ownership
-from bridge.hub.room import TIMES, Kept, RoomTimes, SpriteHub, nothing_kept
+from bridge.hub.room import TIMES, Kept, Observer, RoomTimes, SpriteHub, nothing_kept
 from bridge.hub.subscriber import Subscriber
 from sprite.common.tasks import TaskSet
 from sprite.protocol.frames import FatalPeerError, VisitorMessage
@@ -26,30 +25,7 @@ from sprite.protocol.messages import Error, System
 
 if TYPE_CHECKING:
     from bridge.providers.provider import Host, Phase
-    from sprite.protocol.frames import ServerMessage
     from sprite.protocol.shapes import SlowWork
-
-
-class Observer(Protocol):
-    """Receives the events of every room. No method may block, wait or raise.
-
-    A sprite may send any messages at any rate.
-    """
-
-    def opened(self, sprite: str) -> None:
-        """Handle that a connection to the sprite is wanted from now on."""
-
-    def closed(self, sprite: str, *, at_rest: bool) -> None:
-        """Handle that no connection is wanted any more; `at_rest` tells whether the sprite had no work then."""
-
-    def arrived(self, sprite: str) -> None:
-        """Handle the first page or terminal."""
-
-    def left(self, sprite: str) -> None:
-        """Handle that the last page or terminal has left."""
-
-    def heard(self, sprite: str, message: ServerMessage) -> None:
-        """Handle a message of the sprite: an event, a state, or an answer to any client."""
 
 
 log = logging.getLogger(__name__)
@@ -109,9 +85,7 @@ class Relay:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         self._stopping.set()
         if self._serving:
             await asyncio.wait(self._serving)
@@ -161,10 +135,7 @@ class Relay:
             room.nudge()
 
     async def serve(self, websocket: web.WebSocketResponse, sprite: str, transport: asyncio.Transport | None) -> None:
-        """Serve one prepared WebSocket until the client or the relay closes it.
-
-        `transport` is its request's.
-        """
+        """Serve one prepared WebSocket until the client or the relay closes it. `transport` is its request's."""
         member = Subscriber(websocket, transport, quiet_seconds=self._times.quiet_seconds)
         sender = asyncio.create_task(member.send_all(), name=f"send {sprite}")
         listening = asyncio.create_task(self._listen(member, sprite), name=f"listen {sprite}")
@@ -257,11 +228,9 @@ class Relay:
 
     async def _keep(self, room: SpriteHub, sprite: str) -> None:
         """Keep a room open while it is needed and a while longer; close it if its link has died."""
-        with self._ownership.using(sprite):
-            await self._keep_open(room, sprite)
-
-    async def _keep_open(self, room: SpriteHub, sprite: str) -> None:
-        async with room:
+        async with AsyncExitStack() as stack:
+            stack.enter_context(self._ownership.using(sprite))
+            await stack.enter_async_context(room)
             try:
                 needed_at = time.monotonic()
                 while not room.is_over and (

@@ -15,15 +15,23 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
 from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Ownership
-from bridge.hub.link import COMPLAINTS_AT_ONCE, COMPLAINTS_PER_SECOND, STUCK_SECONDS, Link, LinkChange, LinkDownError
+from bridge.hub.link import (
+    COMPLAINTS_AT_ONCE,
+    COMPLAINTS_PER_SECOND,
+    STUCK_SECONDS,
+    Link,
+    LinkChange,
+    LinkDownError,
+    LinkError,
+    Pace,
+    SpriteConnection,
+)
 from bridge.hub.pending_requests import PendingRequests
-from bridge.hub.sprite_connection import LinkError, Pace, SpriteConnection
 from bridge.hub.subscriber import QUIET_SECONDS, caught_up
 from bridge.providers.provider import Host, HostError, Phase, Reached, Report
 from sprite.common.limits import TokenBucket
@@ -52,7 +60,6 @@ from sprite.protocol.messages import (
 from sprite.protocol.shapes import SessionState, SlowWork, oldest, slow
 
 if TYPE_CHECKING:
-    from bridge.hub.hub import Observer
     from bridge.hub.subscriber import Subscriber
     from sprite.protocol.replication import Lease
 
@@ -215,6 +222,28 @@ async def nothing_kept(_sprite: str) -> None:
     """Return None, for a bridge that keeps no replicas."""
 
 
+class Observer(Protocol):
+    """Receives the events of every room. No method may block, wait or raise.
+
+    A sprite may send any messages at any rate.
+    """
+
+    def opened(self, sprite: str) -> None:
+        """Handle that a connection to the sprite is wanted from now on."""
+
+    def closed(self, sprite: str, *, at_rest: bool) -> None:
+        """Handle that no connection is wanted any more; `at_rest` tells whether the sprite had no work then."""
+
+    def arrived(self, sprite: str) -> None:
+        """Handle the first page or terminal."""
+
+    def left(self, sprite: str) -> None:
+        """Handle that the last page or terminal has left."""
+
+    def heard(self, sprite: str, message: ServerMessage) -> None:
+        """Handle a message of the sprite: an event, a state, or an answer to any client."""
+
+
 class HubListener(Protocol):
     """Receives the messages of a room, for a program inside the bridge; no method may block or raise."""
 
@@ -305,9 +334,7 @@ class SpriteHub:
         await self._link.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         if self.is_elsewhere.is_set():
             for member in self._members:
                 member.pass_on()
@@ -323,7 +350,7 @@ class SpriteHub:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._requests.close()
-        await self._link.__aexit__(kind, error, trace)
+        await self._link.__aexit__(None, None, None)
 
     # --- as others see it ---
 
@@ -721,7 +748,7 @@ class SpriteHub:
         """Retry until the member has joined the live stream, or the link is gone (its return starts this again)."""
         while self._link.is_ready and not self._sync_is_due:
             generation = self._generation
-            member.hold()
+            member.outbox.hold()
             self._live.add(member)
             try:
                 async with self._slots:
@@ -737,7 +764,7 @@ class SpriteHub:
             if last_seq is not None and generation == self._generation:
                 member.release(last_seq)
                 return
-            member.discard()
+            member.outbox.discard()
             self._live.discard(member)
             if last_seq is None:
                 await asyncio.sleep(_CATCH_UP_AGAIN_SECONDS)

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from aiohttp import WSMsgType, web
 
-from bridge.hub.sprite_connection import LinkError, Pace, Reach, SpriteConnection
+from bridge.hub.link import LinkError, Pace, Reach, SpriteConnection
 from sprite.common.limits import TokenBucket
 from sprite.common.tasks import off_loop
 from sprite.protocol.frames import FatalPeerError, PeerError, VisitorMessage, decode_visitor, encode
@@ -61,7 +61,8 @@ class Subscriber:
         self._quiet_seconds = quiet_seconds
         #: Time of the last sent frame.
         self._sent_at = self._clock()
-        self._outbox = Outbox(_MAX_OUTBOX_BYTES, self.cut)
+        #: Frames to send; the live stream can be held back in it while the client catches up.
+        self.outbox = Outbox(_MAX_OUTBOX_BYTES, self.cut)
         self._filled = asyncio.Event()
         #: Whether `send_all` waits for frames.
         self._has_sent_all = False
@@ -91,7 +92,7 @@ class Subscriber:
     def begin_anew(self, welcome: AuthOk) -> None:
         """Announce another sequence in the live stream."""
         self.told_epoch = welcome.epoch
-        self._outbox.begin_anew()
+        self.outbox.begin_anew()
         self.event(encode(welcome)[:-1], None)
 
     def has_got(self, epoch: str, last_seq: int) -> None:
@@ -100,34 +101,22 @@ class Subscriber:
 
     def put(self, frame: bytes) -> None:
         """Queue a frame (without its newline)."""
-        self._outbox.put(frame)
+        self.outbox.put(frame)
         self._send()
 
     def event(self, frame: bytes, seq: int | None) -> None:
         """Send an event of the live stream, or hold it back while the client catches up."""
-        self._outbox.event(frame, seq)
+        self.outbox.event(frame, seq)
         self._send()
-
-    def hold(self) -> None:
-        """Hold back the live stream from now on, in order."""
-        self._outbox.hold()
-
-    def drop_transient(self) -> None:
-        """Drop held transient events: they are older than the state that the client is about to get."""
-        self._outbox.drop_transient()
 
     def release(self, after: int) -> None:
         """Resume the live stream after an event that the client has."""
-        self._outbox.release(after)
+        self.outbox.release(after)
         self._send()
-
-    def discard(self) -> None:
-        """Drop the held events."""
-        self._outbox.discard()
 
     async def keeps_up(self) -> None:
         """Wait until a long replay has room for more."""
-        while self._outbox.has_backlog(_REPLAY_BYTES):
+        while self.outbox.has_backlog(_REPLAY_BYTES):
             self._sent.clear()
             await self._sent.wait()
 
@@ -137,7 +126,7 @@ class Subscriber:
 
     def cut(self) -> None:
         """Cut the connection without a close frame, which a client that does not read would not receive."""
-        self._outbox.cut()
+        self.outbox.cut()
         self._filled.set()
         self._sent.set()
         raw: socket.socket | None = self._socket.get_extra_info("socket")
@@ -147,8 +136,8 @@ class Subscriber:
 
     async def send_all(self) -> None:
         """Send queued frames until cancelled, cut, or finished."""
-        while not self._outbox.is_finished:
-            frame = self._outbox.take()
+        while not self.outbox.is_finished:
+            frame = self.outbox.take()
             if frame is None:
                 self._filled.clear()
                 await self._filled_or_quiet()
@@ -157,8 +146,8 @@ class Subscriber:
                 await self._socket.send_frame(frame, WSMsgType.TEXT)
             except ConnectionError:
                 # The reading side notices and ends the connection.
-                self._outbox.cut()
-            self._outbox.sent()
+                self.outbox.cut()
+            self.outbox.sent()
             self._sent_at = self._clock()
             self._sent.set()
 
@@ -180,19 +169,19 @@ class Subscriber:
         if not (self._has_sent_all and self._has_room()):
             self._filled.set()
             return
-        while (frame := self._outbox.take()) is not None:
+        while (frame := self.outbox.take()) is not None:
             sending = self._socket.send_frame(frame, WSMsgType.TEXT)
             try:
                 sending.send(None)
             except StopIteration:
                 pass
             except ConnectionError:
-                self._outbox.cut()
+                self.outbox.cut()
                 self._filled.set()
             else:
                 # The frame is written; the drain is left to the next frame.
                 sending.close()
-            self._outbox.sent()
+            self.outbox.sent()
             self._sent_at = self._clock()
             if not self._has_room():
                 self._filled.set()
@@ -203,18 +192,14 @@ class Subscriber:
 
     async def leave(self, sender: asyncio.Task[None], code: int, reason: bytes = b"") -> None:
         """Send the remaining frames and close the socket; both within a time limit."""
-        self._outbox.finish()
+        self.outbox.finish()
         self._filled.set()
-        await asyncio.wait({sender}, timeout=0 if self._outbox.is_cut else _FAREWELL_SECONDS)
+        await asyncio.wait({sender}, timeout=0 if self.outbox.is_cut else _FAREWELL_SECONDS)
         sender.cancel()
         await asyncio.gather(sender, return_exceptions=True)
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_FAREWELL_SECONDS):
                 await self._socket.close(code=code, message=reason)
-
-    def request_sent(self) -> None:
-        """Count another request that waits."""
-        self.waiting += 1
 
     def request_ended(self) -> None:
         """Count a request that does not wait any more."""
@@ -294,7 +279,8 @@ async def caught_up(reach: Reach, member: Subscriber, welcome: AuthOk | None, pa
         try:
             if welcome is None or now.epoch != welcome.epoch:
                 raise LinkError("The sprite has begun anew.")
-            member.drop_transient()
+            # Held transient events are older than the state that the client is about to get.
+            member.outbox.drop_transient()
             if not _goes_on(resume, member, now):
                 member.greet(now)
             if resume is None or resume.epoch != now.epoch or resume.last_seq != now.last_seq:

@@ -28,8 +28,7 @@ from bridge.api.missions import AskError, Asking, mission_id_of
 from bridge.auth.admission import Admission, NotAdmittedError, RevokedError
 from bridge.auth.tokens import SCOPES, Holder
 from bridge.http.messages import body_within
-from bridge.hub.link import LinkDownError
-from bridge.hub.sprite_connection import LinkError
+from bridge.hub.link import LinkDownError, LinkError
 from bridge.mcp.addresses import MCP
 from bridge.providers.provider import HostError
 from sprite.common.tasks import TaskSet, off_loop

@@ -25,7 +25,7 @@ class Notice:
 
     `title` and `body` are texts of the agent or the person; a channel omits them for people who chose short
     notifications. `request_id` identifies the question of a `permission`. `is_whole` means that `body` shows
-    everything (seen_whole.py), so the question can be answered from the notification.
+    everything (is_seen_whole), so the question can be answered from the notification.
     """
 
     key: str

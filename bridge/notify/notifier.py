@@ -14,7 +14,6 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 from bridge.db.open import Database, DatabaseError, Transaction, once_back
@@ -104,9 +103,7 @@ class Notifier:
         await self._stack.enter_async_context(owned_task(self._run(), name="notices", on_death=self._on_death))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._stack.aclose()
         await self._write_ended()
 

@@ -20,7 +20,6 @@ import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
-from types import TracebackType
 from typing import Self
 from urllib.parse import quote, urlsplit
 
@@ -339,9 +338,7 @@ class Push:
         self._http = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         if self._http is not None:
             await self._http.close()
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bridge.auth.login import Authenticator, Caller
     from bridge.hub.hub import Relay
     from bridge.notify.push import Push, VapidKey
+    from sprite.protocol.messages import ServerPayload
 
 
 log = logging.getLogger(__name__)
@@ -56,12 +57,7 @@ class PushRoutes:
     """HTTP handlers for notifications; answers to questions go through the relay to the person's sprite."""
 
     def __init__(
-        self,
-        authenticator: Authenticator,
-        key: VapidKey,
-        subscriptions: Subscriptions,
-        push: Push,
-        relay: Relay,
+        self, authenticator: Authenticator, key: VapidKey, subscriptions: Subscriptions, push: Push, relay: Relay
     ) -> None:
         self._authenticator = authenticator
         self._key = key
@@ -91,9 +87,7 @@ class PushRoutes:
             await self._subscriptions.add(caller.person, caller.session or "", subscription)
         except SubscriptionError as error:
             return messages.page(request, 400, "This browser cannot be reached", str(error), code="bad_subscription")
-        response = web.Response(status=201)
-        await self._authenticator.renew(response, caller)
-        return response
+        return await self._done(caller, 201)
 
     async def _unsubscribe(self, request: web.Request) -> web.StreamResponse:
         caller, which = await self._asked(request, Endpoint, _ENDPOINT)
@@ -117,38 +111,38 @@ class PushRoutes:
 
     async def _permission(self, request: web.Request) -> web.StreamResponse:
         caller, word = await self._asked(request, Decision, _DECISION)
-        try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
-                with self._relay.held(caller.person) as room:
-                    answer = await room.ask(Permission(word.request_id, word.decision))
-        except (TimeoutError, LinkDownError):
-            words = "Your sprite could not be reached. Open the page, and answer there."
-            return messages.page(request, 503, "Your answer did not arrive", words, code="unavailable")
+        answer = await self._told(caller, Permission(word.request_id, word.decision))
         if isinstance(answer, Error) and answer.code == "not_found":
             words = "It was answered elsewhere, or nobody answered in time."
             return messages.page(request, 409, "This question is not open any more", words, code="closed")
         if not isinstance(answer, Ack):
             words = answer.message if isinstance(answer, Error) else "The sprite's answer makes no sense."
+            if answer is None:
+                words = "Your sprite could not be reached. Open the page, and answer there."
             return messages.page(request, 503, "Your answer did not arrive", words, code="unavailable")
         log.info("a question was answered from a notification", extra={"person": caller.person})
-        response = web.Response(status=204)
-        await self._authenticator.renew(response, caller)
-        return response
+        return await self._done(caller)
 
     async def _go_on(self, request: web.Request) -> web.StreamResponse:
         """Resume a paused agent. It raises no limit, because a notification can be answered on a locked phone."""
         caller = await self._authenticator.who_acts(request)
-        try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
-                with self._relay.held(caller.person) as room:
-                    answer = await room.ask(System(action="go_on"))
-        except (TimeoutError, LinkDownError):
-            answer = None
-        if not isinstance(answer, Status):
+        if not isinstance(await self._told(caller, System(action="go_on")), Status):
             words = "Your sprite could not be reached. Open the page, and let it go on there."
             return messages.page(request, 503, "Your answer did not arrive", words, code="unavailable")
         log.info("a paused agent goes on by a notification", extra={"person": caller.person})
-        response = web.Response(status=204)
+        return await self._done(caller)
+
+    async def _told(self, caller: Caller, payload: Permission | System) -> ServerPayload | None:
+        """Return the sprite's answer to a message of the person, None without one in time."""
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                with self._relay.held(caller.person) as room:
+                    return await room.ask(payload)
+        except (TimeoutError, LinkDownError):
+            return None
+
+    async def _done(self, caller: Caller, status: int = 204) -> web.StreamResponse:
+        response = web.Response(status=status)
         await self._authenticator.renew(response, caller)
         return response
 
@@ -200,10 +194,7 @@ class SettingsRoutes:
 
     def table(self) -> list[web.RouteDef]:
         """Return the routes; register them before the catch-all for the page's files."""
-        return [
-            web.get("/notify/settings", self._show, allow_head=False),
-            web.put("/notify/settings", self._change),
-        ]
+        return [web.get("/notify/settings", self._show, allow_head=False), web.put("/notify/settings", self._change)]
 
     async def _show(self, request: web.Request) -> web.StreamResponse:
         caller = await self._authenticator.known(request)

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from bridge.db.open import Database, DatabaseError
@@ -80,11 +79,9 @@ class NotificationRules:
         await self._marks.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._reading.close()
-        await self._marks.__aexit__(kind, error, trace)
+        await self._marks.__aexit__(None, None, None)
 
     def budget_nears(self, sprite: str, words: str) -> None:
         """Report that a part of the day's budget is spent; once for each part and limit."""

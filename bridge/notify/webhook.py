@@ -20,7 +20,6 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from types import TracebackType
 from typing import Self
 
 import aiohttp
@@ -237,9 +236,7 @@ class Webhook:
         await self._stack.enter_async_context(owned_task(self._run(), name="webhook", on_death=self._on_death))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._stack.aclose()
 
     async def deliver(self, notice: Notice) -> None:

@@ -7,19 +7,114 @@ all input from a sprite as hostile, whatever its version; the hashes cover every
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import logging
+import re
 import secrets
 import shlex
+import tarfile
+import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from bridge.providers import vm_scripts
-from bridge.providers.archive import Archive, contents_of, hashes_of
-from bridge.providers.errors import is_full_disk
 from bridge.providers.machine import CommandError, Machine, NotThereError
 from bridge.providers.provider import TOKEN, Access, HostError, ModelAccess, Report
+
+#: Python writes this folder beside the code.
+_LEFT_OUT = "__pycache__"
+_SUFFIXES = frozenset({".py", ".md", ".json", ".toml"})
+_DIGEST_CHARS = 12
+#: Far above the size of a release; bounds the archives that an untrusted VM sends.
+_MAX_ARCHIVE_BYTES = 64 * 1024 * 1024
+_VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A release. `digest` identifies code and requirements, `environment` the requirements alone (12 hex digits)."""
+
+    version: str
+    digest: str
+    environment: str
+    #: SHA-256 of each file, by its path in the archive.
+    hashes: Mapping[str, str] = field(repr=False)
+    #: A gzipped tar, with the same bytes for the same files.
+    data: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, root: Path) -> Archive:
+        """Build the archive from a checkout: `sprite/`, its requirements, and the tested versions."""
+        contents = {
+            path.relative_to(root).as_posix(): path.read_bytes()
+            for path in sorted((root / "sprite").rglob("*"))
+            if path.suffix in _SUFFIXES and _LEFT_OUT not in path.parts
+        }
+        contents["requirements.txt"] = (root / "sprite" / "requirements.txt").read_bytes()
+        contents["constraints.txt"] = (root / "constraints.txt").read_bytes()
+        found = _VERSION.search(contents["sprite/__init__.py"].decode())
+        hashes = {name: _sha256(content) for name, content in contents.items()}
+        return cls(
+            version=found[1] if found else "0",
+            digest=_digest_of(hashes),
+            environment=_digest_of({name: hashes[name] for name in ("requirements.txt", "constraints.txt")}),
+            hashes=hashes,
+            data=_packed(contents),
+        )
+
+
+def contents_of(archive: bytes) -> dict[str, bytes]:
+    """Return the files of a gzipped tar from a VM, without links and devices. ValueError if it is invalid."""
+    contents: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(_inflated(archive)), mode="r:") as tar:
+            for member in tar:
+                # A sparse member may claim any size.
+                if member.isreg() and not member.issparse() and (stream := tar.extractfile(member)) is not None:
+                    contents[member.name.removeprefix("./")] = stream.read()
+    except (tarfile.TarError, EOFError, zlib.error, ValueError) as error:
+        raise ValueError(f"The VM's files cannot be read: {error}") from error
+    return contents
+
+
+def _inflated(data: bytes) -> bytes:
+    unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    plain = unpacker.decompress(data, _MAX_ARCHIVE_BYTES)
+    if unpacker.unconsumed_tail:
+        raise ValueError("far more than the code can be")
+    return plain
+
+
+def hashes_of(contents: Mapping[str, bytes], folder: str) -> dict[str, str]:
+    """Return the SHA-256 of every file below a folder, by its relative path."""
+    prefix = f"{folder}/"
+    found = {name.removeprefix(prefix): data for name, data in contents.items() if name.startswith(prefix)}
+    return {name.removeprefix("./"): _sha256(data) for name, data in found.items()}
+
+
+def _packed(contents: Mapping[str, bytes]) -> bytes:
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, content in contents.items():
+            # The archive must not depend on this machine, its clock or its users.
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(content), 0o644
+            tar.addfile(member, io.BytesIO(content))
+    return gzip.compress(plain.getvalue(), mtime=0)
+
+
+def _digest_of(hashes: Mapping[str, str]) -> str:
+    lines = "".join(f"{hashes[name]}  {name}\n" for name in sorted(hashes))
+    return _sha256(lines.encode())[:_DIGEST_CHARS]
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
 
 log = logging.getLogger(__name__)
 
@@ -169,19 +264,19 @@ class Bootstrap:
         await self._machine.write(f"{vm_scripts.SYSTEM}/next-{names['release']}.tar.gz", self._plan.archive.data)
         report("updating", "Unpacking it.")
         script = vm_scripts.OWN + vm_scripts.UNPACK.format(**names)
-        in_use = (await self._run(script, "unpacking the code", _SHORT_SECONDS)).decode().split()
+        in_use = (await self._machine.run(script, "unpacking the code", seconds=_SHORT_SECONDS)).decode().split()
         report("updating", "Installing the packages.")
         await self._install_packages(names, report)
         report("updating", "Checking itself.")
         try:
-            await self._run(vm_scripts.DOCTOR.format(**names), "the self-check", _DOCTOR_SECONDS)
+            await self._machine.run(vm_scripts.DOCTOR.format(**names), "the self-check", seconds=_DOCTOR_SECONDS)
         except CommandError:
             # The packages of an earlier release may be damaged: retry once with new ones.
             report("updating", "The self-check failed; installing the packages anew.")
             remove = f"rm -f {vm_scripts.SYSTEM}/venvs/{self._environment}/.complete"
-            await self._run(remove, "removing the packages", _SHORT_SECONDS)
+            await self._machine.run(remove, "removing the packages", seconds=_SHORT_SECONDS)
             await self._install_packages(names, report)
-            await self._run(vm_scripts.DOCTOR.format(**names), "the self-check", _DOCTOR_SECONDS)
+            await self._machine.run(vm_scripts.DOCTOR.format(**names), "the self-check", seconds=_DOCTOR_SECONDS)
         if self._plan.allowed != self._plan.installing:
             report("updating", "Closing the network.")
             await self._machine.restrict(self._plan.allowed)
@@ -192,7 +287,9 @@ class Bootstrap:
             if line.startswith(("Collecting ", "Downloading ", "Installing ")):
                 report("updating", f"Installing the packages: {line[:80]}")
 
-        await self._run(vm_scripts.INSTALL.format(**names), "installing the packages", _INSTALL_SECONDS, tell)
+        await self._machine.run(
+            vm_scripts.INSTALL.format(**names), "installing the packages", seconds=_INSTALL_SECONDS, tell=tell
+        )
 
     async def _keep_checkpoint(self, report: Report) -> None:
         report("updating", "Making a checkpoint.")
@@ -215,7 +312,7 @@ class Bootstrap:
         report("updating", "Swapping it in.")
         await self._machine.stop(vm_scripts.SERVICE)
         script = vm_scripts.OWN + vm_scripts.SWAP.format(release=release, environment=environment)
-        await self._run(script, "swapping the code", _SWAP_SECONDS)
+        await self._machine.run(script, "swapping the code", seconds=_SWAP_SECONDS)
         report("updating", "Starting it.")
         try:
             await self._machine.serve(vm_scripts.SERVICE, vm_scripts.COMMAND, f"{vm_scripts.SYSTEM}/src")
@@ -243,20 +340,8 @@ class Bootstrap:
             message = f"The update failed, and going back to the earlier version failed too. {reason} {error}"
             raise HostError(message, retryable=error.retryable) from error
 
-    async def _run(self, script: str, what: str, seconds: float, tell: Callable[[str], None] | None = None) -> bytes:
-        try:
-            return await self._machine.run(script, what, seconds=seconds, tell=tell)
-        except CommandError as error:
-            if is_full_disk(str(error)):
-                raise CommandError(f"The VM's disk is full. {error}", retryable=False) from error
-            raise
-
     def _model_env(self, access: ModelAccess) -> bytes:
-        variables = {
-            **self._plan.settings,
-            "ANTHROPIC_BASE_URL": access.base_url,
-            "ANTHROPIC_API_KEY": access.token,
-        }
+        variables = {**self._plan.settings, "ANTHROPIC_BASE_URL": access.base_url, "ANTHROPIC_API_KEY": access.token}
         return "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items()).encode()
 
 

@@ -1,21 +1,24 @@
-"""One `sprite serve` process on this machine: start, last output and exit. It knows nothing of restarts."""
+"""Processes of `python -m sprite` on this machine: the sprite, its commands, and the follower of session logs."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol, Self
 
-from bridge.providers.provider import HostError
-from bridge.providers.vm_scripts import printable
-from sprite.common.tasks import TaskSet
+from bridge.providers.provider import HostError, printable
+from bridge.providers.vm_scripts import last_lines
+from sprite.common.tasks import TaskSet, backoff
 
 #: The folder from which `python -m sprite` imports the package.
 _ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +34,77 @@ _READ_BYTES = 1 << 14
 _OPERATOR_EXIT = 2
 _LISTENING = re.compile(r"^sprite listening on (\S+):(\d+)\s*$", re.MULTILINE)
 _LOCKED = re.compile(r"already owns", re.IGNORECASE)
+#: Of a command: a chunk of its output, and the kept end of its errors.
+_OUTPUT_BYTES, _KEPT_ERROR_BYTES = 1 << 18, 8000
+#: Environment variables that a sprite inherits, beside SPRITE_*: locations, never credentials.
+_PASSED_ON = frozenset(
+    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TERM COLORTERM TMPDIR IS_SANDBOX SSL_CERT_FILE SSL_CERT_DIR "
+    "NODE_EXTRA_CA_CERTS REQUESTS_CA_BUNDLE HTTP_PROXY HTTPS_PROXY http_proxy https_proxy".split()
+)
+_PASSED_ON_PREFIXES = ("SPRITE_", "LC_", "XDG_")
+#: Each sprite has its own token, in its workspace.
+_KEPT_BACK = frozenset({"SPRITE_TOKEN"})
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables that a sprite, or a program that works for one, may inherit.
+
+    The bridge is on this machine, so loopback is excluded from proxies.
+    """
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if (name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)) and name not in _KEPT_BACK
+    }
+    others = [environment.get("NO_PROXY") or environment.get("no_proxy"), *_LOOPBACK]
+    kept["NO_PROXY"] = kept["no_proxy"] = ",".join(filter(None, others))
+    return kept
+
+
+async def _start(
+    arguments: Sequence[str], environment: Mapping[str, str], stderr: int | IO[bytes]
+) -> asyncio.subprocess.Process:
+    """Start `python -m sprite ARGUMENTS` in its own session, with its stdout in a pipe. Raise OSError."""
+    # setpriv, if installed, ends the process even when the bridge is killed: without the bridge it has no model.
+    lifeline = [found, "--pdeathsig", "TERM"] if (found := shutil.which("setpriv")) else []
+    return await asyncio.create_subprocess_exec(
+        *lifeline,
+        sys.executable,
+        "-m",
+        "sprite",
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=stderr,
+        env=environment,
+        cwd=_ROOT,
+        start_new_session=True,
+    )
+
+
+async def program_output(arguments: Sequence[str], environment: Mapping[str, str]) -> AsyncIterator[bytes]:
+    """Yield the stdout of `python -m sprite ARGUMENTS`. Raise HostError with its last words if it fails.
+
+    Closing the generator kills the process.
+    """
+    # A file takes any amount of stderr; a pipe would have to be drained.
+    with tempfile.TemporaryFile() as said:
+        try:
+            process = await _start(arguments, environment, said)
+        except OSError as error:
+            raise HostError(f"The sprite's command cannot be started ({error.strerror}).") from error
+        try:
+            while process.stdout is not None and (chunk := await process.stdout.read(_OUTPUT_BYTES)):
+                yield chunk
+            if await process.wait():
+                said.seek(max(0, said.tell() - _KEPT_ERROR_BYTES))
+                words = last_lines(said.read().decode(errors="replace"))
+                raise HostError(f"It failed, and said:\n{words}", retryable=False)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
 
 
 class WorkspaceTakenError(HostError):
@@ -80,22 +154,11 @@ class Child:
     @classmethod
     async def start(cls, workspace: Path, environment: Mapping[str, str], *, permissions: str | None = None) -> Child:
         """Start a sprite and wait until it listens. Raise WorkspaceTakenError, or HostError with its last output."""
-        command = [sys.executable, "-m", "sprite", "serve", "--workspace", str(workspace), "--port", "0"]
+        command = ["serve", "--workspace", str(workspace), "--port", "0"]
         if permissions is not None:
             command += ["--permissions", permissions]
-        # setpriv, if installed, ends the sprite even when the bridge is killed: without the bridge it has no model.
-        lifeline = [found, "--pdeathsig", "TERM"] if (found := shutil.which("setpriv")) else []
         try:
-            process = await asyncio.create_subprocess_exec(
-                *lifeline,
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env=environment,
-                cwd=_ROOT,
-                start_new_session=True,
-            )
+            process = await _start(command, environment, asyncio.subprocess.PIPE)
         except OSError as error:
             raise HostError(f"The sprite's process cannot be started ({error.strerror}).") from error
         child = cls(process)
@@ -172,3 +235,76 @@ class Child:
         finally:
             # Waiters also need to learn of the end of a pipe.
             asyncio.get_running_loop().call_soon(self._spoke.set)
+
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 60.0
+#: A follower that ran this long was healthy: its death counts as the first.
+_WELL_SECONDS = 60.0
+#: It ends by itself within a second.
+_FOLLOWER_STOP_SECONDS = 5.0
+
+
+class Following:
+    """`async with Following(workspace, logs, environment, start_sprite):` keeps one follower of session logs running.
+
+    It sends what it reads to the sprite of its workspace, or writes it straight into that sprite's log, and catches up
+    on everything it missed. The sprite is started with it, because only a sprite learns from sessions.
+    """
+
+    def __init__(
+        self, workspace: Path, logs: Path, environment: Mapping[str, str], start_sprite: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._command = ["follow", str(logs), "--workspace", str(workspace)]
+        self._environment = passed_on(environment)
+        self._start_sprite = start_sprite
+        self._process: asyncio.subprocess.Process | None = None
+        self._tasks = TaskSet()
+
+    async def __aenter__(self) -> Self:
+        self._tasks.start(self._keep(), "follower")
+        self._tasks.start(self._wake(), "sprite of the follower")
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._tasks.close()
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FOLLOWER_STOP_SECONDS):
+                await process.wait()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+    async def _wake(self) -> None:
+        try:
+            await self._start_sprite()
+        except HostError as error:
+            # The next client triggers another try; meanwhile the follower writes straight into the log.
+            log.warning("the sprite that learns from followed sessions does not run: %s", error)
+
+    async def _keep(self) -> None:
+        deaths = 0
+        while True:
+            began = time.monotonic()
+            try:
+                code = await self._run()
+            except OSError as error:
+                log.warning("the follower of session logs cannot be started (%s)", error.strerror)
+            else:
+                how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
+                log.warning("the follower of session logs %s, and is started again; it misses nothing", how)
+            deaths = 1 if time.monotonic() - began > _WELL_SECONDS else deaths + 1
+            await asyncio.sleep(backoff(deaths - 1, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))
+
+    async def _run(self) -> int:
+        self._process = await _start(self._command, self._environment, asyncio.subprocess.STDOUT)
+        said = self._process.stdout
+        while said is not None and (line := await said.readline()):
+            log.info("follower: %s", printable(line.decode(errors="replace").rstrip()))
+        return await self._process.wait()

@@ -41,15 +41,6 @@ class Fault:
     retryable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """An HTTP error response; `after` is the delay of its header in seconds."""
-
-    status: int
-    body: str = ""
-    after: float | None = None
-
-
 def fault_of(error: Exception, what: str, seconds: float) -> Fault:
     """Classify an error raised during `what`, which had a timeout of `seconds`."""
     if isinstance(error, TimeoutError):
@@ -60,12 +51,8 @@ def fault_of(error: Exception, what: str, seconds: float) -> Fault:
     answer = _answer(error)
     if answer is None:
         return Fault(f"{sentence(what)} failed: the Sprites API cannot be reached.", again=True)
-    return _status_fault(answer, what)
-
-
-def status_fault(status: int, body: str, what: str) -> Fault:
-    """Classify an HTTP error response that did not come through the SDK."""
-    return _status_fault(_Answer(status, body), what)
+    status, body, after = answer
+    return status_fault(status, body, what, after)
 
 
 def sentence(what: str) -> str:
@@ -86,26 +73,26 @@ def _filesystem_fault(error: sprites.FilesystemError, what: str) -> Fault:
     return Fault(f"{sentence(what)} failed: {_short(message)}", again=not error.code)
 
 
-def _answer(error: Exception) -> _Answer | None:
-    """Return the HTTP response behind an error, None if there was none."""
+def _answer(error: Exception) -> tuple[int, str, float | None] | None:
+    """Return the HTTP response behind an error, with the delay of its header in seconds; None if there was none."""
     if isinstance(error, sprites.AuthenticationError):
-        return _Answer(401)
+        return 401, "", None
     if isinstance(error, sprites.NotFoundError):
-        return _Answer(_NOT_FOUND, "there is no such thing")
+        return _NOT_FOUND, "there is no such thing", None
     if isinstance(error, APIError) and error.status_code is not None:
-        return _Answer(error.status_code, error.response or "", error.get_retry_after_seconds())
+        return error.status_code, error.response or "", error.get_retry_after_seconds()
     if isinstance(error, websockets.InvalidStatus):
         asked = error.response.headers.get("retry-after", "")
         body = (error.response.body or b"").decode(errors="replace")
-        return _Answer(error.response.status_code, body, int(asked) if asked.isdecimal() else None)
+        return error.response.status_code, body, int(asked) if asked.isdecimal() else None
     found = _STATUS_IN_TEXT.search(str(error))
-    return _Answer(int(found[1]), found[2] or "") if found else None
+    return (int(found[1]), found[2] or "", None) if found else None
 
 
-def _status_fault(answer: _Answer, what: str) -> Fault:
-    status, body = answer.status, answer.body
+def status_fault(status: int, body: str, what: str, after: float | None = None) -> Fault:
+    """Classify an HTTP error response; `after` is the delay of its header in seconds."""
     said = _said(body)
-    asked = answer.after or said.get("retry_after_seconds")
+    asked = after or said.get("retry_after_seconds")
     after = min(float(asked), _LONGEST_ASKED_SECONDS) if isinstance(asked, int | float) and asked > 0 else None
     if status == _TOO_MANY:
         wait = f" It asks to wait {after:.0f} seconds." if after else ""

@@ -8,20 +8,20 @@ bridge's address and its own token.
 from __future__ import annotations
 
 import asyncio
+import glob
 import json
 import os
 import shutil
 import stat
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
-from bridge.providers import local_restore
-from bridge.providers.child import Child, RunningSprite, StartSprite, WorkspaceTakenError
-from bridge.providers.local_restore import program_output
+from bridge.providers.child import Child, RunningSprite, StartSprite, WorkspaceTakenError, passed_on, program_output
 from bridge.providers.provider import (
     ADDRESS,
     LOCK,
@@ -41,9 +41,14 @@ from bridge.providers.provider import (
     downloadable,
     unguarded,
 )
+from sprite.common.files import sync
 from sprite.common.locks import is_held
 from sprite.common.tasks import TaskSet, backoff
 from sprite.protocol.files import on_disk
+
+if TYPE_CHECKING:
+    from bridge.providers.provider import Report
+
 
 _CONNECT_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS = 0.5
@@ -63,17 +68,8 @@ _CHUNK_BYTES = 1 << 16
 #: Longest token or address.
 _LONGEST_WORD = 4096
 
-#: Environment variables that a sprite inherits, beside SPRITE_*: locations, never credentials.
-_PASSED_ON = frozenset(
-    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TERM COLORTERM TMPDIR IS_SANDBOX SSL_CERT_FILE SSL_CERT_DIR "
-    "NODE_EXTRA_CA_CERTS REQUESTS_CA_BUNDLE HTTP_PROXY HTTPS_PROXY http_proxy https_proxy".split()
-)
-_PASSED_ON_PREFIXES = ("SPRITE_", "LC_", "XDG_")
-#: Each sprite has its own token, in its workspace.
-_KEPT_BACK = frozenset({"SPRITE_TOKEN"})
 #: Returns a sprite's workspace, given its default folder and whether to assign that folder if it has none.
 Home = Callable[[str, Path, bool], Awaitable[Path]]
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class LocalHost:
@@ -112,9 +108,7 @@ class LocalHost:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await asyncio.gather(*(resident.close() for resident in self._residents.values()))
 
     def running(self) -> list[str]:
@@ -131,7 +125,7 @@ class LocalHost:
         if self._home is not None:
             folder = await self._home(sprite, folder, claim)
         if sprite not in self._restores:
-            local_restore.finish(folder)
+            _finish_restore(folder)
         return folder
 
     def is_ours(self, sprite: str) -> bool:
@@ -207,12 +201,15 @@ class LocalHost:
         return turns if isinstance(turns, int) else None
 
     async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
-        """See Restorable. A workspace is always a new one; the earlier one stays beside it."""
+        """See Restorable. A workspace is always a new one, put in place by renames; the earlier one is never deleted.
+
+        The first rename decides. After an interruption the next lookup of the workspace finishes the others.
+        """
         del anew
         workspace = await self.home(sprite, claim=True)
         self._made_aside.add(sprite)
         try:
-            new = await local_restore.make_aside(workspace, archive, self._environment, report)
+            new = await _make_aside(workspace, archive, self._environment, report)
             try:
                 return await self._replace(sprite, workspace, new, report, begin)
             finally:
@@ -230,7 +227,7 @@ class LocalHost:
             if is_held(workspace / SYSTEM / LOCK):
                 raise HostError(f"A sprite runs on {workspace}, started elsewhere. Stop it first.", retryable=False)
             await begin()
-            return local_restore.put_in_place(workspace, new)
+            return _put_in_place(workspace, new)
         finally:
             self._restores.pop(sprite).set()
 
@@ -252,7 +249,7 @@ class LocalHost:
             # A new token would revoke the one of the running sprite.
             raise WorkspaceTakenError("It runs already.")
         if sprite not in self._made_aside:
-            await asyncio.to_thread(local_restore.sweep, workspace)
+            await asyncio.to_thread(_sweep_restores, workspace)
         access = await self._access(sprite)
         environment = self._environment | {
             "ANTHROPIC_BASE_URL": access.base_url,
@@ -383,21 +380,6 @@ async def _is_taken(workspace: Path) -> bool:
     return False
 
 
-def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables that a sprite, or a program that works for one, may inherit.
-
-    The bridge is on this machine, so loopback is excluded from proxies.
-    """
-    kept = {
-        name: value
-        for name, value in environment.items()
-        if (name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)) and name not in _KEPT_BACK
-    }
-    others = [environment.get("NO_PROXY") or environment.get("no_proxy"), *_LOOPBACK]
-    kept["NO_PROXY"] = kept["no_proxy"] = ",".join(filter(None, others))
-    return kept
-
-
 def _open_below(workspace: Path, parts: tuple[str, ...]) -> BinaryIO:
     """Open a regular file part by part, so that no symlink leads out of the workspace."""
     with ExitStack() as opened:
@@ -438,3 +420,62 @@ async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
     with file:
         while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
             yield chunk
+
+
+async def _make_aside(workspace: Path, archive: Path, environment: Mapping[str, str], report: Report) -> Path:
+    """Create a workspace from an archive beside the existing one, and return its path.
+
+    On HostError nothing is left of it. Leftovers of killed bridges are removed.
+    """
+    report("updating", "Making a workspace of what is kept.")
+    await asyncio.to_thread(_sweep_restores, workspace)
+    # No sprite can have this name.
+    new = workspace.with_name(f"{_under_way(workspace)}{uuid.uuid4()}")
+    try:
+        workspace.parent.mkdir(parents=True, exist_ok=True)
+        async for _ in program_output(["import", str(archive), "--workspace", str(new)], environment):
+            pass
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    return new
+
+
+def _sweep_restores(workspace: Path) -> None:
+    """Remove the unfinished workspaces of killed bridges. The caller ensures that none is being created now.
+
+    The import of a killed bridge may still write into its folder; the rest is removed the next time.
+    """
+    for left in list(workspace.parent.glob(f"{glob.escape(_under_way(workspace))}*")):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _put_in_place(workspace: Path, new: Path) -> str:
+    """Make the new workspace the current one; return where the earlier one was moved, "" if there was none."""
+    new.replace(_decided(workspace))
+    sync(workspace.parent)
+    return _finish_restore(workspace)
+
+
+def _finish_restore(workspace: Path) -> str:
+    """Finish an interrupted restore that was already decided, if there is one; return like `_put_in_place`."""
+    if not _decided(workspace).exists():
+        return ""
+    aside = None
+    # An empty folder is not worth keeping.
+    with suppress(OSError):
+        workspace.rmdir()
+    if workspace.exists():
+        aside = workspace.with_name(f"{workspace.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
+        workspace.rename(aside)
+    _decided(workspace).rename(workspace)
+    sync(workspace.parent)
+    return "" if aside is None else str(aside)
+
+
+def _under_way(workspace: Path) -> str:
+    return f".{workspace.name}.restoring-"
+
+
+def _decided(workspace: Path) -> Path:
+    return workspace.with_name(f".{workspace.name}.restored")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,13 +20,89 @@ import httpx
 import sprites
 import websockets
 from sprites.services import ServiceStream
+from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as dial
 
-from bridge.providers.errors import fault_of, sentence, status_fault
+from bridge.providers.errors import fault_of, is_full_disk, sentence, status_fault
 from bridge.providers.provider import HostError
-from bridge.providers.tcp_proxy import ProxyChannel
 from bridge.providers.vm_scripts import Output, last_lines
-from sprite.common.tasks import backoff
+from sprite.common.tasks import TaskSet, backoff
+
+#: Queued bytes above which `drain` waits.
+_HIGH_WATER_BYTES = 256 * 1024
+
+
+class ProxyChannel:
+    """A Channel over an open proxy connection."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._written = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._error: OSError | None = None
+        self._tasks = TaskSet()
+        self._tasks.start(self._send(), "proxy-sender")
+
+    async def read(self) -> bytes:
+        """See Channel."""
+        try:
+            frame = await self._socket.recv(decode=False)
+        except websockets.ConnectionClosedOK:
+            return b""
+        except websockets.ConnectionClosed as error:
+            raise ConnectionResetError("The connection to the VM was cut.") from error
+        # An empty frame is not the end.
+        return frame or await self.read()
+
+    def write(self, data: bytes) -> None:
+        """See Channel."""
+        self._waiting.append(data)
+        self._waiting_bytes += len(data)
+        if self._waiting_bytes > _HIGH_WATER_BYTES:
+            self._drained.clear()
+        self._written.set()
+
+    async def drain(self) -> None:
+        """See Channel."""
+        if self._error is None:
+            await self._drained.wait()
+        if self._error is not None:
+            raise self._error
+
+    async def close(self) -> None:
+        """See Channel. Queued bytes are still sent, if the connection accepts them."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                while self._waiting and self._error is None:
+                    self._drained.clear()
+                    await self._drained.wait()
+        await self._tasks.close()
+        await self._socket.close()
+
+    async def _send(self) -> None:
+        try:
+            while True:
+                await self._written.wait()
+                self._written.clear()
+                while self._waiting:
+                    # Join small writes into few frames.
+                    data = b"".join(self._waiting)
+                    self._waiting.clear()
+                    await self._socket.send(data)
+                    self._waiting_bytes -= len(data)
+                    if self._waiting_bytes <= _HIGH_WATER_BYTES:
+                        self._drained.set()
+        except websockets.ConnectionClosed as error:
+            self._error = ConnectionResetError("The connection to the VM was cut.")
+            self._error.__cause__ = error
+        finally:
+            # However it ended, nothing more is sent, and `drain` must return.
+            self._error = self._error or ConnectionResetError("The connection to the VM was given up.")
+            self._drained.set()
+
 
 _T = TypeVar("_T")
 Status = Literal["running", "warm", "cold", "absent"]
@@ -52,6 +129,7 @@ _CLOSE_SECONDS = 2.0
 
 #: A command without output for this long has stopped.
 _SILENT_SECONDS = 120.0
+_FULL = "The VM's disk is full. "
 _STDOUT, _STDERR = b"\x01", b"\x02"
 _KEPT_BYTES = 8000
 _OK, _NOT_FOUND, _TAKEN = 200, 404, frozenset({400, 409})
@@ -206,7 +284,9 @@ class Machine:
                 raise
             except sprites.ExecError as error:
                 said = last_lines((output.getvalue() + errors.getvalue()).decode(errors="replace"))
-                raise CommandError(f"{sentence(what)} failed. It said:\n{said}") from error
+                is_full = is_full_disk(said)
+                message = f"{_FULL if is_full else ''}{sentence(what)} failed. It said:\n{said}"
+                raise CommandError(message, retryable=not is_full) from error
             return output.getvalue()
 
         return await self._call(what, run, seconds=seconds)

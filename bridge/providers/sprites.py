@@ -10,15 +10,15 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
 import sprites
 
-from bridge.providers.archive import Archive
-from bridge.providers.bootstrap import Bootstrap, Found, Plan, UpdateFailedError
+from bridge.providers import vm_scripts
+from bridge.providers.bootstrap import Archive, Bootstrap, Found, Plan, UpdateFailedError
 from bridge.providers.machine import CALL_SECONDS, Machine, Status
 from bridge.providers.provider import (
     Access,
@@ -34,12 +34,12 @@ from bridge.providers.provider import (
     Report,
     checked_name,
     downloadable,
-    greet,
-    is_at_work,
     unguarded,
+    with_first,
 )
-from bridge.providers.vm_restore import restore_on, turns_of
-from bridge.providers.vm_scripts import EXPORT, PORT, WORKSPACE
+from bridge.providers.vm_scripts import PORT, WORKSPACE
+from sprite.protocol.frames import FrameDecoder, PeerError, ServerMessage, decode_server, encode
+from sprite.protocol.messages import Auth, AuthOk, StateSync
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +55,13 @@ _POLL_SECONDS = 0.2
 _SEEN_SECONDS = 600.0
 #: Longest delay of an update for a running mission; only the sprite claims that one runs.
 _PUT_OFF_SECONDS = 3600.0
+_SHORT_SECONDS = 60.0
+_LONGEST_COUNT = 15
+#: The import indexes every turn again.
+_IMPORT_SECONDS = 1800.0
+_GREETING_SECONDS = 10.0
+#: A state contains the whole canvas.
+_MAX_BYTES = 16 * 1024 * 1024
 #: Sprite settings that are passed to the VM; other variables stay here.
 SETTINGS = (
     "SPRITE_MODEL SPRITE_CURATOR_MODEL SPRITE_BATCH_TURNS SPRITE_IDLE_FLUSH_SECONDS SPRITE_DAILY_USD SPRITE_OFFLINE "
@@ -112,9 +119,7 @@ class SpritesHost:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         # VMs outlive the bridge.
         await self._stack.aclose()
 
@@ -145,10 +150,10 @@ class SpritesHost:
         parts = downloadable(path)
         chunks = self._vm(sprite).machine.stream("/".join([WORKSPACE, *parts]))
         try:
-            first = await anext(chunks, None)
+            first = await anext(chunks, b"")
         except FileNotFoundError:
             raise NoSuchFileError(f"There is no file {'/'.join(parts)}.") from None
-        return _with_first(first, chunks)
+        return with_first(first, chunks)
 
     async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
         """See Host. The VM is updated first."""
@@ -159,7 +164,7 @@ class SpritesHost:
                 raise HostError(f"{sprite} has no VM yet: there is nothing to export.", retryable=False)
             await vm.ready(report)
         report("connecting", "The archive is being written.")
-        return vm.machine.output(EXPORT, "writing the archive")
+        return vm.machine.output(vm_scripts.EXPORT, "writing the archive")
 
     @property
     def is_one_step(self) -> bool:
@@ -173,9 +178,14 @@ class SpritesHost:
     async def turns(self, sprite: str) -> int | None:
         """See Host."""
         try:
-            return await turns_of(self._vm(sprite).machine)
+            said = await self._vm(sprite).machine.run(
+                vm_scripts.COUNT_TURNS, "counting the turns", seconds=_SHORT_SECONDS
+            )
         except HostError:
             return None
+        # A VM may send a number of a million digits.
+        said = said.strip()
+        return int(said) if said.isdigit() and len(said) <= _LONGEST_COUNT else None
 
     async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
         """See Host."""
@@ -293,7 +303,7 @@ class _VM:
         if not await self._bootstrap.is_current(found):
             await self._install(found, report)
         self._seen_at, self.failure = float("-inf"), ""
-        aside = await restore_on(self.machine, archive, report, begin=begin, is_new=status == "absent")
+        aside = await _restore_on(self.machine, archive, report, begin=begin, is_new=status == "absent")
         # Install again: the tokens of the earlier sprite must not open this one.
         await self._install(Found(), report)
         return aside
@@ -391,13 +401,63 @@ class _VM:
     async def _is_at_work(self, token: str) -> bool:
         """Return whether an update would interrupt a mission; False if the sprite does not answer."""
         try:
-            return await is_at_work(await self.machine.connect(PORT), token)
+            messages = await _ask(await self.machine.connect(PORT), token, 2)
         except HostError:
             return False
+        states = [message.payload for message in messages if isinstance(message.payload, StateSync)]
+        return any(state.session.running_mission_id is not None or state.session.queued > 0 for state in states)
 
 
-async def _with_first(first: bytes | None, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    if first is not None:
-        yield first
-    async for chunk in others:
-        yield chunk
+async def _restore_on(machine: Machine, archive: Path, report: Report, *, begin: Begin, is_new: bool) -> str:
+    """Replace the workspace of a VM that has our code; return the folder of the earlier one on the VM.
+
+    On a VM that `is_new` no earlier workspace is kept. The sprite does not run afterwards. HostError: nothing was
+    changed unless `begin` was called.
+    """
+    report("updating", "Sending what is kept to the VM.")
+    await machine.upload(vm_scripts.ARCHIVE, archive)
+    report("updating", "Looking it through there.")
+    await machine.run(vm_scripts.LOOK_THROUGH, "looking the archive through", seconds=_IMPORT_SECONDS)
+    await begin()
+    report("updating", "Stopping what runs there.")
+    await machine.stop(vm_scripts.SERVICE)
+    aside = f"before-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    script = vm_scripts.OWN + vm_scripts.PUT_ASIDE.format(aside=aside)
+    is_kept = bool((await machine.run(script, "putting the workspace aside", seconds=_SHORT_SECONDS)).strip())
+    report("updating", "Making the workspace of what is kept.")
+    await machine.run(vm_scripts.IMPORT, "making the workspace", seconds=_IMPORT_SECONDS)
+    if is_new or not is_kept:
+        await machine.run(f"rm -rf {vm_scripts.SYSTEM}/{aside}", "removing what nobody used", seconds=_SHORT_SECONDS)
+        return ""
+    return f"{vm_scripts.SYSTEM}/{aside} on the VM"
+
+
+async def greet(channel: Channel, token: str) -> None:
+    """Return once the sprite accepts us. Raise HostError if it does not, or not in time. Closes the channel."""
+    await _ask(channel, token, 1)
+
+
+async def _ask(channel: Channel, token: str, count: int) -> list[ServerMessage]:
+    """Return the first messages after the token: the welcome, then the state."""
+    try:
+        async with asyncio.timeout(_GREETING_SECONDS):
+            channel.write(encode(Auth(token=token, client="deploy")))
+            await channel.drain()
+            messages = await _messages(channel, count)
+    except (OSError, TimeoutError, PeerError) as error:
+        raise HostError("The sprite does not greet as it should.") from error
+    finally:
+        await channel.close()
+    if not messages or not isinstance(messages[0].payload, AuthOk):
+        raise HostError("The sprite does not greet as it should.")
+    return messages
+
+
+async def _messages(channel: Channel, count: int) -> list[ServerMessage]:
+    decoder = FrameDecoder(_MAX_BYTES)
+    messages: list[ServerMessage] = []
+    while len(messages) < count and (data := await channel.read()):
+        decoder.feed(data)
+        while len(messages) < count and (frame := decoder.next_frame()) is not None:
+            messages.append(decode_server(frame))
+    return messages

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bridge.providers import provider as workspace
-from bridge.providers.provider import LOCK, MEMORY, TOKEN
+from bridge.providers.provider import LOCK, MEMORY, TOKEN, printable
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -188,8 +188,3 @@ def last_lines(said: str) -> str:
     """Return the last lines of a program's output, for users."""
     lines = [printable(line).rstrip() for line in said[-_MAX_KEPT_CHARS:].splitlines() if line.strip()]
     return "\n".join(lines[-_LAST_LINES:]) or "(nothing)"
-
-
-def printable(line: str) -> str:
-    """Replace characters that could control a terminal: the text comes from a VM or a sprite."""
-    return "".join(character if character.isprintable() else " " for character in line)

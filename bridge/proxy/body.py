@@ -13,7 +13,6 @@ import string
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from aiohttp import web
@@ -135,9 +134,7 @@ class Upload:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._slot.aclose()
 
     async def receive(self, opened: frozenset[str], *, is_counting: bool) -> Asked:

@@ -25,9 +25,8 @@ from bridge.proxy.body import Asked, BodyLimits, Upload
 from bridge.proxy.budgets import BudgetError
 from bridge.proxy.calls import ModelCall, Outcome
 from bridge.proxy.errors import ErrorEvents, RefusedError, decoded, told
-from bridge.proxy.features import ApiFeatures, Models
 from bridge.proxy.shared_accounts import Accounts
-from bridge.proxy.upstream import Upstream
+from bridge.proxy.upstream import ApiFeatures, Models, Upstream
 from bridge.proxy.usage_meter import Meter, PromptSizes, Reading, meter_of, unanswered
 from sprite.common.prices import Price, Usage
 
@@ -107,7 +106,6 @@ class Call:
         async with Upload(self._request, self._sprite, desk.patience.body, desk.body_limits) as upload:
             try:
                 asked = await upload.receive(desk.exits.opened, is_counting=not self._is_billed)
-                self._allow(asked.model)
                 await self._admit(asked)
                 return await self._exchange(upload)
             except RefusedError as refused:
@@ -116,15 +114,13 @@ class Call:
             finally:
                 self._settle(is_sent=upload.is_sent)
 
-    def _allow(self, model: str) -> None:
-        if not self._desk.models.allows(model):
-            raise RefusedError(403, f"This sprite may not use the model {model!r}. Ask whoever runs the bridge.")
-
     async def _admit(self, asked: Asked) -> None:
         """Reserve the maximum cost of the call and record it. Raise RefusedError."""
+        desk = self._desk
+        if not desk.models.allows(asked.model):
+            raise RefusedError(403, f"This sprite may not use the model {asked.model!r}. Ask whoever runs the bridge.")
         if not self._is_billed:
             return
-        desk = self._desk
         self._price = None if asked.speed else desk.models.price(asked.model)
         self._unsaid = asked.unsaid
         self._model = asked.model
@@ -246,7 +242,7 @@ class Call:
                     raise told(body, 502)
                 # The whole body goes out in one write with its headers.
                 headers.popall("Content-Length", None)
-                self._end()
+                self._outcome = "complete"
                 return web.Response(status=answered.status, headers=headers, body=first)
         self._response = web.StreamResponse(status=answered.status, headers=headers)
         await self._stream(answered, self._response, first, errors)
@@ -266,7 +262,7 @@ class Call:
                 chunk = errors.feed(chunk)
         if errors is not None and (rest := errors.finish()):
             await self._send(response.write(rest))
-        self._end()
+        self._outcome = "complete"
 
     async def _send(self, sending: Coroutine[Any, Any, object]) -> None:
         """Wait until the client has accepted some bytes."""
@@ -289,9 +285,6 @@ class Call:
         if self._meter is not None:
             self._meter.feed(chunk)
         return chunk
-
-    def _end(self) -> None:
-        self._outcome = "complete"
 
     def _settle(self, *, is_sent: bool) -> None:
         """Replace the hold by the actual cost of the call."""

@@ -79,10 +79,7 @@ class ModelCall:
 
     def row(self) -> tuple[object, ...]:
         """Return the columns in the order of UPSERT."""
-        return (
-            *(self.id, self.sprite, self.held_usd, self.spent_usd, self.state, self.at, self.model),
-            *self.ending(),
-        )
+        return (*(self.id, self.sprite, self.held_usd, self.spent_usd, self.state, self.at, self.model), *self.ending())
 
     def ending(self) -> tuple[object, ...]:
         """Return the columns from `outcome` on, known when the call has ended."""

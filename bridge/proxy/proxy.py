@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -24,10 +23,9 @@ from bridge.db.open import DatabaseError
 from bridge.proxy.body import MAX_BODY_BYTES, too_large
 from bridge.proxy.call import Call, Desk, Path, Patience
 from bridge.proxy.errors import RefusedError
-from bridge.proxy.features import ApiFeatures, Models
 from bridge.proxy.shared_accounts import Accounts
 from bridge.proxy.sprite_tokens import SpriteTokens
-from bridge.proxy.upstream import Upstream
+from bridge.proxy.upstream import ApiFeatures, Models, Upstream
 from bridge.telemetry.logs import SPRITE
 from sprite.common.limits import TokenBucket
 from sprite.common.tasks import TaskSet
@@ -38,14 +36,6 @@ DEFAULT_AT_ONCE = 32
 _MINUTE = 60.0
 #: Most calls end within seconds.
 _BUSY_SECONDS = 1
-
-
-class TooOftenError(Exception):
-    """A call exceeds a limit. The message is written for users."""
-
-    def __init__(self, message: str, retry_after: int) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
 
 
 @dataclass(slots=True)
@@ -72,7 +62,7 @@ class RateLimits:
 
     @contextmanager
     def counted(self, sprite: str) -> Iterator[None]:
-        """Count a call while the block runs. Raise TooOftenError if it exceeds a limit."""
+        """Count a call while the block runs. Raise RefusedError if it exceeds a limit."""
         use = self._take(sprite)
         call = object()
         use.open[call] = time.time()
@@ -95,9 +85,11 @@ class RateLimits:
             bucket = TokenBucket(self._per_minute / _MINUTE, self._per_minute, self._clock)
             use = self._uses[sprite] = _Use(bucket)
         if len(use.open) >= self._at_once:
-            raise TooOftenError(f"This sprite has {self._at_once} calls in flight, as many as it may.", _BUSY_SECONDS)
+            words = f"This sprite has {self._at_once} calls in flight, as many as it may. Try again soon."
+            raise RefusedError(429, words, retry_after=_BUSY_SECONDS)
         if wait := use.bucket.wait(1):
-            raise TooOftenError(f"This sprite has made its {self._per_minute} calls of this minute.", math.ceil(wait))
+            words = f"This sprite has made its {self._per_minute} calls of this minute. Try again soon."
+            raise RefusedError(429, words, retry_after=math.ceil(wait))
         use.bucket.take(1)
         return use
 
@@ -130,7 +122,7 @@ class LlmProxy:
         self._tokens = tokens
         self._models = models
         self._accounts = accounts
-        self._rate_limits = rate_limits
+        self.rate_limits = rate_limits
         self._patience = patience or Patience()
         self._exits = exits or ApiFeatures()
         self._calls = TaskSet()
@@ -148,9 +140,7 @@ class LlmProxy:
         self._desk = Desk(session, self._upstream, self._exits, self._models, self._accounts, self._patience)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._calls.close()
         if self._desk is not None:
             await self._desk.session.close()
@@ -169,14 +159,6 @@ class LlmProxy:
     def answered(self) -> Mapping[str, float]:
         """Return the number of calls since the start, by response status."""
         return self._answered
-
-    def in_flight(self) -> Mapping[str, float]:
-        """Return the number of calls in flight, by sprite."""
-        return self._rate_limits.in_flight()
-
-    def oldest(self) -> Mapping[str, float]:
-        """Return the start of the oldest call in flight (Unix seconds), by sprite."""
-        return self._rate_limits.oldest()
 
     async def list_models(self, request: web.Request) -> web.StreamResponse:
         """Handle GET /v1/models: list the models that sprites may use."""
@@ -202,10 +184,8 @@ class LlmProxy:
     async def _answered_call(self, call: Call, sprite: str) -> web.StreamResponse:
         """Answer the call, and turn refusals into responses."""
         try:
-            with self._rate_limits.counted(sprite):
+            with self.rate_limits.counted(sprite):
                 return await call.answer()
-        except TooOftenError as error:
-            return RefusedError(429, f"{error} Try again soon.", retry_after=error.retry_after).response()
         except RefusedError as refused:
             return refused.response()
 

@@ -29,7 +29,6 @@ from sprite.common.tasks import owned_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from bridge.db.open import Database
     from bridge.proxy.accounts import Bounds
@@ -137,10 +136,7 @@ FROM spending AS kept, (SELECT {_NOW}) AS asked
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Spending of a sprite now, in US dollars; `day` is in days since 1970.
-
-    `raised` is added to that day's budget.
-    """
+    """Spending of a sprite now, in US dollars; `day` is in days since 1970. `raised` is added to that day's budget."""
 
     day: int
     raised: float
@@ -252,7 +248,8 @@ class SharedAccounts:
         beat_seconds: float = BEAT_SECONDS,
     ) -> None:
         self._database = database
-        self._warnings = Warnings()
+        self.limits = spending.limits
+        self.warnings = Warnings()
         self._spending = spending
         self._on_used_up = on_used_up
         self._on_death = on_death
@@ -273,25 +270,13 @@ class SharedAccounts:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         try:
             await self._stack.aclose()
         finally:
             await self.flush()
             if self._ended:
                 log.error("model calls could not be settled: they stay held", extra={"count": len(self._ended)})
-
-    @property
-    def limits(self) -> Limits:
-        """See LocalAccounts."""
-        return self._spending.limits
-
-    @property
-    def warnings(self) -> Warnings:
-        """See LocalAccounts."""
-        return self._warnings
 
     @property
     def is_behind(self) -> bool:
@@ -374,7 +359,7 @@ class SharedAccounts:
         await self._spending.settle(call)
         if call.spent_usd and self.limits.daily_usd and (standing := await self._spending.standing(call.sprite)):
             limit = _raised_limit(self.limits.daily_usd, standing)
-            self._warnings.spent(call.sprite, standing.day, standing.day_spent, limit)
+            self.warnings.spent(call.sprite, standing.day, standing.day_spent, limit)
         self._ended.pop(call.id, None)
         self._unsure.discard(call.id)
         if self._failing_since is not None:

@@ -11,7 +11,6 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Self
 
 from bridge.db.open import Database, Transaction, token_sha256
@@ -57,9 +56,7 @@ class SpriteTokens:
         self._sprites = {bytes(row["token_sha256"]): row["sprite"] for row in rows}
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._stack.aclose()
         self._sprites.clear()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,8 +16,8 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, Literal, cast
 import msgspec
 
 from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Ownership
-from bridge.providers.provider import Host, HostError, Report, checked_name
-from bridge.replicas.store import DamagedError, Store, StoredRow, StoreError
+from bridge.providers.provider import Host, HostError, Report, checked_name, with_first
+from bridge.replicas.store import DamagedError, StoredRow, StoreError
 from sprite.protocol.archive import (
     CHUNK_BYTES,
     MEMORY_FILES,
@@ -34,6 +34,7 @@ from sprite.protocol.replication import MOST_LONG_ROW_BYTES, whole_row
 
 if TYPE_CHECKING:
     from bridge.replicas.restore import Restorer
+    from bridge.replicas.sealed_store import SealedStore
 
 
 #: Stored rows that are no tables of an archive; see store.py.
@@ -223,7 +224,7 @@ class _Read:
 
 
 async def archive_of(
-    store: Store,
+    store: SealedStore,
     sprite: str,
     *,
     as_of: float | None = None,
@@ -275,7 +276,7 @@ def _write_table(archive: ArchiveWriter, path: str, lines: IO[bytes]) -> Iterato
                 yield
 
 
-async def _check_files(store: Store, sprite: str, read: _Read) -> None:
+async def _check_files(store: SealedStore, sprite: str, read: _Read) -> None:
     """Leave out each file whose chunks are incomplete."""
     sizes = dict[str, int]()
     for path, file in list(read.files.items()):
@@ -286,7 +287,7 @@ async def _check_files(store: Store, sprite: str, read: _Read) -> None:
             read.lose(_FILES, path, error)
 
 
-async def _check_file(store: Store, sprite: str, file: _File, sizes: dict[str, int]) -> None:
+async def _check_file(store: SealedStore, sprite: str, file: _File, sizes: dict[str, int]) -> None:
     """Raise DamagedError if a chunk is damaged or missing, or the file's size differs. Note the sizes of chunks."""
     size = 0
     for sha256 in file.chunks:
@@ -299,7 +300,7 @@ async def _check_file(store: Store, sprite: str, file: _File, sizes: dict[str, i
         raise DamagedError(f"{file.path} of {sprite} is not stored with its {file.size} bytes.")
 
 
-async def _write_files(archive: ArchiveWriter, read: _Read, store: Store, sprite: str) -> AsyncIterator[None]:
+async def _write_files(archive: ArchiveWriter, read: _Read, store: SealedStore, sprite: str) -> AsyncIterator[None]:
     for path in sorted([*read.folders, *read.files], key=lambda each: _as_walked(each, is_file=each in read.files)):
         if (file := read.files.get(path)) is None:
             archive.folder(read.folders[path])
@@ -308,7 +309,9 @@ async def _write_files(archive: ArchiveWriter, read: _Read, store: Store, sprite
             yield
 
 
-async def _write_file(archive: ArchiveWriter, path: str, file: _File, store: Store, sprite: str) -> AsyncIterator[None]:
+async def _write_file(
+    archive: ArchiveWriter, path: str, file: _File, store: SealedStore, sprite: str
+) -> AsyncIterator[None]:
     with archive.file(path, file.size, file.mode, file.modified_ns) as entry:
         for sha256 in file.chunks:
             chunk = await store.chunk(sprite, sha256)
@@ -321,7 +324,7 @@ async def _write_file(archive: ArchiveWriter, path: str, file: _File, store: Sto
         raise DamagedError(f"{path} of {sprite} is stored with {entry.size} of its {file.size} bytes.")
 
 
-async def _read(store: Store, sprite: str, as_of: float | None, read: _Read) -> None:
+async def _read(store: SealedStore, sprite: str, as_of: float | None, read: _Read) -> None:
     async for stored in store.rows(
         sprite, as_of, lambda table, error: read.lose(table, _nameless(table, error), error)
     ):
@@ -365,7 +368,7 @@ def _take(read: _Read, stored: StoredRow, row: dict[str, Any]) -> None:
         read.left_out = msgspec.structs.replace(left_out, damaged=0, damaged_named=())
 
 
-async def _whole(store: Store, sprite: str, row: dict[str, Any]) -> dict[str, Any]:
+async def _whole(store: SealedStore, sprite: str, row: dict[str, Any]) -> dict[str, Any]:
     """Return the whole row, assembled from its chunks if it was too long to ship directly."""
     names = msgspec.convert(row["chunks"] if row.keys() == {"chunks"} else [], list[str])
     chunks, size = dict[str, bytes](), 0
@@ -433,7 +436,7 @@ async def exported(
         return await _of_store(restorer, sprite, report, as_of, kept_at, leave_out_damaged)
     try:
         chunks = await host.export(sprite, report)
-        return Exported(_with_first(await anext(chunks, b""), chunks))
+        return Exported(with_first(await anext(chunks, b""), chunks))
     except HostError as error:
         if source is not None or kept_at is None:
             raise
@@ -452,7 +455,7 @@ async def _of_store(
     left_out = [LeftOut()]
     chunks = await restorer.export(sprite, as_of, report, left_out.append, leaves_out_damaged=leaves_out_damaged)
     first = await anext(chunks, b"")
-    return Exported(_with_first(first, chunks), kept_at if as_of is None else as_of, left_out[-1])
+    return Exported(with_first(first, chunks), kept_at if as_of is None else as_of, left_out[-1])
 
 
 async def exported_as_owner(
@@ -483,14 +486,3 @@ async def exported_as_owner(
     return await exported(
         host, restorer, sprite, report, source=source, as_of=as_of, leave_out_damaged=leave_out_damaged
     )
-
-
-async def _with_first(first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    try:
-        yield first
-        async for chunk in others:
-            yield chunk
-    finally:
-        if isinstance(others, AsyncGenerator):
-            # If the reader stops in the middle, the command ends now.
-            await others.aclose()

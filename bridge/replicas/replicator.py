@@ -15,11 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from bridge.errors import BridgeError
-from bridge.hub.link import LinkChange, LinkDownError
+from bridge.hub.link import LinkChange, LinkDownError, LinkError, SpriteConnection
 from bridge.hub.room import Kept, SpriteHub, nothing_kept
-from bridge.hub.sprite_connection import LinkError, SpriteConnection
-from bridge.providers.provider import HostError
-from bridge.providers.vm_scripts import printable
+from bridge.providers.provider import HostError, printable
+from bridge.replicas.sprite_log import SpriteLog
 from bridge.replicas.store import (
     BadShipmentError,
     Health,
@@ -164,17 +163,17 @@ class _Ear:
         self._look()
 
     def heard(self, message: ServerMessage) -> None:
-        """See Ear."""
+        """See HubListener."""
 
     def changed(self, change: LinkChange) -> None:
-        """See Ear."""
+        """See HubListener."""
         del change
         self._look()
         if not self.is_up.is_set() and not self._is_last():
             self.interrupt()
 
     def ended(self) -> None:
-        """See Ear."""
+        """See HubListener."""
 
     @contextmanager
     def held(self, attempt: asyncio.Timeout) -> Iterator[None]:
@@ -198,7 +197,7 @@ class _Ear:
 
 
 class Replicator:
-    """`async with Followers(store, on_death) as followers:`, an observer of the relay; call `follow` next."""
+    """`async with Replicator(store, on_death) as replicator:`, an observer of the relay; call `follow` next."""
 
     def __init__(self, store: SealedStore, on_death: Callable[[], None], kept: Kept = nothing_kept) -> None:
         self._store = store
@@ -354,7 +353,7 @@ class Replicator:
             if position.log is not None and await self._store.ask_again(sprite, _AGAIN_SECONDS):
                 log.warning("pieces of the store of %s are damaged: it is asked to ship everything again", sprite)
                 following.asks_again = True
-            identity = await self._store.identity(sprite)
+            identity = await self._store.write(sprite, SpriteLog.identity)
             asked = Ship(after, position.log, packed=True, again=following.asks_again, store=identity)
             connection.write(encode(asked, message_id=_SHIP_ID))
             await connection.drain()

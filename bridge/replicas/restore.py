@@ -1,6 +1,6 @@
 """Restore a sprite from its replica: on a new machine, or in place of the existing one, if requested.
 
-After an interruption at any point, either the earlier sprite continues or the next restore finishes; see losses.py.
+After an interruption at any point, either the earlier sprite continues or the next restore finishes; see LostSprites.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
-from bridge.db.interface import DatabaseError
-from bridge.db.open import Database, Transaction, in_transaction
+from bridge.db.open import Database, DatabaseError, Transaction, in_transaction
 from bridge.providers.provider import HostError, MachineGoneError, Report, Restorable, checked_name
 from bridge.replicas.archive import LeftOut, archive_of
-from bridge.replicas.store import Store, StoreError
+from bridge.replicas.store import StoreError
 from sprite.common.tasks import TaskSet
 from sprite.protocol.archive import MANIFEST, Manifest
+
+if TYPE_CHECKING:
+    from bridge.replicas.sealed_store import SealedStore
 
 
 def moment(at: float) -> str:
@@ -38,7 +39,7 @@ def moment(at: float) -> str:
 class LostSprites:
     """Knows the replicas of sprites and the unfinished restores. `refuse` is a Guard."""
 
-    def __init__(self, database: Database, store: Store) -> None:
+    def __init__(self, database: Database, store: SealedStore) -> None:
         self._database = database
         self._store = store
 
@@ -142,7 +143,7 @@ class Restorer:
     `folder` is for temporary archives; `note` writes the audit log before any change, and the outcome.
     """
 
-    def __init__(self, store: Store, losses: LostSprites, host: Restorable, folder: Path, note: Note) -> None:
+    def __init__(self, store: SealedStore, losses: LostSprites, host: Restorable, folder: Path, note: Note) -> None:
         self._store = store
         self._losses = losses
         self._host = host
@@ -157,9 +158,7 @@ class Restorer:
             left.unlink(missing_ok=True)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._tasks.close()
 
     async def kept_at(self, sprite: str) -> float | None:

@@ -1,4 +1,4 @@
-"""The encrypted store of replicas, with the versions of a month. `store.py` defines its guarantees.
+"""The encrypted store of replicas, with the versions of a month. `store.py` has its records.
 
 Owns the timing of storage and expiry; `sprite_log.py` has the tables, a shelf holds them.
 """
@@ -6,13 +6,11 @@ Owns the timing of storage and expiry; `sprite_log.py` has the tables, a shelf h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from bridge.replicas.batch import Named, Shipment, checked, in_pieces
 from bridge.replicas.keys import FixedKeys, KeyFile, Keyring, key_of_secret
 from bridge.replicas.sprite_log import START, Cursor, SpriteLog, View
 from bridge.replicas.store import (
@@ -20,11 +18,15 @@ from bridge.replicas.store import (
     DamagedError,
     Health,
     Kept,
+    Named,
     Position,
+    Shipment,
     StoreAheadError,
     StoredRow,
     StoreError,
     StoreFullError,
+    checked,
+    in_pieces,
 )
 from bridge.replicas.tables import DatabaseShelf, FolderShelf, Shelf
 
@@ -49,7 +51,10 @@ _QUOTA = 4096 * 2**20
 
 
 class SealedStore:
-    """A Store. `quota` is each sprite's limit in bytes."""
+    """Replicas by sprite. Every method may raise StoreError, or DatabaseError if the disk or server fails.
+
+    `quota` is each sprite's limit in bytes.
+    """
 
     def __init__(self, shelf: Shelf, keyring: Keyring, quota: int = _QUOTA) -> None:
         self.shelf = shelf
@@ -57,23 +62,23 @@ class SealedStore:
         self._quota = quota
 
     async def position(self, sprite: str) -> Position:
-        """See Store."""
-        return await self._read(sprite, SpriteLog.position)
+        """Return the position of the sprite's replica; an empty one for an unknown sprite."""
+        return await self.read(sprite, SpriteLog.position)
 
     async def newest(self, sprite: str) -> Position:
-        """See Store."""
-        return await self._read(sprite, SpriteLog.newest)
+        """Return the position of the state that `rows` reads: the earlier one while a new generation is incomplete."""
+        return await self.read(sprite, SpriteLog.newest)
 
     async def standing(self, sprite: str) -> tuple[Position, Position, bool]:
         """Return `position`, `newest` and `wipe_is_due` in one transaction."""
-        return await self._read(sprite, lambda log: (log.position(), log.newest(), log.wipes_due() > 0))
-
-    async def identity(self, sprite: str) -> str:
-        """See SpriteLog."""
-        return await self._write(sprite, SpriteLog.identity)
+        return await self.read(sprite, lambda log: (log.position(), log.newest(), log.wipes_due() > 0))
 
     async def append(self, sprite: str, shipped: Shipped, after: int | None = None) -> Position:
-        """See Store. Returns after forgotten data is wiped from the disk."""
+        """Store a batch durably and atomically, skipping rows that are already stored.
+
+        `after` is the position that it continues from, if known; StoreError if the store is not that far. Returns after
+        forgotten data is wiped from the disk.
+        """
         position, wipe_is_due = await self.take(sprite, shipped, after)
         while wipe_is_due:
             wipe_is_due = await self.finish_wipe(sprite)
@@ -85,19 +90,23 @@ class SealedStore:
         shipment = await asyncio.to_thread(checked, shipped)
         if shipment.forgotten:
             await self._forget_in_steps(sprite, shipment, after)
-        return await self._write(sprite, lambda log: self._store(log, shipment, after))
+        return await self.write(sprite, lambda log: self._store(log, shipment, after))
 
     async def rows(
-        self,
-        sprite: str,
-        as_of: float | None = None,
-        on_damaged: Callable[[str, DamagedError], None] | None = None,
+        self, sprite: str, as_of: float | None = None, on_damaged: Callable[[str, DamagedError], None] | None = None
     ) -> AsyncIterator[StoredRow]:
-        """See Store."""
-        view = await self._read(sprite, lambda log: _view(log, sprite, as_of))
+        """Yield every row, by table, then by id (numbers in order, texts unordered): now, or at a moment.
+
+        At a moment the replica was complete: `as_of` selects the last one up to that time, with StoreError if there
+        is none. Without it, the newest state is read, even if more was on its way. Later writes are not seen. A
+        forget makes all earlier moments unreadable.
+
+        A damaged row raises DamagedError, or is passed to `on_damaged` with its table and left out.
+        """
+        view = await self.read(sprite, lambda log: _view(log, sprite, as_of))
         after: Cursor | None = START
         while after is not None:
-            page = await self._read(sprite, lambda log, after=after: log.page(view, after))  # type: ignore[misc]
+            page = await self.read(sprite, lambda log, after=after: log.page(view, after))  # type: ignore[misc]
             for table, error in page.damaged:
                 if on_damaged is None:
                     raise error
@@ -107,28 +116,28 @@ class SealedStore:
             after = page.after
 
     async def count(self, sprite: str, table: str, as_of: float | None = None) -> int:
-        """See Store."""
-        return await self._read(sprite, lambda log: log.count(_view(log, sprite, as_of), table))
+        """Return the number of rows of a table, now or at a moment. Raise StoreError as `rows` does."""
+        return await self.read(sprite, lambda log: log.count(_view(log, sprite, as_of), table))
 
     async def chunk(self, sprite: str, sha256: str) -> bytes:
-        """See Store."""
-        return await self._read(sprite, lambda log: log.chunk(sha256))
+        """Return the bytes with this SHA-256 (hex). Raise DamagedError if they are missing or corrupt."""
+        return await self.read(sprite, lambda log: log.chunk(sha256))
 
     async def sprites(self) -> list[str]:
-        """See Store."""
+        """Return the names of all sprites with a replica."""
         return await self.shelf.sprites()
 
     async def kept(self, sprite: str) -> Kept:
-        """See Store."""
-        return await self._read(sprite, SpriteLog.kept)
+        """Return the size of a sprite's replica."""
+        return await self.read(sprite, SpriteLog.kept)
 
     async def accept(self, sprite: str) -> None:
-        """See Store."""
-        await self._write(sprite, lambda log: log.begin() if log.generation else None)
+        """Replicate the sprite from the beginning, as after a restore; the earlier replica stays as an older state."""
+        await self.write(sprite, lambda log: log.begin() if log.generation else None)
 
     async def delete(self, sprite: str) -> None:
-        """See Store."""
-        await self._write(sprite, SpriteLog.delete)
+        """Overwrite and delete everything that is stored of a sprite."""
+        await self.write(sprite, SpriteLog.delete)
         await self.shelf.remove(sprite)
 
     async def tidy(self, sprite: str) -> None:
@@ -138,37 +147,23 @@ class SealedStore:
             log.drop_older(VERSIONS_SECONDS)
             log.drop_unused_chunks(UNUSED_CHUNK_SECONDS)
 
-        await self._write(sprite, drop)
+        await self.write(sprite, drop)
 
     # --- checks ---
 
-    async def begin_check(self, sprite: str, pause: float) -> bool:
-        """See SpriteLog."""
-        return await self._write(sprite, lambda log: log.begin_check(pause))
-
-    async def end_check(
-        self, sprite: str, rows: Iterable[tuple[int, str, bytes, int]], chunks: Iterable[bytes], wrong: int
-    ) -> None:
-        """See SpriteLog."""
-        await self._write(sprite, lambda log: log.end_check(rows, chunks, wrong))
-
     async def recheck(self, sprite: str) -> None:
         """See SpriteLog."""
-        await self._write(sprite, SpriteLog.recheck)
-
-    async def size(self, sprite: str) -> int:
-        """Return the number of stored bytes of a sprite."""
-        return await self._read(sprite, SpriteLog.size)
+        await self.write(sprite, SpriteLog.recheck)
 
     async def health(self, sprite: str) -> Health:
         """Return the result of the last check."""
-        return await self._read(sprite, SpriteLog.health)
+        return await self.read(sprite, SpriteLog.health)
 
     async def ask_again(self, sprite: str, pause: float) -> bool:
         """See SpriteLog."""
         if not (await self.health(sprite)).damaged:
             return False
-        return await self._write(sprite, lambda log: log.ask_again(pause))
+        return await self.write(sprite, lambda log: log.ask_again(pause))
 
     async def _forget_in_steps(self, sprite: str, shipment: Shipment, after: int | None) -> None:
         """Do the large part of a forget in short transactions; the message's own transaction completes it.
@@ -178,14 +173,15 @@ class SealedStore:
         """
         through = shipment.forgotten
         # Reject an invalid message before any change.
-        named = await self._read(sprite, partial(_named, shipment))
-        generation = await self._write(sprite, lambda log: _begin_forget(log, shipment, after))
+        named = await self.read(sprite, partial(_named, shipment))
+        generation = await self.write(sprite, lambda log: _begin_forget(log, shipment, after))
         is_more = generation > 0
         while is_more:
-            is_more = await self._write(sprite, lambda log: log.forget_some(generation, through, _FORGOTTEN_AT_ONCE))
+            is_more = await self.write(sprite, lambda log: log.forget_some(generation, through, _FORGOTTEN_AT_ONCE))
         if generation:
             for table, some in in_pieces(named, _FORGOTTEN_AT_ONCE):
-                await self._write(sprite, partial(_doom, generation, through, table, some))
+                doom = partial(SpriteLog.doom, generation=generation, through=through, table=table, ids=some)
+                await self.write(sprite, doom)
 
     def _store(self, log: SpriteLog, shipment: Shipment, after: int | None) -> tuple[Position, bool]:
         position, generation = _following(log, shipment, after), log.generation or log.begin()
@@ -218,33 +214,33 @@ class SealedStore:
 
     async def wipe_is_due(self, sprite: str) -> bool:
         """Return whether forgotten data may still be on the disk."""
-        return await self._read(sprite, SpriteLog.wipes_due) > 0
+        return await self.read(sprite, SpriteLog.wipes_due) > 0
 
     async def finish_wipe(self, sprite: str) -> bool:
         """Wipe forgotten data from the disk, also after a bridge ended in between.
 
         Return whether more was forgotten meanwhile, so that it is due again. On DatabaseError it stays due.
         """
-        due = await self._read(sprite, SpriteLog.wipes_due)
+        due = await self.read(sprite, SpriteLog.wipes_due)
         if not due:
             return False
         await self.shelf.wipe(sprite)
-        return not await self._write(sprite, lambda log: log.wiped(due))
+        return not await self.write(sprite, lambda log: log.wiped(due))
 
-    async def _read(self, sprite: str, work: Callable[[SpriteLog], _T]) -> _T:
-        return await self.shelf.read(sprite, self.in_log(sprite, work))
+    async def read(self, sprite: str, work: Callable[[SpriteLog], _T]) -> _T:
+        """Run work that only reads in one transaction. It may run more than once."""
+        return await self.shelf.read(sprite, lambda tx: work(SpriteLog(tx, sprite, self.keyring)))
 
-    async def _write(self, sprite: str, work: Callable[[SpriteLog], _T]) -> _T:
-        def finished(log: SpriteLog) -> _T:
+    async def write(self, sprite: str, work: Callable[[SpriteLog], _T]) -> _T:
+        """Run work in one transaction. It may run more than once."""
+
+        def finished(tx: Transaction) -> _T:
+            log = SpriteLog(tx, sprite, self.keyring)
             done = work(log)
             log.finish()
             return done
 
-        return await self.shelf.write(sprite, self.in_log(sprite, finished))
-
-    def in_log(self, sprite: str, work: Callable[[SpriteLog], _T]) -> Callable[[Transaction], _T]:
-        """Return the work in the form for a shelf."""
-        return lambda tx: work(SpriteLog(tx, sprite, self.keyring))
+        return await self.shelf.write(sprite, finished)
 
 
 def _following(log: SpriteLog, shipment: Shipment, after: int | None) -> Position:
@@ -275,10 +271,6 @@ def _begin_forget(log: SpriteLog, shipment: Shipment, after: int | None) -> int:
     return generation
 
 
-def _doom(generation: int, through: int, table: str, ids: list[int | str], log: SpriteLog) -> None:
-    log.doom(generation, through, table, ids)
-
-
 def _view(log: SpriteLog, sprite: str, as_of: float | None) -> View:
     """Return the newest state, or that of a time. Raise StoreError if there is none."""
     view = log.view(as_of)
@@ -304,26 +296,22 @@ async def open_store(settings: Settings, database: Database | None) -> AsyncIter
         if settings.database_url is not None and settings.cluster_secret is not None:
             # Bridges of one cluster share a key, even if none was configured.
             fixed.append(key_of_secret(settings.cluster_secret))
-        keys: Keyring = FixedKeys(fixed) if fixed else await _key_file(settings.store_key, shelf)
-        yield SealedStore(shelf, keys)
-
-
-async def _key_file(path: Path, shelf: Shelf) -> KeyFile:
-    """Return the key file. It is created when first needed, unless something was sealed with a key that is missing."""
-    return KeyFile(path, makes=not path.exists() and not await _has_sealed(shelf))
+        if fixed:
+            yield SealedStore(shelf, FixedKeys(fixed))
+            return
+        # The file is created when first needed, unless something was sealed with a key that is missing.
+        makes = not settings.store_key.exists() and not await _has_sealed(shelf)
+        yield SealedStore(shelf, KeyFile(settings.store_key, makes=makes))
 
 
 async def _has_sealed(shelf: Shelf) -> bool:
     """Return whether anything is sealed. A bridge that was killed at its first write leaves an empty log."""
+    sql = "SELECT 1 FROM stored_sprites WHERE sprite = ?"
     for sprite in await shelf.sprites():
         try:
-            if await shelf.read(sprite, partial(_is_begun, sprite)):
+            if await shelf.read(sprite, lambda tx, sprite=sprite: tx.execute(sql, (sprite,)).fetchone()):  # type: ignore[misc]
                 return True
         except StoreError:
             # It is damaged, so it was sealed once.
             return True
     return False
-
-
-def _is_begun(sprite: str, tx: Transaction) -> bool:
-    return tx.execute("SELECT 1 FROM stored_sprites WHERE sprite = ?", (sprite,)).fetchone() is not None

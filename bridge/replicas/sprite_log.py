@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bridge.replicas.batch import Row
 from bridge.replicas.keys import BrokenSealError, Keyring
-from bridge.replicas.store import DamagedError, Health, Kept, MissingChunkError, Position, StoredRow
+from bridge.replicas.store import DamagedError, Health, Kept, MissingChunkError, Position, Row, StoredRow
 
 if TYPE_CHECKING:
     from bridge.db.open import Transaction
@@ -185,10 +184,7 @@ class SpriteLog:
         self._grown += len(sealed) + PIECE_BYTES
 
     def add_row(self, generation: int, row: Row) -> None:
-        """Store a version of a row as the newest.
-
-        Raise MissingChunkError if it names a chunk that is missing.
-        """
+        """Store a version of a row as the newest. Raise MissingChunkError if it names a chunk that is missing."""
         name = self.row_name(row.table, row.id)
         key = self._keyring.current()
         place = row_place(generation, row.table, name, row.position)

@@ -1,4 +1,4 @@
-"""The interface of a store of replicas, and its records (pure).
+"""Records of a store of replicas, its errors, and the validation of shipped batches: the sprite is untrusted (pure).
 
 For each sprite a store holds the content of an archive at any moment: rows of the archive's tables (`table` is the
 path there, such as `log/observations.jsonl`, `row` its columns), and in addition
@@ -16,12 +16,17 @@ are Unix seconds.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import base64
+import hashlib
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
+
+import msgspec
 
 from bridge.errors import BridgeError
-from sprite.protocol.replication import Shipped
+from sprite.protocol.replication import Shipped, ShippedChunk, ShippedRow, whole_row
 
 
 class StoreError(BridgeError):
@@ -105,7 +110,7 @@ class StoredRow:
 class Kept:
     """Size of a replica: current rows, older versions, chunks, and their bytes.
 
-    `position` is that of the readable state: see `newest` of a Store.
+    `position` is that of the readable state: see `newest` of SealedStore.
     """
 
     sprite: str
@@ -116,50 +121,155 @@ class Kept:
     size: int
 
 
-class Store(Protocol):
-    """Replicas by sprite. Every method may raise StoreError, or DatabaseError if the disk or server fails."""
+#: Data was forgotten: earlier versions must be deleted.
+_TOMBSTONES = "tombstones"
+#: Everything was shipped again: rows of an earlier position than `{position}` are gone.
+_BASELINE = ("manifest", "baseline")
 
-    async def position(self, sprite: str) -> Position:
-        """Return the position of the sprite's replica; an empty one for an unknown sprite."""
+_TABLE = re.compile(r"[a-z_]{1,40}(/[a-z_]{1,40}\.jsonl)?")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+#: A forget names the rows that it changed by their numbers.
+_MOST_TOMBSTONE_BYTES = 16 * 1024 * 1024
+#: Limit for all tombstones of one message.
+_MOST_NAMED_BYTES = 4 * _MOST_TOMBSTONE_BYTES
+#: Linux opens no longer path.
+_LONGEST_ID = 4096
+_LOG = re.compile(r"[\x21-\x7e]{1,200}")
+#: JavaScript cannot represent larger positions; SQLite's keys may be larger.
+_LARGEST_POSITION = 2**53 - 1
+_LARGEST_ID = 2**63 - 1
 
-    async def append(self, sprite: str, shipped: Shipped, after: int | None = None) -> Position:
-        """Store a batch durably and atomically, skipping rows that are already stored.
 
-        `after` is the position that it continues from, if known; StoreError if the store is not that far.
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row to be stored; `content` is `[id, columns]` as JSON, columns null for a deleted row."""
+
+    table: str
+    id: int | str
+    position: int
+    content: bytes
+    is_gone: bool
+    chunks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """A validated batch: rows by their positions, chunks by their SHA-256 (hex).
+
+    Versions older than `forgotten` were or will be overwritten in the sprite; `tombstones` name rows that the store
+    may not have received. Rows with a position before `baseline` are gone. Both are 0 if unset.
+    """
+
+    log: str
+    through: int
+    rows: tuple[Row, ...]
+    chunks: dict[str, bytes]
+    forgotten: int
+    tombstones: tuple[dict[str, Any], ...]
+    baseline: int
+    is_whole: bool
+
+    def doomed(self, chunk: Callable[[str], bytes]) -> Named:
+        """Return the ids of the rows that the tombstones name, by table; chunks of long ones may have come before.
+
+        Raise BadShipmentError if they are invalid, or name too many rows.
         """
+        size = 0
 
-    async def newest(self, sprite: str) -> Position:
-        """Return the position of the state that `rows` reads: the earlier one while a new generation is incomplete."""
+        def piece(sha256: str) -> bytes:
+            nonlocal size
+            content = self.chunks.get(sha256)
+            content = chunk(sha256) if content is None else content
+            size += len(content)
+            if size > _MOST_NAMED_BYTES:
+                raise BadShipmentError("The sprite names more rows that were forgotten than any has.")
+            return content
 
-    def rows(
-        self,
-        sprite: str,
-        as_of: float | None = None,
-        on_damaged: Callable[[str, DamagedError], None] | None = None,
-    ) -> AsyncIterator[StoredRow]:
-        """Yield every row, by table, then by id (numbers in order, texts unordered): now, or at a moment.
+        return [each for tombstone in self.tombstones for each in _doomed(tombstone, piece).items()]
 
-        At a moment the replica was complete: `as_of` selects the last one up to that time, with StoreError if there
-        is none. Without it, the newest state is read, even if more was on its way. Later writes are not seen. A
-        forget makes all earlier moments unreadable.
 
-        A damaged row raises DamagedError, or is passed to `on_damaged` with its table and left out.
-        """
+def checked(shipped: Shipped) -> Shipment:
+    """Validate a batch. Raise BadShipmentError if any part is invalid; then store none of it."""
+    if _LOG.fullmatch(shipped.log) is None:
+        raise BadShipmentError("The sprite does not say which log it ships.")
+    if not 0 <= shipped.through <= _LARGEST_POSITION:
+        raise BadShipmentError("The sprite counts what it ships in a way that makes no sense.")
+    chunks = dict(map(_chunk, shipped.chunks))
+    rows = [_row(row, shipped.through) for row in shipped.rows]
+    forgotten = [row.position for row in rows if row.table == _TOMBSTONES and not row.is_gone]
+    baselines = [_baseline(row.row) for row in shipped.rows if (row.table, row.id) == _BASELINE]
+    return Shipment(
+        shipped.log,
+        shipped.through,
+        tuple(row for row in rows if row.table != _TOMBSTONES and (row.table, row.id) != _BASELINE),
+        chunks,
+        max(forgotten, default=0),
+        tuple(row.row for row in shipped.rows if row.table == _TOMBSTONES and row.row is not None),
+        max(baselines, default=0),
+        shipped.whole,
+    )
 
-    async def count(self, sprite: str, table: str, as_of: float | None = None) -> int:
-        """Return the number of rows of a table, now or at a moment. Raise StoreError as `rows` does."""
 
-    async def chunk(self, sprite: str, sha256: str) -> bytes:
-        """Return the bytes with this SHA-256 (hex). Raise DamagedError if they are missing or corrupt."""
+def _baseline(row: dict[str, Any] | None) -> int:
+    position = 0 if row is None else row.get("position")
+    if not isinstance(position, int) or not 0 <= position <= _LARGEST_POSITION:
+        raise BadShipmentError("The sprite does not say from where on everything was shipped once more.")
+    return position
 
-    async def sprites(self) -> list[str]:
-        """Return the names of all sprites with a replica."""
 
-    async def kept(self, sprite: str) -> Kept:
-        """Return the size of a sprite's replica."""
+def _chunk(chunk: ShippedChunk) -> tuple[str, bytes]:
+    try:
+        content = base64.b64decode(chunk.data, validate=True)
+    except ValueError as error:
+        raise BadShipmentError("The sprite ships a chunk that is no base64.") from error
+    if hashlib.sha256(content).hexdigest() != chunk.sha256:
+        raise BadShipmentError("The sprite ships a chunk under a name that is not its own.")
+    return chunk.sha256, content
 
-    async def accept(self, sprite: str) -> None:
-        """Replicate the sprite from the beginning, as after a restore; the earlier replica stays as an older state."""
 
-    async def delete(self, sprite: str) -> None:
-        """Overwrite and delete everything that is stored of a sprite."""
+def _row(row: ShippedRow, through: int) -> Row:
+    _check_key(row.table, row.id)
+    position = row.position or through
+    if not 0 < position <= through:
+        raise BadShipmentError("The sprite ships a row of a position that is not in its message.")
+    try:
+        content = msgspec.json.encode([row.id, row.row])
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise BadShipmentError("The sprite ships a row that cannot be written down.") from error
+    named = () if row.row is None else tuple(named_chunks(row.row))
+    return Row(row.table, row.id, position, content, row.row is None, named)
+
+
+def named_chunks(row: dict[str, Any]) -> dict[str, None]:
+    """Return the chunks that a row names, each once."""
+    lists = (value for value in row.values() if isinstance(value, list))
+    return {one: None for values in lists for one in values if isinstance(one, str) and _SHA256.fullmatch(one)}
+
+
+def _doomed(tombstone: dict[str, Any], chunk: Callable[[str], bytes]) -> dict[str, list[int | str]]:
+    try:
+        whole = whole_row(tombstone, chunk, _MOST_TOMBSTONE_BYTES)
+        named = msgspec.convert(whole.get("rows", {}), dict[str, list[int | str]])
+    except ValueError as error:
+        raise BadShipmentError("The sprite does not say which rows were forgotten.") from error
+    for table, ids in named.items():
+        for id_ in ids:
+            _check_key(table, id_)
+    return named
+
+
+Named = list[tuple[str, list[int | str]]]
+
+
+def in_pieces(named: Named, most: int) -> Iterator[tuple[str, list[int | str]]]:
+    """Yield the same tables and ids, at most `most` ids at a time."""
+    for table, ids in named:
+        yield from ((table, ids[at : at + most]) for at in range(0, len(ids), most))
+
+
+def _check_key(table: str, id_: int | str) -> None:
+    if _TABLE.fullmatch(table) is None:
+        raise BadShipmentError("The sprite ships a table whose name makes no sense.")
+    fits = len(id_) <= _LONGEST_ID if isinstance(id_, str) else abs(id_) <= _LARGEST_ID
+    if not fits:
+        raise BadShipmentError("The sprite ships a row whose key is too long.")

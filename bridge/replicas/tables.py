@@ -11,7 +11,6 @@ import asyncio
 import logging
 import shutil
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -205,21 +204,12 @@ def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, int]]:
         yield connection, inode if before in {inode, _NONE} else _NONE
 
 
-_nothing = threading.local()
-
-
 @contextmanager
 def _empty() -> Iterator[tuple[sqlite3.Connection, int]]:
-    """Yield an empty database in place of a missing file, so that reading does not create it; one for each thread."""
-    connection = getattr(_nothing, "connection", None)
-    if connection is None:
-        connection = sqlite3.connect(":memory:", isolation_level=None)
+    """Yield an empty database in place of a missing file, so that reading does not create it."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         _prepare(connection, Path(":memory:"))
-        _nothing.connection = connection
-    try:
         yield connection, _NONE
-    finally:
-        connection.rollback()
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

@@ -12,10 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import BridgeError
-from bridge.replicas.batch import named_chunks
 from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.sprite_log import SECRET_PLACE, SpriteLog, chunk_place, row_place
-from bridge.replicas.store import DamagedError
+from bridge.replicas.store import DamagedError, named_chunks
 
 if TYPE_CHECKING:
     from bridge.db.open import Transaction
@@ -116,7 +115,7 @@ async def _at_once(_size: int) -> None:
 async def checked(store: SealedStore, sprite: str, pace: Pace = _at_once) -> Findings:
     """Run `verified` and store its result: a connected sprite then ships damaged data again."""
     findings = await verified(store, sprite, pace)
-    await store.end_check(sprite, findings.damaged_rows, findings.damaged_chunks, findings.count)
+    await store.write(sprite, lambda log: log.end_check(findings.damaged_rows, findings.damaged_chunks, findings.count))
     return findings
 
 
@@ -137,13 +136,13 @@ async def verified(store: SealedStore, sprite: str, pace: Pace = _at_once) -> Fi
             if after is None:
                 break
             await pace(findings.size - before)
-    for generation, part, bucket in await store.shelf.read(sprite, store.in_log(sprite, SpriteLog.census)):
+    for generation, part, bucket in await store.read(sprite, SpriteLog.census):
         counted = partial(SpriteLog.missing, generation=generation, part=part, bucket=bucket)
-        if (missing := await store.shelf.read(sprite, store.in_log(sprite, counted))) is not None:
+        if (missing := await store.read(sprite, counted)) is not None:
             lost = f"lacks {missing} row(s)" if missing > 0 else "has other rows than were stored"
             findings.add(f"The store of {sprite} {lost} of {part}.", max(1, missing))
         await pace(_CENSUS_BYTES)
-    if not await store.shelf.read(sprite, store.in_log(sprite, SpriteLog.is_counted_whole)):
+    if not await store.read(sprite, SpriteLog.is_counted_whole):
         findings.add(f"The store of {sprite} has lost part of the count of its rows.")
     return findings
 
@@ -240,7 +239,7 @@ class Checks:
     async def look(self) -> None:
         """Check every sprite whose check is due."""
         sprites = await self._store.sprites()
-        size = sum([await self._store.size(sprite) for sprite in sprites])
+        size = sum([await self._store.read(sprite, SpriteLog.size) for sprite in sprites])
         pace = min(max(size / _ROUND_SECONDS, _SLOWEST), _FASTEST)
         for sprite in sprites:
             await self._check(sprite, pace)
@@ -251,7 +250,7 @@ class Checks:
             await asyncio.sleep(size / bytes_a_second)
 
         try:
-            if not await self._store.begin_check(sprite, _EVERY_SECONDS):
+            if not await self._store.write(sprite, lambda log: log.begin_check(_EVERY_SECONDS)):
                 self._note(sprite, await self._store.health(sprite))
                 return
             findings = await checked(self._store, sprite, pause)

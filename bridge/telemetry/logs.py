@@ -21,18 +21,7 @@ from sprite.common import own_secrets
 from sprite.common.limits import TokenBucket
 
 #: Extra fields of a record: `log.info("...", extra={"mission_id": ...})`.
-FIELDS = (
-    "request_id",
-    "method",
-    "route",
-    "status",
-    "duration_ms",
-    "person",
-    "sprite",
-    "mission_id",
-    "model",
-    "count",
-)
+FIELDS = ("request_id", "method", "route", "status", "duration_ms", "person", "sprite", "mission_id", "model", "count")
 #: Loggers of our own code: the bridge, and modules shared with the sprite.
 _OURS = ("bridge", "sprite")
 #: Size of the file and of one backup: some weeks of a personal bridge.

@@ -59,10 +59,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._requests = Counter(
-            "bridge_http_requests",
-            "Requests answered.",
-            ("method", "route", "status"),
-            registry=self._registry,
+            "bridge_http_requests", "Requests answered.", ("method", "route", "status"), registry=self._registry
         )
         self._seconds = Histogram(
             "bridge_http_request_seconds",
@@ -73,18 +70,11 @@ class Metrics:
         )
         self._awaited: dict[str, Probe[Mapping[str, float]]] = {}
         self._arrived: dict[str, Mapping[str, float]] = {}
-        # One lookup instead of two with locks.
-        self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one request. All three labels have few values: a route is a pattern, never a path."""
-        children = self._children.get((method, route, status))
-        if children is None:
-            children = self._requests.labels(method, route, str(status)), self._seconds.labels(route)
-            self._children[method, route, status] = children
-        requests, duration = children
-        requests.inc()
-        duration.observe(seconds)
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
 
     def add_gauge(self, name: str, words: str, label: str, figures: Figures) -> None:
         """Add a figure that goes up and down, one for each `label`."""

@@ -14,8 +14,8 @@ from bridge.terminal import drawing
 from bridge.terminal.command import WAYS, Command
 from bridge.terminal.drawing import counted, one_line, sized
 from bridge.terminal.memory_commands import when
-from sprite.protocol.files import FILE_FOLDERS
 from sprite.protocol.memory import DeleteUserFileRequest, DeleteUserFileResult, UserFilesRequest, UserFilesResult
+from sprite.protocol.shapes import FILE_FOLDERS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

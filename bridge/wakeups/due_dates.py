@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from bridge.db.open import Database, DatabaseError
@@ -65,10 +64,8 @@ class DueDates:
         await self._rows.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._rows.__aexit__(kind, error, trace)
+    async def __aexit__(self, *_error: object) -> None:
+        await self._rows.__aexit__(None, None, None)
 
     @property
     def is_behind(self) -> bool:
@@ -193,9 +190,7 @@ class SharedDueDates(DueDates):
         await self._stack.enter_async_context(owned_task(self._poll_on(), name="due dates", on_death=self._on_death))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._stack.aclose()
 
     def opened(self, sprite: str) -> None:

@@ -15,12 +15,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from bridge.cluster.ownership import NotOwnedError, Ownership
 from bridge.hub.link import LinkDownError
-from bridge.providers.vm_scripts import printable
+from bridge.providers.provider import printable
 from sprite.common.tasks import TaskSet, jittered, owned_task
 from sprite.protocol.messages import Heartbeat, Status, System
 
@@ -121,9 +120,7 @@ class Waker:
         await self._stack.enter_async_context(owned_task(self._run(), name="waker", on_death=self._on_death))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._stack.aclose()
 
     def trouble(self, sprite: str) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-#: Folders with the person's files: listed, shown, downloaded and deleted.
-FILE_FOLDERS = ("documents", "artifacts", "ocr", "extractions")
+from sprite.protocol.shapes import FILE_FOLDERS
 
 #: Limit for a name in messages.
 MAX_SHOWN_CHARS = 200

@@ -7,6 +7,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+#: Folders with the person's files: listed, shown, downloaded and deleted.
+FILE_FOLDERS = ("documents", "artifacts", "ocr", "extractions")
+
 
 class Payload(Struct, omit_defaults=True):
     """What every payload has in common: unknown fields are ignored, unset ones are not sent."""

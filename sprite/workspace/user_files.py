@@ -28,8 +28,8 @@ from sprite.log.file_table import Entry, FileDeed, KnownFiles, trace_of
 from sprite.log.transcript import NewObservation, Observation, TranscriptDB
 from sprite.privacy.cutting import MAX_STRING, Discreet, clean, cut
 from sprite.privacy.redaction import discreet
-from sprite.protocol.files import FILE_FOLDERS, is_below_folders, on_disk, on_wire, shown
-from sprite.protocol.shapes import UserFile
+from sprite.protocol.files import is_below_folders, on_disk, on_wire, shown
+from sprite.protocol.shapes import FILE_FOLDERS, UserFile
 from sprite.protocol.tools import DEEDS_CALL, LOOK_CALL
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

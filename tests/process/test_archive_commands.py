@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bridge.fake_model.model import OfflineModel
-from bridge.providers.archive import Archive
+from bridge.providers.bootstrap import Archive
 from bridge.providers.provider import HostError
 from tests.bridge_harness import run_bridge, running_bridge
 from tests.command_line import command, killed, started

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bridge.providers.bootstrap import UpdateFailedError
-from bridge.providers.provider import HostError, TcpChannel, greet
+from bridge.providers.provider import HostError, TcpChannel
+from bridge.providers.sprites import greet
 from tests.emulator import Emulator, Fault
 from tests.inspection import eventually
 from tests.vms import (

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from bridge.fake_model.model import OfflineModel
 from bridge.proxy.budgets import BudgetError, Budgets, Hold, Limits
 from bridge.proxy.call import Patience
-from bridge.proxy.features import Models
 from bridge.proxy.proxy import RateLimits
+from bridge.proxy.upstream import Models
 from sprite.common.prices import PRICES, TABLE, Usage, cost_usd, price_of
 from tests.bridge_harness import running_bridge
 from tests.forking import fork_code

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.providers.archive import Archive, contents_of
+from bridge.providers.bootstrap import Archive, contents_of
 from bridge.providers.provider import HostError, HostState, NoSuchFileError
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import Auth

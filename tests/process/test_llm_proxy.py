@@ -27,9 +27,8 @@ from bridge.proxy import body as upload
 from bridge.proxy.body import MAX_BODY_BYTES
 from bridge.proxy.budgets import Limits
 from bridge.proxy.call import Patience
-from bridge.proxy.features import Models
 from bridge.proxy.proxy import RateLimits
-from bridge.proxy.upstream import Upstream
+from bridge.proxy.upstream import Models, Upstream
 from tests import api_grammar
 from tests.harness import PATIENCE
 from tests.model_proxy import (

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from bridge.proxy.budgets import Limits
 from bridge.proxy.call import Patience
-from bridge.proxy.features import ApiFeatures, Models
+from bridge.proxy.upstream import ApiFeatures, Models
 from sprite.common import own_secrets
 from sprite.common.prices import Usage
 from tests.harness import PATIENCE

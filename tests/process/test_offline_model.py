@@ -19,8 +19,7 @@ import pytest_asyncio
 
 from bridge.fake_model.model import OfflineModel
 from bridge.fake_model.script import Script
-from bridge.proxy.features import Models
-from bridge.proxy.upstream import Upstream
+from bridge.proxy.upstream import Models, Upstream
 from tests import api_grammar
 from tests.bridge_harness import bridge_environment
 from tests.forking import fork_module

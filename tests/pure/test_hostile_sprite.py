@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bridge.admin.status import Row, drawn
+from bridge.hub.link import Pace
 from bridge.hub.room import WorkUnderWay
-from bridge.hub.sprite_connection import Pace
 from sprite.protocol.events import Complete, Started, WholeText
 from sprite.protocol.messages import SessionUpdate
 from sprite.protocol.shapes import SessionState, SlowWork, oldest, slow, slow_words

@@ -11,7 +11,7 @@ from bridge.config import DEFAULT_MODEL_EXITS, MODEL_EXITS
 from bridge.proxy.content import Content, MalformedError, members
 from bridge.proxy.content import content_of as looked_at
 from bridge.proxy.errors import RefusedError
-from bridge.proxy.features import ApiFeatures
+from bridge.proxy.upstream import ApiFeatures
 
 CONTEXT = 1_000_000
 URL = {"type": "url", "url": "https://evil.example/?what=the+agent+knows"}

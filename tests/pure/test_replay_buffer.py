@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.hub.link import MAX_BYTES, MAX_MESSAGES, PendingMessage, ResendBuffer
+from bridge.hub.pending_requests import MAX_BYTES, MAX_MESSAGES, PendingMessage, ResendBuffer
 from bridge.hub.room import MAX_BYTES as BUFFERED_BYTES
 from bridge.hub.room import MAX_FRAMES, ReplayBuffer
 from sprite.common.limits import TokenBucket

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from sprite.log.file_table import Entry
 from sprite.memory.folders import USER_FOLDERS
-from sprite.protocol.files import FILE_FOLDERS, MAX_SHOWN_CHARS, is_below_folders, on_disk, on_wire, shown
+from sprite.protocol.files import MAX_SHOWN_CHARS, is_below_folders, on_disk, on_wire, shown
+from sprite.protocol.shapes import FILE_FOLDERS
 from sprite.workspace.user_files import (
     MANY_OF_A_FOLDER,
     MOST_DEEP,

@@ -16,7 +16,7 @@ import pytest
 from bridge.config import Settings
 from bridge.replicas.archive import MOST_BYTES, LeftOut, archive_of
 from bridge.replicas.sealed_store import SealedStore, open_store
-from bridge.replicas.store import DamagedError, Store, StoreError
+from bridge.replicas.store import DamagedError, StoreError
 from sprite.protocol.archive import MANIFEST, PARTS
 from sprite.protocol.replication import Shipped, ShippedRow, Unpacker
 from tests.shipments import chunk
@@ -46,7 +46,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SealedStore]:
         yield store
 
 
-async def written(store: Store, target: Path, as_of: float | None = None) -> Path:
+async def written(store: SealedStore, target: Path, as_of: float | None = None) -> Path:
     pieces = [piece async for piece in archive_of(store, "ada", as_of=as_of)]
     # A streaming reader takes an empty chunk for the end.
     assert all(pieces)
@@ -54,7 +54,7 @@ async def written(store: Store, target: Path, as_of: float | None = None) -> Pat
     return target
 
 
-async def left_out(store: Store) -> LeftOut:
+async def left_out(store: SealedStore) -> LeftOut:
     told = list[LeftOut]()
     async for _ in archive_of(store, "ada", on_left_out=told.append):
         break

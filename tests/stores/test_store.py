@@ -289,12 +289,11 @@ async def test_forgotten_text_leaves_versions_generations_and_bytes(place: Path 
 async def test_forget_is_completed_after_stop_before_wipe(place: Path | str) -> None:
     async with store_at(place) as store:
         await store.append(SPRITE, shipped(turn(1, "one", 1)))
-        due = store.in_log(SPRITE, lambda log: log.forget(1, 1))
-        await store.shelf.write(SPRITE, due)
+        await store.write(SPRITE, lambda log: log.forget(1, 1))
         assert await store.wipe_is_due(SPRITE)
         # A forget during the wipe makes another wipe due.
-        await store.shelf.write(SPRITE, due)
-        assert not await store.shelf.write(SPRITE, store.in_log(SPRITE, lambda log: log.wiped(1)))
+        await store.write(SPRITE, lambda log: log.forget(1, 1))
+        assert not await store.write(SPRITE, lambda log: log.wiped(1))
         assert not await store.finish_wipe(SPRITE)
         assert not await store.wipe_is_due(SPRITE)
 
@@ -328,8 +327,8 @@ async def everything_unsealed(store: SealedStore, sprite: str) -> bytes:
         return [dict(row) for row in tx.execute("SELECT * FROM stored_rows WHERE sprite = ?", (sprite,))]
 
     for row in await store.shelf.read(sprite, read):
-        work = store.in_log(sprite, lambda log, row=row: log.row(row))  # type: ignore[misc]
-        found += msgspec.json.encode((await store.shelf.read(sprite, work)).row)
+        stored = await store.read(sprite, lambda log, row=row: log.row(row))  # type: ignore[misc]
+        found += msgspec.json.encode(stored.row)
     for row in await all_rows(store, sprite):
         for name in row.row.get("chunks", []):
             found += await store.chunk(sprite, name)
