@@ -114,9 +114,13 @@ _COMMANDS: tuple[tuple[str, str, Fill], ...] = (
         _operating("operate", "add_status_arguments"),
     ),
     ("users", "who may come in", _operating("operate", "add_users_arguments")),
-    ("audit", "what operators did, here and on the operator's page", _operating("audit")),
+    ("audit", "what operators did, here and on the operator's page", _operating("operate", "add_audit_arguments")),
     ("notify", "notifications: the webhook's key, and a test", _operating("operate", "add_notify_arguments")),
-    ("move-database", "from bridge.db into the Postgres of BRIDGE_DATABASE_URL", _operating("move_database")),
+    (
+        "move-database",
+        "from bridge.db into the Postgres of BRIDGE_DATABASE_URL",
+        _operating("operate", "add_move_arguments"),
+    ),
     ("model", "serve the built-in offline model alone", _offline_model),
 )
 

@@ -111,8 +111,7 @@ async def acp_stage(*, reads: bool = True) -> AsyncIterator[AcpStage]:
     """An editor that has begun nothing yet; where it never `reads`, its requests are written by the test."""
     from acp.client.connection import ClientSideConnection
 
-    from bridge.acp.program import End, speaking
-    from bridge.acp.stdio import opened
+    from bridge.acp.program import End, opened, speaking
 
     to_agent, to_editor = os.pipe(), os.pipe()
     # Pipe transports close what they are given.

@@ -14,11 +14,9 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from bridge.auth.admission import Admission
+from bridge.auth.admission import Admission, OpenSockets, Revocations
 from bridge.auth.login import Authenticator
-from bridge.auth.open_sockets import OpenSockets
 from bridge.auth.people import People
-from bridge.auth.revocations import Revocations
 from bridge.cluster.forward import Hops
 from bridge.cluster.forward_header import ForwardedIdentity, ForwardHeader, RequestSigner
 from bridge.cluster.ownership import OwnedElsewhere, Owner, Ownership

@@ -35,7 +35,6 @@ from sprite.protocol.messages import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from bridge.acp.agent import Editor
     from bridge.acp.session import Prompt
@@ -89,9 +88,7 @@ class Conversation:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._tasks.close()
         await self._stack.aclose()
 

@@ -16,8 +16,6 @@ from bridge.auth.login import bearer
 from bridge.auth.tokens import is_persons
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from bridge.auth.admission import Admission
     from bridge.hub.hub import Relay
 
@@ -40,9 +38,7 @@ class Doors:
         await self._stack.enter_async_context(self._boot)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._stack.aclose()
 
     def routes(self, models_of_sprites: Handler) -> list[web.RouteDef]:

@@ -32,7 +32,7 @@ from bridge.http import messages
 from bridge.telemetry.logs import PERSON, REQUEST_ID
 
 if TYPE_CHECKING:
-    from bridge.auth.revocations import Revocations
+    from bridge.auth.admission import Revocations
     from bridge.auth.tokens import PersonTokens
     from bridge.cluster.forward import Hops
 

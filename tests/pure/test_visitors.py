@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from bridge.auth.open_sockets import OpenSockets
+from bridge.auth.admission import OpenSockets
 
 
 async def test_one_that_is_about_to_come_in_counts_and_is_told_when_its_person_is_revoked() -> None:
