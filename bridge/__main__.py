@@ -105,9 +105,9 @@ _COMMANDS: tuple[tuple[str, str, Fill], ...] = (
     ("chat", "talk to a sprite from this terminal", _chat),
     ("acp", "your agent in an editor, which starts this", _acp),
     ("deploy", "bring a sprite to what it should be, with its steps", _operating("operate", "add_deploy_arguments")),
-    ("export", "everything of a person's agent as one file", _operating("export")),
+    ("export", "everything of a person's agent as one file", _operating("archive", "add_export_arguments")),
     ("store", "the sealed copy of what agents know: list, verify, rotate its key, accept, delete", _operating("store")),
-    ("restore", "a lost agent, of what this bridge keeps of it", _operating("restore")),
+    ("restore", "a lost agent, of what this bridge keeps of it", _operating("archive", "add_restore_arguments")),
     (
         "status",
         "every sprite: state, version, last seen, next due, spend",

@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from bridge.auth.admission import Admission, OpenSockets, Revocations
 from bridge.auth.login import Authenticator
@@ -22,7 +23,7 @@ from bridge.cluster.forward_header import ForwardedIdentity, ForwardHeader, Requ
 from bridge.cluster.ownership import OwnedElsewhere, Owner, Ownership
 from bridge.config import Settings
 from bridge.db.open import Database, open_database
-from bridge.routes.middleware import Handler, SecurityMiddleware
+from bridge.routes.middleware import SecurityMiddleware
 from bridge.routes.owner import OwnerRouter
 from bridge.telemetry.metrics import Metrics
 from sprite.protocol.replication import Lease

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from bridge.admin import control as peer
 from bridge.admin.audit import CLI, EXPORT, of_what
@@ -26,7 +27,6 @@ from bridge.replicas.archive import Source, exported_as_owner
 from bridge.replicas.restore import SAY_OVER, Asked
 from bridge.replicas.store import StoreError
 from bridge.routes import files
-from bridge.routes.middleware import Handler
 from bridge.routes.owner import OwnerRouter
 
 if TYPE_CHECKING:

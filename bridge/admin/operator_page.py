@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from markupsafe import escape
 
 from bridge.admin.audit import told
@@ -221,7 +222,7 @@ class OperatorPage:
             )
         return caller
 
-    def _acting(self, act: _Act) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    def _acting(self, act: _Act) -> Handler:
         """Return the route of an action: only for operators, only from this page's form; explain refusals."""
 
         async def handler(request: web.Request) -> web.StreamResponse:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, NoReturn
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from bridge.auth.admission import DoorError
 from bridge.http.messages import body_within
@@ -47,9 +47,6 @@ def _mended(body: bytes, error: Exception) -> bytes:
 
 def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
-
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def refusing(handler: Handler) -> Handler:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Self
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from bridge.api.boot import Boot
 from bridge.api.completions import Completions
@@ -18,9 +18,6 @@ from bridge.auth.tokens import is_persons
 if TYPE_CHECKING:
     from bridge.auth.admission import Admission
     from bridge.hub.hub import Relay
-
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Doors:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from mcp.server.auth.handlers.authorize import AuthorizationHandler
 from mcp.server.auth.handlers.register import RegistrationHandler
 from mcp.server.auth.handlers.token import TokenHandler
@@ -156,7 +157,7 @@ class OAuth:
         self._token = _application(TokenHandler(provider, client_authenticator).handle)
         self._register = _application(RegistrationHandler(provider, options).handle)
         self._revoke = _application(self._revoked)
-        self._handlers: dict[tuple[str, str], Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
+        self._handlers: dict[tuple[str, str], Handler] = {
             ("GET", mount.RESOURCE_METADATA): self._resource,
             ("GET", mount.RESOURCE_METADATA + mount.MCP): self._resource,
             ("GET", mount.SERVER_METADATA): self._server,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import WSCloseCode, web
+from aiohttp.typedefs import Handler
 
 from bridge.auth import login
 from bridge.auth.admission import OpenSockets
@@ -21,7 +22,7 @@ from bridge.providers.provider import Host, HostError, Phase, Report
 from bridge.replicas.restore import Asked, Restored, Restorer, RestoreRefusedError
 from bridge.replicas.store import StoreError
 from bridge.routes import files
-from bridge.routes.pages import Pages
+from bridge.routes.files import Pages
 from bridge.telemetry.logs import PERSON
 from bridge.telemetry.metrics import Metrics, Probe
 from sprite.protocol.messages import MAX_FRAME_BYTES
@@ -229,7 +230,7 @@ class Restoring:
             # Clients that wait for the sprite get it now, without waiting for the next attempt.
             self._relay.nudge(sprite)
 
-    def door(self, authenticator: Authenticator) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    def door(self, authenticator: Authenticator) -> Handler:
         """Return the handler of `POST /restore`: restores the person's newest replica, without replacing anything.
 
         `?how=` selects another way, accepted only while the person's page offers it. `replace` uses a new machine,
