@@ -105,18 +105,22 @@ _COMMANDS: tuple[tuple[str, str, Fill], ...] = (
     ("chat", "talk to a sprite from this terminal", _chat),
     ("acp", "your agent in an editor, which starts this", _acp),
     ("deploy", "bring a sprite to what it should be, with its steps", _operating("operate", "add_deploy_arguments")),
-    ("export", "everything of a person's agent as one file", _operating("export")),
+    ("export", "everything of a person's agent as one file", _operating("archive", "add_export_arguments")),
     ("store", "the sealed copy of what agents know: list, verify, rotate its key, accept, delete", _operating("store")),
-    ("restore", "a lost agent, of what this bridge keeps of it", _operating("restore")),
+    ("restore", "a lost agent, of what this bridge keeps of it", _operating("archive", "add_restore_arguments")),
     (
         "status",
         "every sprite: state, version, last seen, next due, spend",
         _operating("operate", "add_status_arguments"),
     ),
     ("users", "who may come in", _operating("operate", "add_users_arguments")),
-    ("audit", "what operators did, here and on the operator's page", _operating("audit")),
+    ("audit", "what operators did, here and on the operator's page", _operating("operate", "add_audit_arguments")),
     ("notify", "notifications: the webhook's key, and a test", _operating("operate", "add_notify_arguments")),
-    ("move-database", "from bridge.db into the Postgres of BRIDGE_DATABASE_URL", _operating("move_database")),
+    (
+        "move-database",
+        "from bridge.db into the Postgres of BRIDGE_DATABASE_URL",
+        _operating("operate", "add_move_arguments"),
+    ),
     ("model", "serve the built-in offline model alone", _offline_model),
 )
 

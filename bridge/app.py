@@ -28,12 +28,9 @@ from bridge.admin.operator_api import OperatorApi
 from bridge.admin.operator_page import OperatorPage
 from bridge.admin.status import Overview, Running, slow_by_sprite
 from bridge.api.routes import Doors
-from bridge.auth.admission import Admission
-from bridge.auth.login import Authenticator
-from bridge.auth.new_session import Arriving
-from bridge.auth.open_sockets import OpenSockets
+from bridge.auth.admission import Admission, OpenSockets, Revocations
+from bridge.auth.login import Arriving, Authenticator
 from bridge.auth.people import People, login_link
-from bridge.auth.revocations import Revocations
 from bridge.cluster.forward import Hops
 from bridge.cluster.forward_header import RequestSigner
 from bridge.cluster.leases import Leases
@@ -41,16 +38,14 @@ from bridge.cluster.ownership import Holder, Homes, NotOwnedError, Ownership, ho
 from bridge.cluster.peers import Peers
 from bridge.config import LOCAL_PERSON, Settings
 from bridge.db import data_folder
-from bridge.db import data_folder as memory_note
 from bridge.db.open import Database, DatabaseError, open_database
 from bridge.errors import OperatorError
 from bridge.fake_model.model import OfflineModel
 from bridge.http.listening import ConnectionLimitMiddleware, bound, in_url, raise_file_limit, served
 from bridge.hub.hub import Relay
 from bridge.hub.room import Observer
-from bridge.mcp.addresses import Addresses
 from bridge.mcp.grants import Grants
-from bridge.mcp.mount import McpEntrance
+from bridge.mcp.mount import Addresses, McpEntrance
 from bridge.notify.notice import Channel, Notice
 from bridge.notify.notifier import Notifier
 from bridge.notify.push import Push, Subscriptions, VapidKey, kept_key
@@ -200,7 +195,7 @@ async def running(
                 *proxy.routes(),
                 *notices.routes(authenticator, relay),
                 web.post("/restore", operations.restoring.door(authenticator)),
-                *company.routes(),
+                *company,
                 *OperatorPage(authenticator, operations).table(),
                 # The catch-all for the page's files comes last.
                 *routes.table(),
@@ -278,12 +273,11 @@ async def _relayed(relay: Relay, host: LocalHost | SpritesHost, followers: Repli
                 await followers.stop(sprites)
 
 
-@asynccontextmanager
-async def webhook_key_alone(settings: Settings) -> AsyncIterator[str]:
-    """Yield the key that signs webhook requests, for a data folder without a running bridge."""
+async def webhook_key_alone(settings: Settings) -> str:
+    """Return the key that signs webhook requests, for a data folder without a running bridge."""
     with data_folder.owned(settings):
         async with open_database(settings.database) as database:
-            yield shown(await Outbox(database).key())
+            return shown(await Outbox(database).key())
 
 
 @asynccontextmanager
@@ -542,23 +536,14 @@ async def _model_calls(
     on_death: Callable[[], None],
 ) -> AsyncIterator[tuple[Accounts, LlmProxy]]:
     """Yield the accounts for model calls and the proxy that answers them."""
-    async with (
-        _accounts(settings, database, notification_rules, on_death) as accounts,
-        _model_proxy(settings, tokens, accounts) as proxy,
-    ):
-        yield accounts, proxy
-
-
-@asynccontextmanager
-async def _model_proxy(settings: Settings, tokens: SpriteTokens, accounts: Accounts) -> AsyncIterator[LlmProxy]:
-    """Yield the proxy that answers sprites' model calls."""
     async with AsyncExitStack() as stack:
+        accounts = await stack.enter_async_context(_accounts(settings, database, notification_rules, on_death))
         upstream = Upstream(settings.base_url, settings.api_key, settings.auth_token)
         if settings.uses_offline_model:
             upstream = Upstream((await stack.enter_async_context(OfflineModel())).url)
         models = Models(allowed=settings.models, is_free=settings.uses_offline_model)
-        exits = ApiFeatures(settings.model_exits)
-        yield await stack.enter_async_context(LlmProxy(upstream, tokens, models, accounts, RateLimits(), exits=exits))
+        proxy = LlmProxy(upstream, tokens, models, accounts, RateLimits(), exits=ApiFeatures(settings.model_exits))
+        yield accounts, await stack.enter_async_context(proxy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -638,7 +623,7 @@ async def _for_local_person(settings: Settings, people: People, host: Host) -> s
         return None
     if isinstance(host, LocalHost) and settings.memory_note is not None:
         workspace = host.workspace(LOCAL_PERSON)
-        memory_note.leave(settings.memory_note, workspace, _ROOT, takes_over=settings.data == default_data())
+        data_folder.leave(settings.memory_note, workspace, _ROOT, takes_over=settings.data == default_data())
     return await people.local_link()
 
 

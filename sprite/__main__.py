@@ -13,13 +13,13 @@ from pathlib import Path
 from sprite import __version__
 from sprite.common import own_secrets
 from sprite.common.settings import add_flags, epilog, secrets
+from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.common.tasks import TaskDiedError
 from sprite.config import Settings, from_environment
 from sprite.errors import SpriteError
 from sprite.memory.folders import refuse_what_is_no_file
 from sprite.privacy.redaction import DiscreetFilter
 from sprite.search.search import DEFAULT_LIMIT
-from sprite.storage.connection import LARGEST_ROW_ID
 
 #: Like argparse: a person has to change the call or its input.
 EXIT_OPERATOR = 2

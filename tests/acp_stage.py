@@ -111,8 +111,7 @@ async def acp_stage(*, reads: bool = True) -> AsyncIterator[AcpStage]:
     """Run an editor that has not started yet; if it never `reads`, the test writes its requests."""
     from acp.client.connection import ClientSideConnection
 
-    from bridge.acp.program import End, speaking
-    from bridge.acp.stdio import opened
+    from bridge.acp.program import End, opened, speaking
 
     to_agent, to_editor = os.pipe(), os.pipe()
     # Pipe transports close the pipes that they are given.

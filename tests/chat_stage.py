@@ -16,9 +16,9 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.text import Text
 
 from bridge.client.link import BridgeLink
+from bridge.terminal.canvas_commands import NotFetchedError, NotRestoredError
 from bridge.terminal.commands import Commands
 from bridge.terminal.conversation import Conversation
-from bridge.terminal.file_commands import NotFetchedError, NotRestoredError
 from bridge.terminal.pipe import Pipe
 from bridge.terminal.terminal import Terminal
 from sprite.protocol.events import AnyAgentEvent

@@ -13,18 +13,17 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
-from bridge.auth.admission import Admission
+from bridge.auth.admission import Admission, OpenSockets, Revocations
 from bridge.auth.login import Authenticator
-from bridge.auth.open_sockets import OpenSockets
 from bridge.auth.people import People
-from bridge.auth.revocations import Revocations
 from bridge.cluster.forward import Hops
 from bridge.cluster.forward_header import ForwardedIdentity, ForwardHeader, RequestSigner
 from bridge.cluster.ownership import OwnedElsewhere, Owner, Ownership
 from bridge.config import Settings
 from bridge.db.open import Database, open_database
-from bridge.routes.middleware import Handler, SecurityMiddleware
+from bridge.routes.middleware import SecurityMiddleware
 from bridge.routes.owner import OwnerRouter
 from bridge.telemetry.metrics import Metrics
 from sprite.protocol.replication import Lease

@@ -27,8 +27,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from bridge.db.open import MIGRATIONS
 from bridge.db.postgres import migrate
+from bridge.db.tables import MIGRATIONS
 from tests.fast_disk import FAST_DISK
 from tests.forking import ROOT
 from tests.in_thread import PATIENCE

@@ -41,15 +41,14 @@ from sprite.protocol.messages import Ack, Status, System, upload_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
     from acp.helpers import ContentBlock, SessionUpdate
     from acp.interfaces import Client
     from acp.schema import PermissionOption, StopReason, ToolCallUpdate
 
     from bridge.acp.conversation import Conversation
+    from bridge.acp.program import StdioTransport
     from bridge.acp.prompt import Attachment
-    from bridge.acp.stdio import StdioTransport
     from sprite.protocol.events import Ending
 
 
@@ -120,9 +119,7 @@ class SpriteAgent:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._tasks.close()
 
     def on_connect(self, client: Client) -> None:

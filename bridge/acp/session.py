@@ -15,8 +15,7 @@ from acp.schema import AvailableCommand, AvailableCommandInput, TextContentBlock
 
 from bridge.acp import tool_calls
 from bridge.acp.tool_calls import fenced
-from bridge.client.reader import Began, Grew, Over, Reader
-from bridge.client.turns import Call
+from bridge.client.turns import Began, Call, Grew, Over, Reader
 from bridge.terminal import drawing
 from bridge.terminal.command import MODEL_SECONDS
 from bridge.terminal.drawing import clean, counted, one_line
@@ -42,8 +41,7 @@ if TYPE_CHECKING:
 
     from bridge.acp.agent import Editor
     from bridge.acp.conversation import Conversation
-    from bridge.client.reader import News
-    from bridge.client.turns import Turn
+    from bridge.client.turns import News, Turn
     from sprite.protocol.messages import PermissionRequest
     from sprite.protocol.shapes import FileState, SearchHit
 

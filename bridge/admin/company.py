@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from bridge.admin.operator_actions import Acts
-    from bridge.auth.login import Authenticator
-    from bridge.auth.new_session import Arriving
+    from bridge.auth.login import Arriving, Authenticator
     from bridge.config import Settings
     from bridge.db.open import Database
 
@@ -27,48 +25,34 @@ if TYPE_CHECKING:
 _PROVIDER = "oidc"
 
 
-@dataclass(frozen=True, slots=True)
-class CompanyDoors:
-    """Routes of the login methods."""
-
-    _tables: list[list[web.RouteDef]] = field(default_factory=list)
-
-    def add(self, table: list[web.RouteDef]) -> None:
-        """Add the routes of a login method."""
-        self._tables.append(table)
-
-    def routes(self) -> list[web.RouteDef]:
-        """Return all routes; register them before the catch-all for the page's files."""
-        return [route for table in self._tables for route in table]
-
-
 @asynccontextmanager
 async def company_doors(
     settings: Settings, database: Database, authenticator: Authenticator, arriving: Arriving, acts: Acts
-) -> AsyncIterator[CompanyDoors]:
-    """Yield the routes of the configured login methods; they work while the block runs."""
+) -> AsyncIterator[list[web.RouteDef]]:
+    """Yield the routes of the configured login methods, for before the catch-all; they work while the block runs."""
     async with AsyncExitStack() as stack:
         await acts.audit.note_settings(_told(settings))
-        doors, spent = CompanyDoors(), Spent(database)
+        routes: list[web.RouteDef] = []
+        spent = Spent(database)
         if settings.oidc is not None:
             # Late import: cryptography takes a quarter of a second to load, and only a provider needs it.
             from bridge.auth.oidc import Begun, OidcDoor
-            from bridge.auth.oidc_identities import Identities
             from bridge.auth.oidc_provider import Provider
+            from bridge.auth.people import Identities
 
             provider = await stack.enter_async_context(Provider(settings.oidc, f"{settings.public_url}/oidc/callback"))
             cookie, identities = authenticator.sealed_cookie("oidc", Begun), Identities(database)
             change_role = partial(acts.change_role, _PROVIDER)
             door = OidcDoor(provider, identities, authenticator, arriving, cookie, spent, change_role, acts.audit.note)
-            doors.add(door.table())
+            routes += door.table()
         if authenticator.party is not None:
             flow = PasskeyFlow(Passkeys(database), authenticator.party, spent)
             provider_name = "" if settings.oidc is None else settings.oidc.name
             sealed = authenticator.sealed_cookie("passkey", Asked)
-            doors.add(PasskeyDoor(flow, authenticator, arriving, sealed, provider_name).table())
+            routes += PasskeyDoor(flow, authenticator, arriving, sealed, provider_name).table()
         else:
-            doors.add(no_passkeys())
-        yield doors
+            routes += no_passkeys()
+        yield routes
 
 
 def _told(settings: Settings) -> dict[str, str | float | None]:

@@ -1,7 +1,7 @@
 """Control socket of a running bridge, for its owner's programs on the same machine: a Unix socket only they can open.
 
 `DATA/run/bridge.sock`, mode 0600 in a folder of mode 0700. It requires no token, so none is on disk; instead it checks
-that the program is not an agent's (peer.py). It speaks HTTP:
+that the program is not an agent's (`refusal`). It speaks HTTP:
 
     GET    /ws?person=NAME      the WebSocket of `GET /ws`, as that person (default: local)
     GET    /status              {"sprites": [...]}, see status.py
@@ -11,7 +11,7 @@ that the program is not an agent's (peer.py). It speaks HTTP:
     DELETE /users/NAME          {}
     PUT    /users/NAME/role     {"role"} -> {"has_changed"}
     PUT    /users/NAME/identity {"issuer", "subject"} -> {"before"}
-    GET    /users/NAME/identities   {"identities", "passkeys"}: their login methods, see acts.py
+    GET    /users/NAME/identities   {"identities", "passkeys"}: their login methods, see operator_actions.py
     DELETE /users/NAME/identities/SUBJECT   ?issuer=URL -> {"issuer"}
     DELETE /users/NAME/passkeys/PASSKEY     {"label"}
     GET    /users/NAME/tokens   {"tokens": [{"label", "scopes", "created_at", "used_at"}]}

@@ -5,8 +5,9 @@ The command line, the control socket and the page use them. `actor` is an operat
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,24 +15,25 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bridge.admin.audit import Audit
-from bridge.auth.oidc_identities import Identities
 from bridge.auth.passkey_store import SHORT_ID, Passkeys, named
-from bridge.auth.people import People
+from bridge.auth.people import Identities, People
+from bridge.cluster.ownership import NotOwnedError
 from bridge.db import data_folder
 from bridge.db.open import open_database
+from bridge.errors import BridgeError
+from bridge.providers.provider import HostError, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Iterable
 
     from bridge.admin.status import Overview
-    from bridge.auth.admission import Admission
-    from bridge.auth.open_sockets import OpenSockets
+    from bridge.auth.admission import Admission, OpenSockets
     from bridge.auth.people import Person, Role
     from bridge.auth.tokens import Token
     from bridge.cluster.ownership import Ownership
     from bridge.config import Settings
     from bridge.db.open import Database
-    from bridge.providers.provider import Host, Report
+    from bridge.providers.provider import Host
     from bridge.routes.routes import Restoring
 
 
@@ -224,6 +226,32 @@ class Acts:
     async def _done(self, actor: str, action: str, subject: str, **detail: str) -> None:
         log.info("an operator acted: %s", action, extra={"person": subject})
         await self.audit.note(actor, action, subject, **detail)
+
+
+Work = Callable[[Report], Awaitable[str]]
+
+
+async def steps_told(name: str, work: Work, tell: Callable[[str, str], Awaitable[None]]) -> None:
+    """Do the work and report its steps; its result is the text of the last one.
+
+    If reporting fails, cancel the work as far as possible.
+    """
+    steps: asyncio.Queue[tuple[str, str] | None] = asyncio.Queue()
+
+    async def run() -> None:
+        try:
+            steps.put_nowait(("done", await work(lambda phase, words: steps.put_nowait((phase, words)))))
+        except NotOwnedError as error:
+            steps.put_nowait(("failed", error.for_operators))
+        except (HostError, BridgeError) as error:
+            steps.put_nowait(("failed", str(error)))
+        finally:
+            steps.put_nowait(None)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run(), name=name)
+        while (step := await steps.get()) is not None:
+            await tell(*step)
 
 
 def people_of(settings: Settings, database: Database) -> People:

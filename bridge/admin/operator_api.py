@@ -2,66 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from bridge.admin import control as peer
 from bridge.admin.audit import CLI, EXPORT, of_what
-from bridge.admin.operator_actions import Operations
+from bridge.admin.operator_actions import Operations, Work, steps_told
 from bridge.auth.people import Role
 from bridge.auth.tokens import Token
-from bridge.cluster.ownership import NotOwnedError
 from bridge.config import LOCAL_PERSON
 from bridge.db.open import DatabaseError
 from bridge.errors import BridgeError, OperatorError
 from bridge.http import messages
-from bridge.providers.provider import Host, HostError, Report
-from bridge.replicas.archive import Source
+from bridge.providers.provider import HostError, Report
+from bridge.replicas.archive import Source, exported_as_owner
 from bridge.replicas.restore import SAY_OVER, Asked
 from bridge.replicas.store import StoreError
 from bridge.routes import files
-from bridge.routes.middleware import Handler
 from bridge.routes.owner import OwnerRouter
-from bridge.routes.routes import Routes
 
 if TYPE_CHECKING:
-    from bridge.admin.audit import Audit
-    from bridge.auth.people import People
-    from bridge.routes.routes import Restoring
-
-
-Work = Callable[[Report], Awaitable[str]]
-
-
-async def steps_told(name: str, work: Work, tell: Callable[[str, str], Awaitable[None]]) -> None:
-    """Do the work and report its steps; its result is the text of the last one.
-
-    If reporting fails, cancel the work as far as possible.
-    """
-    steps: asyncio.Queue[tuple[str, str] | None] = asyncio.Queue()
-
-    async def run() -> None:
-        try:
-            steps.put_nowait(("done", await work(lambda phase, words: steps.put_nowait((phase, words)))))
-        except NotOwnedError as error:
-            steps.put_nowait(("failed", error.for_operators))
-        except (HostError, BridgeError) as error:
-            steps.put_nowait(("failed", str(error)))
-        finally:
-            steps.put_nowait(None)
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(run(), name=name)
-        while (step := await steps.get()) is not None:
-            await tell(*step)
+    from bridge.routes.routes import Routes
 
 
 async def told_in_steps(request: web.Request, name: str, work: Work) -> web.StreamResponse:
@@ -82,87 +51,6 @@ log = logging.getLogger(__name__)
 AS_OF: Final = "X-Archive-As-Of"
 #: Header with a description of its missing parts, percent-encoded.
 LEFT_OUT: Final = "X-Archive-Left-Out"
-
-
-class KeptApi:
-    """Handlers of `export` and `restore`."""
-
-    def __init__(self, people: People, host: Host, restoring: Restoring, audit: Audit) -> None:
-        self._people = people
-        self._audit = audit
-        self._host = host
-        self._restoring = restoring
-
-    def table(self) -> list[web.RouteDef]:
-        """Return the routes."""
-        return [
-            web.get("/export/{name}", self._export, allow_head=False),
-            web.post("/restore", self._restore_own),
-            web.post("/restore/{name}", self._restore),
-        ]
-
-    async def _restore(self, request: web.Request) -> web.StreamResponse:
-        name, query = request.match_info["name"], request.query
-        asked = Asked(
-            CLI,
-            _moment(query.get("as_of")),
-            over="over" in query,
-            anew="anew" in query,
-            advice=SAY_OVER,
-            leave_out_damaged="leave_out_damaged" in query,
-        )
-
-        async def restore(report: Report) -> str:
-            return (await self._restoring.restore(name, asked, report)).words
-
-        return await told_in_steps(request, f"restore for {name}", restore)
-
-    async def _restore_own(self, request: web.Request) -> web.StreamResponse:
-        person = request.query.get("person", LOCAL_PERSON)
-        await self._people.require(person)
-        return await self._restoring.answer(request, person, actor=person if person == LOCAL_PERSON else CLI)
-
-    async def _export(self, request: web.Request) -> web.StreamResponse:
-        name = request.match_info["name"]
-        headers = {"Content-Type": "application/zip"}
-        async with AsyncExitStack() as stack:
-            stack.enter_context(self._restoring.using(name))
-            try:
-                export = await self._restoring.exported(
-                    self._host,
-                    name,
-                    _source(request.query.get("from")),
-                    _moment(request.query.get("as_of")),
-                    leave_out_damaged="leave_out_damaged" in request.query,
-                )
-                chunks = export.chunks
-                if isinstance(chunks, AsyncGenerator):
-                    # If the client disconnects in the middle, the command ends now.
-                    stack.push_async_callback(chunks.aclose)
-                chunk = await anext(chunks, None)
-            except (HostError, StoreError) as error:
-                return messages.page(request, 503, str(error), code="unavailable")
-            if export.as_of is not None:
-                headers |= {AS_OF: f"{export.as_of:.3f}", LEFT_OUT: quote(export.left_out.words())}
-            response = web.StreamResponse(headers=headers)
-            # The log must record the export before the client can have all of it.
-            said = of_what(export.as_of, request.query.get("into", ""), export.left_out.names())
-            async with self._audit.act(CLI, EXPORT, name, **said):
-                await response.prepare(request)
-                try:
-                    while chunk is not None:
-                        # An empty chunk would end the response.
-                        if chunk:
-                            await response.write(chunk)
-                        chunk = await anext(chunks, None)
-                except (HostError, StoreError) as error:
-                    log.warning("an archive could not be written to its end", extra={"person": name})
-                    # Abort, because a regular end would look like a complete archive.
-                    if request.transport is not None:
-                        request.transport.abort()
-                    raise ConnectionResetError(str(error)) from error
-            await response.write_eof()
-            return response
 
 
 def _source(text: str | None) -> Source | None:
@@ -231,7 +119,7 @@ class MadeToken(msgspec.Struct):
 
 
 class OperatorApi:
-    """Handlers of the control socket; a client that peer.py admits may do everything here."""
+    """Handlers of the control socket; a client that `peer.refusal` admits may do everything here."""
 
     def __init__(
         self,
@@ -247,7 +135,6 @@ class OperatorApi:
         self._routes = routes
         self._owner_router = owner_router
         self._notices = notices
-        self._kept = KeptApi(operations.people, operations.host, operations.restoring, operations.acts.audit)
         self._key_ids = key_ids
         self._give_way = give_way
         #: Time of the last audit line for a terminal that acts as a person, by the monotonic clock.
@@ -280,7 +167,9 @@ class OperatorApi:
                 web.get("/audit", self._audit),
                 web.post("/audit", self._note),
                 web.post("/deploy/{name}", self._deploy),
-                *self._kept.table(),
+                web.get("/export/{name}", self._export, allow_head=False),
+                web.post("/restore", self._restore_own),
+                web.post("/restore/{name}", self._restore_agent),
                 web.post("/give-way", self._make_room),
             ]
         )
@@ -404,6 +293,72 @@ class OperatorApi:
             return f"{name} is deployed."
 
         return await told_in_steps(request, f"deploy of {name}", deploy)
+
+    async def _restore_agent(self, request: web.Request) -> web.StreamResponse:
+        name, query = request.match_info["name"], request.query
+        asked = Asked(
+            CLI,
+            _moment(query.get("as_of")),
+            over="over" in query,
+            anew="anew" in query,
+            advice=SAY_OVER,
+            leave_out_damaged="leave_out_damaged" in query,
+        )
+
+        async def restore(report: Report) -> str:
+            return (await self._operations.restoring.restore(name, asked, report)).words
+
+        return await told_in_steps(request, f"restore for {name}", restore)
+
+    async def _restore_own(self, request: web.Request) -> web.StreamResponse:
+        person = request.query.get("person", LOCAL_PERSON)
+        await self._operations.people.require(person)
+        return await self._operations.restoring.answer(request, person, actor=person if person == LOCAL_PERSON else CLI)
+
+    async def _export(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        headers = {"Content-Type": "application/zip"}
+        async with AsyncExitStack() as stack:
+            stack.enter_context(self._operations.ownership.using(name))
+            try:
+                export = await exported_as_owner(
+                    self._operations.ownership,
+                    self._operations.host,
+                    self._operations.restoring.restorer,
+                    name,
+                    lambda *_: None,
+                    source=_source(request.query.get("from")),
+                    as_of=_moment(request.query.get("as_of")),
+                    leave_out_damaged="leave_out_damaged" in request.query,
+                )
+                chunks = export.chunks
+                if isinstance(chunks, AsyncGenerator):
+                    # If the client disconnects in the middle, the command ends now.
+                    stack.push_async_callback(chunks.aclose)
+                chunk = await anext(chunks, None)
+            except (HostError, StoreError) as error:
+                return messages.page(request, 503, str(error), code="unavailable")
+            if export.as_of is not None:
+                headers |= {AS_OF: f"{export.as_of:.3f}", LEFT_OUT: quote(export.left_out.words())}
+            response = web.StreamResponse(headers=headers)
+            # The log must record the export before the client can have all of it.
+            said = of_what(export.as_of, request.query.get("into", ""), export.left_out.names())
+            async with self._operations.acts.audit.act(CLI, EXPORT, name, **said):
+                await response.prepare(request)
+                try:
+                    while chunk is not None:
+                        # An empty chunk would end the response.
+                        if chunk:
+                            await response.write(chunk)
+                        chunk = await anext(chunks, None)
+                except (HostError, StoreError) as error:
+                    log.warning("an archive could not be written to its end", extra={"person": name})
+                    # Abort, because a regular end would look like a complete archive.
+                    if request.transport is not None:
+                        request.transport.abort()
+                    raise ConnectionResetError(str(error)) from error
+            await response.write_eof()
+            return response
 
 
 def _json(value: object) -> web.Response:

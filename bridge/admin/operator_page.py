@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from markupsafe import escape
 
 from bridge.admin.audit import told
-from bridge.admin.operator_api import Work, steps_told
+from bridge.admin.operator_actions import Work, steps_told
 from bridge.admin.status import ago, damaged_words, estimate, held_by, stored, until
 from bridge.auth.passkey_store import PasskeyError
-from bridge.auth.people import PeopleError
+from bridge.auth.tokens import PeopleError
 from bridge.http import messages
 from bridge.http.messages import Way, small_form
 from bridge.replicas.restore import Asked, moment
@@ -177,7 +178,7 @@ class OperatorPage:
         kept = {
             name: words[1]
             for name, row in rows.items()
-            if may_hang(row) and (words := await self._operations.restoring.kept_words(name)) is not None
+            if may_hang(row) and (words := await self._operations.restoring.restorer.kept_words(name)) is not None
         }
         shown = Shown(
             caller.person,
@@ -221,7 +222,7 @@ class OperatorPage:
             )
         return caller
 
-    def _acting(self, act: _Act) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    def _acting(self, act: _Act) -> Handler:
         """Return the route of an action: only for operators, only from this page's form; explain refusals."""
 
         async def handler(request: web.Request) -> web.StreamResponse:
@@ -329,12 +330,8 @@ def _require_other(actor: str, name: str) -> None:
 
 
 def _back(name: str) -> web.Response:
-    return _sent(f"/operator#{name}")
+    return messages.redirect(f"/operator#{name}")
 
 
 def _back_to_ways(name: str) -> web.Response:
-    return _sent(f"/operator/ways-in?{urlencode({'name': name})}")
-
-
-def _sent(address: str) -> web.Response:
-    return web.Response(status=303, headers={"Location": address, "Cache-Control": "no-store"})
+    return messages.redirect(f"/operator/ways-in?{urlencode({'name': name})}")

@@ -248,10 +248,13 @@ def stored(behind: float | None, files_seen: float | None = None) -> str:
     if not behind:
         is_now = files_seen is None or files_seen < _FILES_SECONDS
         return "all" if is_now else f"all, files of {files_seen:.0f} s ago"
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if behind >= size:
-            return f"{behind // size:.0f} {unit} behind"
-    return f"{behind:.0f} s behind"
+    return f"{in_units(behind) or f'{behind:.0f} s'} behind"
+
+
+def in_units(seconds: float) -> str:
+    """Return whole days, hours or minutes, in the largest unit that fits; "" below a minute."""
+    units = (("d", 86400), ("h", 3600), ("min", 60))
+    return next((f"{seconds // size:.0f} {unit}" for unit, size in units if seconds >= size), "")
 
 
 def until(then: float | None, now: float) -> str:
@@ -262,18 +265,12 @@ def until(then: float | None, now: float) -> str:
         return "now"
     if then - now > _FAR_SECONDS:
         return "in years"
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if then - now >= size:
-            return f"in {(then - now) // size:.0f} {unit}"
-    return "in 1 min"
+    return f"in {in_units(then - now) or '1 min'}"
 
 
 def ago(then: float | None, now: float) -> str:
     """Return the time since then in words; both in Unix seconds."""
     if then is None:
         return "never"
-    seconds = max(0.0, now - then)
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds // size:.0f} {unit} ago"
-    return "now"
+    age = in_units(now - then)
+    return f"{age} ago" if age else "now"

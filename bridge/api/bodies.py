@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, NoReturn
-from weakref import WeakValueDictionary
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from bridge.auth.admission import DoorError
 from bridge.http.messages import body_within
@@ -51,9 +49,6 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
 def refusing(handler: Handler) -> Handler:
     """Wrap a handler to turn DoorErrors into responses."""
 
@@ -83,17 +78,3 @@ async def whole_body(request: web.Request, most: int) -> bytes:
     if body is None:
         raise DoorError(413, "request_too_large", f"This request may have up to {most >> 20} MiB.")
     return body
-
-
-class Turns:
-    """Locks of people: `async with turns.of(person):` around a large request, before its body is read."""
-
-    def __init__(self) -> None:
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    def of(self, person: str) -> asyncio.Lock:
-        """Return the person's lock, which exists while a request holds it or waits for it."""
-        lock = self._locks.get(person)
-        if lock is None:
-            lock = self._locks[person] = asyncio.Lock()
-        return lock

@@ -29,8 +29,6 @@ from sprite.protocol.messages import Error, MemoryUpdate, StateSync
 from sprite.protocol.observing import project_key
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from bridge.auth.admission import Admission
     from bridge.hub.hub import Relay
     from sprite.protocol.frames import ServerMessage
@@ -76,9 +74,7 @@ class Boot:
         self._relay.add_observer(self)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._tasks.close()
 
     def table(self) -> list[web.RouteDef]:

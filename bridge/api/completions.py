@@ -9,31 +9,306 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 import msgspec
 from aiohttp import web
 
-from bridge.api.bodies import Turns
-from bridge.api.completion_answers import Completion, Streamed, Whole, refusal
 from bridge.api.completion_request import MODEL, UnfitError, read, unknown_model
 from bridge.api.missions import AskError, mission_id_of
 from bridge.auth.admission import DoorError, RevokedError
+from bridge.client.turns import Grew, Reader
 from bridge.http.messages import body_within
 from bridge.hub.link import LinkDownError
+from bridge.notify import notice as wording
 from bridge.telemetry.logs import PERSON
 from sprite.common.tasks import off_loop
-from sprite.protocol.messages import Ack, Error, upload_chunks
+from sprite.protocol.events import Complete, Ending, Failed, Interrupted
+from sprite.protocol.messages import Ack, Error, PermissionRequest, upload_chunks
 
 if TYPE_CHECKING:
     from bridge.api.completion_request import Asked, Attachment
     from bridge.api.missions import Asking
     from bridge.auth.admission import Admission
-    from bridge.client.turns import Turn
+    from bridge.client.turns import News, Turn
     from bridge.hub.hub import Relay
     from bridge.hub.room import SpriteHub
     from sprite.protocol.messages import ServerPayload
+
+
+_BETWEEN = "\n\n"
+_INTERRUPTED = "(This was stopped before it was done.)"
+
+
+class GrowingText:
+    """Merge the agent's texts into one growing text. `add` returns the text to append.
+
+    The agent writes several texts in a turn, with tools between them: each becomes a paragraph. Sent text cannot be
+    taken back. With `tells_questions`, permission requests appear in the text.
+    """
+
+    def __init__(self, *, tells_questions: bool) -> None:
+        self._tells_questions = tells_questions
+        self._reader = Reader()
+        self._is_begun = False
+
+    def add(self, turn: Turn) -> str:
+        """Return what is new in a turn, often empty."""
+        return "".join(map(self._piece, self._reader.news(turn)))
+
+    def _piece(self, news: News) -> str:
+        match news:
+            case Grew(piece=piece, begins=begins) if piece:
+                return self._apart(piece) if begins else piece
+            case Interrupted():
+                return self._apart(_INTERRUPTED)
+            case PermissionRequest() if self._tells_questions:
+                title, body = wording.of_question(news.tool, news.input)
+                told = f" ({body})" if body else ""
+                return self._apart(f"[{title}{told} Answer on Sprite's page; this goes on then.]")
+        return ""
+
+    def _apart(self, words: str) -> str:
+        """Return the start of a paragraph."""
+        between = _BETWEEN if self._is_begun else ""
+        self._is_begun = True
+        return between + words
+
+
+class Completion:
+    """JSON of one answer, streamed or whole."""
+
+    def __init__(self, mission_id: str) -> None:
+        self._head: dict[str, Any] = {"id": f"chatcmpl-{mission_id}", "created": int(time.time()), "model": MODEL}
+
+    def whole(self, text: str, usage: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the whole answer."""
+        message = {"role": "assistant", "content": text, "refusal": None}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+        return {**self._head, "object": "chat.completion", "choices": [choice], **({"usage": usage} if usage else {})}
+
+    def first(self) -> dict[str, Any]:
+        """Return the first chunk of a stream."""
+        return self._chunk({"role": "assistant", "content": ""})
+
+    def piece(self, text: str) -> dict[str, Any]:
+        """Return a chunk with a piece of the text."""
+        return self._chunk({"content": text})
+
+    def last(self, usage: dict[str, Any] | None, *, with_usage: bool) -> Iterator[dict[str, Any]]:
+        """Yield the last chunks of a stream."""
+        yield self._chunk({}, "stop")
+        if with_usage:
+            empty = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+            yield {**self._head, "object": "chat.completion.chunk", "choices": [], "usage": usage or empty}
+
+    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        return {**self._head, "object": "chat.completion.chunk", "choices": [choice]}
+
+
+def usage_of(ending: Ending | None) -> dict[str, Any] | None:
+    """Return the token usage in OpenAI's format, or None if it is unknown."""
+    usage = ending.usage if isinstance(ending, Complete) else None
+    if usage is None:
+        return None
+
+    def tokens(name: str) -> int:
+        value = usage.get(name)
+        return value if type(value) is int and 0 <= value < 2**53 else 0
+
+    cached = tokens("cache_read_input_tokens")
+    prompt = tokens("input_tokens") + cached + tokens("cache_creation_input_tokens")
+    output = tokens("output_tokens")
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": output,
+        "total_tokens": prompt + output,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+
+
+def problem_of(fault: Failed | AskError) -> tuple[int, str, str, str]:
+    """Return the HTTP status, OpenAI's error type, the code and the message of a failure."""
+    code, words = fault.code, fault.message if isinstance(fault, Failed) else str(fault)
+    status, kind = _PROBLEMS.get(code, (500, "server_error"))
+    return status, kind, code, words
+
+
+_PROBLEMS = {
+    "budget_used_up": (429, "insufficient_quota"),
+    "rate_limited": (429, "rate_limit_error"),
+    "overloaded": (503, "server_error"),
+    "bad_request": (400, "invalid_request_error"),
+    "bad_payload": (400, "invalid_request_error"),
+    "too_long": (400, "invalid_request_error"),
+    # A retry would end the same way, and clients retry errors with status 500.
+    "declined": (400, "invalid_request_error"),
+    "answer_too_long": (400, "invalid_request_error"),
+    "context_full": (400, "invalid_request_error"),
+    "not_found": (400, "invalid_request_error"),
+    "gone": (409, "invalid_request_error"),
+    "queue_full": (503, "server_error"),
+    "storage": (503, "server_error"),
+    "shortage": (503, "server_error"),
+    "stopping": (503, "server_error"),
+}
+
+
+#: A client that reads nothing for this long is disconnected.
+_WRITE_SECONDS = 60.0
+_FAREWELL_SECONDS = 1.0
+_RETRY_SECONDS = 5
+#: Codes of missions that never reached the agent, so the client may retry.
+_NOT_TAKEN = frozenset({"queue_full", "unavailable"})
+_SERVERS_FAULT = 500
+
+
+class Whole:
+    """The whole answer in one JSON body."""
+
+    def __init__(self, completion: Completion, headers: Mapping[str, str]) -> None:
+        self._completion = completion
+        self._headers = headers
+
+    async def told(self, changes: AsyncIterator[Turn | None]) -> web.StreamResponse:
+        """Take the turn's changes; return the response after the ending. Raises AskError if there will be none."""
+        growing = GrowingText(tells_questions=False)
+        text, ending = "", None
+        async for turn in changes:
+            if turn is not None:
+                text, ending = text + growing.add(turn), turn.ending
+        if isinstance(ending, Failed):
+            return problem(ending, self._headers)
+        body = msgspec.json.encode(self._completion.whole(text, usage_of(ending)))
+        return web.Response(body=body, content_type="application/json", headers=self._headers)
+
+    async def failed(self, error: AskError) -> web.StreamResponse:
+        """Return the response for a mission that failed."""
+        return problem(error, self._headers)
+
+    async def cut(self, error: DoorError) -> web.StreamResponse:
+        """Return the response for a revoked token."""
+        return refusal(error)
+
+
+class Streamed:
+    """Server-sent events.
+
+    The stream starts with the first text or after a while, so early failures get their own status.
+    """
+
+    def __init__(
+        self, request: web.Request, completion: Completion, headers: Mapping[str, str], *, with_usage: bool
+    ) -> None:
+        self._request = request
+        self._completion = completion
+        self._headers = headers
+        self._with_usage = with_usage
+        self._response: web.StreamResponse | None = None
+
+    async def told(self, changes: AsyncIterator[Turn | None]) -> web.StreamResponse:
+        """Send the turn's changes; return the response after the ending. Raises AskError if there will be none."""
+        growing = GrowingText(tells_questions=True)
+        ending = None
+        async for turn in changes:
+            if turn is None:
+                await self._write(b": the agent is at work, or on its way\n\n")
+                continue
+            ending = turn.ending
+            if piece := growing.add(turn):
+                await self._send(self._completion.piece(piece))
+        if isinstance(ending, Failed):
+            return await self._ended_badly(ending)
+        for chunk in self._completion.last(usage_of(ending), with_usage=self._with_usage):
+            await self._send(chunk)
+        await self._write(b"data: [DONE]\n\n")
+        return await self._finished()
+
+    async def failed(self, error: AskError) -> web.StreamResponse:
+        """Return the response for a mission that failed."""
+        return await self._ended_badly(error)
+
+    async def cut(self, error: DoorError) -> web.StreamResponse:
+        """Return the response for a revoked token. Raises ConnectionResetError if a response has started."""
+        if self._response is None:
+            return refusal(error)
+        # A client that does not read misses this error. The bridge does not wait for it.
+        with suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(_FAREWELL_SECONDS):
+                await self._response.write(_event(_error(error.status, error.code, str(error))))
+        if self._request.transport is not None:
+            self._request.transport.abort()
+        raise ConnectionResetError(str(error))
+
+    async def _ended_badly(self, fault: Failed | AskError) -> web.StreamResponse:
+        if self._response is None:
+            return problem(fault, self._headers)
+        status, kind, code, words = problem_of(fault)
+        await self._send(_error(status, code, words, kind))
+        return await self._finished()
+
+    async def _send(self, value: dict[str, Any]) -> None:
+        await self._write(_event(value))
+
+    async def _write(self, data: bytes) -> None:
+        if self._response is None:
+            headers = {**self._headers, "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+            self._response = web.StreamResponse(headers=headers)
+            self._response.content_type = "text/event-stream"
+            self._response.charset = "utf-8"
+            await self._response.prepare(self._request)
+            data = _event(self._completion.first()) + data
+        try:
+            async with asyncio.timeout(_WRITE_SECONDS):
+                await self._response.write(data)
+        except TimeoutError as error:
+            if self._request.transport is not None:
+                self._request.transport.abort()
+            raise ConnectionResetError("the client takes nothing any more") from error
+
+    async def _finished(self) -> web.StreamResponse:
+        assert self._response is not None  # noqa: S101 - something was written
+        with suppress(ConnectionError):
+            await self._response.write_eof()
+        return self._response
+
+
+def refusal(error: DoorError) -> web.Response:
+    """Return a refusal in the format of OpenAI's errors."""
+    param = error.param if isinstance(error, UnfitError) else None
+    code = "invalid_api_key" if error.code == "unauthorized" else error.code
+    return _json(error.status, _error(error.status, code, str(error), param=param), error.headers())
+
+
+def problem(fault: Failed | AskError, headers: Mapping[str, str]) -> web.Response:
+    """Return a failure in OpenAI's error format. Tells clients not to retry missions that reached the agent."""
+    status, kind, code, words = problem_of(fault)
+    again = isinstance(fault, AskError) and code in _NOT_TAKEN
+    retry = {"Retry-After": str(_RETRY_SECONDS)} if again else {"X-Should-Retry": "false"}
+    return _json(status, _error(status, code, words, kind), {**headers, **retry})
+
+
+def _error(status: int, code: str, words: str, kind: str | None = None, param: str | None = None) -> dict[str, Any]:
+    kind = kind or ("invalid_request_error" if status < _SERVERS_FAULT else "server_error")
+    return {"error": {"message": words, "type": kind, "param": param, "code": code}}
+
+
+def _event(value: dict[str, Any]) -> bytes:
+    return b"data: " + msgspec.json.encode(value) + b"\n\n"
+
+
+def _json(status: int, value: dict[str, Any], headers: Mapping[str, str]) -> web.Response:
+    response = web.Response(
+        status=status, body=msgspec.json.encode(value), content_type="application/json", headers=headers
+    )
+    if status == web.HTTPRequestEntityTooLarge.status_code:
+        # The rest of the body is not read.
+        response.force_close()
+    return response
 
 
 #: Size limits: a message with a few photographs, and the size above which a person's requests run one at a time.
@@ -55,7 +330,8 @@ class Completions:
         self._admission = admission
         self._relay = relay
         self._asking = asking
-        self._turns = Turns()
+        #: One large request of each person at a time.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def table(self) -> list[web.RouteDef]:
         """Return the routes except `GET /v1/models`, which the model proxy shares."""
@@ -117,7 +393,7 @@ class Completions:
         """Return the parsed request and its mission text. Uploads its files to documents/."""
         if (request.content_length or _MAX_BODY_BYTES) <= _SMALL_BODY_BYTES:
             return await self._mission(request, person)
-        async with self._turns.of(person):
+        async with self._locks.setdefault(person, asyncio.Lock()):
             return await self._mission(request, person)
 
     async def _mission(self, request: web.Request, person: str) -> tuple[Asked, str]:

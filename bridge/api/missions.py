@@ -21,7 +21,6 @@ from sprite.protocol.messages import CHAT_LIMIT, Ack, Error, Interrupt, Mission,
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from bridge.client.turns import Turn
     from bridge.hub.hub import Relay
@@ -69,9 +68,7 @@ class Asking:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._tasks.close()
 
     @asynccontextmanager

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import msgspec
 from aiohttp import web
 
-from bridge.api.bodies import Turns, UnreadableError, decoded, refusing, whole_body
+from bridge.api.bodies import UnreadableError, decoded, refusing, whole_body
 from bridge.auth.admission import DoorError
 from bridge.hub.link import LinkDownError
 from sprite.common.tasks import off_loop
@@ -160,14 +161,17 @@ class Observations:
         self._relay = relay
         self._seconds = seconds
         #: One call per person at a time is held in memory and sent.
-        self._turns = Turns()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def table(self) -> list[web.RouteDef]:
         """Return the route."""
         return [web.post("/v1/observations", refusing(self._observe))]
 
     async def _observe(self, request: web.Request) -> web.StreamResponse:
-        async with self._admission.entered(request, "observe") as holder, self._turns.of(holder.person):
+        async with (
+            self._admission.entered(request, "observe") as holder,
+            self._locks.setdefault(holder.person, asyncio.Lock()),
+        ):
             body = await whole_body(request, MAX_OBSERVED_BYTES)
             calls = await off_loop(len(body), Calls, body)
             observed = await self._handed_on(holder.person, calls)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Self
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from bridge.api.boot import Boot
 from bridge.api.completions import Completions
@@ -16,13 +16,8 @@ from bridge.auth.login import bearer
 from bridge.auth.tokens import is_persons
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from bridge.auth.admission import Admission
     from bridge.hub.hub import Relay
-
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Doors:
@@ -40,9 +35,7 @@ class Doors:
         await self._stack.enter_async_context(self._boot)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._stack.aclose()
 
     def routes(self, models_of_sprites: Handler) -> list[web.RouteDef]:

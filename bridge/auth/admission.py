@@ -1,26 +1,39 @@
-"""Authentication of programs: by a person's token in the Authorization header only.
+"""Admission and revocation: the running requests of programs, the open WebSockets, and their end.
 
-Every API endpoint enters here first. Cookies do not count, so no foreign page can make a browser send a valid request.
-Tokens in URLs do not count either, because URLs appear in logs. When a token or its person is revoked, running requests
-end at once: `entered` raises RevokedError wherever its block waits.
+Programs authenticate by a person's token in the Authorization header only. Cookies do not count, so no foreign page can
+make a browser send a valid request. Tokens in URLs do not count either, because URLs appear in logs.
+
+Revocations take effect at every bridge: at once by notification, or within seconds by polling. The revoking bridge ends
+its own connections. It notifies the others (`tell_revoked` in tokens.py), and each also polls the database for the
+credentials of its open connections.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import logging
+import re
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
+
+from aiohttp import WSCloseCode, web
 
 from bridge.auth.login import bearer
-from bridge.auth.tokens import Holder, PersonTokens, Scope
+from bridge.auth.tokens import REVOKED, Holder, PersonTokens, Scope
 from bridge.cluster.forward_header import PASSED, ForwardedIdentity
+from bridge.db.open import Database, DatabaseError, Transaction
 from bridge.errors import BridgeError
 from bridge.telemetry.logs import PERSON
+from sprite.common.tasks import owned_task
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+    from bridge.cluster.forward_header import ForwardedIdentity
 
 
 #: Concurrent requests of one person; streams last for minutes.
@@ -167,3 +180,196 @@ def _no_token(token: str | None) -> str:
     if token is None:
         return f"This address wants a token: `Authorization: Bearer ...`. {how}"
     return f"This token is not known here, or was revoked. {how}"
+
+
+#: A person has a few pages and a terminal open; each holds a queue of events.
+MAX_SOCKETS_PER_PERSON = 32
+_CLOSE_SECONDS = 5.0
+
+
+@dataclass(slots=True, eq=False)
+class Visitor:
+    """A WebSocket that is open or about to be."""
+
+    person: str
+    way_in: str | None
+    socket: web.WebSocketResponse
+    #: Set when it has to close, perhaps before it was open.
+    is_ended: bool = False
+
+
+class OpenSockets:
+    """The open WebSockets."""
+
+    def __init__(self) -> None:
+        self._of: defaultdict[str, set[Visitor]] = defaultdict(set)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of open WebSockets by person."""
+        return {person: len(open_sockets) for person, open_sockets in self._of.items() if open_sockets}
+
+    def ways_in(self) -> set[tuple[str, str | None]]:
+        """Return the persons and credentials of the open WebSockets."""
+        return {(visitor.person, visitor.way_in) for open_sockets in self._of.values() for visitor in open_sockets}
+
+    def may_enter(self, person: str) -> bool:
+        """Return whether the person may open one more."""
+        return len(self._of[person]) < MAX_SOCKETS_PER_PERSON
+
+    @contextmanager
+    def inside(self, person: str, way_in: str | None, socket: web.WebSocketResponse) -> Iterator[Visitor]:
+        """Count a WebSocket while the block runs; `way_in` is the hash of a session or token, if any.
+
+        Starts before the handshake, because otherwise concurrent handshakes would exceed the limit.
+        """
+        visitor = Visitor(person, way_in, socket)
+        self._of[person].add(visitor)
+        try:
+            yield visitor
+        finally:
+            self._of[person].discard(visitor)
+
+    async def end_person(self, person: str) -> None:
+        """Close the WebSockets of a revoked person."""
+        await _close(self._of[person], WSCloseCode.POLICY_VIOLATION, b"revoked")
+
+    async def end_way_in(self, person: str, way_in: str) -> None:
+        """Close the WebSockets of a session that was logged out, or of a revoked token."""
+        gone = {visitor for visitor in self._of[person] if visitor.way_in == way_in}
+        await _close(gone, WSCloseCode.POLICY_VIOLATION, b"logged out")
+
+    async def end_all(self) -> None:
+        """Close all WebSockets because the bridge stops. Code 1001 tells pages to reconnect."""
+        everyone = {visitor for open_sockets in self._of.values() for visitor in open_sockets}
+        await _close(everyone, WSCloseCode.GOING_AWAY, b"the bridge stops")
+
+
+async def _close(open_sockets: set[Visitor], code: int, reason: bytes) -> None:
+    for visitor in open_sockets:
+        visitor.is_ended = True
+    closing = (visitor.socket.close(code=code, message=reason) for visitor in open_sockets if visitor.socket.prepared)
+    # A peer that does not answer is not awaited: its connection ends with the server's.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await asyncio.gather(*closing, return_exceptions=True)
+
+
+log = logging.getLogger(__name__)
+
+#: Interval of polls for missed revocations.
+CHECK_SECONDS = 10.0
+#: Longer than a forwarded request's signature is valid: revocations within this time are looked up again.
+_RECENT_SECONDS = 90.0
+_MOST_RECENT = 10_000
+_AT_ONCE = 500
+
+_WAY_IN = re.compile(r"(?:[0-9a-f]{2}){1,64}")
+
+#: A person and their credential: the hash of a session or token, in hex; None for the control socket.
+WayIn = tuple[str, str | None]
+
+
+class Revocations:
+    """Revocations of bridges that share a database: `async with Revocations(...) as revocations:`."""
+
+    def __init__(
+        self,
+        database: Database,
+        open_sockets: OpenSockets,
+        admission: Admission,
+        on_death: Callable[[], None],
+        *,
+        check_seconds: float = CHECK_SECONDS,
+    ) -> None:
+        self._database = database
+        self._open_sockets = open_sockets
+        self._admission = admission
+        self._on_death = on_death
+        self._check_seconds = check_seconds
+        #: Time of each person's latest revocation, oldest first.
+        self._recent: OrderedDict[str, float] = OrderedDict()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        for task in (
+            owned_task(self._listen(), name="revocations", on_death=self._on_death),
+            owned_task(self._check(), name="revocations that were missed", on_death=self._on_death),
+        ):
+            await self._stack.enter_async_context(task)
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._stack.aclose()
+
+    async def is_good(self, passed: ForwardedIdentity) -> bool:
+        """Return whether a forwarded credential is still valid. Looked up only after a recent revocation."""
+        revoked_at = self._recent.get(passed.person)
+        if revoked_at is None or time.monotonic() - revoked_at > _RECENT_SECONDS:
+            return True
+        return not await self._gone({(passed.person, passed.way_in)})
+
+    async def _listen(self) -> None:
+        async for told in self._database.listen(REVOKED):
+            await self.heard(told)
+
+    async def heard(self, told: str) -> None:
+        """Handle a notification of REVOKED: a person, or a person and a credential.
+
+        Untrusted: any database client can send it.
+        """
+        person, _, way_in = told.partition(" ")
+        if way_in and _WAY_IN.fullmatch(way_in) is None:
+            return
+        self._note(person)
+        await self._end(person, way_in or None)
+
+    async def _check(self) -> None:
+        while True:
+            await asyncio.sleep(self._check_seconds)
+            try:
+                gone = await self._gone({*self._open_sockets.ways_in(), *self._admission.ways_in()})
+            except DatabaseError as error:
+                log.warning("whether somebody was revoked cannot be asked (%s)", error.code)
+                continue
+            for person, way_in in gone:
+                self._note(person)
+                await self._end(person, way_in)
+
+    async def _gone(self, ways: set[WayIn]) -> set[WayIn]:
+        """Return the credentials that are revoked."""
+        if not ways:
+            return set()
+
+        def find(db: Transaction) -> set[WayIn]:
+            people = {person for person, _ in ways}
+            may_come = {row[0] for row in _found(db, "name FROM people WHERE revoked_at IS NULL AND name", people)}
+            keys = {bytes.fromhex(way_in) for _, way_in in ways if way_in is not None}
+            good = {bytes(row[0]).hex() for row in _found(db, "id_sha256 FROM sessions WHERE id_sha256", keys)}
+            tokens = _found(db, "token_sha256 FROM person_tokens WHERE token_sha256", keys)
+            good |= {bytes(row[0]).hex() for row in tokens}
+            return {way for way in ways if way[0] not in may_come or (way[1] is not None and way[1] not in good)}
+
+        return await self._database.read(find)
+
+    def _note(self, person: str) -> None:
+        self._recent[person] = time.monotonic()
+        self._recent.move_to_end(person)
+        if len(self._recent) > _MOST_RECENT:
+            self._recent.popitem(last=False)
+
+    async def _end(self, person: str, way_in: str | None) -> None:
+        if way_in is None:
+            self._admission.end_person(person)
+            await self._open_sockets.end_person(person)
+        else:
+            self._admission.revoked(bytes.fromhex(way_in))
+            await self._open_sockets.end_way_in(person, way_in)
+
+
+def _found(db: Transaction, what: str, keys: Iterable[str | bytes]) -> list[Any]:
+    found: list[Any] = []
+    every = list(keys)
+    for some in (every[begin : begin + _AT_ONCE] for begin in range(0, len(every), _AT_ONCE)):
+        marks = ", ".join("?" * len(some))
+        found += db.execute(f"SELECT {what} IN ({marks})", some).fetchall()
+    return found

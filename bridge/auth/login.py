@@ -16,7 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -29,9 +29,14 @@ from bridge.auth.sealed_cookie import SealedCookie
 from bridge.cluster.forward_header import PASSED, ForwardedIdentity
 from bridge.config import LOCAL_PERSON, Settings, is_loopback
 from bridge.db.open import token_sha256
-from bridge.http.messages import AnsweredError, Way, page
+from bridge.http.messages import AnsweredError, Way, page, redirect
 from bridge.telemetry.logs import PERSON
 from sprite.common.settings import default_data
+
+if TYPE_CHECKING:
+    from bridge.auth.admission import OpenSockets
+    from bridge.auth.people import People
+
 
 #: Failures of one address within a minute that get individual answers.
 WRONG_LINKS = 10
@@ -293,11 +298,11 @@ class Authenticator:
             return web.Response(status=503, headers={"Cache-Control": "no-store"})
         browser = await self.browser(request)
         if "token" not in request.query:
-            return self.logged_out(request) if browser is None else _to_the_page()
+            return self.logged_out(request) if browser is None else redirect("/")
         link = await self._link(request)
         if not isinstance(link, Link):
             # The link was for logging in, and this browser is logged in.
-            return self._wrong_link(request, link) if browser is None else _to_the_page()
+            return self._wrong_link(request, link) if browser is None else redirect("/")
         if browser is not None and browser.person != link.person:
             return page(
                 request,
@@ -332,7 +337,7 @@ class Authenticator:
         redeemed = "unknown" if token is None else await self.people.redeem(token)
         if not isinstance(redeemed, Session):
             return self._wrong_link(request, redeemed)
-        response = _to_the_page()
+        response = redirect("/")
         self.remember(response, redeemed)
         return response
 
@@ -365,7 +370,7 @@ class Authenticator:
         session = self._session_of(request)
         if session is not None:
             await self.people.end_session(session)
-        response = _to_the_page()
+        response = redirect("/")
         response.del_cookie(self._cookie, path="/", secure=self._is_secure or None, httponly=True, samesite="Lax")
         return response
 
@@ -456,10 +461,6 @@ def _is_browser(request: web.Request) -> bool:
     return "Sec-Fetch-Mode" in request.headers or request.headers.get("User-Agent", "").startswith("Mozilla/")
 
 
-def _to_the_page() -> web.Response:
-    return web.Response(status=303, headers={"Location": "/", "Cache-Control": "no-store"})
-
-
 def _origin(url: str) -> tuple[str, str, int] | None:
     """Return scheme, host and port; None for an invalid origin such as "null"."""
     try:
@@ -475,3 +476,31 @@ def _is_private(address: str) -> bool:
         return ipaddress.ip_address(address).is_private
     except ValueError:
         return False
+
+
+class Arriving:
+    """The last step of a login by OIDC or passkey."""
+
+    def __init__(self, authenticator: Authenticator, people: People, open_sockets: OpenSockets) -> None:
+        self._authenticator = authenticator
+        self._people = people
+        self._open_sockets = open_sockets
+
+    async def logged_in(self, request: web.Request, person: str, response: web.Response) -> bool:
+        """Give the browser a session with this response. Return False if the person was revoked."""
+        left = await self._authenticator.browser(request)
+        session = await self._people.new_session(person)
+        if session is None:
+            return False
+        request[PERSON] = person
+        self._authenticator.remember(response, session)
+        if left is not None and left.session is not None:
+            # No browser has its cookie any more.
+            await self._people.end_session(left.session)
+            await self._open_sockets.end_way_in(left.person, way_in_of(left.session))
+        return True
+
+
+def sent_to(path: str) -> web.Response:
+    """Return a redirect to a path of this bridge, or to `/` for any other target."""
+    return redirect(return_path(path))

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from aiohttp import web
 
-from bridge.auth.login import WrongLinks, back_to, return_path
-from bridge.auth.new_session import Arriving, sent_to
-from bridge.auth.oidc_identities import Identities, groups_in, role_in, wanted_name
+from bridge.auth.login import Arriving, WrongLinks, back_to, return_path, sent_to
 from bridge.auth.oidc_provider import CodeRefusedError, IdTokenError, Provider, ProviderError
-from bridge.auth.people import PeopleError, Role
+from bridge.auth.people import Identities, Role, groups_in, role_in, wanted_name
+from bridge.auth.tokens import PeopleError
 from bridge.errors import BridgeError
 from bridge.http import messages
 from bridge.http.messages import Way
@@ -107,7 +106,7 @@ class OidcDoor:
             begun, address = await self._begun(to, "")
         except ProviderError as error:
             return self._said(request, self._trouble(error), to)
-        response = web.Response(status=303, headers={"Location": address, "Cache-Control": "no-store"})
+        response = messages.redirect(address)
         self._cookie.give(response, begun)
         return response
 

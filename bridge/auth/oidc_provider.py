@@ -22,13 +22,11 @@ from joserfc import jws, jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
-from bridge.auth.oidc_identities import claim_in
+from bridge.auth.people import claim_in
 from bridge.config import is_loopback
 from bridge.errors import BridgeError
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from bridge.config import OidcSettings
 
 
@@ -127,9 +125,7 @@ class Provider:
         self._session = aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), trust_env=True)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         if self._session is not None:
             await self._session.close()
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from aiohttp import web
 
-from bridge.auth.login import WrongLinks, return_path
-from bridge.auth.new_session import Arriving
+from bridge.auth.login import Arriving, WrongLinks, return_path
 from bridge.auth.passkey_store import MAX_LABEL_CHARACTERS, Party, PasskeyError, Passkeys, credential_named, user_handle
 from bridge.http import messages
 from bridge.http.messages import body_within, small_form
@@ -164,7 +163,7 @@ class PasskeyDoor:
             credential_id = b""
         if await self._flow.passkeys.remove(caller.person, credential_id):
             log.info("a passkey was removed", extra={"person": caller.person})
-        return web.Response(status=303, headers={"Location": "/passkeys", "Cache-Control": "no-store"})
+        return messages.redirect("/passkeys")
 
     # --- who logs in ---
 

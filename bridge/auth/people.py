@@ -1,23 +1,30 @@
-"""People, their login links and browser sessions, in the database; `tokens` are for programs.
+"""People, their login links, browser sessions and identities at a provider, in the database; `tokens` are for programs.
 
 Owns the rules and their SQL: a link works once and expires, and revoking a person takes effect at once. Has no HTTP.
-Secrets are random and stored as SHA-256 only, so the database alone grants no access.
+Secrets are random and stored as SHA-256 only, so the database alone grants no access. Identities are found by issuer
+and subject, never by a claimed name or address.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import time
+import unicodedata
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from bridge.auth.tokens import FULL_LABEL, PersonTokens, new_token, tell_revoked
+from bridge.auth.tokens import FULL_LABEL, PeopleError, PersonTokens, new_token, nobody, require, tell_revoked
 from bridge.config import LOCAL_PERSON
 from bridge.db.open import Database, DatabaseError, Transaction, in_snapshot, in_transaction, token_sha256
-from bridge.errors import BridgeError
 from bridge.providers.provider import NAME
 from sprite.common import own_secrets
+
+if TYPE_CHECKING:
+    from bridge.config import OidcSettings
+
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +38,6 @@ LinkProblem = Literal["unknown", "used", "expired"]
 #: Operators may use the operator's page, which does the same as the command line.
 Role = Literal["person", "operator"]
 ROLES: tuple[Role, ...] = get_args(Role)
-
-
-class PeopleError(BridgeError):
-    """A person cannot be added or changed; the message is for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +135,18 @@ class People:
     @in_transaction
     def link(self, tx: Transaction, name: str) -> str:
         """Create a login link and return its token."""
-        _require(tx, name)
+        require(tx, name)
         return _new_link(tx, name)
 
     async def require(self, name: str) -> None:
         """Raise PeopleError unless the person exists and is not revoked."""
-        await self._database.read(lambda db: _require(db, name))
+        await self._database.read(lambda db: require(db, name))
 
     @in_snapshot
     def require_known(self, tx: Transaction, name: str) -> None:
         """Raise PeopleError unless the person exists; they may be revoked."""
         if tx.execute("SELECT 1 FROM people WHERE name = ?", (name,)).fetchone() is None:
-            raise PeopleError(_nobody(name))
+            raise PeopleError(nobody(name))
 
     async def may_come(self, name: str) -> bool:
         """Return whether the person exists and is not revoked."""
@@ -158,7 +161,7 @@ class People:
 
         The local person is only logged out, and may log in again.
         """
-        _require(tx, name)
+        require(tx, name)
         if name != LOCAL_PERSON:
             # A restored person is not an operator automatically.
             tx.execute("UPDATE people SET revoked_at = ?, role = 'person' WHERE name = ?", (time.time(), name))
@@ -209,7 +212,7 @@ class People:
             )
 
         def update(tx: Transaction) -> bool:
-            _require(tx, name)
+            require(tx, name)
             found = tx.execute("UPDATE people SET role = ? WHERE name = ? AND role <> ?", (role, name, role))
             return found.rowcount > 0
 
@@ -311,18 +314,6 @@ def login_link(url: str, token: str) -> str:
     return f"{url}/login?token={token}"
 
 
-def _nobody(name: str) -> str:
-    return f"There is nobody called {name!r}. `users list` names everyone."
-
-
-def _require(tx: Transaction, name: str) -> None:
-    row = tx.execute("SELECT revoked_at FROM people WHERE name = ?", (name,)).fetchone()
-    if row is None:
-        raise PeopleError(_nobody(name))
-    if row["revoked_at"] is not None:
-        raise PeopleError(f"{name} was revoked. `users restore {name}` lets the same person in again.")
-
-
 def _usable(db: Transaction, token: str) -> Link | LinkProblem:
     link = db.execute("SELECT * FROM login_links WHERE token_sha256 = ?", (token_sha256(token),)).fetchone()
     if link is None:
@@ -347,3 +338,161 @@ def _new_link(tx: Transaction, name: str) -> str:
         (token_sha256(token), name, time.time() + LINK_SECONDS),
     )
     return token
+
+
+_MAX_NAME_CHARACTERS = 30
+_MAX_CLAIM_CHARACTERS = 200
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A person who logged in; `is_new` if they were just created."""
+
+    person: str
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A person's identity at a provider, with its creation time (Unix seconds)."""
+
+    issuer: str
+    subject: str
+    created_at: float
+
+
+class Identities:
+    """People's identities at providers."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @in_transaction
+    def known(self, tx: Transaction, issuer: str, subject: str, wanted: str) -> Known | None:
+        """Return the person of an identity, created with a name like `wanted` if new. None if they were revoked."""
+        row = tx.execute(
+            "SELECT name, revoked_at FROM oidc_identities JOIN people ON name = person "
+            "WHERE issuer = ? AND subject = ?",
+            (issuer, subject),
+        ).fetchone()
+        if row is not None:
+            return Known(row["name"], is_new=False) if row["revoked_at"] is None else None
+        name = _free(tx, wanted)
+        now = time.time()
+        tx.execute("INSERT INTO people (name, created_at) VALUES (?, ?)", (name, now))
+        _insert(tx, issuer, subject, name, now)
+        return Known(name, is_new=True)
+
+    @in_transaction
+    def link(self, tx: Transaction, issuer: str, subject: str, person: str, *, moves: bool) -> str | None:
+        """Link an identity to a person and return its previous person, or None.
+
+        Raises PeopleError if there is no such person, or if the identity is another person's and `moves` is not set.
+        """
+        row = tx.execute("SELECT revoked_at FROM people WHERE name = ?", (person,)).fetchone()
+        if row is None or row["revoked_at"] is not None:
+            raise PeopleError(f"There is nobody called {person!r} who may come in. `users list` names everyone.")
+        before = tx.execute(
+            "SELECT person FROM oidc_identities WHERE issuer = ? AND subject = ?", (issuer, subject)
+        ).fetchone()
+        if before is not None and before["person"] != person:
+            if not moves:
+                raise PeopleError("Whoever you are at the provider is somebody else here already.")
+            tx.execute("DELETE FROM oidc_identities WHERE issuer = ? AND subject = ?", (issuer, subject))
+        if before is None or before["person"] != person:
+            _insert(tx, issuer, subject, person, time.time())
+        return None if before is None else str(before["person"])
+
+    async def of(self, person: str) -> list[Identity]:
+        """Return a person's identities, oldest first."""
+        rows = await self._database.read(
+            lambda db: db.execute(
+                "SELECT issuer, subject, created_at FROM oidc_identities WHERE person = ? ORDER BY created_at",
+                (person,),
+            ).fetchall()
+        )
+        return [Identity(row["issuer"], row["subject"], row["created_at"]) for row in rows]
+
+    @in_transaction
+    def unlink(self, tx: Transaction, person: str, subject: str, issuer: str | None) -> Identity:
+        """Unlink a person's identity and return it. `issuer` may be None if the subject is unique.
+
+        Raises PeopleError if no identity matches, or more than one.
+        """
+        found = [
+            Identity(row["issuer"], row["subject"], row["created_at"])
+            for row in tx.execute(
+                "SELECT * FROM oidc_identities WHERE person = ? AND subject = ? AND issuer = coalesce(?, issuer)",
+                (person, subject, issuer),
+            )
+        ]
+        if not found:
+            raise PeopleError(f"{person} is not {subject!r} at a provider. `users identities {person}` lists them.")
+        if len(found) > 1:
+            raise PeopleError(f"{person} is {subject!r} at more than one provider: say which one by --issuer.")
+        sql = "DELETE FROM oidc_identities WHERE issuer = ? AND subject = ?"
+        tx.execute(sql, (found[0].issuer, found[0].subject))
+        return found[0]
+
+
+def wanted_name(claims: dict[str, Any]) -> str:
+    """Return a name like the provider's for a person. It is only a suggestion, never used for lookups."""
+    for claim in ("preferred_username", "email"):
+        said = claims.get(claim)
+        if not isinstance(said, str) or (claim == "email" and claims.get("email_verified") is False):
+            continue
+        plain = unicodedata.normalize("NFKD", said[:_MAX_CLAIM_CHARACTERS].partition("@")[0].lower())
+        name = _NOT_IN_NAMES.sub("-", plain.encode("ascii", "ignore").decode()).strip("-")
+        if name and not name[0].isalpha():
+            name = f"p-{name}"
+        name = name[:_MAX_NAME_CHARACTERS].strip("-")
+        if NAME.fullmatch(name) is not None and name != LOCAL_PERSON:
+            return name
+    return "person"
+
+
+def claim_in(claims: dict[str, Any], claim: str) -> Any:
+    """Return a claim by its name, or by a path with dots (`realm_access.roles`); None if it is missing.
+
+    The exact name wins, because names may contain dots: `https://example.org/groups`.
+    """
+    if claim in claims:
+        return claims[claim]
+    said: Any = claims
+    for name in claim.split("."):
+        if not isinstance(said, dict):
+            return None
+        said = said.get(name)
+    return said
+
+
+def groups_in(claims: dict[str, Any], claim: str) -> frozenset[str]:
+    """Return the groups in a claim: a list, or a single name."""
+    said = claim_in(claims, claim)
+    listed = said if isinstance(said, list) else [said]
+    return frozenset(group for group in listed if isinstance(group, str))
+
+
+def role_in(groups: AbstractSet[str], settings: OidcSettings) -> Role | Literal["unchanged"] | None:
+    """Return the role that groups give a person; None if they may not log in."""
+    if settings.people and not groups & (settings.people | settings.operators):
+        return None
+    if not settings.operators:
+        return "unchanged"
+    return "operator" if groups & settings.operators else "person"
+
+
+def _free(tx: Transaction, wanted: str) -> str:
+    """Return a name that no person has or had."""
+    name, number = wanted, 2
+    while tx.execute("SELECT 1 FROM people WHERE name = ?", (name,)).fetchone() is not None:
+        name, number = f"{wanted}-{number}", number + 1
+    return name
+
+
+def _insert(tx: Transaction, issuer: str, subject: str, person: str, now: float) -> None:
+    tx.execute(
+        "INSERT INTO oidc_identities (issuer, subject, person, created_at) VALUES (?, ?, ?, ?)",
+        (issuer, subject, person, now),
+    )

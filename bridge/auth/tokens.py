@@ -51,8 +51,8 @@ _HOLDER = "SELECT person, label, scopes, token_sha256 FROM person_tokens JOIN pe
 REVOKED = "revoked"
 
 
-class TokenError(BridgeError):
-    """A token cannot be created or revoked; the message is for the operator."""
+class PeopleError(BridgeError):
+    """A person or token cannot be added or changed; the message is for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +89,13 @@ class PersonTokens:
     async def make(self, person: str, label: str | None, scopes: Iterable[str] | None) -> tuple[str, Token]:
         """Create a token. Return its text, which cannot be shown again, and its description; `scopes` None: a full one.
 
-        Raises TokenError for an invalid name, label or scope.
+        Raises PeopleError for an invalid name, label or scope.
         """
         chosen = None if scopes is None else chosen_scopes(scopes)
         if label is not None and _LABEL.fullmatch(label) is None:
-            raise TokenError("A token's name has up to 40 letters, digits, spaces, dots, dashes, and begins with none.")
+            raise PeopleError(
+                "A token's name has up to 40 letters, digits, spaces, dots, dashes, and begins with none."
+            )
 
         def insert(tx: Transaction) -> tuple[str, Token]:
             if person == LOCAL_PERSON:
@@ -102,10 +104,10 @@ class PersonTokens:
                     "INSERT INTO people (name, created_at) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
                     (person, time.time()),
                 )
-            _require(tx, person)
+            require(tx, person)
             taken = {row["label"] for row in tx.execute("SELECT label FROM person_tokens WHERE person = ?", (person,))}
             if label in taken:
-                raise TokenError(
+                raise PeopleError(
                     f"{person} has a token called {label!r} already. Choose another name, or end that one with "
                     f"`users revoke-token {person} {label!r}`."
                 )
@@ -118,19 +120,19 @@ class PersonTokens:
     @in_snapshot
     def of(self, db: Transaction, person: str) -> list[Token]:
         """Return a person's tokens, oldest first."""
-        _require(db, person)
+        require(db, person)
         rows = db.execute("SELECT * FROM person_tokens WHERE person = ? ORDER BY created_at, label", (person,))
         return [Token(row["label"], _listed(row["scopes"]), row["created_at"], row["used_at"]) for row in rows]
 
     @in_transaction
     def revoke(self, tx: Transaction, person: str, label: str) -> bytes:
         """Revoke a token and return its `key`. The caller ends its running requests."""
-        _require(tx, person)
+        require(tx, person)
         row = tx.execute(
             "DELETE FROM person_tokens WHERE person = ? AND label = ? RETURNING token_sha256", (person, label)
         ).fetchone()
         if row is None:
-            raise TokenError(f"{person} has no token called {label!r}. `users tokens {person}` lists them.")
+            raise PeopleError(f"{person} has no token called {label!r}. `users tokens {person}` lists them.")
         key = bytes(row["token_sha256"])
         tell_revoked(tx, person, key)
         return key
@@ -196,11 +198,11 @@ def new_token(tx: Transaction, person: str, label: str, scopes: list[Scope] | No
 
 
 def chosen_scopes(names: Iterable[str]) -> list[Scope]:
-    """Return the named scopes in the order of SCOPES. Raises TokenError for an unknown name or no names."""
+    """Return the named scopes in the order of SCOPES. Raises PeopleError for an unknown name or no names."""
     wanted = set(names)
     if not wanted or (unknown := wanted.difference(SCOPES)):
         what = f"{min(unknown)!r} is no scope." if wanted else "A token needs a scope."
-        raise TokenError(f"{what} There are {', '.join(SCOPES)}.")
+        raise PeopleError(f"{what} There are {', '.join(SCOPES)}.")
     return [scope for scope in SCOPES if scope in wanted]
 
 
@@ -216,10 +218,15 @@ def _names() -> Iterable[str]:
         number += 1
 
 
-def _require(db: Transaction, person: str) -> None:
-    """Raise TokenError unless the person exists and is not revoked."""
+def require(db: Transaction, person: str) -> None:
+    """Raise PeopleError unless the person exists and is not revoked."""
     row = db.execute("SELECT revoked_at FROM people WHERE name = ?", (person,)).fetchone()
     if row is None:
-        raise TokenError(f"There is nobody called {person!r}. `users list` names everyone.")
+        raise PeopleError(nobody(person))
     if row["revoked_at"] is not None:
-        raise TokenError(f"{person} was revoked. `users restore {person}` lets the same person in again.")
+        raise PeopleError(f"{person} was revoked. `users restore {person}` lets the same person in again.")
+
+
+def nobody(name: str) -> str:
+    """Return the message for an unknown person."""
+    return f"There is nobody called {name!r}. `users list` names everyone."

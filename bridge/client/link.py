@@ -34,7 +34,6 @@ from sprite.protocol.outbox import Position
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from types import TracebackType
 
     #: Opens a WebSocket to the bridge. Raises BridgeUnreachableError, ConnectionError or TimeoutError.
     Connect = Callable[[], Awaitable[aiohttp.ClientWebSocketResponse]]
@@ -93,9 +92,7 @@ class BridgeLink:
         self._task = asyncio.create_task(self._run(), name="bridge-link")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         if self._task is not None:
             self._task.cancel()
             # The reader already got the task's error.

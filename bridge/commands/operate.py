@@ -1,4 +1,4 @@
-"""`python -m bridge users|status|deploy|notify`: ask the running bridge, or work on its data folder if none runs."""
+"""`python -m bridge users|status|deploy|notify|audit|move-database`: by the running bridge, or on its data folder."""
 
 from __future__ import annotations
 
@@ -7,29 +7,26 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 
 import msgspec
 
 from bridge.admin import control, status
-from bridge.admin.audit import CLI
+from bridge.admin.audit import CLI, DONE, MOST_SHOWN, Audit, AuditLog, told
 from bridge.admin.control import ControlError, NoBridgeError
 from bridge.admin.status import Row
 from bridge.auth.people import ROLES, Person, login_link
-from bridge.commands import identities, tokens
-from bridge.commands.reach import add_data, bridge_or_acts, day, running_bridge, say
+from bridge.commands import login_methods
+from bridge.commands.reach import add_data, ask_or_act, bridge_or_acts, day, running_bridge, say
 from bridge.config import DEFAULT_HOST, DEFAULT_PORT, Settings, from_environment
 from bridge.db import data_folder
-from bridge.errors import BAD_USAGE, INTERRUPTED, BridgeError
+from bridge.db.open import Transaction, continue_numbers, copy, open_database
+from bridge.errors import BAD_USAGE, INTERRUPTED, BridgeError, OperatorError
 from bridge.providers.provider import printable
 
 _FAILED = 1
 
 Work = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
-
-
-class _Users(msgspec.Struct):
-    users: list[Person]
 
 
 #: Limits the status query.
@@ -76,8 +73,8 @@ def add_users_arguments(parser: argparse.ArgumentParser) -> None:
     role.add_argument("role", choices=ROLES)
     add_data(role)
     role.set_defaults(work=_role)
-    identities.add_commands(commands)
-    tokens.add_commands(commands)
+    login_methods.add_commands(commands)
+    login_methods.add_token_commands(commands)
 
 
 def add_notify_arguments(parser: argparse.ArgumentParser) -> None:
@@ -161,33 +158,31 @@ async def _link(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _revoke(settings: Settings, arguments: argparse.Namespace) -> int:
-    async with bridge_or_acts(settings) as (session, acts):
-        if session is not None:
-            await control.ask(session, "DELETE", f"/users/{arguments.name}")
-        else:
-            await acts.revoke(CLI, arguments.name)
+    path = f"/users/{arguments.name}"
+    await ask_or_act(settings, "DELETE", path, lambda acts: acts.revoke(CLI, arguments.name))
     say(f"{arguments.name} is out. The agent and its memory are still there.")
     return 0
 
 
 async def _role(settings: Settings, arguments: argparse.Namespace) -> int:
     name, role = arguments.name, arguments.role
-    async with bridge_or_acts(settings) as (session, acts):
-        if session is not None:
-            has_changed = (await control.ask(session, "PUT", f"/users/{name}/role", {"role": role}))["has_changed"]
-        else:
-            has_changed = await acts.change_role(CLI, name, role)
+    has_changed = await ask_or_act(
+        settings,
+        "PUT",
+        f"/users/{name}/role",
+        lambda acts: acts.change_role(CLI, name, role),
+        body={"role": role},
+        field="has_changed",
+    )
     what = "an operator" if role == "operator" else "a person like any other"
     say(f"{name} is {what} {'now' if has_changed else 'already'}.")
     return 0
 
 
 async def _list(settings: Settings, arguments: argparse.Namespace) -> int:
-    async with bridge_or_acts(settings) as (session, acts):
-        if session is not None:
-            everyone = msgspec.convert(await control.ask(session, "GET", "/users"), _Users).users
-        else:
-            everyone = await acts.everyone()
+    everyone = await ask_or_act(
+        settings, "GET", "/users", lambda acts: acts.everyone(), field="users", type_=list[Person]
+    )
     if arguments.json:
         say(msgspec.json.encode(everyone).decode())
         return 0
@@ -200,15 +195,14 @@ async def _list(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _status(settings: Settings, arguments: argparse.Namespace) -> int:
-    async with AsyncExitStack() as stack:
-        try:
-            session = await stack.enter_async_context(running_bridge(settings))
-            answer = await control.ask(session, "GET", "/status", seconds=_PROBE_SECONDS)
-            found = msgspec.convert(answer, _Status)
-        except NoBridgeError:
-            from bridge.app import looked_into
+    try:
+        async with running_bridge(settings) as session:
+            found = msgspec.convert(await control.ask(session, "GET", "/status", seconds=_PROBE_SECONDS), _Status)
+    except NoBridgeError:
+        from bridge.app import looked_into
 
-            found = _Status(await (await stack.enter_async_context(looked_into(settings))).rows())
+        async with looked_into(settings) as overview:
+            found = _Status(await overview.rows())
     rows = found.sprites
     if arguments.name is not None:
         rows = [row for row in rows if row.sprite == arguments.name]
@@ -223,14 +217,13 @@ async def _status(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _notify_key(settings: Settings, _arguments: argparse.Namespace) -> int:
-    async with AsyncExitStack() as stack:
-        try:
-            session = await stack.enter_async_context(running_bridge(settings))
+    try:
+        async with running_bridge(settings) as session:
             key: str = (await control.ask(session, "GET", "/notify/key"))["key"]
-        except NoBridgeError:
-            from bridge.app import webhook_key_alone
+    except NoBridgeError:
+        from bridge.app import webhook_key_alone
 
-            key = await stack.enter_async_context(webhook_key_alone(settings))
+        key = await webhook_key_alone(settings)
     say(key)
     return 0
 
@@ -278,3 +271,88 @@ async def _deploy(settings: Settings, arguments: argparse.Namespace) -> int:
 def _link_of(settings: Settings, token: str) -> str:
     url = settings.public_url or data_folder.last_address(settings.run) or f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
     return login_link(url, token)
+
+
+_BROKEN = 1
+
+
+def add_audit_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        help="a day or a time, such as 2026-11-22 or 2026-11-22T08:30 (UTC where none is said)",
+    )
+    parser.add_argument("--json", action="store_true", help="for programs")
+    add_data(parser)
+    parser.set_defaults(work=_audit)
+
+
+async def _audit(settings: Settings, arguments: argparse.Namespace) -> int:
+    since = _seconds(arguments.since)
+    path = f"/audit?since={since!r}"
+    found = await ask_or_act(settings, "GET", path, lambda acts: acts.audit.since(since), type_=AuditLog)
+    if arguments.json:
+        say(msgspec.json.encode(found.entries).decode())
+    else:
+        for entry in found.entries:
+            at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+            say(f"{at}  {printable(entry.actor):<12}  {printable(told(entry))}")
+        if not found.entries:
+            say("Nothing yet." if arguments.since is None else "Nothing since then.")
+        elif len(found.entries) == MOST_SHOWN:
+            say(f"These are the newest {MOST_SHOWN}; --since shows from a time on.")
+    if found.broken_at is not None:
+        sys.stderr.write(f"bridge: line {found.broken_at} is not as it was written: somebody changed the audit log.\n")
+        return _BROKEN
+    return 0
+
+
+def _seconds(text: str | None) -> float:
+    """Return the time in Unix seconds; 0 for None."""
+    if text is None:
+        return 0.0
+    try:
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise OperatorError(f"--since must be a day or a time such as 2026-11-22T08:30, not {text!r}.") from None
+
+
+def add_move_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `move-database`."""
+    parser.epilog = (
+        "Stop the bridge first, and set BRIDGE_DATABASE_URL to a new database. All of it is moved or nothing. "
+        "bridge.db stays as it is, and is not used while BRIDGE_DATABASE_URL is set."
+    )
+    add_data(parser)
+    parser.set_defaults(work=_move)
+
+
+async def _move(settings: Settings, _arguments: argparse.Namespace) -> int:
+    if not isinstance(settings.database, str):
+        raise OperatorError(
+            "BRIDGE_DATABASE_URL is not set: it says where to, such as postgresql://USER:PASSWORD@HOST/DB."
+        )
+    path = settings.database_file
+    if not path.is_file():
+        raise OperatorError(f"There is no {path}: nothing is to be moved. Another folder is named by --data.")
+
+    def move(tx: Transaction) -> dict[str, int]:
+        counts = copy(tx, path)
+        continue_numbers(tx)
+        return counts
+
+    with data_folder.owned(settings):
+        # Opening an old file migrates it to the newest version.
+        async with open_database(path), open_database(settings.database) as target:
+            counts = await target.write(move)
+            await Audit(target).note(CLI, "move-database", "all", outcome=DONE)
+    moved = ", ".join(f"{count} in {table}" for table, count in counts.items() if count)
+    say(f"Moved, rows: {moved or 'none'}.", f"{path} is as it was, and is not used while BRIDGE_DATABASE_URL is set.")
+    if settings.store.is_dir():
+        say(
+            f"What {settings.store} keeps of agents is not moved: each is stored anew when it is next connected. Keep "
+            "that folder, and its key, until `python -m bridge status` says `all` for everybody."
+        )
+    return 0

@@ -7,17 +7,18 @@ import asyncio
 import re
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+import msgspec
 
 from bridge.admin import control
 from bridge.admin.control import ControlError, NoBridgeError
-from bridge.admin.operator_actions import people_alone
+from bridge.admin.operator_actions import Acts, people_alone
 from bridge.config import Settings
 from bridge.db import data_folder
 
@@ -55,6 +56,24 @@ async def bridge_or_acts(settings: Settings) -> AsyncIterator[tuple[aiohttp.Clie
         except NoBridgeError:
             acts = await stack.enter_async_context(people_alone(settings))
         yield session, acts
+
+
+async def ask_or_act(
+    settings: Settings,
+    method: str,
+    path: str,
+    act: Callable[[Acts], Awaitable[Any]],
+    *,
+    body: object = None,
+    field: str | None = None,
+    type_: Any = Any,
+) -> Any:
+    """Ask the running bridge, or do `act` on the data folder if none runs. Return the answer, or one field of it."""
+    async with bridge_or_acts(settings) as (session, acts):
+        if session is None:
+            return await act(acts)
+        answer = await control.ask(session, method, path, body)
+    return msgspec.convert(answer if field is None else answer[field], type_)
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self
 
 import aiohttp
@@ -37,9 +36,7 @@ class Steps:
             self._status = self._stack.enter_context(self._console.status(""))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._stack.close()
 
     def __call__(self, phase: str, message: str) -> None:

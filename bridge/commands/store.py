@@ -17,8 +17,9 @@ import msgspec
 from bridge.admin import control
 from bridge.admin.audit import CLI, outcome_noted
 from bridge.admin.control import NoBridgeError
+from bridge.admin.status import in_units
 from bridge.cluster.peers import GONE_SECONDS, running
-from bridge.commands.reach import add_data, bridge_or_acts, running_bridge, say
+from bridge.commands.reach import add_data, ask_or_act, running_bridge, say
 from bridge.config import Settings
 from bridge.db.open import Database, open_database
 from bridge.errors import OperatorError
@@ -93,12 +94,11 @@ async def _act(settings: Settings, action: str, subject: str) -> AsyncIterator[N
 
 async def _note(settings: Settings, action: str, subject: str, outcome: str = "") -> None:
     # Looked up each time: the bridge may have started or stopped since the first line.
-    async with bridge_or_acts(settings) as (session, acts):
-        if session is not None:
-            line = {"action": action, "subject": subject, "outcome": outcome}
-            await control.ask(session, "POST", "/audit", line)
-        else:
-            await acts.audit.note(CLI, action, subject, **({"outcome": outcome} if outcome else {}))
+    detail = {"outcome": outcome} if outcome else {}
+    line = {"action": action, "subject": subject, "outcome": outcome}
+    await ask_or_act(
+        settings, "POST", "/audit", lambda acts: acts.audit.note(CLI, action, subject, **detail), body=line
+    )
 
 
 async def _list(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -125,10 +125,8 @@ def _line(kept: Kept, now: float) -> str:
 
 
 def _ago(seconds: float) -> str:
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds // size:.0f} {unit} ago"
-    return "just now"
+    age = in_units(seconds)
+    return f"{age} ago" if age else "just now"
 
 
 async def _verify(settings: Settings, arguments: argparse.Namespace) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 
 from aiohttp import web
-from aiohttp.typedefs import Middleware
+from aiohttp.typedefs import Handler, Middleware
 
 from bridge.errors import OperatorError
 from bridge.telemetry.logs import PERSON, SPRITE
@@ -60,9 +60,7 @@ class ConnectionLimitMiddleware:
         """Return the middleware that tracks which connections are answering a request."""
 
         @web.middleware
-        async def around(
-            request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-        ) -> web.StreamResponse:
+        async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
             transport = request.transport
             if transport is None:
                 return await handler(request)

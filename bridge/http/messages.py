@@ -93,6 +93,11 @@ def page(
     return response
 
 
+def redirect(address: str) -> web.Response:
+    """Return a redirect for a browser, to be followed by GET."""
+    return web.Response(status=303, headers={"Location": address, "Cache-Control": "no-store"})
+
+
 def document(
     template: str, title: str, *, style: str = "", script: str = "", forms: str = "'self'", **values: object
 ) -> web.Response:

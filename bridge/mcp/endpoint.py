@@ -14,7 +14,6 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
@@ -29,7 +28,7 @@ from bridge.auth.admission import Admission, NotAdmittedError, RevokedError
 from bridge.auth.tokens import SCOPES, Holder
 from bridge.http.messages import body_within
 from bridge.hub.link import LinkDownError, LinkError
-from bridge.mcp.addresses import MCP
+from bridge.mcp.mount import MCP
 from bridge.providers.provider import HostError
 from sprite.common.tasks import TaskSet, off_loop
 from sprite.mcp.server import Caller, Context, offering
@@ -327,12 +326,10 @@ class McpDoor:
         await self._runs.wait()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self.end_all()
         await self._tasks.close()
-        await self._asking.__aexit__(kind, error, trace)
+        await self._asking.__aexit__(*error)
 
     def end_all(self) -> None:
         """Cancel the running requests because the bridge stops."""

@@ -1,7 +1,7 @@
-"""The routes of MCP and OAuth, whose implementation is imported at the first request.
+"""The routes of MCP and OAuth and their URLs. The implementation is imported at the first request.
 
-The `mcp` package takes a second to import and additional memory, which a bridge without such requests saves. No other
-module of the bridge imports it.
+The `mcp` package takes a second to import and additional memory, which a bridge without such requests saves. OAuth is
+offered only where the connection cannot be intercepted: over https, or on this machine.
 """
 
 from __future__ import annotations
@@ -9,22 +9,77 @@ from __future__ import annotations
 import asyncio
 import importlib
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from bridge.mcp import addresses
-
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from bridge.auth.admission import Admission
     from bridge.auth.login import Authenticator
+    from bridge.config import Settings
     from bridge.hub.hub import Relay
-    from bridge.mcp.addresses import Addresses
     from bridge.mcp.endpoint import McpDoor
     from bridge.mcp.grants import Grants
     from bridge.mcp.oauth import OAuth
+
+
+MCP: Final = "/mcp"
+#: RFC 9728: followed by the resource's path, or (for some clients) without it.
+RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
+#: RFC 8414.
+SERVER_METADATA: Final = "/.well-known/oauth-authorization-server"
+AUTHORIZE: Final = "/mcp/authorize"
+TOKEN: Final = "/mcp/token"  # noqa: S105 - an address
+REGISTER: Final = "/mcp/register"
+REVOKE: Final = "/mcp/revoke"
+CONSENT: Final = "/mcp/consent"
+_HERE: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class Addresses:
+    """The bridge's URLs as seen by programs; `port` is its listening port."""
+
+    def __init__(self, settings: Settings, port: int) -> None:
+        self._public = None if settings.public_url is None else settings.public_url.rstrip("/")
+        self._port = port
+
+    def base(self, host: str) -> str | None:
+        """Return scheme, host and port for a request to `host`; None if OAuth is not offered."""
+        if self._public is not None:
+            return self._public if _is_private_way(self._public) else None
+        base = f"http://{host}"
+        return base if is_here(base) else None
+
+    def metadata(self, host: str) -> str | None:
+        """Return the URL that tells a rejected program how to get access, or None."""
+        base = self.base(host)
+        return None if base is None else f"{base}{RESOURCE_METADATA}{MCP}"
+
+    def is_ours(self, resource: str) -> bool:
+        """Return whether a resource indicator (RFC 8707) names this endpoint."""
+        try:
+            parts = urlsplit(resource)
+            port = parts.port
+        except ValueError:
+            return False
+        if parts.query or parts.fragment or parts.path.rstrip("/") not in {MCP, ""}:
+            return False
+        if self._public is not None:
+            return f"{parts.scheme}://{parts.netloc}".lower() == self._public.lower()
+        return parts.scheme == "http" and is_here(resource) and (port or 80) == self._port
+
+
+def is_here(url: str) -> bool:
+    """Return whether a URL is on this machine."""
+    try:
+        return urlsplit(url).hostname in _HERE
+    except ValueError:
+        return False
+
+
+def _is_private_way(url: str) -> bool:
+    return url.startswith("https://") or is_here(url)
 
 
 class McpEntrance:
@@ -56,26 +111,24 @@ class McpEntrance:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._stack.aclose()
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes, which must come before the catch-all for the page's files."""
         return [
-            *(web.route(method, addresses.MCP, self._answer) for method in ("POST", "DELETE", "GET")),
+            *(web.route(method, MCP, self._answer) for method in ("POST", "DELETE", "GET")),
             *(
                 web.route(method, path, self._let_in)
                 for path in (
-                    addresses.RESOURCE_METADATA,
-                    addresses.RESOURCE_METADATA + addresses.MCP,
-                    addresses.SERVER_METADATA,
-                    addresses.AUTHORIZE,
-                    addresses.TOKEN,
-                    addresses.REGISTER,
-                    addresses.REVOKE,
-                    addresses.CONSENT,
+                    RESOURCE_METADATA,
+                    RESOURCE_METADATA + MCP,
+                    SERVER_METADATA,
+                    AUTHORIZE,
+                    TOKEN,
+                    REGISTER,
+                    REVOKE,
+                    CONSENT,
                 )
                 for method in ("GET", "POST")
             ),

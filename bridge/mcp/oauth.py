@@ -1,30 +1,35 @@
-"""The OAuth endpoints: metadata, registration, codes and tokens.
+"""The OAuth endpoints: metadata, registration, codes and tokens, and the page on which a person admits a program.
 
-The `mcp` package implements the protocol. Grants and consent are the bridge's own.
+The `mcp` package implements the protocol. Grants and consent are the bridge's own. The program's own name is shown as
+unverified.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from mcp.server.auth.handlers.authorize import AuthorizationHandler
 from mcp.server.auth.handlers.register import RegistrationHandler
 from mcp.server.auth.handlers.token import TokenHandler
 from mcp.server.auth.middleware.client_auth import AuthenticationError, ClientAuthenticator
+from mcp.server.auth.provider import AuthorizationParams, construct_redirect_uri
 from mcp.server.auth.settings import ClientRegistrationOptions
 from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.responses import JSONResponse, Response
 from starlette.routing import request_response
 
+from bridge.auth.tokens import MEANING, Scope
 from bridge.http import messages
-from bridge.mcp import addresses
-from bridge.mcp.consent import Consent
+from bridge.http.messages import body_within
+from bridge.mcp import mount
 from bridge.mcp.endpoint import Application, served_by
-from bridge.mcp.provider import GRANTABLE, GrantedAccess
+from bridge.mcp.provider import GRANTABLE, GrantedAccess, Program, leads_to
+from bridge.telemetry.logs import PERSON
 from sprite.common.limits import TokenBucket
 
 if TYPE_CHECKING:
@@ -32,8 +37,104 @@ if TYPE_CHECKING:
 
     from bridge.auth.admission import Admission
     from bridge.auth.login import Authenticator
-    from bridge.mcp.addresses import Addresses
     from bridge.mcp.grants import Grants
+    from bridge.mcp.mount import Addresses
+
+
+_MAX_ANSWER_BYTES, _MAX_FIELDS = 4_096, 20
+_NAME_CHARS = 60
+#: Not preselected, because missions cost money and have effects.
+_NOT_TICKED: Final[frozenset[Scope]] = frozenset({"ask"})
+
+
+class Consent:
+    """The consent page: GET shows the question, POST takes the answer."""
+
+    def __init__(self, provider: GrantedAccess, authenticator: Authenticator, addresses: Addresses) -> None:
+        self._provider = provider
+        self._authenticator = authenticator
+        self._addresses = addresses
+
+    async def show(self, request: web.Request) -> web.StreamResponse:
+        """Show the question."""
+        person, program, params = await self._asked(request)
+        wanted = set(params.scopes or GRANTABLE)
+        target = str(params.redirect_uri)
+        return messages.document(
+            "consent.html",
+            "Let a program in?",
+            forms=f"'self' {leads_to(target) or ''}",
+            program=_shown(program.client_name),
+            person=person,
+            place=_shown(_place(target)),
+            scopes=[(scope, MEANING[scope], scope in wanted and scope not in _NOT_TICKED) for scope in GRANTABLE],
+        )
+
+    async def take(self, request: web.Request) -> web.StreamResponse:
+        """Take the answer and redirect to the program."""
+        self._authenticator.require_same_origin(request)
+        person, program, params = await self._asked(request)
+        form = await _form(request)
+        scopes = [scope for scope in GRANTABLE if scope in form.get("scope", [])]
+        issuer = self._addresses.base(request.host)
+        if "refused" in form or not scopes:
+            answer = {"error": "access_denied", "error_description": "The person did not let the program in."}
+        else:
+            answer = {"code": await self._provider.agreed(program, params, person, list(scopes))}
+        target = construct_redirect_uri(str(params.redirect_uri), **answer, state=params.state, iss=issuer)
+        return messages.redirect(target)
+
+    async def _asked(self, request: web.Request) -> tuple[str, Program, AuthorizationParams]:
+        """Return the person, the program and its request. Raises AnsweredError if there is no question."""
+        asked = await self._provider.asked(request.query.get("request", ""))
+        if asked is None:
+            raise messages.AnsweredError(
+                messages.page(
+                    request,
+                    400,
+                    "Nothing is asked here any more",
+                    "A question waits for ten minutes. Begin again in the program that wants to be let in.",
+                    code="expired",
+                )
+            )
+        caller = await self._authenticator.browser(request)
+        if caller is None:
+            raise messages.AnsweredError(
+                messages.page(
+                    request,
+                    401,
+                    "Log in first",
+                    "A program wants to be let in, and this browser does not know yet who you are. Open your login "
+                    "link in this browser, then come back to this page and load it again.",
+                    *self._authenticator.new_link,
+                    code="unauthorized",
+                    ways=self._authenticator.ways_in(request),
+                )
+            )
+        request[PERSON] = caller.person
+        program, params = asked
+        return caller.person, program, params
+
+
+async def _form(request: web.Request) -> dict[str, list[str]]:
+    if (body := await body_within(request, _MAX_ANSWER_BYTES)) is None:
+        raise web.HTTPRequestEntityTooLarge(_MAX_ANSWER_BYTES)
+    try:
+        return parse_qs(body.decode("utf-8", "replace"), max_num_fields=_MAX_FIELDS)
+    except ValueError as error:
+        raise web.HTTPRequestEntityTooLarge(_MAX_FIELDS) from error
+
+
+def _place(uri: str) -> str:
+    parts = urlsplit(uri)
+    return parts.netloc if parts.scheme in {"http", "https"} else f"{parts.scheme}:"
+
+
+def _shown(text: str | None) -> str:
+    """Return untrusted text on one line, shortened, without backticks and unprintable or bidirectional controls."""
+    plain = "".join(sign for sign in (text or "") if sign.isprintable() and sign != "`")
+    plain = " ".join(plain.split())
+    return (plain if len(plain) <= _NAME_CHARS else f"{plain[:_NAME_CHARS]}…") or "(no name)"
 
 
 _MAX_BODY_BYTES = 64 * 1024
@@ -42,7 +143,7 @@ _REGISTRATIONS_PER_SECOND, _REGISTRATIONS_AT_ONCE = 0.2, 20.0
 
 
 class OAuth:
-    """The OAuth endpoints of `addresses.py`."""
+    """The OAuth endpoints of `mount.py`."""
 
     def __init__(self, provider: GrantedAccess, authenticator: Authenticator, known_as: Addresses) -> None:
         self._known_as = known_as
@@ -56,17 +157,17 @@ class OAuth:
         self._token = _application(TokenHandler(provider, client_authenticator).handle)
         self._register = _application(RegistrationHandler(provider, options).handle)
         self._revoke = _application(self._revoked)
-        self._handlers: dict[tuple[str, str], Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
-            ("GET", addresses.RESOURCE_METADATA): self._resource,
-            ("GET", addresses.RESOURCE_METADATA + addresses.MCP): self._resource,
-            ("GET", addresses.SERVER_METADATA): self._server,
-            ("GET", addresses.AUTHORIZE): lambda request: served_by(self._authorize, request),
-            ("POST", addresses.AUTHORIZE): lambda request: served_by(self._authorize, request),
-            ("POST", addresses.TOKEN): lambda request: served_by(self._token, request),
-            ("POST", addresses.REVOKE): lambda request: served_by(self._revoke, request),
-            ("POST", addresses.REGISTER): self._registered,
-            ("GET", addresses.CONSENT): consent.show,
-            ("POST", addresses.CONSENT): consent.take,
+        self._handlers: dict[tuple[str, str], Handler] = {
+            ("GET", mount.RESOURCE_METADATA): self._resource,
+            ("GET", mount.RESOURCE_METADATA + mount.MCP): self._resource,
+            ("GET", mount.SERVER_METADATA): self._server,
+            ("GET", mount.AUTHORIZE): lambda request: served_by(self._authorize, request),
+            ("POST", mount.AUTHORIZE): lambda request: served_by(self._authorize, request),
+            ("POST", mount.TOKEN): lambda request: served_by(self._token, request),
+            ("POST", mount.REVOKE): lambda request: served_by(self._revoke, request),
+            ("POST", mount.REGISTER): self._registered,
+            ("GET", mount.CONSENT): consent.show,
+            ("POST", mount.CONSENT): consent.take,
         }
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -90,7 +191,7 @@ class OAuth:
         base = self._known_as.base(request.host)
         return _metadata(
             {
-                "resource": f"{base}{addresses.MCP}",
+                "resource": f"{base}{mount.MCP}",
                 "resource_name": "Sprite",
                 "authorization_servers": [base],
                 "scopes_supported": list(GRANTABLE),
@@ -104,10 +205,10 @@ class OAuth:
         return _metadata(
             {
                 "issuer": base,
-                "authorization_endpoint": f"{base}{addresses.AUTHORIZE}",
-                "token_endpoint": f"{base}{addresses.TOKEN}",
-                "registration_endpoint": f"{base}{addresses.REGISTER}",
-                "revocation_endpoint": f"{base}{addresses.REVOKE}",
+                "authorization_endpoint": f"{base}{mount.AUTHORIZE}",
+                "token_endpoint": f"{base}{mount.TOKEN}",
+                "registration_endpoint": f"{base}{mount.REGISTER}",
+                "revocation_endpoint": f"{base}{mount.REVOKE}",
                 "scopes_supported": list(GRANTABLE),
                 "response_types_supported": ["code"],
                 "grant_types_supported": ["authorization_code", "refresh_token"],
@@ -126,9 +227,9 @@ class OAuth:
         """
         answer = await self._authorization.handle(request)
         target = answer.headers.get("Location")
-        if target is None or target.startswith(f"{addresses.CONSENT}?"):
+        if target is None or target.startswith(f"{mount.CONSENT}?"):
             return answer
-        if target.startswith("http://") and addresses.is_here(target):
+        if target.startswith("http://") and mount.is_here(target):
             return answer
         told = parse_qs(urlsplit(target).query)
         problem = {name: told[name][-1] for name in ("error", "error_description") if name in told}

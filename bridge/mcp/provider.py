@@ -26,8 +26,8 @@ from mcp.server.auth.provider import (
 from mcp.shared.auth import InvalidRedirectUriError, InvalidScopeError, OAuthClientInformationFull, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
-from bridge.mcp.addresses import CONSENT, is_here
 from bridge.mcp.grants import ACCESS_SECONDS, CODE_SECONDS, Code, Grant, Grants, Issued
+from bridge.mcp.mount import CONSENT, is_here
 
 if TYPE_CHECKING:
     from bridge.auth.tokens import Scope

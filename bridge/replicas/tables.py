@@ -18,7 +18,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Protocol, Self, TypeVar
 
-from bridge.db.open import STORE_TABLES, Database, DatabaseError, Transaction
+from bridge.db.open import Database, DatabaseError, Transaction
+from bridge.db.tables import STORE_TABLES
 from bridge.providers.provider import NAME
 from bridge.replicas.store import DamagedError, StoreError, StoreFullError
 from sprite.common.files import sync

@@ -9,12 +9,11 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final
 
 from aiohttp import web
-from aiohttp.typedefs import Middleware
+from aiohttp.typedefs import Handler, Middleware
 
 from bridge.auth import login
 from bridge.auth.login import Authenticator
@@ -28,8 +27,6 @@ from bridge.telemetry.metrics import Metrics
 from sprite.common.limits import TokenBucket
 
 log = logging.getLogger(__name__)
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 #: Limit for the arrival of a body: 2 Mbit/s for the largest one.
 _BODY_SECONDS = 120.0

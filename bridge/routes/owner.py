@@ -8,10 +8,11 @@ single bridge needs none of this.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from aiohttp import HttpVersion11, hdrs, web
+from aiohttp.typedefs import Handler
 
 from bridge.auth.login import Authenticator, bearer
 from bridge.cluster.forward import HopError, LookAgainError
@@ -32,12 +33,11 @@ from bridge.http import messages
 from bridge.telemetry.logs import PERSON, REQUEST_ID
 
 if TYPE_CHECKING:
-    from bridge.auth.revocations import Revocations
+    from bridge.auth.admission import Revocations
     from bridge.auth.tokens import PersonTokens
     from bridge.cluster.forward import Hops
 
 
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _By = Literal["anything", "token", "cookie"]
 
 #: Routes that need a sprite, with their credentials: a cookie, any token, or `anything` (a cookie or a full token).
@@ -91,7 +91,7 @@ class OwnerRouter:
         """Close forwarded WebSockets because the bridge stops."""
         await self._hops.end_all()
 
-    async def for_person(self, request: web.Request, person: str, handler: _Handler) -> web.StreamResponse:
+    async def for_person(self, request: web.Request, person: str, handler: Handler) -> web.StreamResponse:
         """Answer a request from the control socket."""
         request.setdefault(REQUEST_ID, secrets.token_hex(8))
         return await self._led(request, ForwardedIdentity(person, "operator", None), handler)
@@ -120,7 +120,7 @@ class OwnerRouter:
 
     # --- out ---
 
-    async def _led(self, request: web.Request, passed: ForwardedIdentity, handler: _Handler) -> web.StreamResponse:
+    async def _led(self, request: web.Request, passed: ForwardedIdentity, handler: Handler) -> web.StreamResponse:
         """Answer a request here, or forward it to the owner of the person's sprite."""
         request[PERSON] = passed.person
         fault: HopError | NotOwnedError
@@ -169,7 +169,7 @@ class OwnerRouter:
             raise HopRefusedError("unsigned")
         return self._seal.opened(request.method, target_of(request), request.headers)
 
-    async def _taken(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+    async def _taken(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer a request forwarded by another bridge. Never forwards it again."""
         try:
             hop = self._opened(request)

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import WSCloseCode, web
+from aiohttp.typedefs import Handler
 
 from bridge.auth import login
+from bridge.auth.admission import OpenSockets
 from bridge.auth.login import Authenticator
-from bridge.auth.open_sockets import OpenSockets
 from bridge.auth.people import People
 from bridge.cluster.ownership import NotOwnedError, Ownership
 from bridge.config import LOCAL_PERSON, Settings
 from bridge.db.open import DatabaseAwayError, DatabaseError
 from bridge.http import messages
-from bridge.hub.hub import Relay
 from bridge.providers.provider import Host, HostError, Phase, Report
-from bridge.replicas.archive import Exported, Source, exported_as_owner
 from bridge.replicas.restore import Asked, Restored, Restorer, RestoreRefusedError
 from bridge.replicas.store import StoreError
 from bridge.routes import files
-from bridge.routes.pages import Pages
+from bridge.routes.files import Pages
 from bridge.telemetry.logs import PERSON
 from bridge.telemetry.metrics import Metrics, Probe
 from sprite.protocol.messages import MAX_FRAME_BYTES
+
+if TYPE_CHECKING:
+    from bridge.hub.hub import Relay
 
 #: A frame above the protocol's limit still gets an error message. One far above it ends the connection.
 MAX_MESSAGE_BYTES = 2 * MAX_FRAME_BYTES
@@ -210,32 +211,9 @@ class Restoring:
     """Restores and exports of sprites, with the relay that reports progress and the ownership of sprites."""
 
     def __init__(self, restorer: Restorer, relay: Relay, ownership: Ownership) -> None:
-        self._restorer = restorer
+        self.restorer = restorer
         self._relay = relay
         self._ownership = ownership
-
-    async def exported(
-        self, host: Host, sprite: str, source: Source | None, as_of: float | None, *, leave_out_damaged: bool
-    ) -> Exported:
-        """See `exported_as_owner`."""
-        return await exported_as_owner(
-            self._ownership,
-            host,
-            self._restorer,
-            sprite,
-            lambda *_: None,
-            source=source,
-            as_of=as_of,
-            leave_out_damaged=leave_out_damaged,
-        )
-
-    async def kept_words(self, sprite: str) -> tuple[str, float] | None:
-        """See Losses."""
-        return await self._restorer.kept_words(sprite)
-
-    def using(self, sprite: str) -> AbstractContextManager[None]:
-        """Keep the sprite's lease, if this bridge has one, while the block runs."""
-        return self._ownership.using(sprite)
 
     async def restore(self, sprite: str, asked: Asked, report: Report) -> Restored:
         """Restore a sprite; see Restorer. Raises NotOwnedError if another bridge owns it."""
@@ -247,12 +225,12 @@ class Restoring:
         try:
             await self._ownership.own(sprite)
             with self._ownership.using(sprite):
-                return await self._restorer.restore(sprite, asked, tell)
+                return await self.restorer.restore(sprite, asked, tell)
         finally:
             # Clients that wait for the sprite get it now, without waiting for the next attempt.
             self._relay.nudge(sprite)
 
-    def door(self, authenticator: Authenticator) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    def door(self, authenticator: Authenticator) -> Handler:
         """Return the handler of `POST /restore`: restores the person's newest replica, without replacing anything.
 
         `?how=` selects another way, accepted only while the person's page offers it. `replace` uses a new machine,
@@ -276,7 +254,7 @@ class Restoring:
         if offered is not None and self._relay.offer(person) != offered:
             raise RestoreRefusedError("Your agent does not need that at the moment, and nothing was changed.")
         if how == "keep":
-            return Restored(await self._restorer.go_on(person, actor or person))
+            return Restored(await self.restorer.go_on(person, actor or person))
         asked = Asked(actor or person, over=offered is not None, anew=how == "replace")
         return await self.restore(person, asked, lambda _phase, _words: None)
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from bridge.terminal import drawing
 from bridge.terminal import memory_commands as memory_views
-from bridge.terminal.command import LOOK_SECONDS, Command
+from bridge.terminal.command import LOOK_SECONDS, Command, CommandGroup
 from bridge.terminal.drawing import due_words, exact, one_line, repeat_words
 from bridge.terminal.memory_commands import when
 from sprite.protocol.memory import (
@@ -26,9 +26,6 @@ from sprite.protocol.memory import (
 from sprite.protocol.messages import Status, System
 
 if TYPE_CHECKING:
-    from bridge.terminal.command import Asking
-    from bridge.terminal.conversation import Conversation
-    from bridge.terminal.terminal import Screen
     from sprite.protocol.messages import StandingRule
     from sprite.protocol.shapes import ActionRow
 
@@ -51,16 +48,13 @@ _ADVICE = (
 )
 
 
-class ActionCommands:
-    """The commands of one conversation; `table` maps names to commands."""
+class ActionCommands(CommandGroup):
+    """The commands of one conversation."""
 
-    def __init__(self, conversation: Conversation, screen: Screen, asking: Asking) -> None:
-        self._conversation = conversation
-        self._screen = screen
-        self._asking = asking
-        #: The version of each action as last listed.
-        self._seen: dict[int, int] = {}
-        self.table = {
+    @property
+    def table(self) -> dict[str, Command]:
+        """Return the commands by name."""
+        return {
             "/actions": Command(_USAGE, "what is to be done; --due and --every with add and change", self._actions),
             "/bell": Command("/bell [on | off]", "whether this terminal rings when the agent needs you", self._bell),
         }
@@ -69,10 +63,10 @@ class ActionCommands:
         word, _, more = rest.partition(" ")
         more = more.strip()
         if not rest:
-            await self._list(await self._asking.look(ActionsRequest(), ActionsResult))
+            await self._list(await self.look(ActionsRequest(), ActionsResult))
         elif word in _RESOLVED and more.isdecimal():
             request = ResolveActionRequest(int(more), _RESOLVED[word], self._seen.get(int(more)))
-            await self._list(await self._asking.look(request, ResolveActionResult))
+            await self._list(await self.look(request, ResolveActionResult))
         elif word in {"add", "change"} and (said := _said(more)) is not None:
             await (self._add(*said) if word == "add" else self._change(*said))
         else:
@@ -83,7 +77,7 @@ class ActionCommands:
             await self._refuse()
             return
         request = AddActionRequest(text, due, _rule(every), self._conversation.zone)
-        if (done := await self._asking.look(request, AddActionResult)) is not None:
+        if (done := await self.look(request, AddActionResult)) is not None:
             await self._understood(done.action)
 
     async def _change(self, text: str, due: str | None, every: str | None) -> None:
@@ -94,7 +88,7 @@ class ActionCommands:
         tz = self._conversation.zone if due else None
         version = self._seen.get(int(number))
         request = UpdateActionRequest(int(number), words.strip() or None, due, _rule(every), tz, version=version)
-        if (done := await self._asking.look(request, UpdateActionResult)) is not None:
+        if (done := await self.look(request, UpdateActionResult)) is not None:
             await self._understood(done.action)
 
     async def _understood(self, action: ActionRow) -> None:
@@ -153,15 +147,13 @@ def _rule(every: str | None) -> str | None:
 _NONE = "nothing is allowed for good: the agent asks each time"
 
 
-class PermissionCommands:
-    """The commands of one conversation; `table` maps names to commands."""
+class PermissionCommands(CommandGroup):
+    """The commands of one conversation."""
 
-    def __init__(self, screen: Screen, asking: Asking) -> None:
-        self._screen = screen
-        self._asking = asking
-        #: The last listed rules; people revoke them by number.
-        self._listed: list[StandingRule] = []
-        self.table = {
+    @property
+    def table(self) -> dict[str, Command]:
+        """Return the commands by name."""
+        return {
             "/permissions": Command(
                 "/permissions [revoke N | revoke all]",
                 "what runs without asking in this session; takes it back",
@@ -182,7 +174,7 @@ class PermissionCommands:
                 await self._screen.show(drawing.problem("Which one?", advice))
 
     async def _show(self, system: System) -> None:
-        status = await self._asking.ask(system, "asking", LOOK_SECONDS)
+        status = await self.ask(system, "asking", LOOK_SECONDS)
         if not isinstance(status, Status):
             return
         self._listed = status.rules

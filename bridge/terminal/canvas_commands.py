@@ -1,17 +1,23 @@
-"""Commands for the canvas and files: cards, stacks and uploads."""
+"""Commands for the canvas and files: cards, stacks, uploads, downloads and `/restore`."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
+
+from rich.table import Table
+from rich.text import Text
 
 from bridge.terminal import drawing
 from bridge.terminal.cards import cards_in_words, draw_card, stacks_table
-from bridge.terminal.command import LOOK_SECONDS, Command
-from bridge.terminal.drawing import counted, one_line
+from bridge.terminal.command import LOOK_SECONDS, WAYS, Command, CommandGroup
+from bridge.terminal.drawing import counted, one_line, sized
+from bridge.terminal.memory_commands import when
+from sprite.protocol.memory import DeleteUserFileRequest, DeleteUserFileResult, UserFilesRequest, UserFilesResult
 from sprite.protocol.messages import (
     MAX_UPLOAD_BYTES,
     UPLOAD_CHUNK_BYTES,
@@ -24,13 +30,11 @@ from sprite.protocol.messages import (
     RenameStack,
     RestoreStack,
 )
-from sprite.protocol.shapes import Stack
+from sprite.protocol.shapes import FILE_FOLDERS, Stack
 
 if TYPE_CHECKING:
-    from bridge.terminal.command import Asking
-    from bridge.terminal.conversation import Conversation
-    from bridge.terminal.terminal import Screen
     from sprite.protocol.messages import AnyCanvasInteraction
+    from sprite.protocol.shapes import UserFile
 
 
 _CHUNK_SECONDS = 60.0
@@ -40,14 +44,13 @@ _PERCENT = 100
 _MB = 1024 * 1024
 
 
-class CanvasCommands:
-    """The commands of one conversation; `table` maps names to commands."""
+class CanvasCommands(CommandGroup):
+    """The commands of one conversation."""
 
-    def __init__(self, conversation: Conversation, screen: Screen, asking: Asking) -> None:
-        self._conversation = conversation
-        self._screen = screen
-        self._asking = asking
-        self.table = {
+    @property
+    def table(self) -> dict[str, Command]:
+        """Return the commands by name."""
+        return {
             "/cards": Command("/cards", "the cards of the stack that you are on", self._cards),
             "/note": Command("/note TEXT", "puts a note of yours on that stack", self._note),
             "/stack": Command("/stack [N | NAME]", "goes to another stack; without one, where you are", self._stack),
@@ -74,7 +77,7 @@ class CanvasCommands:
             return
         block = NewBlock("text", {"content": rest})
         note = CreateCard(title="", blocks=[block], stack_id=self._conversation.board.stack_id)
-        if isinstance(await self._asking.ask(note, "writing the note", _NOTE_SECONDS), Ack):
+        if isinstance(await self.ask(note, "writing the note", _NOTE_SECONDS), Ack):
             await self._screen.line(drawing.note("the note is on the canvas"))
 
     async def _stack(self, rest: str) -> None:
@@ -99,7 +102,7 @@ class CanvasCommands:
             await self._screen.show(drawing.problem("Which stack, and what about it?", advice))
             return
         interaction, stack, words = change
-        done = await self._asking.ask(interaction, "changing the canvas", LOOK_SECONDS)
+        done = await self.ask(interaction, "changing the canvas", LOOK_SECONDS)
         if isinstance(done, Ack):
             # The update may arrive after the answer, so a list right after this needs the change now.
             stack.stack_id = done.stack_id or stack.stack_id
@@ -155,7 +158,7 @@ class CanvasCommands:
             data = await asyncio.to_thread(_chunk, path, index)
             part = FileUpload(upload_id, path.name, index, index == chunks - 1, base64.b64encode(data).decode())
             doing = f"uploading {one_line(path.name)}, {index * _PERCENT // chunks} %"
-            answer = await self._asking.ask(part, doing, _CHUNK_SECONDS)
+            answer = await self.ask(part, doing, _CHUNK_SECONDS)
             if not isinstance(answer, Ack):
                 return None
             path_there = answer.path
@@ -174,3 +177,131 @@ def _chunk(path: Path, index: int) -> bytes:
     with path.open("rb") as file:
         file.seek(index * UPLOAD_CHUNK_BYTES)
         return file.read(UPLOAD_CHUNK_BYTES)
+
+
+_LISTED = 40
+
+
+class NotFetchedError(Exception):
+    """A file could not be fetched; the message is for people."""
+
+
+class FileCommands(CommandGroup):
+    """The commands of one conversation."""
+
+    @property
+    def table(self) -> dict[str, Command]:
+        """Return the commands by name."""
+        return {
+            "/files": Command("/files [FOLDER]", "your files on the sprite's computer, newest first", self._files),
+            "/get": Command("/get PATH", "copies one of them into the folder you are in", self._get),
+            "/rm": Command("/rm PATH", "deletes one of them, for good; asks first", self._rm),
+        }
+
+    async def _files(self, folder: str) -> None:
+        found = await self.look(UserFilesRequest(folder.strip("/") or None), UserFilesResult)
+        if found is None:
+            return
+        if not found.files:
+            await self._screen.line(drawing.note(f"no files yet in {folder or ', '.join(FILE_FOLDERS)}"))
+            return
+        await self._screen.show(_listed(found.files[:_LISTED]))
+        more = len(found.files) - _LISTED + found.more if len(found.files) > _LISTED else found.more
+        if more:
+            hint = "" if folder else "; /files FOLDER lists one folder"
+            await self._screen.line(drawing.note(f"and {counted(more, 'older file')}{hint}"))
+
+    async def _get(self, path: str) -> None:
+        if not path:
+            await self._screen.show(drawing.problem("Which file?", "/get PATH; /files lists them."))
+            return
+        name = one_line(path.rpartition("/")[2]) or "file"
+        try:
+            with self._conversation.busy(f"fetching {name}"):
+                target = await self._copied(path, name)
+        except NotFetchedError as error:
+            await self._screen.show(drawing.problem(str(error), "/files lists what there is."))
+        except OSError as error:
+            await self._screen.show(drawing.problem(f"Not copied: {error.strerror or error}.", one_line(Path.cwd())))
+        else:
+            await self._screen.line(drawing.note(f"✓ copied to {one_line(target)}"))
+
+    async def _copied(self, path: str, name: str) -> Path:
+        """Write the file under an unused name. An incomplete file is removed."""
+        target, file = await asyncio.to_thread(_fresh, Path.cwd(), name)
+        is_whole = False
+        try:
+            with file:
+                async for chunk in self._fetch(path):
+                    await asyncio.to_thread(file.write, chunk)
+            is_whole = True
+        finally:
+            if not is_whole:
+                target.unlink(missing_ok=True)
+        return target
+
+    async def _rm(self, path: str) -> None:
+        if not path:
+            await self._screen.show(drawing.problem("Which file?", "/rm PATH; /files lists them."))
+            return
+        with self._conversation.busy("yes or no"):
+            question = f"Delete {one_line(path)}? It cannot be undone. Type yes; anything else is a no."
+            said = await self._screen.ask(question)
+        if said.lower() != "yes":
+            await self._screen.line(drawing.note("Nothing was deleted."))
+        elif await self.look(DeleteUserFileRequest(path), DeleteUserFileResult) is not None:
+            await self._screen.line(drawing.note(f"{one_line(path)} is deleted"))
+
+
+def _fresh(folder: Path, name: str) -> tuple[Path, BinaryIO]:
+    """Create a new file. A used name gets a number."""
+    stem, suffix = Path(name).stem, Path(name).suffix
+    number = 1
+    while True:
+        target = folder / (name if number == 1 else f"{stem} ({number}){suffix}")
+        try:
+            return target, os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+        except FileExistsError:
+            number += 1
+
+
+def _listed(files: list[UserFile]) -> Table:
+    drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    drawn.add_column(overflow="fold")
+    drawn.add_column(style="dim", no_wrap=True, justify="right")
+    drawn.add_column(style="dim", no_wrap=True)
+    for file in files:
+        drawn.add_row(Text(one_line(file.path)), Text(sized(file.size)), Text(when(file.modified_at)))
+    return drawn
+
+
+class NotRestoredError(Exception):
+    """The agent was not restored; the message is for people."""
+
+
+class RestoreCommand(CommandGroup):
+    """The commands of one conversation."""
+
+    @property
+    def table(self) -> dict[str, Command]:
+        """Return the commands by name."""
+        return {
+            "/restore": Command(
+                "/restore [new | kept | as-it-is]",
+                "makes your agent anew of what is kept, where it is gone; or as it is offered",
+                self._run,
+            )
+        }
+
+    async def _run(self, rest: str) -> None:
+        if (way := WAYS.get(rest.strip())) is None:
+            usage = "/restore, /restore new, /restore kept or /restore as-it-is."
+            await self._screen.show(drawing.problem("That is no way to restore.", usage))
+            return
+        try:
+            with self._conversation.busy("restoring your agent"):
+                words = await self._restore(way)
+        except NotRestoredError as error:
+            await self._screen.show(drawing.problem(str(error)))
+        else:
+            await self._screen.line(drawing.note(f"✓ {words}"))

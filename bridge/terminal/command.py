@@ -11,13 +11,19 @@ from sprite.protocol.memory import MemoryResult
 from sprite.protocol.messages import Error, LinkState, ServerPayload
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from bridge.client.link import BridgeLink
     from bridge.terminal.conversation import Conversation
     from bridge.terminal.terminal import Screen
     from sprite.protocol.memory import AnyMemoryRequest
-    from sprite.protocol.messages import ClientPayload
+    from sprite.protocol.messages import ClientPayload, StandingRule
+
+    #: Yields a file of the sprite by its path. Raises NotFetchedError.
+    Fetch = Callable[[str], AsyncIterator[bytes]]
+    #: Asks the bridge to restore the person's agent in one of the ways of `POST /restore`, and returns its message.
+    #: Raises NotRestoredError.
+    Restore = Callable[[str], Awaitable[str]]
 
 
 _Result = TypeVar("_Result", bound=MemoryResult)
@@ -35,13 +41,25 @@ class Command:
     run: Callable[[str], Awaitable[None]]
 
 
-class Asking:
-    """Requests to the sprite. They return None after a failure, which was shown to the person."""
+class CommandGroup:
+    """Base of all commands. Requests to the sprite return None after a failure, which was shown to the person."""
 
-    def __init__(self, conversation: Conversation, screen: Screen, link: BridgeLink) -> None:
+    def __init__(
+        self, conversation: Conversation, screen: Screen, link: BridgeLink, fetch: Fetch, restore: Restore
+    ) -> None:
         self._conversation = conversation
         self._screen = screen
         self._link = link
+        self._fetch = fetch
+        self._restore = restore
+        #: The version of each action, and the standing rules, as last listed.
+        self._seen: dict[int, int] = {}
+        self._listed: list[StandingRule] = []
+
+    @property
+    def table(self) -> dict[str, Command]:
+        """Return the commands by name."""
+        raise NotImplementedError
 
     async def ask(self, payload: ClientPayload, doing: str, seconds: float) -> ServerPayload | LinkState | None:
         """Send any request; the state line shows `doing` meanwhile."""

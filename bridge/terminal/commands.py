@@ -11,10 +11,9 @@ from rich.text import Text
 from bridge.terminal import drawing
 from bridge.terminal import memory_commands as memory_views
 from bridge.terminal.action_commands import ActionCommands, PermissionCommands
-from bridge.terminal.canvas_commands import CanvasCommands
-from bridge.terminal.command import LOOK_SECONDS, MODEL_SECONDS, Asking, Command
+from bridge.terminal.canvas_commands import CanvasCommands, FileCommands, RestoreCommand
+from bridge.terminal.command import LOOK_SECONDS, MODEL_SECONDS, Command, CommandGroup
 from bridge.terminal.drawing import counted, one_line
-from bridge.terminal.file_commands import FileCommands, RestoreCommand
 from bridge.terminal.memory_commands import MemoryCommands
 from bridge.terminal.terminal import NobodyHereError
 from sprite.protocol.memory import (
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bridge.client.link import BridgeLink
+    from bridge.terminal.command import Fetch, Restore
     from bridge.terminal.conversation import Conversation
-    from bridge.terminal.file_commands import Fetch, Restore
     from bridge.terminal.terminal import Screen
     from sprite.protocol.shapes import LearningRow
 
@@ -53,28 +52,24 @@ _KEYS = [
 ]
 
 
-class Commands:
+class Commands(CommandGroup):
     """The commands of one conversation; `names` is for completion."""
 
     def __init__(
         self, conversation: Conversation, screen: Screen, link: BridgeLink, fetch: Fetch, restore: Restore
     ) -> None:
-        self._conversation = conversation
-        self._screen = screen
-        self._link = link
-        self._asking = Asking(conversation, screen, link)
+        super().__init__(conversation, screen, link, fetch, restore)
+        groups = (MemoryCommands, ActionCommands, CanvasCommands, FileCommands, PermissionCommands, RestoreCommand)
+        others: dict[str, Command] = {}
+        for group in groups:
+            others |= group(conversation, screen, link, fetch, restore).table
         self._commands = {
             "/new": Command("/new", "ends this session; what was said is remembered", self._new),
             "/stop": Command("/stop", "stops the turn, or what goes on in the background", self._stop),
             "/go-on": Command("/go-on", "lets a paused agent go on; without money, raises today's limit", self._go_on),
             "/memory": Command("/memory [FILE]", "what is remembered, or one of its files", self._memory),
             "/search": Command("/search QUERY", "searches everything ever said and learned", self._search),
-            **MemoryCommands(conversation, screen, self._asking).table,
-            **ActionCommands(conversation, screen, self._asking).table,
-            **CanvasCommands(conversation, screen, self._asking).table,
-            **FileCommands(conversation, screen, self._asking, fetch).table,
-            **PermissionCommands(screen, self._asking).table,
-            **RestoreCommand(conversation, screen, restore).table,
+            **others,
             "/status": Command("/status", "the sprite in numbers", self._status),
             "/retry": Command("/retry TURN", "tries again to learn from a turn that was set aside", self._retry),
             "/flush": Command("/flush", "learns now from what was said so far", self._flush),
@@ -104,7 +99,7 @@ class Commands:
         return True
 
     async def _new(self, _rest: str) -> None:
-        ended = await self._asking.ask(System(action="new_session"), "ending the session", MODEL_SECONDS)
+        ended = await self.ask(System(action="new_session"), "ending the session", MODEL_SECONDS)
         if ended is not None:
             if isinstance(ended, Status) and ended.stopped:
                 await self._conversation.tell_stopped(ended.stopped)
@@ -121,10 +116,10 @@ class Commands:
             await self._screen.line(drawing.note("nothing is paused"))
         else:
             system = System(action="go_on", raise_limit=paused.by == "budget")
-            await self._asking.ask(system, "going on", LOOK_SECONDS)
+            await self.ask(system, "going on", LOOK_SECONDS)
 
     async def _flush(self, _rest: str) -> None:
-        done = await self._asking.ask(System(action="flush"), "learning from what was said", MODEL_SECONDS)
+        done = await self.ask(System(action="flush"), "learning from what was said", MODEL_SECONDS)
         if done is not None:
             left = done.memory.waiting if isinstance(done, Status) else 0
             await self._screen.line(
@@ -132,7 +127,7 @@ class Commands:
             )
 
     async def _status(self, _rest: str) -> None:
-        status = await self._asking.ask(System(action="status"), "asking", LOOK_SECONDS)
+        status = await self.ask(System(action="status"), "asking", LOOK_SECONDS)
         if isinstance(status, Status):
             link = "ready" if self._link.is_ready else self._conversation.link_text
             await self._screen.show(memory_views.status(status, link=link))
@@ -140,17 +135,17 @@ class Commands:
     async def _retry(self, turn: str) -> None:
         if not turn.isdecimal():
             await self._screen.show(drawing.problem("Which turn?", "/retry TURN; /status names those set aside."))
-        elif (done := await self._asking.look(RetryRequest(int(turn)), RetryResult)) is not None:
+        elif (done := await self.look(RetryRequest(int(turn)), RetryResult)) is not None:
             left = f", {counted(len(done.quarantined), 'turn')} still set aside" if done.quarantined else ""
             await self._screen.line(drawing.note(f"turn {turn} waits to be learned from again{left}"))
 
     async def _memory(self, name: str) -> None:
         if name:
-            found = await self._asking.look(FileRequest(name), FileResult)
+            found = await self.look(FileRequest(name), FileResult)
             if found is not None:
                 await self._screen.show(memory_views.memory_file(name, found.content))
             return
-        files = await self._asking.look(FilesRequest(), FilesResult)
+        files = await self.look(FilesRequest(), FilesResult)
         if files is None:
             return
         recent = await self._newest_learnings()
@@ -168,7 +163,7 @@ class Commands:
         after = max(0, self._conversation.learnings - _RECENT_LEARNINGS)
         newest: list[LearningRow] = []
         while True:
-            page = await self._asking.look(LearningsRequest(after=after, limit=_PAGE_ROWS), LearningsResult)
+            page = await self.look(LearningsRequest(after=after, limit=_PAGE_ROWS), LearningsResult)
             if page is None:
                 return None
             rows = page.learnings
@@ -181,7 +176,7 @@ class Commands:
         if not query:
             await self._screen.show(drawing.problem("What for?", "/search QUERY, in your own words."))
             return
-        found = await self._asking.look(SearchRequest(query, _SEARCH_HITS), SearchResult)
+        found = await self.look(SearchRequest(query, _SEARCH_HITS), SearchResult)
         if found is not None:
             await self._screen.show(memory_views.hits(found.hits, waiting=found.waiting, notes=found.notes))
 

@@ -16,12 +16,11 @@ from bridge.admin.control import NoBridgeError, control_session
 from bridge.client.link import BridgeUnreachableError
 from bridge.db.data_folder import FolderTakenError
 from bridge.errors import OperatorError
+from bridge.terminal.canvas_commands import NotFetchedError, NotRestoredError
 from bridge.terminal.drawing import one_line
-from bridge.terminal.file_commands import NotFetchedError, NotRestoredError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
-    from types import TracebackType
 
     from bridge.config import Settings
 
@@ -55,9 +54,7 @@ class _Endpoint:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._stack.aclose()
 
     async def _fetched(

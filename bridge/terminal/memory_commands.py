@@ -19,7 +19,7 @@ from rich.text import Text
 
 from bridge.terminal import drawing
 from bridge.terminal.cards import gauge, markdown
-from bridge.terminal.command import LOOK_SECONDS, MODEL_SECONDS, Command
+from bridge.terminal.command import LOOK_SECONDS, MODEL_SECONDS, Command, CommandGroup
 from bridge.terminal.drawing import clean, counted, due_words, exact, moment_words, one_line, repeat_words
 from sprite.protocol.memory import (
     AcceptRequest,
@@ -40,9 +40,6 @@ from sprite.protocol.messages import Status, System
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from bridge.terminal.command import Asking
-    from bridge.terminal.conversation import Conversation
-    from bridge.terminal.terminal import Screen
     from sprite.protocol.shapes import ActionRow, FileState, Forgotten, LearningRow, Place, SearchHit, SessionState
 
 
@@ -253,14 +250,13 @@ def _under_way(session: SessionState) -> str:
     return ", ".join([*parts, f"in the background: {titles}"] if titles else parts)
 
 
-class MemoryCommands:
-    """The commands of one conversation; `table` maps names to commands."""
+class MemoryCommands(CommandGroup):
+    """The commands of one conversation."""
 
-    def __init__(self, conversation: Conversation, screen: Screen, asking: Asking) -> None:
-        self._conversation = conversation
-        self._screen = screen
-        self._asking = asking
-        self.table = {
+    @property
+    def table(self) -> dict[str, Command]:
+        """Return the commands by name."""
+        return {
             "/edit": Command("/edit FILE", "opens a memory file in your editor", self._edit),
             "/drift": Command(
                 "/drift [accept FILE | reject FILE]", "what changed behind memory's back; your word on it", self._drift
@@ -272,7 +268,7 @@ class MemoryCommands:
         if not text:
             await self._screen.show(drawing.problem("Forget what?", "/forget TEXT, word by word as it was said."))
             return
-        preview = await self._asking.look(ForgetRequest(text=text, preview=True), ForgetResult)
+        preview = await self.look(ForgetRequest(text=text, preview=True), ForgetResult)
         if preview is None:
             return
         await self._screen.show(forgetting(preview.forgotten))
@@ -283,7 +279,7 @@ class MemoryCommands:
             return
         # A running turn is finished first.
         sure = ForgetRequest(text=text, yes=True)
-        done = await self._asking.look(sure, ForgetResult, "forgetting", MODEL_SECONDS)
+        done = await self.look(sure, ForgetResult, "forgetting", MODEL_SECONDS)
         if done is not None:
             self._screen.forget(text)
             await self._screen.show(forgotten(done.forgotten))
@@ -292,8 +288,8 @@ class MemoryCommands:
         if not name:
             await self._screen.show(drawing.problem("Which file?", "/edit FILE; /memory lists them."))
             return
-        files = await self._asking.look(FilesRequest(), FilesResult)
-        found = await self._asking.look(FileRequest(name), FileResult) if files is not None else None
+        files = await self.look(FilesRequest(), FilesResult)
+        found = await self.look(FileRequest(name), FileResult) if files is not None else None
         if files is None or found is None:
             return
         if found.drift is not None:
@@ -337,7 +333,7 @@ class MemoryCommands:
             await self._screen.show(drawing.problem(f"The editor ended with status {status}: nothing was saved."))
             return False
         request = EditRequest(file.name, content, file.version)
-        saved = await self._asking.look(request, EditResult, "saving", LOOK_SECONDS)
+        saved = await self.look(request, EditResult, "saving", LOOK_SECONDS)
         if saved is not None:
             await self._screen.line(drawing.note(f"{file.name} is saved as version {saved.version}"))
         return saved is not None
@@ -348,11 +344,11 @@ class MemoryCommands:
         if not rest:
             await self._show_drift()
         elif word == "accept" and name:
-            if await self._asking.look(AcceptRequest(name), AcceptResult) is not None:
+            if await self.look(AcceptRequest(name), AcceptResult) is not None:
                 words = f"{name} is now as it stands on disk; what memory had is kept as a version"
                 await self._screen.line(drawing.note(words))
         elif word == "reject" and name:
-            if await self._asking.look(RejectRequest(name), RejectResult) is not None:
+            if await self.look(RejectRequest(name), RejectResult) is not None:
                 words = f"{name} is again as memory has it; what stood on disk is kept in the log"
                 await self._screen.line(drawing.note(words))
         else:
@@ -360,12 +356,12 @@ class MemoryCommands:
             await self._screen.show(drawing.problem("Which file, and what about it?", advice))
 
     async def _show_drift(self) -> None:
-        status = await self._asking.ask(System(action="status"), "looking", LOOK_SECONDS)
+        status = await self.ask(System(action="status"), "looking", LOOK_SECONDS)
         if not isinstance(status, Status):
             return
         shown: list[RenderableType] = []
         for name in status.memory.drift:
-            found = await self._asking.look(FileRequest(name), FileResult)
+            found = await self.look(FileRequest(name), FileResult)
             if found is None:
                 return
             if found.drift is not None:

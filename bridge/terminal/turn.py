@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
 
-from bridge.client.reader import Began, Grew, Over, Reader
-from bridge.client.turns import Call
+from bridge.client.turns import Began, Call, Grew, Over, Reader
 from bridge.terminal import drawing
 from bridge.terminal.drawing import clean
 from sprite.protocol.events import Compacted, Compacting, Ending, Failed, Interrupted
 from sprite.protocol.shapes import UsedTool
 
 if TYPE_CHECKING:
-    from bridge.client.reader import News
-    from bridge.client.turns import Turn
+    from bridge.client.turns import News, Turn
     from bridge.terminal.terminal import Screen
 
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from sprite.common.sqlite import Schema
 from sprite.config import Settings
 from sprite.errors import DatabaseUnusableError, MigrationPendingError, OperatorError
 from sprite.log import transcript
@@ -42,7 +43,7 @@ from sprite.protocol.archive import (
     to_line,
     why_not_kept,
 )
-from sprite.storage.connection import Schema, empty_database, plain_reader
+from sprite.storage.connection import empty_database, plain_reader
 from sprite.workspace import database as workspace
 
 SCHEMAS: Final[dict[DatabaseName, Schema]] = {

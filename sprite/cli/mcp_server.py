@@ -16,12 +16,12 @@ from sprite import __version__
 from sprite.backup.restore import is_cut_off
 from sprite.cli.actions import added
 from sprite.config import Settings
-from sprite.errors import PeerError, SpriteError
+from sprite.errors import FatalPeerError, PeerError, SpriteError
 from sprite.gateway.queries import Look, look
 from sprite.mcp.server import Caller, offering
 from sprite.mcp.tools import MissionEnd, MissionWatch, Told, Tool
 from sprite.owner import connect, open_stores
-from sprite.protocol.frames import FatalPeerError, decode_server, encode
+from sprite.protocol.frames import decode_server, encode
 from sprite.protocol.memory import (
     ActionsRequest,
     ActionsResult,

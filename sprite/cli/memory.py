@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from sprite.cli.output import day_and_time, say, say_json
+from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.memory.files import shown_to, template
@@ -16,7 +17,6 @@ from sprite.owner import Stores, open_stores
 from sprite.protocol.framing import one_line
 from sprite.protocol.shapes import SearchHit
 from sprite.search.view import file_as_of, known_file
-from sprite.storage.connection import LARGEST_ROW_ID
 
 SNIPPET_CHARS = 200
 

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from sprite.common.prices import Usage, price_of
+from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.config import Settings
 from sprite.curation.decide import Judge
 from sprite.curation.extraction import Attempts, Extractor, check_budget, log_lost_call
@@ -43,7 +44,6 @@ from sprite.memory.decision import (
 )
 from sprite.memory.files import DEPLOYED, MemoryFiles
 from sprite.memory.projection import Projection
-from sprite.storage.connection import LARGEST_ROW_ID
 
 log = logging.getLogger(__name__)
 

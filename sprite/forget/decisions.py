@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.forget.plan import Plan
 from sprite.forget.scrub import text_of
 from sprite.log.curations import Curation
@@ -27,7 +28,6 @@ from sprite.memory.decision import (
     write_decision,
 )
 from sprite.memory.words import FORGOTTEN
-from sprite.storage.connection import LARGEST_ROW_ID
 
 
 async def scrub_decisions(made: Plan, transcript: TranscriptDB) -> dict[int, str]:

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.protocol.shapes import DaySpend, QuarantinedTurn, SessionSpend
-from sprite.storage.connection import LARGEST_ROW_ID, Tables, in_transaction, row_id, to_json
+from sprite.storage.connection import Tables, in_transaction, row_id, to_json
 
 SECONDS_PER_DAY = 86_400.0
 

@@ -14,21 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from sprite.common.sqlite import LARGEST_ROW_ID, Schema
 from sprite.log.curations import OFF_RECORD, WAITING, Curations, LostCalls, NewCuration, Quarantine, Spending, append
 from sprite.log.file_table import USER_FILES, Entry, UserFilesLog, keep_look
 from sprite.log.turn_index import REINDEX, TURN_INDEX, TurnLook
 from sprite.storage.changes import ShipChanges, noted, shipped_tables
-from sprite.storage.connection import (
-    LARGEST_ROW_ID,
-    Database,
-    Schema,
-    Tables,
-    in_transaction,
-    open_database,
-    open_reader,
-    row_id,
-    to_json,
-)
+from sprite.storage.connection import Database, Tables, in_transaction, open_database, open_reader, row_id, to_json
 
 
 @dataclass(frozen=True, slots=True)

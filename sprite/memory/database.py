@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sprite.common.sqlite import Schema
 from sprite.log.transcript import LogMark
 from sprite.memory.apply import ACTION_COLUMNS, LEARNING_COLUMNS, LEARNING_INDEX, Action, LearningLook, Projected
 from sprite.protocol.shapes import LearningRow, Refusal
-from sprite.storage.connection import Schema, Tables, in_transaction, open_database, open_reader
+from sprite.storage.connection import Tables, in_transaction, open_database, open_reader
 
 _T = TypeVar("_T")
 

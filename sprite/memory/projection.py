@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation, Drift, NewCuration
 from sprite.log.transcript import TranscriptDB
@@ -24,7 +25,6 @@ from sprite.memory.database import MemoryDB
 from sprite.memory.decision import Change, Draft, Fold, Part, in_order, read_decision, write_decision
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
 from sprite.memory.hand_changes import HandChanges, held_back, in_memory
-from sprite.storage.connection import LARGEST_ROW_ID
 
 
 def fold(tx: Projected, curation: Curation) -> Change:

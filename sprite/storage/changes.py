@@ -18,8 +18,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.protocol.archive import PARTS, DatabaseName, Row
-from sprite.storage.connection import LARGEST_ROW_ID, Database, Tables, in_transaction
+from sprite.storage.connection import Database, Tables, in_transaction
 
 #: Limit for the entries of one read.
 _MOST_ENTRIES = 200

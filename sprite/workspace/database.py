@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from sprite.common.sqlite import Schema
 from sprite.protocol.replication import Lease
 from sprite.protocol.shapes import (
     Block,
@@ -35,7 +36,7 @@ from sprite.protocol.shapes import (
     is_size,
 )
 from sprite.storage.changes import ROWS, SHIP_STATE, ShipChanges, ShipState, noted, shipped_tables
-from sprite.storage.connection import Database, Schema, Tables, in_transaction, open_database, open_reader
+from sprite.storage.connection import Database, Tables, in_transaction, open_database, open_reader
 
 CanvasChangeKind = Literal["created", "renamed", "archived", "restored", "moved", "resized", "edited"]
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from bridge.acp.stdio import MAX_LINE_BYTES, StdioTransport, opened
+from bridge.acp.program import MAX_LINE_BYTES, StdioTransport, opened
 from bridge.errors import OperatorError
 from tests.bridge_harness import bridge_environment, running_bridge
 from tests.forking import fork_module

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from bridge.api.missions import AskError, Asking, mission_id_of
-from bridge.client.reader import Began, Grew, News, Reader
+from bridge.client.turns import Began, Grew, News, Reader
 from bridge.hub.hub import Relay
 from bridge.hub.room import RoomTimes
 from sprite.protocol.events import Complete, Ending, Failed, Interrupted, Started, TextDelta, WholeText

@@ -14,8 +14,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from bridge.db.open import MIGRATIONS, DatabaseAwayError, once_back
+from bridge.db.open import DatabaseAwayError, once_back
 from bridge.db.postgres import Patience, open_postgres
+from bridge.db.tables import MIGRATIONS
 from tests.bridge_harness import Bridge, bridge_environment, run_bridge, running_bridge
 from tests.harness import PATIENCE
 from tests.inspection import workspace_db

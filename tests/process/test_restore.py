@@ -31,8 +31,8 @@ from bridge.replicas.archive import Source, exported
 from bridge.replicas.restore import Asked, LostSprites, Restorer, RestoreRefusedError
 from bridge.replicas.sealed_store import SealedStore, open_store
 from bridge.routes.routes import Restoring
+from bridge.terminal.canvas_commands import NotRestoredError
 from bridge.terminal.endpoints import RunningEndpoint
-from bridge.terminal.file_commands import NotRestoredError
 from sprite.cli.archives import export
 from sprite.protocol.archive import MANIFEST
 from sprite.protocol.replication import Shipped, ShippedRow

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bridge.api.completion_answers import GrowingText, problem_of, usage_of
 from bridge.api.completion_request import MAX_SYSTEM_CHARS, Asked, UnfitError, read
+from bridge.api.completions import GrowingText, problem_of, usage_of
 from bridge.api.missions import AskError
 from bridge.client.turns import Turns
 from sprite.curation.provenance.pasted import read_message

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridge.config import Settings
-from bridge.mcp.addresses import Addresses
+from bridge.mcp.mount import Addresses
 
 
 def known_as(public_url: str | None) -> Addresses:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.db.open import MIGRATIONS
 from bridge.db.postgres import Row, advice, migration, row_of, statement
+from bridge.db.tables import MIGRATIONS
 
 
 @pytest.mark.parametrize(

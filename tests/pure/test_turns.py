@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.client.reader import Began, Grew, Over, Reader
-from bridge.client.turns import Call, Part, Text, Turn, Turns
+from bridge.client.turns import Began, Call, Grew, Over, Part, Reader, Text, Turn, Turns
 from sprite.protocol.events import AnyAgentEvent, Complete, Failed, Started, TextDelta, ToolResult, ToolUse, WholeText
 from sprite.protocol.frames import decode_relayed
 from sprite.protocol.messages import LinkState, PermissionRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from bridge.auth.open_sockets import OpenSockets
+from bridge.auth.admission import OpenSockets
 
 
 async def test_socket_in_handshake_is_closed_on_revocation() -> None:

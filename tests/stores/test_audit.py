@@ -10,9 +10,9 @@ import pytest
 
 from bridge.admin.audit import CLI, Audit, AuditLog, told
 from bridge.admin.operator_actions import Acts
-from bridge.auth.oidc_identities import Identities, Known
 from bridge.auth.passkey_store import PasskeyError, Passkeys
-from bridge.auth.people import People, PeopleError
+from bridge.auth.people import Identities, Known, People
+from bridge.auth.tokens import PeopleError
 from bridge.db.open import Database, open_database
 from bridge.providers.provider import HostError
 from bridge.replicas.store import StoreError

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.db.open import MIGRATIONS, ConstraintError, DatabaseError, Transaction, open_database
+from bridge.db.open import ConstraintError, DatabaseError, Transaction, open_database
 from bridge.db.sqlite import open_sqlite
+from bridge.db.tables import MIGRATIONS
 from bridge.errors import OperatorError
 from sprite.storage import connection as sprite_database
 from tests.in_thread import PATIENCE

@@ -11,8 +11,9 @@ from functools import partial
 import psycopg
 import pytest
 
-from bridge.db.open import MIGRATIONS, Database, DatabaseAwayError, DatabaseError, Transaction, open_database
+from bridge.db.open import Database, DatabaseAwayError, DatabaseError, Transaction, open_database
 from bridge.db.postgres import Patience, open_postgres
+from bridge.db.tables import MIGRATIONS
 from bridge.errors import OperatorError
 from tests.in_thread import PATIENCE
 from tests.looks import eventually

@@ -18,10 +18,11 @@ from typing import Any
 
 import pytest
 
+from sprite.common.sqlite import Schema
 from sprite.errors import DatabaseUnusableError, StorageError, WorkspaceLockedError
 from sprite.log import transcript
 from sprite.memory import database as memory
-from sprite.storage.connection import Database, Schema, open_database, open_reader, workspace_lock
+from sprite.storage.connection import Database, open_database, open_reader, workspace_lock
 from sprite.workspace import database as workspace
 from tests.in_thread import PATIENCE
 from tests.looks import rows

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from bridge.auth.oidc_identities import Identities, Known, groups_in, role_in, wanted_name
-from bridge.auth.people import People, PeopleError
+from bridge.auth.people import Identities, Known, People, groups_in, role_in, wanted_name
 from bridge.auth.sealed_cookie import Spent
+from bridge.auth.tokens import PeopleError
 from bridge.config import OidcSettings
 from bridge.db.open import Database, open_database
 from bridge.providers.provider import NAME

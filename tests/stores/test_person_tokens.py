@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bridge.auth.people import People
-from bridge.auth.tokens import DEFAULT_SCOPES, SCOPES, Holder, TokenError
+from bridge.auth.tokens import DEFAULT_SCOPES, SCOPES, Holder, PeopleError
 from bridge.db.open import open_database, token_sha256
 from tests.postgres import dumped
 
@@ -65,16 +65,16 @@ async def test_tokens_get_distinguishable_names(people: People) -> None:
         "token-3",
         "My phone",
     ]
-    with pytest.raises(TokenError, match="called 'My phone' already"):
+    with pytest.raises(PeopleError, match="called 'My phone' already"):
         await people.tokens.make("ada", "My phone", ["ask"])
     for label in ("", " x", "a/b", "x" * 41, "a\n", "ä"):
-        with pytest.raises(TokenError):
+        with pytest.raises(PeopleError):
             await people.tokens.make("ada", label, ["ask"])
 
 
 async def test_unknown_scope_is_refused_with_valid_list(people: People) -> None:
     for scopes in ([], ["memory"], ["ask", "everything"], [""]):
-        with pytest.raises(TokenError, match="memory:read, observe, ask, actions"):
+        with pytest.raises(PeopleError, match="memory:read, observe, ask, actions"):
             await people.tokens.make("ada", None, scopes)
 
 
@@ -84,7 +84,7 @@ async def test_revoked_token_opens_nothing_others_stay_valid(people: People) -> 
     assert await people.tokens.revoke("ada", "one") == token_sha256(one)
     assert await people.tokens.holder(one) is None
     assert await people.tokens.holder(other) is not None
-    with pytest.raises(TokenError, match="no token called 'one'"):
+    with pytest.raises(PeopleError, match="no token called 'one'"):
         await people.tokens.revoke("ada", "one")
 
 
@@ -92,7 +92,7 @@ async def test_revoked_person_has_and_gets_no_tokens(people: People) -> None:
     token, _ = await people.tokens.make("ada", None, ["observe"])
     await people.revoke("ada")
     assert await people.tokens.holder(token) is None
-    with pytest.raises(TokenError, match="users restore ada"):
+    with pytest.raises(PeopleError, match="users restore ada"):
         await people.tokens.make("ada", None, ["observe"])
     _, full = await people.restore("ada")
     assert await people.tokens.holder(token) is None
@@ -102,7 +102,7 @@ async def test_revoked_person_has_and_gets_no_tokens(people: People) -> None:
 async def test_local_person_has_tokens_before_first_start(people: People) -> None:
     token, _ = await people.tokens.make("local", None, ["observe"])
     assert (await holder(people, token)).person == "local"
-    with pytest.raises(TokenError, match="nobody called 'bob'"):
+    with pytest.raises(PeopleError, match="nobody called 'bob'"):
         await people.tokens.make("bob", None, ["observe"])
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from bridge.auth.admission import Admission
-from bridge.auth.open_sockets import OpenSockets
+from bridge.auth.admission import Admission, OpenSockets, Revocations
 from bridge.auth.people import People
-from bridge.auth.revocations import Revocations
 from bridge.auth.tokens import REVOKED
 from bridge.db.open import open_database
 from tests.in_thread import PATIENCE

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from bridge.db.open import open_database
+from sprite.common.sqlite import Schema
 from sprite.forget.forget import COLUMNS
 from sprite.log import transcript
 from sprite.memory import database as memory
-from sprite.storage.connection import Schema, empty_database
+from sprite.storage.connection import empty_database
 from sprite.workspace import database as workspace
 
 #: Columns without people's text: ids, names given by the program, times, hashes, numbers as JSON.

@@ -1,0 +1,212 @@
+"""`python -m bridge users identities|token|...`: login methods of people, and tokens for their programs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import msgspec
+
+from bridge.admin import control
+from bridge.admin.audit import CLI
+from bridge.admin.control import ControlError
+from bridge.admin.operator_actions import WaysIn
+from bridge.admin.operator_api import AskedToken, MadeToken
+from bridge.auth.tokens import DEFAULT_SCOPES, MEANING, SCOPES, Token
+from bridge.commands.reach import add_data, ask_or_act, bridge_or_acts, day, say
+from bridge.config import Settings
+from bridge.providers.provider import printable
+
+if TYPE_CHECKING:
+    # argparse names this type only for type checkers.
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+
+
+def add_commands(commands: Commands) -> None:
+    """Add the commands to `users`."""
+    listing = commands.add_parser("identities", help="who a person is at the OpenID provider, and their passkeys")
+    _add_name(listing, "somebody here")
+    listing.add_argument("--json", action="store_true", help="for programs")
+    listing.set_defaults(work=_list)
+    link = commands.add_parser(
+        "link-identity", help="says who somebody at the OpenID provider is here; whoever they were before is left"
+    )
+    _add_name(link, "somebody who may come in")
+    _add_subject(link, "their `sub` at the provider; `audit` shows it", "default: BRIDGE_OIDC_ISSUER")
+    link.set_defaults(work=_link)
+    unlink = commands.add_parser(
+        "unlink-identity",
+        help="takes an identity at the OpenID provider off a person, whose browsers are logged out",
+        epilog="Whoever logs in by it from then on is somebody new here. `users revoke` keeps a person out.",
+    )
+    _add_name(unlink, "whose it is no more")
+    _add_subject(unlink, "their `sub` at the provider, as `users identities` lists it", "where it is at several")
+    unlink.set_defaults(work=_unlink)
+    passkey = commands.add_parser("remove-passkey", help="ends a passkey of a person, whose browsers are logged out")
+    _add_name(passkey, "whose it is")
+    passkey.add_argument("passkey", metavar="PASSKEY", help="its name or its id, as `users identities` lists them")
+    passkey.set_defaults(work=_remove_passkey)
+
+
+def _add_name(parser: argparse.ArgumentParser, whose: str) -> None:
+    parser.add_argument("name", metavar="NAME", help=whose)
+    add_data(parser)
+
+
+def _add_subject(parser: argparse.ArgumentParser, subject: str, issuer: str) -> None:
+    parser.add_argument("subject", metavar="SUBJECT", help=subject)
+    parser.add_argument("--issuer", metavar="URL", help=issuer)
+
+
+async def _list(settings: Settings, arguments: argparse.Namespace) -> int:
+    path = f"/users/{quote(arguments.name, safe='')}/identities"
+    ways = await ask_or_act(settings, "GET", path, lambda acts: acts.ways_in(arguments.name), type_=WaysIn)
+    if arguments.json:
+        say(msgspec.json.encode(ways).decode())
+        return 0
+    for identity in ways.identities:
+        say(f"identity  {printable(identity.subject)} at {identity.issuer}, since {day(identity.created_at)}")
+    for passkey in ways.passkeys:
+        used = "never used" if passkey.used_at is None else f"last used {day(passkey.used_at)}"
+        say(f"passkey   {passkey.id}  {printable(passkey.label)}, since {day(passkey.created_at)}, {used}")
+    if not ways.identities and not ways.passkeys:
+        say(f"None: {arguments.name} comes in by login links and tokens.")
+    return 0
+
+
+async def _link(settings: Settings, arguments: argparse.Namespace) -> int:
+    issuer = arguments.issuer or (settings.oidc.issuer if settings.oidc is not None else None)
+    if issuer is None:
+        raise ControlError("Which provider? Give --issuer, or set BRIDGE_OIDC_ISSUER as for `serve`.")
+    before = await ask_or_act(
+        settings,
+        "PUT",
+        f"/users/{arguments.name}/identity",
+        lambda acts: acts.link_identity(CLI, arguments.name, issuer, arguments.subject),
+        body={"issuer": issuer, "subject": arguments.subject},
+        field="before",
+    )
+    moved = "" if before in {None, arguments.name} else f" They were {before} until now."
+    say(f"Whoever is {arguments.subject} at {issuer} is {arguments.name} here.{moved}")
+    return 0
+
+
+async def _unlink(settings: Settings, arguments: argparse.Namespace) -> int:
+    name, subject = arguments.name, arguments.subject
+    path = f"/users/{quote(name, safe='')}/identities/{quote(subject, safe='')}"
+    query = "" if arguments.issuer is None else f"?issuer={quote(arguments.issuer, safe='')}"
+    issuer = await ask_or_act(
+        settings,
+        "DELETE",
+        path + query,
+        lambda acts: acts.unlink_identity(CLI, name, subject, arguments.issuer),
+        field="issuer",
+    )
+    say(
+        f"Whoever is {printable(subject)} at {issuer} is not {name} here any more; {name}'s browsers were logged out.",
+        f"At their next login they are somebody new. `users revoke {name}` shuts {name} out; `users link-identity` "
+        "says who they are instead.",
+    )
+    return 0
+
+
+async def _remove_passkey(settings: Settings, arguments: argparse.Namespace) -> int:
+    name = arguments.name
+    path = f"/users/{quote(name, safe='')}/passkeys/{quote(arguments.passkey, safe='')}"
+    label = await ask_or_act(
+        settings, "DELETE", path, lambda acts: acts.remove_passkey(CLI, name, arguments.passkey), field="label"
+    )
+    say(f"The passkey {printable(label)!r} of {name} opens nothing any more; {name}'s browsers were logged out.")
+    return 0
+
+
+def add_token_commands(commands: Commands) -> None:
+    """Add the commands to `users`."""
+    scopes = "".join(f"  {scope:<13}{meaning}\n" for scope, meaning in MEANING.items())
+    make = commands.add_parser(
+        "token",
+        help="a new token for a program, which opens only what its scopes name",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"scopes:\n{scopes}\nThe token is the last line on stdout, and is not shown again.",
+    )
+    _add_token_name(make)
+    make.add_argument(
+        "--scope",
+        action="append",
+        choices=SCOPES,
+        metavar="SCOPE",
+        help=f"{', '.join(SCOPES)}; may be given more than once (default: {', '.join(DEFAULT_SCOPES)})",
+    )
+    make.add_argument("--full", action="store_true", help="no scopes: opens everything that is the person's")
+    make.add_argument("--name", dest="label", metavar="LABEL", help="by which it is listed and revoked")
+    make.set_defaults(work=_make)
+    listing = commands.add_parser("tokens", help="a person's tokens: what each opens, and when it was used last")
+    _add_token_name(listing)
+    listing.add_argument("--json", action="store_true", help="for programs")
+    listing.set_defaults(work=_list_tokens)
+    revoke = commands.add_parser("revoke-token", help="ends one token, and at once whatever goes on with it")
+    _add_token_name(revoke)
+    revoke.add_argument("label", metavar="LABEL", help="the token's name, as `users tokens NAME` lists it")
+    revoke.set_defaults(work=_revoke_token)
+
+
+def _add_token_name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the person; `local` is whoever starts the bridge here")
+    add_data(parser)
+
+
+async def _make(settings: Settings, arguments: argparse.Namespace) -> int:
+    if arguments.full and arguments.scope:
+        raise ControlError("A full token has no scopes: give --full or --scope.")
+    asked = AskedToken(arguments.label, None if arguments.full else arguments.scope or list(DEFAULT_SCOPES))
+    async with bridge_or_acts(settings) as (session, acts):
+        if session is not None:
+            path = f"/users/{quote(arguments.name, safe='')}/tokens"
+            made = msgspec.convert(await control.ask(session, "POST", path, msgspec.to_builtins(asked)), MadeToken)
+        else:
+            secret, token = await acts.make_token(CLI, arguments.name, asked.label, asked.scopes)
+            made = MadeToken(token, secret)
+    say(
+        f"A token of {arguments.name}, called {made.token.label!r}. {_opens(made.token)}",
+        f"It is not shown again. `users revoke-token {arguments.name} {_quoted(made.token.label)}` ends it.",
+        made.secret,
+    )
+    return 0
+
+
+async def _list_tokens(settings: Settings, arguments: argparse.Namespace) -> int:
+    path = f"/users/{quote(arguments.name, safe='')}/tokens"
+    tokens = await ask_or_act(
+        settings, "GET", path, lambda acts: acts.tokens_of(arguments.name), field="tokens", type_=list[Token]
+    )
+    if arguments.json:
+        say(msgspec.json.encode(tokens).decode())
+        return 0
+    for token in tokens:
+        used = "never used" if token.used_at is None else f"last used {day(token.used_at)}"
+        say(f"{token.label:<20} since {day(token.created_at)}  {used:<20}  {_shown(token)}")
+    if not tokens:
+        say(f"None yet. `python -m bridge users token {arguments.name}` makes one.")
+    return 0
+
+
+async def _revoke_token(settings: Settings, arguments: argparse.Namespace) -> int:
+    path = f"/users/{quote(arguments.name, safe='')}/tokens/{quote(arguments.label, safe='')}"
+    await ask_or_act(settings, "DELETE", path, lambda acts: acts.revoke_token(CLI, arguments.name, arguments.label))
+    say(f"The token {arguments.label!r} of {arguments.name} opens nothing any more.")
+    return 0
+
+
+def _opens(token: Token) -> str:
+    if token.scopes is None:
+        return "It is full: it opens whatever is theirs."
+    return f"Its scopes: {', '.join(token.scopes)}."
+
+
+def _shown(token: Token) -> str:
+    return "everything" if token.scopes is None else " ".join(token.scopes)
+
+
+def _quoted(label: str) -> str:
+    return f'"{label}"' if " " in label else label
