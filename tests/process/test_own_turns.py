@@ -407,7 +407,8 @@ async def test_runaway_agent_pauses_after_turn_limit(home: SharedSprite, monkeyp
         await chat(client, begins(home.model, in_background(SOON)))
         why = await paused(client)
         assert (why["by"], "turns in a row" in why["why"]) == ("turns", True)
-        assert [turn["status"] for turn in own_turns(home.workspace)] == ["complete"] * 2
+        # A command of an earlier test may end first, and begin a turn as well.
+        assert [turn["status"] for turn in own_turns(home.workspace)][-2:] == ["complete"] * 2
         assert not (await session_of(client))["busy"]
         home.model.script = Script()
         async with home.sprite.client() as other:
