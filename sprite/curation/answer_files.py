@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sprite.memory.files import CURATED
+from sprite.memory.sections import PIN, UNPIN
+from sprite.memory.words import content_words, share
 
 # Four files, perhaps repeated. The bound keeps the work linear in the answer's length.
 MAX_UPDATES = 16
@@ -230,14 +233,16 @@ class _Bodies:
         return following == len(self._lines) or following in self.headers
 
 
-#: One edit names no more lines than a file may have.
-MAX_LINES = 200
-MEANT = "< "
-
-_NUMBERS = r"L?[0-9]{1,4}(?:[ \t]{0,4}(?:,|;|-|\u2013|to|and)[ \t]{0,4}L?[0-9]{1,4}){0,200}"
+_CITATION = (
+    r"(?:\[[ \t]{0,4}(?:turn[ \t]?|t)?(?P<turn>[0-9]{1,15})[^\]]{0,80}\]|\[L(?P<learning>[0-9]{1,15})\])[ \t:]{0,4}"
+)
+_CITED = re.compile(_CITATION, re.IGNORECASE)
+_QUOTE = re.compile(r"\|[ \t]{0,4}[\"“](?P<quote>[^|]*)[\"”][ \t.*`]*\Z")
+#: A line by its number, its first words, or both: `9 "- Corrects on"`.
+_NAMED = r"(?:lines?[ \t]{1,4})?L?(?P<number>[0-9]{1,4})?[ \t]{0,4}(?:[\"“](?P<words>(?:[^\"”|]|[\"”](?![ \t]*[|:]))*)[\"”])?"
 _CHANGE = re.compile(
-    r"[ \t]{0,16}(?:[-*+][ \t])?(?:\*\*|`)?(?P<verb>DELETE|REMOVE|REPLACE)(?:\*\*|`)?(?:[ \t]{1,4}lines?)?"
-    rf"[ \t]{{1,4}}(?P<lines>{_NUMBERS})[ \t]{{0,4}}(?:[|:]|\Z)[ \t]?(?P<rest>.*)",
+    r"[ \t]{0,16}(?:[-*+][ \t])?(?:\*\*|`)?(?P<verb>DELETE|REMOVE|REPLACE)(?:\*\*|`)?[ \t]{1,4}"
+    rf"{_NAMED}[ \t]{{0,4}}(?:[|:]|\Z)[ \t]?(?P<rest>.*)",
     re.IGNORECASE | re.ASCII | re.DOTALL,
 )
 _ADD = re.compile(
@@ -245,77 +250,93 @@ _ADD = re.compile(
     r"[ \t]?(?P<rest>.*)",
     re.IGNORECASE | re.DOTALL,
 )
-_NUMBER = re.compile(r"[0-9]+")
 _SHOWN_NUMBER = re.compile(r"[0-9]{1,4}\| ?", re.ASCII)
-_RANGE = re.compile(r"([0-9]+)[ \tL]{0,8}(?:-|\u2013|to)[ \tL]{0,8}([0-9]+)", re.IGNORECASE)
+#: A line that has this part of an old line's words is its new wording.
+_LIVES_ON = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Text in an edit with its evidence: a turn and a quote, or a learning."""
+
+    text: str
+    turn_id: int | None = None
+    learning_id: int | None = None
+    quote: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change of a file: `lines` by number from 1, and `meant`, their text when the model was asked.
+    """One change of a file. `number` (from 1) and `words`, its first words, name the line to delete or replace.
 
-    `path` is the heading to add under, and optionally a subheading; `content` the new lines. The reason for a deletion
-    stays in the answer, for people.
+    `path` is the heading to add under, and optionally a subheading. `lines` are the new lines. `why` is the reason of a
+    deletion with its evidence.
     """
 
     verb: Literal["delete", "replace", "add"]
-    lines: tuple[int, ...] = ()
-    meant: tuple[str, ...] = ()
+    number: int | None = None
+    words: str = ""
     path: tuple[str, ...] = ()
-    content: tuple[str, ...] = ()
+    lines: tuple[Line, ...] = ()
+    why: Line = Line("")
+
+    def __str__(self) -> str:
+        named = " > ".join(self.path) or f"{self.number or ''} {self.words!r}".strip()
+        return f"{self.verb} {named}"
 
 
-@dataclass(slots=True)
-class _Draft:
-    edit: Edit
-    content: list[str] = field(default_factory=list)
-    meant: list[str] = field(default_factory=list)
-
-    def done(self) -> Edit:
-        lines = tuple(_as_listed(line) for line in self.content) if self.edit.verb == "add" else tuple(self.content)
-        return replace(self.edit, content=lines, meant=tuple(self.meant))
+def read_line(text: str) -> Line:
+    """Parse `[t31] text | "quote"`; citation and quote may be missing."""
+    text = text.strip()
+    found = _QUOTE.search(text)
+    quote = " ".join(found["quote"].split()) if found else None
+    text = text[: found.start()].rstrip() if found else text
+    mark = "- " if text.startswith(("- ", "* ")) else ""
+    cited = _CITED.match(text.removeprefix("* ").removeprefix("- "))
+    if cited is None:
+        return Line(text, quote=quote or None)
+    rest = text.removeprefix("* ").removeprefix("- ")[cited.end() :].lstrip()
+    turn, learning = cited["turn"], cited["learning"]
+    return Line(
+        rest if rest.startswith("- ") else f"{mark}{rest}",
+        int(turn) if turn else None,
+        int(learning) if learning else None,
+        quote or None,
+    )
 
 
 def read_edits(body: Sequence[str], unparsed: list[str]) -> tuple[Edit, ...]:
     """Parse the edits below one header; append other lines to `unparsed`."""
-    drafts: list[_Draft] = []
+    edits: list[Edit] = []
     for line in body:
         if not line.strip() or is_placeholder(line):
             continue
         if (edit := _read(line)) is not None:
-            drafts.append(_Draft(edit, list(edit.content)))
-        elif drafts and line.startswith(MEANT.rstrip()) and drafts[-1].edit.verb != "add":
-            drafts[-1].meant.append(line.removeprefix("<").removeprefix(" "))
-        elif drafts and drafts[-1].edit.verb != "delete" and line.lstrip().startswith(("- ", "* ")):
-            drafts[-1].content.append(line)
+            edits.append(edit)
+        elif edits and edits[-1].verb != "delete" and line.lstrip().startswith(("- ", "* ")):
+            edits[-1] = replace(edits[-1], lines=(*edits[-1].lines, read_line(line)))
         else:
             unparsed.append(line)
-    edits = [draft.done() for draft in drafts]
-    return tuple(edit for edit in edits if edit.verb == "delete" or edit.content)
+    return tuple(edit for edit in edits if edit.verb == "delete" or edit.lines)
 
 
 def _read(line: str) -> Edit | None:
-    if (found := _CHANGE.match(line)) and (numbers := _numbers(found["lines"])):
-        rest = found["rest"].strip()
+    found = _CHANGE.match(line)
+    if found and (found["number"] or found["words"]):
+        number = int(found["number"]) if found["number"] else None
+        read = read_line(found["rest"])
+        words = " ".join((found["words"] or "").split())
         if found["verb"].upper() == "REPLACE":
-            return Edit("replace", numbers, content=(rest,) if rest else ())
-        return Edit("delete", numbers)
+            return Edit("replace", number, words, lines=(read,) if read.text else ())
+        return Edit("delete", number, words, why=read)
     if found := _ADD.match(line):
         path = tuple(name for part in found["heading"].split(">") if (name := heading_name(part)))
-        rest = found["rest"].strip()
-        return Edit("add", path=path[:2], content=(rest,) if rest else ()) if path else None
+        read = read_line(found["rest"])
+        return Edit("add", path=path[:2], lines=(read,) if read.text else ()) if path else None
     return None
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    numbers: list[int] = []
-    for start, end in _RANGE.findall(text):
-        numbers += range(int(start), min(int(end), int(start) + MAX_LINES) + 1)
-    numbers += map(int, _NUMBER.findall(_RANGE.sub(" ", text)))
-    return tuple(number for number in dict.fromkeys(numbers) if number > 0)[:MAX_LINES]
-
-
-def _as_listed(line: str) -> str:
+def as_listed(line: str) -> str:
     """Return a new line with a list mark, if it has no mark yet."""
     return line if line.lstrip().startswith(("- ", "* ", "#", "<!--")) else f"- {line.strip()}"
 
@@ -325,77 +346,132 @@ def heading_name(line: str) -> str:
     return line.strip().strip("#`*\"'").strip()
 
 
-# --- lines behind the numbers ---
+# --- complete files ---
 
 
-def with_lines_meant(answer: str, files: Mapping[str, str]) -> str:
-    """Return the answer with the referenced lines below each edit, so that it holds without the numbers.
+def edits_between(old: str, new: str) -> tuple[Edit, ...]:
+    """Return the edits that turn a file into new complete content. Headings and empty lines are not compared.
 
-    `files` are those in the prompt. Line numbers that a model copied into a complete file are removed.
+    Line numbers that a model copied into the content are removed.
     """
-    out: list[str] = []
-    header, body = None, list[str]()
-    for line in answer.split("\n"):
-        if (found := read_header(line.rstrip("\r"))) is None:
-            body.append(line)
-            continue
-        out += [*_meant(header, body, files), line]
-        header, body = found, []
-    return "\n".join([*out, *_meant(header, body, files)])
+    lines = new.rstrip("\n").split("\n")
+    if sum(_SHOWN_NUMBER.match(line) is not None for line in lines) * 2 > len(lines):
+        lines = [_SHOWN_NUMBER.sub("", line) for line in lines]
+    kept = Counter(" ".join(line.split()) for line in lines)
+    lost: dict[int, str] = {}
+    for number, line in enumerate(old.rstrip("\n").split("\n"), start=1):
+        if kept[normal := " ".join(line.split())]:
+            kept[normal] -= 1
+        elif normal and not _depth(line):
+            lost[number] = line.strip()
+    edits: list[Edit] = []
+    for path, line in _additions(lines, kept):
+        read = read_line(line)
+        words = content_words(read.text)
+        alike = {number: share(content_words(was), words) for number, was in lost.items() if content_words(was)}
+        best = max(alike, key=lambda number: alike[number], default=None)
+        if best is not None and alike[best] >= _LIVES_ON:
+            edits.append(Edit("replace", best, lost.pop(best), lines=(read,)))
+        else:
+            edits.append(Edit("add", path=path, lines=(read,)))
+    edits += [Edit("delete", number, was) for number, was in lost.items()]
+    return tuple(edits)
 
 
-def _meant(header: Header | None, body: Sequence[str], files: Mapping[str, str]) -> Iterator[str]:
-    name = CURATED_NAMES.get(header.word, "") if header is not None else ""
-    if header is None or name not in files:
-        yield from body
-        return
-    if header.kind == "UPDATE":
-        filled = [line for line in body if line.strip()]
-        numbered = sum(_SHOWN_NUMBER.match(line) is not None for line in filled) * 2 > len(filled)
-        yield from (_SHOWN_NUMBER.sub("", line) if numbered else line for line in body)
-        return
-    shown = files[name].split("\n")
-    for line in body:
-        # The model must not supply these lines.
-        if not line.startswith(MEANT.rstrip()):
-            yield line
-            edit = _read(line.rstrip("\r"))
-            lines = edit.lines if edit is not None else ()
-            yield from (f"{MEANT}{shown[number - 1]}" for number in lines if number <= len(shown))
+def _additions(lines: Sequence[str], kept: Counter[str]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the lines left in `kept` with the headings above them."""
+    path: tuple[str, ...] = ()
+    for line in lines:
+        normal = " ".join(line.split())
+        if depth := _depth(line):
+            path = (
+                path
+                if depth == 1
+                else ((*path[:1], heading_name(line)) if depth > 2 and path else (heading_name(line),))
+            )  # noqa: PLR2004 - main headings
+        elif normal and kept[normal]:
+            kept[normal] -= 1
+            yield path or ("Notes",), line
 
 
-@dataclass(frozen=True, slots=True)
-class Edited:
-    """An edited file: the deleted lines, the replaced lines, and the edits that matched no line."""
+class EditedFile:
+    """A file during edits: positions of lines stay valid until `content` is read."""
 
-    content: str
-    deleted: frozenset[str]
-    #: Old lines with their replacements.
-    replaced: tuple[tuple[str, tuple[str, ...]], ...]
-    missed: tuple[str, ...]
+    def __init__(self, text: str) -> None:
+        self._lines = text.rstrip("\n").split("\n")
+        #: Current lines at each old position: the same, another, or none.
+        self._now: list[list[str]] = [[line] for line in self._lines]
+        self._added: list[tuple[tuple[str, ...], str]] = []
 
-    def explained(self, not_taken: Collection[str]) -> frozenset[str]:
-        """Return the removed lines with an accepted reason: not those whose replacement was refused."""
-        lost = frozenset(map(str.strip, not_taken))
-        return self.deleted | {old for old, new in self.replaced if not lost.issuperset(map(str.strip, new))}
+    @property
+    def content(self) -> str:
+        """Return the new content. A subheading goes with its last line."""
+        emptied = frozenset(heading.strip() for heading in self._emptied())
+        lines = _without_empty([line for now in self._now for line in now], emptied)
+        # Additions come last: a line added below another must not be deleted with it.
+        for path, line in self._added:
+            _add(lines, path, as_listed(line))
+        return "\n".join(lines).rstrip("\n") + "\n"
+
+    def find(self, edit: Edit) -> int:
+        """Return the position of the line that an edit names. ValueError with the reason if there is none."""
+        wanted = _first_words(edit.words)
+        if not wanted:
+            raise ValueError("name the line by its first words, in quotation marks")
+        alike = [at for at, line in enumerate(self._lines) if self._now[at] and _first_words(line).startswith(wanted)]
+        named = (edit.number or 0) - 1
+        if not alike:
+            raise ValueError("no line begins like this")
+        if named not in alike and len(alike) > 1:
+            raise ValueError("several lines begin like this")
+        at = named if named in alike else alike[0]
+        if at < 1 or self._lines[at].lstrip().startswith(("# ", "## ")) or _is_motto(at, self._lines):
+            raise ValueError("titles and main headings stay")
+        if self._is_pinned(at):
+            raise ValueError("the user pinned this line")
+        return at
+
+    def line(self, at: int) -> str:
+        """Return the old line at a position."""
+        return self._lines[at]
+
+    def section(self, at: int) -> str:
+        """Return the main heading above a position, as it stands there."""
+        return next((line for line in reversed(self._lines[:at]) if line.startswith("## ")), "")
+
+    def put(self, at: int, lines: Sequence[str]) -> None:
+        """Replace a line; remove it without new lines."""
+        listed = self._lines[at].lstrip().startswith("- ")
+        self._now[at] = [as_listed(line) if listed else line for line in lines]
+
+    def add(self, path: tuple[str, ...], line: str) -> None:
+        """Add a line at the end of a section."""
+        self._added.append((path, line))
+
+    def _is_pinned(self, at: int) -> bool:
+        inside = False
+        for line in self._lines[: at + 1]:
+            inside = line.strip() != UNPIN if inside else line.strip() == PIN
+        return inside or self._lines[at].strip() in {PIN, UNPIN}
+
+    def _emptied(self) -> Iterator[str]:
+        """Yield the subheadings under which lines were removed."""
+        heading: str | None = None
+        for at, line in enumerate(self._lines):
+            if depth := _depth(line):
+                heading = line if depth > 2 else None  # noqa: PLR2004 - title and main headings
+            elif heading is not None and not self._now[at]:
+                yield heading
 
 
-def apply_edits(old: str, edits: Sequence[Edit]) -> Edited:
-    """Apply edits to a file. Title and main headings stay; a subheading goes with its last line."""
-    file = _File(old)
-    missed = [words for edit in edits if edit.verb != "add" for words in file.change(edit)]
-    lines = file.lines()
-    # Additions come last: a line added below another must not be deleted with it.
-    for edit in edits:
-        if edit.verb == "add":
-            _add(lines, edit)
-    content = "\n".join(lines).rstrip("\n") + "\n"
-    return Edited(content, frozenset(file.deleted), tuple(file.replaced), tuple(missed))
+def _first_words(text: str) -> str:
+    """Return a line as its beginnings are compared: without marks, case and repeated spaces."""
+    return " ".join(text.replace("…", "").rstrip(".").lstrip("-*+ \t").casefold().split())
 
 
-def _add(lines: list[str], edit: Edit) -> None:
-    """Add lines at the end of their section; create a missing heading."""
-    top, *below = edit.path
+def _add(lines: list[str], path: tuple[str, ...], new: str) -> None:
+    """Add a line at the end of its section; create a missing heading."""
+    top, *below = path
     start = _heading(lines, top, range(len(lines)), depth=2)
     if start is None and not below:
         start = _heading(lines, top, range(len(lines)), depth=3)
@@ -413,7 +489,7 @@ def _add(lines: list[str], edit: Edit) -> None:
     else:
         end = next((at for at in range(start + 1, end) if _depth(lines[at])), end)
     at = _last_filled(lines, start, end) + 1
-    lines[at:at] = edit.content
+    lines.insert(at, new)
 
 
 def _heading(lines: Sequence[str], name: str, places: Iterable[int], *, depth: int) -> int | None:
@@ -429,79 +505,6 @@ def _end_of_section(lines: Sequence[str], start: int) -> int:
 
 def _last_filled(lines: Sequence[str], start: int, end: int) -> int:
     return next(at for at in range(end - 1, start - 1, -1) if lines[at].strip())
-
-
-class _File:
-    """A file during deletions and replacements: line positions stay valid until the end."""
-
-    def __init__(self, text: str) -> None:
-        self._lines = text.rstrip("\n").split("\n")
-        #: Current lines at each old position: the same, others, or none.
-        self._now: list[list[str]] = [[line] for line in self._lines]
-        self._taken: set[int] = set()
-        self.deleted: list[str] = []
-        self.replaced: list[tuple[str, tuple[str, ...]]] = []
-
-    def lines(self) -> list[str]:
-        lines = [line for now in self._now for line in now]
-        return _without_empty(lines, frozenset(map(str.strip, self._emptied())))
-
-    def change(self, edit: Edit) -> Iterator[str]:
-        if not edit.meant:
-            yield f"{edit.verb} {', '.join(map(str, edit.lines))}: there is no such line"
-        places = []
-        for number, meant in self._named(edit):
-            if not meant.strip():
-                continue
-            place = self._place(number, meant)
-            if place is None:
-                yield f"{edit.verb} {number}: the line is not there any more"
-            elif place < 1 or self._lines[place].lstrip().startswith(("# ", "## ")) or _is_motto(place, self._lines):
-                yield f"{edit.verb} {number}: titles and main headings stay"
-            else:
-                places.append(place)
-        for place in places:
-            self._taken.add(place)
-            self._now[place] = []
-            line = self._lines[place].strip()
-            if edit.verb == "replace":
-                self.replaced.append((line, edit.content))
-            else:
-                self.deleted.append(line)
-        if edit.verb == "replace":
-            self._replace(places, edit)
-
-    def _replace(self, places: Sequence[int], edit: Edit) -> None:
-        if places:
-            first = min(places)
-            listed = self._lines[first].lstrip().startswith("- ")
-            self._now[first] = [_as_listed(line) if listed else line for line in edit.content]
-        else:
-            # The replaced line is gone, but the new line is as true without it.
-            near = min(max(edit.lines[0] - 1, 1), len(self._lines) - 1)
-            self._now[near] += map(_as_listed, edit.content)
-
-    @staticmethod
-    def _named(edit: Edit) -> Iterator[tuple[int, str]]:
-        if len(edit.meant) == len(edit.lines):
-            yield from zip(edit.lines, edit.meant, strict=True)
-        else:
-            # A forget has removed some of the lines.
-            yield from ((edit.lines[0] + at, meant) for at, meant in enumerate(edit.meant))
-
-    def _place(self, number: int, meant: str) -> int | None:
-        wanted = meant.strip()
-        like = [at for at, line in enumerate(self._lines) if line.strip() == wanted and at not in self._taken]
-        return min(like, key=lambda at: abs(at - (number - 1)), default=None)
-
-    def _emptied(self) -> Iterator[str]:
-        """Yield the subheadings under which lines were removed."""
-        heading: str | None = None
-        for at, line in enumerate(self._lines):
-            if depth := _depth(line):
-                heading = line if depth > 2 else None  # noqa: PLR2004 - title and main headings
-            elif heading is not None and at in self._taken:
-                yield heading
 
 
 def _without_empty(lines: Sequence[str], emptied: frozenset[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """Find a quote in a text by its words, ignoring punctuation (pure).
 
 A model that copies twenty words adds a full stop, drops a backtick or leaves out a word. The speaker stays the same. A
-different negation or number changes the meaning, and so does a negation that was cut off in front.
+different number changes the meaning.
 
 The time is linear in the length of the text, because word comparisons are bounded.
 """
@@ -25,25 +25,9 @@ ONE_WRONG_OF = 10
 MAX_COMPARISONS = 1_000_000
 #: Words of a text that are searched for an inexact quote: a book. An answer has many quotes.
 MAX_WORDS = 100_000
-#: Occurrences of a quote in a text that are checked while earlier ones are negated.
-MAX_PLACES = 20
-#: A negation affects this many words after it, in its clause.
-_NEGATION_REACH = 6
-
 #: A word, or one character of a script without spaces.
 _WORD = re.compile(rf"[{SPACELESS}]|[^\W{SPACELESS}]+")
 _ELLIPSIS = re.compile(r"\[?(?:…|\.\.\.+)\]?")
-#: End of a clause. A comma ends one, because a new statement follows ("never commit to main, always a branch").
-_CLAUSE_END = re.compile(r"[.,;:!?()\n\u2013\u2014]|\s-\s|\b(?:but|aber|maar|sondern|mais|pero|men)\b", re.IGNORECASE)
-_NEGATIONS = frozenset(
-    """never not no none nothing nobody nowhere neither nor cannot without instead
-    cant dont doesnt didnt isnt wont wouldnt shouldnt mustnt
-    nie niemals nicht nichts kein keine keinen keiner niet geen nooit inte aldrig ikke jamais sans nunca não
-    не нет никогда
-    """.split()
-)
-#: "No, day first" is an answer and negates nothing; "no day" does.
-_NEXT_WORD_ONLY = frozenset({"no"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +61,6 @@ def quote_of(text: str) -> Quote:
     return Quote([word for words in groups for word in words], parts, numbers)
 
 
-def denials(text: str) -> Counter[str]:
-    """Count the negations in a text."""
-    return _denials(_words(text))
-
-
 class Spoken:
     """A text to search for quotes, split once; a word is identified by its position."""
 
@@ -91,14 +70,9 @@ class Spoken:
     # --- matching methods, strictest first: each yields positions of the quote's parts ---
 
     def as_it_is(self, quote: Quote) -> Iterator[list[range]]:
-        """Yield the places where all words of the quote are consecutive."""
-        after = 0
-        for _ in range(MAX_PLACES):
-            found = self._sequence(quote.words, after)
-            if found is None:
-                return
+        """Yield the first place where all words of the quote are consecutive."""
+        if (found := self._sequence(quote.words, 0)) is not None:
             yield [found]
-            after = found.start + 1
 
     def in_parts(self, quote: Quote) -> Iterator[list[range]]:
         """Yield the place where the parts of the quote follow each other."""
@@ -114,6 +88,7 @@ class Spoken:
     def nearly(self, quote: Quote) -> Iterator[list[range]]:
         """Yield the passages with nearly all words of the quote in order."""
         wanted = quote.words
+        numbers = {word for word in wanted if any(sign.isdigit() for sign in word)}
         width = len(wanted) + max(2, len(wanted) // 3)
         left = MAX_COMPARISONS
         for start in self._stretches(wanted, quote.least, width):
@@ -127,37 +102,14 @@ class Spoken:
             if not pairs or len(wrong) > quote.may_be_wrong:
                 continue
             found = range(start + pairs[0][1], start + pairs[-1][1] + 1)
-            if _says_the_same(wanted, self.words[found.start : found.stop]):
+            if numbers.issubset(self.words[found.start : found.stop]):
                 yield [found]
 
     # --- results ---
 
-    def wording(self, places: Sequence[range], denial: int | None = None) -> str:
-        """Return the text at these places with its punctuation, including a preceding negation."""
-        parts: list[str] = []
-        stop = 0
-        for place in places:
-            start = denial if denial is not None and stop <= denial < place.start else place.start
-            parts.append(self.text[self._begins[start] : self._ends[place.stop - 1]])
-            stop = place.stop
-        return " … ".join(parts)
-
-    def denied_from(self, place: range) -> int | None:
-        """Return the position of a negation in the same clause shortly before these words, or None."""
-        reach = range(max(0, place.start - _NEGATION_REACH), place.start)
-        if not reach:
-            return None
-        ends = _CLAUSE_END.finditer(self.text, self._begins[reach.start], self._begins[place.start])
-        clause = max((end.end() for end in ends), default=0)
-        for at in reversed(reach):
-            if self._begins[at] < clause:
-                break
-            word = self.words[at]
-            if word == "t" and at and self.words[at - 1].endswith("n"):
-                return at - 1
-            if word in _NEGATIONS and (word not in _NEXT_WORD_ONLY or at == place.start - 1):
-                return at
-        return None
+    def wording(self, places: Sequence[range]) -> str:
+        """Return the text at these places with its punctuation."""
+        return " … ".join(self.text[self._begins[place.start] : self._ends[place.stop - 1]] for place in places)
 
     @cached_property
     def words(self) -> list[str]:
@@ -217,17 +169,6 @@ def _words(text: str) -> list[str]:
 
 def _joined(words: Sequence[str]) -> str:
     return f" {' '.join(words)} "
-
-
-def _denials(words: Sequence[str]) -> Counter[str]:
-    # `don't` is two words; the second alone identifies it.
-    return Counter(word for word in words if word in _NEGATIONS or word == "t")
-
-
-def _says_the_same(quote: Sequence[str], said: Sequence[str]) -> bool:
-    """Return whether the two texts have the same negations, and all numbers of the quote."""
-    numbers = {word for word in quote if any(sign.isdigit() for sign in word)}
-    return _denials(quote) == _denials(said) and numbers.issubset(said)
 
 
 def _in_order(quote: Sequence[str], stretch: Sequence[str]) -> list[tuple[int, int]]:

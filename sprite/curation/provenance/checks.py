@@ -1,0 +1,176 @@
+"""Check a proposed line against its sources (pure): exact and independent of language.
+
+Numbers, dates, addresses and handles of a line must stand in its sources. Letters must be visible and of one alphabet.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from datetime import date
+from functools import cached_property
+
+from text_to_num import alpha2digit
+
+from sprite.curation.prompt import CALENDAR_DAYS
+from sprite.memory.words import content_words, plain
+
+#: Languages in which spelled numbers are read.
+_LANGUAGES = ("en", "de", "fr", "es", "nl", "it", "pt")
+#: Reading spelled numbers takes up to 0.1 ms a word.
+_MOST_SPELLED_CHARS = 4_000
+
+_ADDRESS = re.compile(
+    r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.-]*\w|\b(?:https?://|www\.)[^\s<>\"')\]]*[\w/]|(?<![\w@])@\w[\w.-]*\w|"
+    r"(?<![\w/.-])[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}(?![\w-])",
+    re.IGNORECASE,
+)
+#: Groups of digits and capitals, as in accounts and telephone numbers.
+_ACCOUNT = re.compile(r"(?:\+?\d{1,4}|[A-Z]{2}\d{2})(?:[ -]?[A-Z0-9]{2,}){2,}")
+_ACCOUNT_SIGNS = 7
+_DATE = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})\b")
+_TIME = re.compile(r"\b([01]?\d|2[0-4])[:.h]([0-5]\d)\b")
+_NUMBER = re.compile(r"\d[\d.,:'\u2019/\u00a0]*\d|\d")
+_THOUSANDS = re.compile(r"[.,'\u2019\u00a0 ](?=\d{3}(?!\d))")
+#: A word with digits behind its letters ("T200", "KE-0412") is a name, not an amount.
+_CODE = re.compile(r"(?<![\w-])[^\W\d_][\w-]*\d[\w-]*")
+#: A word of so many letters and digits without a space is encoded text, unless a source has it.
+_ENCODED = re.compile(r"[A-Za-z0-9+/=_%-]{24,}")
+#: Times that people say without minutes: "half past seven", "a quarter to nine".
+_QUARTERS = frozenset({"0", "15", "30", "45"})
+_HALF_A_DAY = 12
+
+
+class Given:
+    """Texts in which the numbers and addresses of a line are looked for."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = tuple(texts)
+
+    @cached_property
+    def text(self) -> str:
+        """Return all of them in lower case."""
+        return " \n ".join(self._texts).casefold()
+
+    @cached_property
+    def signs(self) -> str:
+        """Return the letters and digits alone: people group accounts as they like."""
+        return _signs(self.text)
+
+    @cached_property
+    def numbers(self) -> frozenset[str]:
+        """Return the written numbers."""
+        return frozenset(_numbers(self.text))
+
+    @cached_property
+    def spelled(self) -> frozenset[str]:
+        """Return the numbers that are spelled in words."""
+        texts = [text[:_MOST_SPELLED_CHARS] for text in self._texts]
+        return frozenset(
+            number for text in texts for name in _LANGUAGES for number in _numbers(alpha2digit(text, name, 0))
+        )
+
+    def has(self, number: str) -> bool:
+        """Return whether a number is written or spelled here."""
+        return number in self.numbers or number in self.spelled
+
+    def lacks(self, line: str, day: date | None = None) -> str | None:
+        """Return the first number, date or address of a line that is not in these texts, or None.
+
+        Days around `day` may be worked out from words like "tomorrow".
+        """
+        for address in _ADDRESS.findall(line):
+            if address.casefold() not in self.text:
+                return str(address)
+        rest = _ADDRESS.sub(" ", line)
+        for found in _DATE.finditer(rest):
+            if found[0] not in self.text and not self._has_day(found, day):
+                return found[0]
+        rest = _DATE.sub(" ", rest)
+        for account in (*_ACCOUNT.findall(rest), *_CODE.findall(rest)):
+            is_long = len(_signs(account)) >= _ACCOUNT_SIGNS or not account[:1].isdigit()
+            if is_long and any(sign.isdigit() for sign in account) and _signs(account.casefold()) not in self.signs:
+                return str(account)
+        rest = _CODE.sub(" ", _ACCOUNT.sub(self._kept, rest))
+        for hour, minute in _TIME.findall(rest):
+            if not self._has_time(str(int(hour)), str(int(minute))):
+                return f"{hour}:{minute}"
+        return next((number for number in _numbers(_TIME.sub(" ", rest)) if not self.has(number)), None)
+
+    @staticmethod
+    def _kept(found: re.Match[str]) -> str:
+        # "10 000" is a number, and a long group was checked as a whole.
+        return " " if len(_signs(found[0])) >= _ACCOUNT_SIGNS else found[0]
+
+    def _has_day(self, found: re.Match[str], day: date | None) -> bool:
+        try:
+            meant = date(int(found[1]), int(found[2]), int(found[3]))
+        except ValueError:
+            return False
+        if day is not None and abs((meant - day).days) <= CALENDAR_DAYS:
+            return True
+        # The month may be named in any language, and the year left out.
+        return self.has(str(meant.day))
+
+    def _has_time(self, hour: str, minute: str) -> bool:
+        hours = {int(hour) % _HALF_A_DAY, (int(hour) + 1) % _HALF_A_DAY}
+        known = {int(number) % _HALF_A_DAY for number in self.numbers | self.spelled if number.isdecimal()}
+        return bool(hours & known) and (minute in _QUARTERS or self.has(minute))
+
+
+def _numbers(text: str) -> Iterator[str]:
+    for found in _NUMBER.findall(text):
+        whole = _THOUSANDS.sub("", found).replace(",", ".")
+        for part in {whole, *re.split(r"[.:/]", whole)} if not _is_amount(whole) else {whole}:
+            if part:
+                yield _trimmed(part)
+
+
+def _is_amount(number: str) -> bool:
+    return number.count(".") <= 1 and number.replace(".", "").isdecimal()
+
+
+def _trimmed(number: str) -> str:
+    whole, point, rest = number.partition(".")
+    whole, rest = whole.lstrip("0") or "0", rest.rstrip("0")
+    return f"{whole}.{rest}" if point and rest else whole
+
+
+def _signs(text: str) -> str:
+    return "".join(filter(str.isalnum, text))
+
+
+def disguise(line: str, given: Given) -> str | None:
+    """Return how a line hides what it says, or None: invisible, lookalike or encoded letters, or no word at all."""
+    for sign in line:
+        if unicodedata.category(sign) in {"Cc", "Cf", "Co", "Cs", "Cn"} and sign not in "\t\u200d\ufe0f":
+            return "it has invisible characters"
+    if "<!--" in line or "-->" in line:
+        return "it has a comment"
+    for word in re.findall(r"[^\W\d_]+", line):
+        alphabets = {_alphabet(sign) for sign in word} - {""}
+        if (len(alphabets) > 1 or alphabets & {"MATHEMATICAL", "FULLWIDTH"}) and word.casefold() not in given.text:
+            return f"the letters of {word} are not of one usual alphabet"
+    for token in _ENCODED.findall(line):
+        if token.casefold() not in given.text and not _is_path_or_words(token):
+            return f"{token[:40]} looks encoded"
+    return None if content_words(line) else "it says nothing that can be compared"
+
+
+def _is_path_or_words(token: str) -> bool:
+    parts = re.split(r"[/_=-]", token)
+    return len(parts) > 1 and all(len(part) < len(token) / 2 for part in parts)
+
+
+def _alphabet(sign: str) -> str:
+    if sign.isascii():
+        return "LATIN"
+    name = unicodedata.name(sign, "").split(" ")[0]
+    return name if name in {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "MATHEMATICAL", "FULLWIDTH"} else ""
+
+
+def is_literal(line: str, messages: Iterable[str]) -> bool:
+    """Return whether a line is a sentence of these messages, letter by letter but for case and space."""
+    said = " ".join(plain(line.lstrip("-* ")).rstrip(".!").split())
+    return bool(said) and any(said in " ".join(plain(message).split()) for message in messages)

@@ -1,0 +1,186 @@
+"""The verifier: a second look at lines about the person, by a model that sees only the person's own messages.
+
+A stranger's text can fool the curator, which reads everything. The verifier's request holds no tool result, no page, no
+file and no words of another agent (pure, but for the shipped system text).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from importlib.resources import files as resources
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from sprite.curation.provenance.evidence import Turns
+from sprite.curation.provenance.voices import Turn
+
+Verdict = Literal["yes", "no", "unsure"]
+#: The person's messages before a cited one that the request shows.
+_BEFORE = 2
+#: A message of up to this many words may only agree to a question or pick from a list.
+_SHORT_WORDS = 12
+_QUESTION_CHARS = 1_500
+#: Of a longer message, the request shows its beginning, its end and the surroundings of each quote.
+_MESSAGE_CHARS, _EDGE_CHARS, _AROUND_CHARS = 4_000, 800, 600
+_ANSWER = re.compile(r"\s*(\d{1,4})[.):]?\s+(yes|no|unsure)\b[ \t:,.\u2013-]*(.*)", re.IGNORECASE)
+MAX_REASON_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A line to verify. `kind` says what it is, `turn` is the cited turn, `old` the line that it replaces."""
+
+    kind: str
+    line: str
+    turn: int | None = None
+    quote: str = ""
+    old: str = ""
+
+    @property
+    def key(self) -> str:
+        """Return what a verdict is stored by."""
+        return f"{self.kind}: {self.line}" + (f" (instead of: {self.old})" if self.old else "")
+
+
+class Ruling(msgspec.Struct, frozen=True):
+    """The verdict on one line, with the reason of a refusal."""
+
+    line: str
+    verdict: Verdict
+    reason: str = ""
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """A verifier's answer, as the log keeps it. `model` is None where no model was asked."""
+
+    request_sha256: str
+    answer: str
+    rulings: list[Ruling]
+    model: str | None = None
+    usage: dict[str, int] = {}
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call of the verifier's model: two texts, and the lines in their order."""
+
+    system: str
+    user: str
+    lines: tuple[str, ...]
+
+    @property
+    def sha256(self) -> str:
+        """Return the hash of both texts, in hex."""
+        return hashlib.sha256(f"{self.system}\0{self.user}".encode()).hexdigest()
+
+
+@dataclass(slots=True)
+class Rulings:
+    """The verdicts that a decision may use. Lines without a verdict are collected in `asked`.
+
+    `otherwise` is the verdict on those: "yes" while a decision is rehearsed, "unsure" when it is made.
+    """
+
+    known: Mapping[str, Ruling]
+    otherwise: Verdict = "unsure"
+    asked: dict[str, Item] = field(default_factory=dict)
+
+    def of(self, item: Item) -> Ruling:
+        """Return the verdict on a line."""
+        if (ruling := self.known.get(item.key)) is not None:
+            return ruling
+        self.asked.setdefault(item.key, item)
+        return Ruling(item.key, self.otherwise, "the verifier was not asked about it")
+
+
+@cache
+def system_prompt() -> str:
+    """Return the instructions shipped in `prompts/verifier.md`."""
+    return resources("sprite.curation").joinpath("prompts/verifier.md").read_text("utf-8")
+
+
+def build_request(items: Iterable[Item], turns: Turns, tz: str | None) -> Request:
+    """Build the request for these lines; `tz` is the person's time zone."""
+    items = list(items)
+    quotes: dict[int, list[str]] = {}
+    for item in items:
+        if item.turn is not None:
+            quotes.setdefault(item.turn, []).append(item.quote)
+    shown: dict[int, list[str]] = {}
+    for turn_id in sorted(quotes):
+        if (turn := turns.get(turn_id)) is not None:
+            earlier = [before for before in turns.before(turn) if before.own][:_BEFORE]
+            for known in (*earlier, turn):
+                shown.setdefault(known.logged.id, _message(known, quotes.get(known.logged.id, ()), turns, tz))
+    messages = "".join(line for turn_id in sorted(shown) for line in shown[turn_id])
+    lines = tuple(item.key for item in items)
+    numbered = "\n".join(f"{number}. {_one_line(line)}" for number, line in enumerate(lines, start=1))
+    return Request(system_prompt(), f"<messages>\n{messages}</messages>\n\nLines:\n{numbered}", lines)
+
+
+def _message(turn: Turn, quotes: Sequence[str], turns: Turns, tz: str | None) -> list[str]:
+    if not turn.own:
+        return []
+    at = datetime.fromtimestamp(turn.logged.timestamp, ZoneInfo(tz) if tz else None)
+    message = (
+        f'<message id="t{turn.logged.id}" at="{at:%a %Y-%m-%d %H:%M}">{_escape(_cut(turn.own, quotes))}</message>\n'
+    )
+    question = _question(turn, turns)
+    return [f"<question>{_escape(question)}</question>\n", message] if question else [message]
+
+
+def _question(turn: Turn, turns: Turns) -> str:
+    """Return the agent's last words before a short message, unless text of any author may have led them."""
+    if len(turn.own.split()) > _SHORT_WORDS:
+        return ""
+    before = turns.before(turn)
+    # The first turns of the session have to be known.
+    is_whole = bool(before) and before[-1].logged.sequence_num <= 1
+    if not is_whole or any(known.reads_untrusted for known in before):
+        return ""
+    return before[0].logged.agent_response[-_QUESTION_CHARS:].strip()
+
+
+def _cut(message: str, quotes: Sequence[str]) -> str:
+    if len(message) <= _MESSAGE_CHARS:
+        return message
+    spans = [(0, _EDGE_CHARS), (len(message) - _EDGE_CHARS, len(message))]
+    for quote in quotes[: (_MESSAGE_CHARS - 2 * _EDGE_CHARS) // (2 * _AROUND_CHARS)]:
+        at = message.find(quote)
+        if quote and at >= 0:
+            spans.append((max(0, at - _AROUND_CHARS), min(len(message), at + len(quote) + _AROUND_CHARS)))
+    parts: list[str] = []
+    end = 0
+    for start, stop in sorted(spans):
+        parts += ["" if start <= end else " […] ", message[max(start, end) : stop]]
+        end = max(end, stop)
+    return "".join(parts)
+
+
+def read_answer(answer: str, lines: Sequence[str]) -> list[Ruling]:
+    """Read the verdicts on these lines. A line without a readable verdict is "unsure"."""
+    found: dict[int, Ruling] = {}
+    for text in answer.split("\n"):
+        match = _ANSWER.match(text)
+        if match is None or not 1 <= (number := int(match[1])) <= len(lines) or number in found:
+            continue
+        verdict: Verdict = "yes" if match[2].lower() == "yes" else "no" if match[2].lower() == "no" else "unsure"
+        found[number] = Ruling(lines[number - 1], verdict, _one_line(match[3])[:MAX_REASON_CHARS])
+    return [found.get(number, Ruling(line, "unsure")) for number, line in enumerate(lines, start=1)]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _escape(text: str) -> str:
+    return html.escape(text, quote=False)
