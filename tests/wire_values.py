@@ -15,7 +15,7 @@ SIMPLE: dict[type[inspect.Type], st.SearchStrategy[Any]] = {
 }
 
 
-def values(kind: inspect.Type) -> st.SearchStrategy[Any]:
+def values(kind: inspect.Type) -> st.SearchStrategy[Any]:  # noqa: PLR0911 - one for each kind of type
     """Return a strategy for a msgspec type, derived from the type, so that no message type is missed."""
     match kind:
         case inspect.StructType(cls=cls, fields=fields):
@@ -28,6 +28,8 @@ def values(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.sampled_from(literals)
         case inspect.ListType(item_type=item):
             return st.lists(values(item), max_size=3)
+        case inspect.TupleType(item_types=items):
+            return st.tuples(*map(values, items))
         case inspect.DictType(value_type=value):
             return st.dictionaries(st.text(max_size=5), values(value), max_size=3)
     return numbers(kind) if isinstance(kind, inspect.IntType | inspect.FloatType) else SIMPLE[type(kind)]

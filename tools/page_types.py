@@ -43,6 +43,9 @@ def _open(value: Any) -> Any:
         return [_open(item) for item in value]
     if not isinstance(value, dict):
         return value
+    if "prefixItems" in value:
+        # The generator reads an older draft, in which a tuple has its types in `items`.
+        value = {**value, "items": value["prefixItems"]}
     bare = value.get("type") == "object" and not {"properties", "additionalProperties"} & value.keys()
     return {name: _open(item) for name, item in value.items()} | ({"additionalProperties": True} if bare else {})
 

@@ -38,6 +38,7 @@ from sprite.log.transcript import Outcome, TranscriptDB, Trigger
 from sprite.protocol.events import AnyAgentEvent, AnyEnding, Compacted, Failed, Started, TextDelta, WholeText
 from sprite.protocol.framing import on_one_line
 from sprite.protocol.messages import CHAT_TEXT_CHARS, ChatSaid, SessionUpdate
+from sprite.protocol.pasted import Marked, Spans
 from sprite.protocol.shapes import Origin, SessionState, SlowWork, Stopped, oldest, slow
 from sprite.workspace.database import Effect, MissionMoved, StoredMission, WorkspaceDB
 from sprite.workspace.feed import Feed
@@ -141,30 +142,38 @@ class AgentRuntime:
         return self._inbox.queued()
 
     async def submit(
-        self, mission_id: str, text: str, stack_id: str | None, *, asked_by: str | None = None
+        self,
+        mission_id: str,
+        text: str,
+        stack_id: str | None,
+        *,
+        asked_by: str | None = None,
+        pasted: Spans = (),
     ) -> int | None:
         """Store and queue a mission. Return the number of missions before it, or None if its id is known.
 
-        `asked_by` names the program that sent it, if no person did.
+        `asked_by` names the program that sent it, if no person did. `pasted` are the spans of `text` that were pasted.
         """
         self._inbox.check_room()
         # The agent gets the original text. The stored text, which would run after a crash, is redacted.
-        shown = await off_loop(WORDS * len(text), self._heard, text, by_person=asked_by is None)
-        mission = StoredMission(mission_id, shown, stack_id, "queued", None, asked_by=asked_by)
+        shown = await off_loop(WORDS * len(text), self._heard, Marked(text, pasted), by_person=asked_by is None)
+        mission = StoredMission(
+            mission_id, shown.text, stack_id, "queued", None, asked_by=asked_by, pasted=shown.pasted
+        )
         if not await self._workspace.accept_mission(mission):
             return None
         # Other clients show the message, too.
         self._feed.publish(
-            ChatSaid(mission_id, "user", shown[:CHAT_TEXT_CHARS], time.time(), asked_by=asked_by),
+            ChatSaid(mission_id, "user", shown.text[:CHAT_TEXT_CHARS], time.time(), asked_by=asked_by),
         )
         before = len(self._inbox) + (self._turn is not None)
-        self._inbox.put(replace(mission, text=text))
+        self._inbox.put(replace(mission, text=text, pasted=pasted))
         return before
 
-    def _heard(self, text: str, *, by_person: bool) -> str:
+    def _heard(self, message: Marked, *, by_person: bool) -> Marked:
         """Return a mission's text in the form to store."""
-        self._private_text.hear(text, by_person=by_person)
-        return self._private_text.person(text) if by_person else self._private_text.others(text)
+        self._private_text.hear(message.text, by_person=by_person)
+        return self._private_text.marked(message, by_person=by_person)
 
     async def submit_scheduled(self, mission_id: str, action_id: int, due: float, *, text: str, said: str) -> bool:
         """Store and queue a schedule's mission; False if its id is known. Raises PeerError if the queue is full."""
@@ -260,7 +269,7 @@ class AgentRuntime:
             if turn is None and mission.session_id is not None and by_message and not mission.may_begin_again:
                 # Killed between its start and its first hook: only the message is known.
                 self._recorder.begin_session(mission.session_id)
-                self._recorder.open_mission(mission.id, mission.text, _trigger(mission), asked_by=mission.asked_by)
+                self._open(mission)
                 await self._recorder.close_mission("crashed")
                 turn = await self._transcript.turn_of(mission.id)
             if turn is None and by_message:
@@ -344,7 +353,7 @@ class AgentRuntime:
                 self._tell_session()
             effects: list[Effect] = [MissionMoved(mission.id, "running", self._session.id)]
             self._feed.publish(Started(mission.id, mission.origin, mission.attempt + 1), effects)
-            self._recorder.open_mission(mission.id, mission.text, _trigger(mission), asked_by=mission.asked_by)
+            self._open(mission)
             outcome, event = await turn.play()
         except Exception as error:
             # After any failure the mission must end, and the next one must run.
@@ -358,6 +367,11 @@ class AgentRuntime:
         observation = await self._recorder.close_mission(outcome, event.message if isinstance(event, Failed) else "")
         turn.observation = observation or turn.observation
         await self._end(turn, outcome, event)
+
+    def _open(self, mission: StoredMission) -> None:
+        self._recorder.open_mission(
+            mission.id, mission.text, _trigger(mission), asked_by=mission.asked_by, pasted=mission.pasted
+        )
 
     async def _begins_again(self, mission: StoredMission) -> bool:
         """Return whether a cut-off mission runs again at the next start, because it has done nothing yet."""

@@ -21,6 +21,7 @@ from sprite.errors import StorageError
 from sprite.log.transcript import JournalEntry, NewObservation, Outcome, TranscriptDB, Trigger
 from sprite.privacy.cutting import clean
 from sprite.privacy.private_text import PrivateText
+from sprite.protocol.pasted import Spans
 
 log = logging.getLogger(__name__)
 
@@ -76,14 +77,26 @@ class TurnRecorder:
         self._may_begin, self._task_began, self._task_ended = may_begin, began, ended
 
     def open_mission(
-        self, mission_id: str, text: str, trigger: Trigger = "user", *, asked_by: str | None = None
+        self,
+        mission_id: str,
+        text: str,
+        trigger: Trigger = "user",
+        *,
+        asked_by: str | None = None,
+        pasted: Spans = (),
     ) -> None:
         """Begin a mission's turn before the agent gets it. A schedule's text becomes a notice.
 
-        `asked_by` names the program that asks, if `trigger` is "program".
+        `asked_by` names the program that asks, if `trigger` is "program". `pasted` are the pasted spans of `text`.
         """
         self._mission = TurnBuffer(
-            self._session_id, trigger, mission_id, text, private_text=self.private_text, asked_by=asked_by
+            self._session_id,
+            trigger,
+            mission_id,
+            text,
+            private_text=self.private_text,
+            asked_by=asked_by,
+            pasted=pasted,
         )
         if trigger == "schedule":
             self._mission.add_notice(text)
@@ -192,7 +205,7 @@ class TurnRecorder:
             self._taken_up.set()
             if mission.trigger != "schedule":
                 said = await off_loop(WORDS * len(prompt), getattr, mission, "discreet_message")
-                await self._journal(mission, "prompt", {"user_message": said})
+                await self._journal(mission, "prompt", {"user_message": said.text, "pasted": said.pasted})
             else:
                 await self._journal(mission, "notice", {"notice": self.private_text.others(mission.user_message)})
             return True

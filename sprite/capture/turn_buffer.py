@@ -12,9 +12,10 @@ from typing import Any
 
 from sprite.capture.truncated_hashes import Unkept, read_all, unkept_of
 from sprite.log.transcript import JournalEntry, NewObservation, Outcome, Trigger
-from sprite.memory.words import without_memory
+from sprite.memory.words import marked_without_memory, without_memory
 from sprite.privacy.cutting import clean, cut, cut_value, result_text
 from sprite.privacy.private_text import PrivateText, is_off_record
+from sprite.protocol.pasted import Marked, Spans, to_spans
 
 #: Id prefix of recorded calls that the agent never made: text added to its prompt.
 TOLD = "told_"
@@ -32,6 +33,7 @@ class TurnBuffer:
         key: str | None = None,
         private_text: PrivateText | None = None,
         asked_by: str | None = None,
+        pasted: Spans = (),
     ) -> None:
         self.key = key or str(uuid.uuid4())
         #: This turn's key and the keys of subagents whose calls it took.
@@ -45,9 +47,11 @@ class TurnBuffer:
         self.asked_by = asked_by
         #: The request verbatim, to compare with the hook's prompt. The log gets it redacted.
         self.user_message = clean(user_message)
+        #: The pasted spans of `user_message`.
+        self.pasted = pasted
         self._private_text = private_text or PrivateText()
         self._discreet = self._private_text.others
-        self._made_discreet: tuple[int, str] | None = None
+        self._made_discreet: tuple[int, Marked] | None = None
         self.prompt_id: str | None = None
         self._notices: list[str] = []
         self._texts: list[str] = []
@@ -56,8 +60,8 @@ class TurnBuffer:
         self._unkept: dict[str, Unkept] = {}
 
     @property
-    def discreet_message(self) -> str:
-        """Return the redacted request of a user or a program, else an empty string.
+    def discreet_message(self) -> Marked:
+        """Return the redacted request of a user or a program, else an empty one.
 
         The result is cached until more private remarks are made.
         """
@@ -65,12 +69,12 @@ class TurnBuffer:
             self._made_discreet = self._private_text.version, self._message()
         return self._made_discreet[1]
 
-    def _message(self) -> str:
-        asked = without_memory(self.user_message)
-        if self.trigger == "program":
-            # Private markers of a program are ignored: they would hide its words from later checks of who said what.
-            return self._discreet(asked)
-        return self._private_text.person(asked) if self.trigger == "user" else ""
+    def _message(self) -> Marked:
+        if self.trigger not in {"user", "program"}:
+            return Marked("")
+        asked = marked_without_memory(Marked(self.user_message, self.pasted))
+        # Private markers of a program are ignored: they would hide its words from later checks of who said what.
+        return self._private_text.marked(asked, by_person=self.trigger == "user")
 
     @property
     def empty(self) -> bool:
@@ -172,6 +176,7 @@ class TurnBuffer:
             buffer._texts = list(data["texts"])
             if entry.event == "prompt":
                 buffer.user_message = data["user_message"]
+                buffer.pasted = to_spans(data["pasted"])
             elif entry.event == "notice":
                 buffer.add_notice(data["notice"])
             elif entry.event in {"start", "tool"}:
@@ -187,18 +192,20 @@ class TurnBuffer:
             call if call["result"] is not None else {**call, "result": "[no result: the turn ended first]"}
             for call in self._calls.values()
         ]
+        asked = self.discreet_message
         return NewObservation(
             session_id=self.session_id,
-            user_message=self.discreet_message,
+            user_message=asked.text,
             tool_calls=calls,
             agent_response="\n\n".join(self._texts) or self._last_message,
             outcome=outcome,
             mission_id=self.mission_id,
             trigger=self.trigger,
             notice="\n".join([*self._notices, self._discreet(clean(notice))]).strip(),
-            off_record=self.trigger == "user" and is_off_record(self.discreet_message),
+            off_record=self.trigger == "user" and is_off_record(asked.own),
             unkept={key: unkept.to_json() for key, unkept in self._unkept.items()},
             asked_by=self.asked_by,
+            pasted=asked.pasted,
         )
 
     def _kept(self, text: str) -> str:

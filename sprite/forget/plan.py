@@ -22,6 +22,7 @@ from sprite.log.transcript import Observation, TranscriptDB
 from sprite.memory.database import MemoryDB
 from sprite.memory.files import CURATED, template
 from sprite.memory.words import FORGOTTEN, content_words, share, words_of
+from sprite.protocol.pasted import Marked
 from sprite.protocol.shapes import LearningRow, Place
 from sprite.storage.connection import to_json
 
@@ -157,6 +158,7 @@ class Plan:
                 tool_calls=[],
                 notice="",
                 unkept={},
+                pasted=(),
             ),
         )
         if turn.mission_id:
@@ -288,15 +290,22 @@ def _cards_drawn(turn: Observation) -> set[str]:
 
 def _take_phrases(made: Plan, turn: Observation) -> None:
     scrub = made.scrubber.text
+    asked = _asked(turn, scrub)
     scrubbed = replace(
         turn,
-        user_message=scrub(turn.user_message),
+        user_message=asked.text,
+        pasted=asked.pasted,
         agent_response=scrub(turn.agent_response),
         tool_calls=map_strings(turn.tool_calls, scrub),
         notice=scrub(turn.notice),
         unkept=_unkept_without(turn.unkept, made.scrubber),
     )
     made.take(turn, scrubbed)
+
+
+def _asked(turn: Observation, scrub: Callable[[str], str]) -> Marked:
+    """Return the scrubbed message of a turn with its pasted spans."""
+    return Marked(turn.user_message, turn.pasted).rewritten(scrub(turn.user_message))
 
 
 def _unkept_without(unkept: dict[str, Any], scrubber: Scrubber) -> dict[str, Any]:
@@ -346,9 +355,11 @@ def _is_specific(text: str) -> bool:
 
 def _take_sentences(made: Plan, turn: Observation) -> None:
     scrub = made.scrubber.sentences
+    asked = _asked(turn, scrub)
     scrubbed = replace(
         turn,
-        user_message=scrub(turn.user_message),
+        user_message=asked.text,
+        pasted=asked.pasted,
         agent_response=scrub(turn.agent_response),
         tool_calls=[{**call, **map_strings({k: call.get(k) for k in _SPOKEN}, scrub)} for call in turn.tool_calls],
         notice=scrub(turn.notice),

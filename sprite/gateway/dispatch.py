@@ -74,6 +74,7 @@ from sprite.protocol.messages import (
     System,
 )
 from sprite.protocol.observing import Observe
+from sprite.protocol.pasted import problem_of, to_spans
 from sprite.protocol.replication import Ship, ShipAck
 from sprite.protocol.shapes import Forgotten, MemoryState, Place
 from sprite.scheduler.scheduler import Scheduler
@@ -198,8 +199,13 @@ class Gateway:
                 f"The message has {len(mission.text):,} characters, {MAX_MISSION_CHARS:,} are allowed: send a file.",
                 code="too_long",
             )
+        pasted = to_spans(mission.pasted)
+        if (problem := problem_of(mission.text, pasted)) is not None:
+            raise PeerError(problem)
         asked_by = None if mission.asked_by is None else _program(mission.asked_by)
-        before = await self._work.runtime.submit(mission_id, mission.text, mission.stack_id, asked_by=asked_by)
+        before = await self._work.runtime.submit(
+            mission_id, mission.text, mission.stack_id, asked_by=asked_by, pasted=pasted
+        )
         if before is None:
             connection.send(Ack("duplicate"), reply_to=mission_id)
         else:

@@ -18,6 +18,7 @@ from sprite.common.sqlite import LARGEST_ROW_ID, Schema
 from sprite.log.curations import OFF_RECORD, WAITING, Curations, LostCalls, NewCuration, Quarantine, Spending, append
 from sprite.log.file_table import USER_FILES, Entry, UserFilesLog, keep_look
 from sprite.log.turn_index import REINDEX, TURN_INDEX, TurnLook
+from sprite.protocol.pasted import Spans, read_spans, write_spans
 from sprite.storage.changes import ShipChanges, noted, shipped_tables
 from sprite.storage.connection import Database, Tables, in_transaction, open_database, open_reader, row_id, to_json
 
@@ -86,6 +87,8 @@ SCHEMA = Schema(
             -- Which program's words `user_message` has (null: the person's, or nobody's); the `trigger` of such a turn
             -- is 'task'.
             asked_by TEXT,
+            -- Which parts of `user_message` the person pasted: [[start, end], ...] in code points; null: none.
+            pasted_json TEXT CHECK (pasted_json IS NULL OR json_valid(pasted_json)),
             UNIQUE (session_id, sequence_num)
         );
         CREATE INDEX observations_waiting ON observations (id) WHERE processed = 0;
@@ -101,7 +104,8 @@ SCHEMA = Schema(
             AND OLD.mission_id IS NEW.mission_id AND OLD.trigger IS NEW.trigger
             AND OLD.notice IS NEW.notice AND OLD.import_key IS NEW.import_key
             AND OLD.unkept_json IS NEW.unkept_json AND OLD.by_schedule IS NEW.by_schedule
-            AND OLD.project IS NEW.project AND OLD.source IS NEW.source AND OLD.asked_by IS NEW.asked_by)
+            AND OLD.project IS NEW.project AND OLD.source IS NEW.source AND OLD.asked_by IS NEW.asked_by
+            AND OLD.pasted_json IS NEW.pasted_json)
         BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
         -- REPLACE deletes the row in its way without asking the trigger on DELETE.
         CREATE TRIGGER observations_new BEFORE INSERT ON observations
@@ -225,7 +229,7 @@ NOTHING = '"\u2205"'
 _MAX_LEVELS = 100
 _OBSERVATION = (
     "id, timestamp, session_id, sequence_num, user_message, tool_calls_json, agent_response, processed, "
-    "outcome, mission_id, trigger, notice, unkept_json, by_schedule, project, source, asked_by"
+    "outcome, mission_id, trigger, notice, unkept_json, by_schedule, project, source, asked_by, pasted_json"
 )
 
 
@@ -264,6 +268,8 @@ class NewObservation:
     source: str | None = None
     #: The program that wrote `user_message`, if `trigger` is "program"; None for the person.
     asked_by: str | None = None
+    #: The parts of `user_message` that the person pasted.
+    pasted: Spans = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +303,8 @@ class Observation:
     project: str | None = None
     source: str | None = None
     asked_by: str | None = None
+    #: The parts of `user_message` that the person pasted: see `sprite/protocol/pasted.py`.
+    pasted: Spans = ()
 
 
 class TranscriptDB(Tables):
@@ -594,13 +602,14 @@ class TranscriptDB(Tables):
         for turn in observations:
             tx.execute(
                 "UPDATE observations SET user_message = ?, tool_calls_json = ?, agent_response = ?, notice = ?, "
-                "unkept_json = ? WHERE id = ?",
+                "unkept_json = ?, pasted_json = ? WHERE id = ?",
                 (
                     turn.user_message,
                     to_json(turn.tool_calls),
                     turn.agent_response,
                     turn.notice,
                     to_json(turn.unkept),
+                    write_spans(turn.pasted),
                     turn.id,
                 ),
             )
@@ -629,7 +638,8 @@ def _observation(row: sqlite3.Row) -> Observation:
         fields["trigger"] = "schedule"
     elif fields["asked_by"] is not None:
         fields["trigger"] = "program"
-    return Observation(**fields, tool_calls=calls, unkept=unkept)
+    pasted = read_spans(fields.pop("pasted_json"))
+    return Observation(**fields, tool_calls=calls, unkept=unkept, pasted=pasted)
 
 
 def side_by_side(turns: Sequence[Observation]) -> list[Observation]:
@@ -651,7 +661,7 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
     cursor = tx.execute(
         f"INSERT INTO observations ({_OBSERVATION}, import_key) VALUES (NULL, ?1, ?2, "  # noqa: S608 - our columns
         "(SELECT coalesce(max(sequence_num), 0) + 1 FROM observations WHERE session_id = ?2), "
-        "?3, ?4, ?5, ?12, ?6, ?7, ?8, ?9, ?10, ?13, ?14, ?15, ?16, ?11)",
+        "?3, ?4, ?5, ?12, ?6, ?7, ?8, ?9, ?10, ?13, ?14, ?15, ?16, ?17, ?11)",
         (
             timestamp,
             observation.session_id,
@@ -669,6 +679,7 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
             observation.project,
             observation.source,
             observation.asked_by,
+            write_spans(observation.pasted),
         ),
     )
     return row_id(cursor.lastrowid)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property, lru_cache
 
+from sprite.protocol.pasted import Edit, Marked
+
 #: Placeholder for forgotten words.
 FORGOTTEN = "[forgotten]"
 
@@ -150,9 +152,14 @@ def given(project: str | None, text: str) -> str:
 
 def without_memory(text: str) -> str:
     """Return the text without the wrapped parts. An opening tag without a closing one stays."""
-    parts: list[str] = []
-    at = 0
+    return marked_without_memory(Marked(text)).text
+
+
+def marked_without_memory(message: Marked) -> Marked:
+    """Return a message without the wrapped parts, with its spans."""
+    edits: list[Edit] = []
+    at, text = 0, message.text
     while (start := text.find(_BEGIN, at)) >= 0 and (end := text.find(_END, start)) >= 0:
-        parts += [text[at:start], TAKEN_OUT]
         at = end + len(_END)
-    return "".join([*parts, text[at:]])
+        edits.append((start, at, TAKEN_OUT))
+    return message.replaced(edits)

@@ -1,1 +1,1 @@
-"""Redact secrets, drop private passages, and cut long values before text is stored. Imports only `errors`."""
+"""Redact secrets, drop private passages, and cut long values before text is stored."""

@@ -11,8 +11,9 @@ import functools
 import re
 from collections import OrderedDict
 
-from sprite.privacy.redaction import PRIVATE, private_spans, redact, secrets_in, without_private
+from sprite.privacy.redaction import PRIVATE, private_spans, redactions, secrets_in, without_private
 from sprite.privacy.secret_formats import Rule, WishFile, one_of, read
+from sprite.protocol.pasted import Edit, Marked
 
 #: Shorter words occur in too many texts by chance.
 _SHORTEST = 6
@@ -53,18 +54,27 @@ class PrivateText:
 
     def person(self, message: str) -> str:
         """Return a person's message without secrets and private passages."""
-        return self.others(without_private(message))
+        return self.marked(Marked(message)).text
 
     def others(self, text: str) -> str:
         """Return other text without secrets and without the person's private words.
 
         Only the person can mark text as private. Otherwise a web page could have its text read but not logged.
         """
+        return self.marked(Marked(text), by_person=False).text
+
+    def marked(self, message: Marked, *, by_person: bool = True) -> Marked:
+        """Return a message in the form to store, with its spans; see `person` and `others`."""
+        if by_person:
+            message = message.replaced([(start, end, PRIVATE) for start, end in private_spans(message.text)])
         # A long text is processed in a thread, while another mission may add words.
         for words, mark in tuple(self._words.items()):
-            if words in text:
-                text = text.replace(words, mark)
-        return redact(self._without_runs(text) if self._runs else text)
+            if words in message.text:
+                found = re.finditer(re.escape(words), message.text)
+                message = message.replaced([(*match.span(), mark) for match in found])
+        if self._runs:
+            message = message.replaced(self._edits_of_runs(message.text))
+        return message.replaced(redactions(message.text))
 
     def _hear_private(self, passage: str) -> None:
         self.version += 1
@@ -85,17 +95,17 @@ class PrivateText:
         if len(self._words) > _MOST_WORDS:
             self._words.popitem(last=False)
 
-    def _without_runs(self, text: str) -> str:
-        parts: list[str] = []
-        at = 0
+    def _edits_of_runs(self, text: str) -> list[Edit]:
+        edits: list[Edit] = []
         for run, start, end in _runs(text):
             if run not in self._runs:
                 continue
             # A run that overlaps the one before it is part of the same passage.
-            if not parts or start > at:
-                parts += [text[at:start], PRIVATE]
-            at = max(at, end)
-        return "".join([*parts, text[at:]]) if parts else text
+            if edits and start <= edits[-1][1]:
+                edits[-1] = (edits[-1][0], max(edits[-1][1], end), PRIVATE)
+            else:
+                edits.append((start, end, PRIVATE))
+        return edits
 
 
 def _runs(text: str) -> list[tuple[_Run, int, int]]:

@@ -19,6 +19,7 @@ from sprite.privacy.invisible import INVISIBLE, seen_through
 from sprite.privacy.secret_formats import Format, card_numbers, library_formats, own_formats, seed_phrases
 from sprite.privacy.secret_names import names, tables
 from sprite.privacy.secret_places import places
+from sprite.protocol.pasted import Edit, Marked
 
 PRIVATE = "[private]"
 #: Length of the shortest text that can contain a secret and its marker.
@@ -46,10 +47,13 @@ def prepare() -> None:
 
 def redact(text: str) -> str:
     """Return the text with every secret replaced by `[redacted:kind]`; idempotent."""
-    if len(text) < _SHORTEST:
-        return text
-    spans = secrets_in(text)
-    return _replaced(text, spans) if spans else text
+    return Marked(text).replaced(redactions(text)).text
+
+
+def redactions(text: str) -> list[Edit]:
+    """Return the edits that replace every secret by `[redacted:kind]`."""
+    spans = secrets_in(text) if len(text) >= _SHORTEST else []
+    return [(start, end, f"[redacted:{kind}]") for start, end, kind in spans]
 
 
 def secrets_in(text: str) -> list[Span]:
@@ -139,14 +143,6 @@ def _apart(found: list[Span], kept: list[tuple[int, int]]) -> list[Span]:
     return [span for span in found if is_apart(span)]
 
 
-def _replaced(text: str, spans: list[Span]) -> str:
-    parts, at = [], 0
-    for start, end, kind in spans:
-        parts += [text[at:start], f"[redacted:{kind}]"]
-        at = end
-    return "".join([*parts, text[at:]])
-
-
 def private_spans(text: str) -> list[tuple[int, int]]:
     """Return the spans of `<private>...</private>`, tags included; an unclosed tag extends to the end."""
     spans: list[tuple[int, int]] = []
@@ -164,11 +160,7 @@ def private_spans(text: str) -> list[tuple[int, int]]:
 
 def without_private(text: str) -> str:
     """Return the text with `[private]` instead of each `<private>...</private>`."""
-    parts, at = [], 0
-    for start, end in private_spans(text):
-        parts += [text[at:start], PRIVATE]
-        at = end
-    return "".join([*parts, text[at:]]) if parts else text
+    return Marked(text).replaced([(start, end, PRIVATE) for start, end in private_spans(text)]).text
 
 
 def discreet(text: str) -> str:

@@ -195,12 +195,14 @@ class Mission(Payload):
     """A message to the agent; the envelope's `id` is its idempotency key.
 
     `asked_by` names the program whose words these are, where no person typed them: what it says is never taken for the
-    person's word. Who leaves it out speaks as the person, which only their own clients can.
+    person's word. Who leaves it out speaks as the person, which only their own clients can. `pasted` lists the parts of
+    `text` that the person pasted: spans of Unicode code points, half-open, sorted and disjoint.
     """
 
     text: str
     stack_id: str | None = None
     asked_by: str | None = None
+    pasted: list[tuple[int, int]] = field(default_factory=list)
 
 
 class Heartbeat(Payload):

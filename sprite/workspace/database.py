@@ -21,6 +21,7 @@ from typing import Any, Literal
 import msgspec
 
 from sprite.common.sqlite import Schema
+from sprite.protocol.pasted import Marked, Spans, read_spans, write_spans
 from sprite.protocol.replication import Lease
 from sprite.protocol.shapes import (
     Block,
@@ -158,7 +159,9 @@ SCHEMA = Schema(
             error_code TEXT,
             asked_by TEXT,
             -- How often it was begun.
-            attempt INTEGER NOT NULL DEFAULT 0
+            attempt INTEGER NOT NULL DEFAULT 0,
+            -- Which parts of `text` the person pasted: [[start, end], ...] in code points; null: none.
+            pasted_json TEXT CHECK (pasted_json IS NULL OR json_valid(pasted_json))
         );
         CREATE INDEX missions_open ON missions (position) WHERE status IN ('queued', 'running');
         CREATE INDEX missions_scheduled ON missions (ended_at) WHERE origin = 'schedule';
@@ -193,6 +196,8 @@ class StoredMission:
     asked_by: str | None = None
     #: Number of starts; 0 before the first.
     attempt: int = 0
+    #: The parts of `text` that the person pasted.
+    pasted: Spans = ()
 
     @property
     def may_begin_again(self) -> bool:
@@ -379,11 +384,11 @@ class WorkspaceDB(Tables):
         """
         cursor = tx.execute(
             "INSERT OR IGNORE INTO missions "
-            "(id, text, stack_id, status, received_at, origin, action_id, due, asked_by) "
-            "VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7, ?8)",
+            "(id, text, stack_id, status, received_at, origin, action_id, due, asked_by, pasted_json) "
+            "VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7, ?8, ?9)",
             (
                 *(mission.id, mission.text, mission.stack_id, time.time()),
-                *(mission.origin, mission.action_id, mission.due, mission.asked_by),
+                *(mission.origin, mission.action_id, mission.due, mission.asked_by, write_spans(mission.pasted)),
             ),
         )
         if cursor.rowcount == 1:
@@ -394,9 +399,9 @@ class WorkspaceDB(Tables):
     async def open_missions(self) -> list[StoredMission]:
         """Return missions that have not ended, in order."""
         return await self._db.fetch_as(
-            StoredMission,
-            "SELECT id, text, stack_id, status, session_id, origin, action_id, due, asked_by, attempt FROM missions "
-            "WHERE status IN ('queued', 'running') ORDER BY position",
+            lambda *row: StoredMission(*row[:-1], read_spans(row[-1])),
+            "SELECT id, text, stack_id, status, session_id, origin, action_id, due, asked_by, attempt, pasted_json "
+            "FROM missions WHERE status IN ('queued', 'running') ORDER BY position",
         )
 
     async def begin_none_again(self) -> None:
@@ -457,10 +462,14 @@ class WorkspaceDB(Tables):
         A client that resumes later finds its events pruned and receives the current state.
         """
         tx.executemany("DELETE FROM chat_messages WHERE mission_id = ?", [(mission,) for mission in missions])
-        tx.executemany("UPDATE missions SET text = '' WHERE id = ?", [(mission,) for mission in missions])
+        tx.executemany(
+            "UPDATE missions SET text = '', pasted_json = NULL WHERE id = ?", [(mission,) for mission in missions]
+        )
         for table in ("cards", "canvas_changes"):
             tx.executemany(f"DELETE FROM {table} WHERE card_id = ?", [(card_id,) for card_id in cards])  # noqa: S608
         for new in rewritten:
+            if (new.table, new.column) == ("missions", "text"):
+                _move_pasted(tx, new)
             tx.execute(f"UPDATE {new.table} SET {new.column} = ? WHERE {new.key} = ?", (new.text, new.row))  # noqa: S608 - ours
         # Skip one number, so that a client with the newest event also receives the whole state.
         _drop_events(tx, skipped=1)
@@ -636,7 +645,8 @@ def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
             ended = status not in {"queued", "running"}
             tx.execute(
                 "UPDATE missions SET status = ?1, session_id = coalesce(?2, session_id), "
-                "text = CASE WHEN ?3 THEN '' ELSE text END, ended_at = CASE WHEN ?3 THEN ?4 END, "
+                "text = CASE WHEN ?3 THEN '' ELSE text END, "
+                "pasted_json = CASE WHEN ?3 THEN NULL ELSE pasted_json END, ended_at = CASE WHEN ?3 THEN ?4 END, "
                 "cost_usd = ?5, error_code = ?6, attempt = attempt + ?8 WHERE id = ?7",
                 (status, session_id, ended, now, cost_usd, error_code, mission_id, status == "running"),
             )
@@ -679,6 +689,13 @@ def _with_persons(there: list[Block], new: list[Block], base: Mapping[str, int])
         before = {other.id for other in there[: there.index(block)]}
         blocks.insert(max((at for at, other in enumerate(blocks, 1) if other.id in before), default=0), block)
     return blocks
+
+
+def _move_pasted(tx: sqlite3.Connection, new: SeenText) -> None:
+    """Move a mission's pasted spans to its new text, which is not written yet."""
+    text, pasted = tx.execute("SELECT text, pasted_json FROM missions WHERE id = ?", (new.row,)).fetchone()
+    left = Marked(text, read_spans(pasted)).rewritten(new.text)
+    tx.execute("UPDATE missions SET pasted_json = ? WHERE id = ?", (write_spans(left.pasted), new.row))
 
 
 def _add_stack(tx: sqlite3.Connection, name: str) -> str:

@@ -97,7 +97,9 @@ async def live_in(workspace: Path) -> None:
                     "key-1",
                     5.0,
                     6.5,
-                    NewObservation("other", "Port 8", [], "Yes", "error", project="/p", source="codex"),
+                    NewObservation(
+                        "other", "Port 8", [], "Yes", "error", project="/p", source="codex", pasted=((0, 4),)
+                    ),
                 )
             ]
         )

@@ -22,6 +22,8 @@ FREE = {
             *("session_id", "outcome", "mission_id", "trigger", "import_key"),
             # The place of a turn and its program: a folder's path, a repository's address.
             *("project", "source", "asked_by"),
+            # Numbers.
+            "pasted_json",
         ),
         "turn_journal": ("turn_key", "session_id", "event"),
         "curations": ("kind", "model", "prompt_sha256", "usage_json"),
@@ -45,7 +47,7 @@ FREE = {
         "stacks": ("stack_id",),
         "cards": ("card_id", "stack_id", "card_type", "position_json", "size_json"),
         "chat_messages": ("role", "mission_id", "origin", "asked_by"),
-        "missions": ("id", "stack_id", "status", "session_id", "origin", "error_code", "asked_by"),
+        "missions": ("id", "stack_id", "status", "session_id", "origin", "error_code", "asked_by", "pasted_json"),
         "canvas_changes": ("kind", "stack_id", "card_id", "block_id"),
         "ship_changes": ("part",),
         "ship_state": ("numbering", "store"),

@@ -105,12 +105,14 @@ export interface ResumeFrom {
  * A message to the agent; the envelope's `id` is its idempotency key.
  *
  *     `asked_by` names the program whose words these are, where no person typed them: what it says is never taken for the
- *     person's word. Who leaves it out speaks as the person, which only their own clients can.
+ *     person's word. Who leaves it out speaks as the person, which only their own clients can. `pasted` lists the parts of
+ *     `text` that the person pasted: spans of Unicode code points, half-open, sorted and disjoint.
  */
 export interface Mission {
   text: string;
   stack_id?: string | null;
   asked_by?: string | null;
+  pasted?: [number, number][];
 }
 /**
  * Looks at what is due; answered when that has ended, and so have the missions before it.
