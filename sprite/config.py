@@ -56,6 +56,17 @@ class Settings:
     #: None leaves the choice to the CLI.
     model: str | None = setting("SPRITE_MODEL", str, None, "the agent's model; the Claude Agent SDK chooses if unset")
     curator_model: str = setting("SPRITE_CURATOR_MODEL", str, DEFAULT_CURATOR_MODEL, "the model that curates memory")
+    verify: str = setting(
+        "SPRITE_VERIFY",
+        settings.choice("on", "off"),
+        "on",
+        "whether a second model call checks what memory says about you against your own words; `off` keeps only your "
+        "literal sentences in user.md",
+    )
+    #: None for the curator's.
+    verify_model: str | None = setting(
+        "SPRITE_VERIFY_MODEL", str, None, "the model of that check; the curator's if unset"
+    )
     batch_turns: int = setting("SPRITE_BATCH_TURNS", settings.whole(1), 25, "turns per curation")
     #: None for no limit.
     daily_usd: float | None = setting(

@@ -10,10 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from sprite.backup.replicator import Shipping
 from sprite.config import Settings
 from sprite.curation.decide import Judge
 from sprite.curation.rebuild import Regrowth
+from sprite.curation.verifier import Verification, off_record, read_answer
 from sprite.forget.forget import Forgetter
 from sprite.log.curations import NewCuration
 from sprite.log.transcript import NewObservation, Observation, TranscriptDB, open_transcript
@@ -28,6 +31,11 @@ from tests.looks import dump
 from tests.new_databases import put_memory
 
 SESSION = "11111111-1111-4111-8111-111111111111"
+
+
+def agree(_line: str) -> str:
+    """Return the verdict of a verifier that agrees to every line."""
+    return "yes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +62,29 @@ class Stores:
         new = NewObservation(session, user, calls, reply, "complete")
         return await self.transcript.add_observation(replace(new, **more), at=at)
 
-    async def batch(self, response: str, first: int, last: int | None = None, **more: Any) -> int:
-        """Log a curator's answer for a range of turns without applying it; return the curation's id."""
+    async def batch(
+        self, response: str, first: int, last: int | None = None, *, verify: Callable[[str], str] = agree, **more: Any
+    ) -> int:
+        """Log a curator's answer for a range of turns without applying it; return the curation's id.
+
+        `verify` returns the verifier's verdict on a line, by default "yes".
+        """
         await self.projection.settle()
         answer = NewCuration("batch", response, first, first if last is None else last, model="offline", **more)
+        answer = await self.verified(answer, verify)
         return await self.transcript.curations.append_batch(await self.judge.decided(answer))
+
+    async def verified(
+        self, answer: NewCuration, verify: Callable[[str], str] = agree, judge: Judge | None = None
+    ) -> NewCuration:
+        """Return an answer with a verdict on each of its lines that need one."""
+        request = await (judge or self.judge).request(answer)
+        if request is None:
+            return answer
+        text = "\n".join(f"{number} {verify(line)}" for number, line in enumerate(request.lines, start=1))
+        rulings = read_answer(text, request.lines)
+        logged = msgspec.json.encode(Verification(request.sha256, text, rulings)).decode()
+        return replace(answer, verification=logged, off_record=tuple(off_record(rulings)))
 
     async def learn(self, response: str, user: str = "Hello", reply: str = "Hi", **more: Any) -> int:
         """Log and curate one turn with this answer (`[t]` stands for its citation); return the turn's id."""
@@ -74,17 +100,14 @@ class Stores:
         async with AsyncExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.folder)))
             memory = await stack.enter_async_context(open_memory(folder / "memory.db"))
-            grown = Regrowth(
-                self.transcript,
-                Projection(self.transcript, memory, MemoryFiles(folder)),
-                Judge(self.transcript, memory),
-            )
+            judge = Judge(self.transcript, memory)
+            grown = Regrowth(self.transcript, Projection(self.transcript, memory, MemoryFiles(folder)), judge)
             await grown.take_up(generation)
             for response, first, last in answers:
                 turns = await self.turns_between(first, last)
                 await grown.come_to(turns)
                 answer = NewCuration("batch", response, first, last, model="offline", generation=generation)
-                await grown.keep(answer, turns[-1])
+                await grown.keep(await self.verified(answer, judge=judge), turns[-1])
             if meanwhile is not None:
                 await meanwhile
             await grown.take_over(generation)

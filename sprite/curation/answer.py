@@ -4,16 +4,17 @@
     TYPE [tN] content | "verbatim quote"
     TYPE [tN] supersedes LN, LM: content | "verbatim quote"
     ACTION [tN] due 2026-12-01T09:00 every FREQ=WEEKLY;BYDAY=MO: content | "verbatim quote"
+    DONE L61 | [t33] reason | "verbatim quote"
     USER_MD_EDIT:
-    DELETE 5 | why
-    REPLACE 8 | - the new line
-    ADD Heading | - a line
+    DELETE 5 "- first words" | [tN] why | "verbatim quote"
+    REPLACE 8 "- first words" | [tN] - the new line | "verbatim quote"
+    ADD Heading | [tN] - a line | "verbatim quote"
     TOOLS_MD_UPDATE:
     the complete new file
 
-The first prompts asked for `*_MD_UPDATE:`, which is still read. Learnings come first. From the first header on, every
-line belongs to a file. A line in a file that looks like a learning is content: text that enters a file must not become
-a learning. The guards check quotes, limits and ids; this module uses neither the log nor the limits.
+Learnings come first. From the first header on, every line belongs to a file. A line in a file that looks like a
+learning is content: text that enters a file must not become a learning. Quotes, limits and ids are checked elsewhere;
+this module uses neither the log nor the limits.
 
 The parser never raises: unreadable lines go to `unparsed`. Every regular expression is anchored and every line is
 examined a bounded number of times, so the time is linear in the length of the text.
@@ -32,12 +33,14 @@ from sprite.curation.answer_files import (
     WRAPPERS,
     Edit,
     Fence,
+    Line,
     Lines,
     is_placeholder,
     read_bodies,
     read_edits,
     read_fence,
     read_header,
+    read_line,
 )
 
 Fences = Mapping[int, Fence]
@@ -152,6 +155,11 @@ _DUE = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _EVERY = re.compile(r"[ \t]*\(?every[ \t:]{0,4}(?:RRULE:)?(FREQ=[A-Z0-9=;,+-]{1,300})\)?,?", re.IGNORECASE | re.ASCII)
+_DONE = re.compile(
+    rf"[ \t>]{{0,16}}(?:[-*+][ \t])?(?:\*\*|`)?DONE(?:\*\*|`)?[ \t:]{{1,4}}(?P<ids>{_LEARNING_ID.pattern}"
+    rf"(?:[ \t]{{0,4}}(?:,|;|&|and)[ \t]{{0,4}}{_LEARNING_ID.pattern}){{0,64}})[ \t]{{0,4}}(?:[|:]|\Z)(?P<rest>.*)",
+    re.IGNORECASE | re.ASCII | re.DOTALL,
+)
 _COLON = re.compile(r"[ \t]*:")
 _QUOTE_START = re.compile(r"\|[ \t]{0,4}[\"“]")
 
@@ -174,13 +182,22 @@ class ParsedLearning:
 
 
 @dataclass(frozen=True, slots=True)
+class ParsedDone:
+    """A `DONE` line: actions that are finished or dropped, by the ids of their learnings, and why."""
+
+    ids: tuple[int, ...]
+    why: Line
+
+
+@dataclass(frozen=True, slots=True)
 class CuratorResponse:
-    """A parsed answer: learnings in order, and per file either edits or complete new content.
+    """A parsed answer: learnings in order, finished actions, and per file either edits or complete new content.
 
     Complete content ends in one newline.
     """
 
     learnings: tuple[ParsedLearning, ...]
+    done: tuple[ParsedDone, ...]
     files: Mapping[str, str]
     edits: Mapping[str, tuple[Edit, ...]]
     nothing: bool
@@ -190,8 +207,8 @@ class CuratorResponse:
 
     @property
     def usable(self) -> bool:
-        """Return whether the answer settles its batch: NONE, or at least one learning, file or edit."""
-        return self.nothing or bool(self.learnings) or bool(self.files) or bool(self.edits)
+        """Return whether the answer settles its batch: NONE, or at least one learning, DONE, file or edit."""
+        return self.nothing or bool(self.learnings or self.done or self.files or self.edits)
 
 
 def plain_text(text: str) -> str:
@@ -204,6 +221,7 @@ def parse_response(text: str) -> CuratorResponse:
     """Parse a curator answer. Never raises."""
     lines = fences_below_headers(plain_text(text).split("\n"))
     learnings: list[ParsedLearning] = []
+    done: list[ParsedDone] = []
     unparsed: list[str] = []
     said_none = False
     wrapped = False  # inside a code fence around the whole answer
@@ -220,15 +238,25 @@ def parse_response(text: str) -> CuratorResponse:
             said_none = True
         elif (learning := read_learning(line)) is not None:
             learnings.append(learning)
+        elif (finished := read_done(line)) is not None:
+            done.append(finished)
         else:
             unparsed.append(line)
     bodies = read_bodies(_unwrapped(lines[start:]) if wrapped else lines[start:], unparsed)
-    edits = {name: found for name, body in bodies.edits.items() if (found := read_edits(body, unparsed))}
+    edits: dict[str, tuple[Edit, ...]] = {}
+    for name, body in bodies.edits.items():
+        left: list[str] = []
+        if found := read_edits(body, left):
+            edits[name] = found
+        read = [(line, read_done(line)) for line in left]
+        done += [finished for _, finished in read if finished is not None]
+        unparsed += [line for line, finished in read if finished is None]
     return CuratorResponse(
         learnings=tuple(learnings),
+        done=tuple(done),
         files=bodies.files,
         edits=edits,
-        nothing=said_none and not learnings and not bodies.files and not edits,
+        nothing=said_none and not (learnings or done or bodies.files or edits),
         unparsed=_reported(unparsed),
     )
 
@@ -251,6 +279,15 @@ def read_learning(line: str) -> ParsedLearning | None:
         return None
     kind = head["type"].upper().replace(" ", "_")
     return ParsedLearning(kind, _cut(content, MAX_CONTENT_CHARS), turn_id, quote, supersedes, due, rrule)
+
+
+def read_done(line: str) -> ParsedDone | None:
+    """Parse a `DONE L61 | [t33] reason` line; return None for any other line."""
+    found = _DONE.match(line)
+    if found is None:
+        return None
+    ids = tuple(dict.fromkeys(int(number) for number in _LEARNING_ID.findall(found["ids"])))
+    return ParsedDone(ids, read_line(found["rest"]))
 
 
 def _read_marks(rest: str, *, dated: bool) -> tuple[int, int | None, tuple[int, ...], str | None, str | None]:

@@ -233,13 +233,14 @@ class _Bodies:
         return following == len(self._lines) or following in self.headers
 
 
-_CITATION = (
-    r"(?:\[[ \t]{0,4}(?:turn[ \t]?|t)?(?P<turn>[0-9]{1,15})[^\]]{0,80}\]|\[L(?P<learning>[0-9]{1,15})\])[ \t:]{0,4}"
+_CITED = re.compile(
+    r"\[(?:[ \t]{0,4}(?:turn[ \t]?|t)?(?P<turn>[0-9]{1,15})[^\]]{0,80}|L(?P<learning>[0-9]{1,15}))\][ \t:]{0,4}",
+    re.IGNORECASE,
 )
-_CITED = re.compile(_CITATION, re.IGNORECASE)
 _QUOTE = re.compile(r"\|[ \t]{0,4}[\"“](?P<quote>[^|]*)[\"”][ \t.*`]*\Z")
 #: A line by its number, its first words, or both: `9 "- Corrects on"`.
-_NAMED = r"(?:lines?[ \t]{1,4})?L?(?P<number>[0-9]{1,4})?[ \t]{0,4}(?:[\"“](?P<words>(?:[^\"”|]|[\"”](?![ \t]*[|:]))*)[\"”])?"
+_NUMBER = r"(?:lines?[ \t]{1,4})?L?(?P<number>[0-9]{1,4})?[ \t]{0,4}"
+_NAMED = rf"{_NUMBER}(?:[\"“](?P<words>(?:[^\"”|]|[\"”](?![ \t]*[|:]))*)[\"”])?"
 _CHANGE = re.compile(
     r"[ \t]{0,16}(?:[-*+][ \t])?(?:\*\*|`)?(?P<verb>DELETE|REMOVE|REPLACE)(?:\*\*|`)?[ \t]{1,4}"
     rf"{_NAMED}[ \t]{{0,4}}(?:[|:]|\Z)[ \t]?(?P<rest>.*)",
@@ -279,6 +280,11 @@ class Edit:
     path: tuple[str, ...] = ()
     lines: tuple[Line, ...] = ()
     why: Line = Line("")
+
+    @property
+    def cited(self) -> int | None:
+        """Return the turn that it names, if any."""
+        return next((line.turn_id for line in (self.why, *self.lines) if line.turn_id is not None), None)
 
     def __str__(self) -> str:
         named = " > ".join(self.path) or f"{self.number or ''} {self.words!r}".strip()
@@ -383,13 +389,12 @@ def _additions(lines: Sequence[str], kept: Counter[str]) -> Iterator[tuple[tuple
     path: tuple[str, ...] = ()
     for line in lines:
         normal = " ".join(line.split())
-        if depth := _depth(line):
-            path = (
-                path
-                if depth == 1
-                else ((*path[:1], heading_name(line)) if depth > 2 and path else (heading_name(line),))
-            )  # noqa: PLR2004 - main headings
-        elif normal and kept[normal]:
+        depth = _depth(line)
+        if depth > 2 and path:  # noqa: PLR2004 - below a main heading
+            path = (path[0], heading_name(line))
+        elif depth > 1:
+            path = (heading_name(line),)
+        elif not depth and normal and kept[normal]:
             kept[normal] -= 1
             yield path or ("Notes",), line
 

@@ -7,19 +7,28 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sprite.common.due_times import parse_due
 from sprite.common.recurrence import DEFAULT_ZONE, first_after, next_after, parse_rule
-from sprite.curation.answer import ParsedLearning, parse_response
+from sprite.curation.answer import ParsedDone, ParsedLearning, parse_response
 from sprite.curation.file_decisions import NEAREST, FileFold
-from sprite.curation.provenance.evidence import Evidence, ProjectTurns, Provenance, digest_evidence, unproven, weigh
-from sprite.curation.provenance.vocabulary import told_apart
-from sprite.curation.provenance.voices import Origin
+from sprite.curation.provenance.checks import Given, disguise
+from sprite.curation.provenance.evidence import (
+    QUOTED_OTHER,
+    UNVERIFIED,
+    VERIFIED,
+    Evidence,
+    Turns,
+    day_of,
+    flaw,
+)
+from sprite.curation.provenance.voices import Turn
+from sprite.curation.provenance.work import FirstUse
+from sprite.curation.verifier import Item, Request, Ruling, Rulings, build_request, keep_item, rulings_in
 from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation, NewCuration
-from sprite.log.transcript import Observation, TranscriptDB
+from sprite.log.transcript import TranscriptDB
 from sprite.memory.action_rows import MOST_SCHEDULED, alikeness, decide_action, made_words, pass_over
 from sprite.memory.apply import MADE_IDS, Action, NewLearning, Projected, ProjectedActions
 from sprite.memory.database import MemoryDB
@@ -36,7 +45,7 @@ from sprite.memory.decision import (
     write_decision,
 )
 from sprite.memory.files import CURATED
-from sprite.memory.query import any_term, near_each_other, significant
+from sprite.memory.query import any_term, significant
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 from sprite.protocol.shapes import LearningRow
 
@@ -112,130 +121,187 @@ def written_already(actions: ProjectedActions, mission_id: str | None, content: 
     return max(likely, key=lambda pair: pair[0])[1] if likely else None
 
 
-#: Origins whose repetition is evidence. A repeating assistant may only be reading memory aloud.
-_COUNTED: frozenset[Origin] = frozenset({"user", "tool", "web"})
-#: If one item in memory has this share of an assistant sentence's words, the sentence repeats it.
+#: Only the person's own words make these; from anyone else the same sentence is a FACT.
+PERSONAL_TYPES = frozenset({"PREFERENCE", "CORRECTION"})
+_KINDS = {"PREFERENCE": "preference", "CORRECTION": "correction", "ACTION": "action"}
+#: If memory has this share of a sentence's words, the agent may only have read it aloud.
 ECHO_SHARE = 0.8
+#: A learning may only replace another that it shares so many content words with.
+RELATED_WORDS = 2
 
 
 class BatchFold:
     """Decide about one curation of kind `batch`, part by part."""
 
-    def __init__(self, draft: Draft, turns: Sequence[Observation], earlier: Sequence[Observation] = ()) -> None:
+    def __init__(self, draft: Draft, turns: Turns, rulings: Rulings) -> None:
         self._draft = draft
         self._tx = draft.tx
         self._curation = draft.curation
-        self._provenance = Provenance(turns, earlier)
-        self._projects = ProjectTurns(turns, earlier, self._provenance)
-        self._weighed: list[tuple[ParsedLearning, Evidence]] = []
-        #: Learnings that were superseded or completed: their lines may be removed from the files.
-        self._retired: list[str] = []
+        self._turns = turns
+        self._rulings = rulings
+        self._first_use = FirstUse(turns.all.values())
+        self._zone = draft.tx.actions.zone() or DEFAULT_ZONE
         #: The new learnings of this answer, by number.
         self._taught: dict[int, NewLearning] = {}
-        self._files = FileFold(draft, self._projects, self._weighed, self._retired, self._taught)
+        #: Contents of learnings that were superseded or completed: their lines may leave the files.
+        self._retired: list[str] = []
+        self._files = FileFold(draft, turns, rulings, self._first_use, self._taught, self._retired)
 
     def apply(self) -> None:
-        """Apply learnings first, since files may rely on them."""
+        """Apply learnings first, since files may rest on them."""
         response = parse_response(self._curation.response)
         # Refused learnings have a number, too: later answers refer to numbers, and forgetting must not change them.
         first = self._tx.numbered() + 1
         if response.learnings:
             self._draft.put(Numbered(len(response.learnings)))
+        self._files.read(response)
         for number, learning in enumerate(response.learnings, first):
-            self._learn(number, learning)
-        self._files.apply(response)
+            if learning.content == FORGOTTEN:
+                continue
+            if learning.type == "DIGEST":
+                self._digest(number, learning)
+            else:
+                self._learn(number, learning)
+        for done in response.done:
+            self._finish(done)
+        self._files.apply()
         for line in response.unparsed:
             self._draft.refuse("unparsed", line)
 
     # --- learnings ---
 
-    def _learn(self, number: int, learning: ParsedLearning) -> None:
-        if learning.content == FORGOTTEN:
+    def _learn(self, number: int, asked: ParsedLearning) -> None:
+        evidence = self._turns.find(asked.turn_id, asked.quote)
+        learning = with_its_time(asked)
+        if evidence is None or evidence.voice.kind == "reply":
+            self._keep_unproven(number, learning, evidence)
             return
-        if learning.type == "DIGEST":
-            self._digest(number, learning)
+        if not self._rulings.keeps(evidence.turn.logged.id):
             return
-        evidence = weigh(learning, self._provenance)
-        if evidence.turn is not None and self._projects.is_anothers(learning, evidence):
-            evidence = unproven(learning, evidence.turn)
-        asked, learning = learning, with_its_time(learning)
-        self._weighed.append((learning, evidence))
-        if evidence.type != learning.type:
-            lowered = f"a {learning.type} that the person did not say became a {evidence.type}"
-            self._draft.refuse("type_lowered", lowered)
-        if evidence.origin == "none":
-            self._draft.refuse("unverified", f"its evidence is not in the turn it names: {learning.content}")
-        known = self._tx.same_learning(evidence.type, said(learning.content), _project_of(evidence))
-        if known is None and evidence.origin in {"assistant", "memory"}:
-            known = self._echoed(learning.content)
-            if known is None and not learning.supersedes and self._is_stale_echo(learning.content):
-                self._draft.refuse("echo", f"the agent only read it aloud from memory: {learning.content}")
-                return
-        new = self._new(number, learning, evidence)
-        learning_id = self._repeat(known, new, evidence) if known else self._add(new)
-        if known is None and evidence.type == "ACTION" and evidence.origin in {"user", "assistant"}:
-            self._open_action(number, asked, evidence)
-        for replaced in learning.supersedes:
-            self._retire(replaced, learning_id, evidence)
+        if evidence.voice.kind == "memory":
+            self._refuse("echo", "the agent only read it aloud from memory", learning, evidence)
+            return
+        if (why := flaw(asked.content, evidence, self._turns, self._zone)) is not None:
+            self._refuse("refused", why, learning, evidence)
+            return
+        type_ = asked.type
+        ruling = Ruling("", "yes")
+        if evidence.is_persons:
+            kind = _KINDS.get(type_, "fact")
+            ruling = self._rulings.of(Item(kind, learning.content, evidence.turn.logged.id, evidence.quote))
+        elif type_ in PERSONAL_TYPES or type_ == "ACTION":
+            type_ = "FACT"
+            self._refuse("type_lowered", f"a {asked.type} that the user did not say became a FACT", learning, evidence)
+        if ruling.verdict == "no":
+            self._refuse("not_verified", ruling.reason or "the user's messages do not say it", learning, evidence)
+        elif ruling.verdict == "unsure":
+            self._refuse("unsure", "is this right?", learning, evidence)
+            self._add_or_repeat(self._new(number, learning, "FACT", "none", evidence.turn, evidence.quote))
+        else:
+            new = self._new(number, learning, type_, self._origin(learning, evidence), evidence.turn, evidence.quote)
+            self._take(new, asked, evidence)
+
+    def _take(self, new: NewLearning, asked: ParsedLearning, evidence: Evidence) -> None:
+        """Add a learning whose evidence holds, with its effects."""
+        learning_id = self._add_or_repeat(new)
+        if learning_id == new.number and new.type == "ACTION":
+            self._open_action(new.number, asked, evidence.turn)
+        for replaced in asked.supersedes:
+            self._supersede(replaced, learning_id, new, evidence)
+
+    def _keep_unproven(self, number: int, learning: ParsedLearning, evidence: Evidence | None) -> None:
+        """Keep a learning without a quote, or with the agent's word alone, as unverified: in search, in no file."""
+        turn = evidence.turn if evidence is not None else self._turns.batch.get(learning.turn_id or 0)
+        if turn is not None and not self._rulings.keeps(turn.logged.id):
+            return
+        if disguise(learning.content, Given([])) is not None or self._is_known(learning.content):
+            self._refuse("echo", "memory has it, and nothing new proves it", learning, None)
+            return
+        self._draft.refuse("unverified", f"its quote is not in the turn it names: {learning.content}")
+        origin = "none" if evidence is None else "assistant"
+        self._add_or_repeat(self._new(number, learning, "FACT", origin, turn, learning.quote))
+
+    def _is_known(self, content: str) -> bool:
+        """Return whether memory says nearly the same: the agent may only read it aloud."""
+        match = any_term(significant(content))
+        known = [
+            each.content
+            for each in (*self._tx.nearest(match, NEAREST), *self._tx.nearest(match, NEAREST, replaced=True))
+        ]
+        lines = [line for name in CURATED for line in (self._tx.latest_content(name) or "").split("\n")]
+        words = content_words(content)
+        return any(share(words, content_words(text)) >= ECHO_SHARE for text in (*known, *lines))
 
     def _digest(self, number: int, learning: ParsedLearning) -> None:
         """Add the digest of a session, which replaces earlier ones. It is never evidence of the user's word."""
-        evidence = digest_evidence(learning, self._provenance)
-        self._weighed.append((learning, evidence))
-        self._add(self._new(number, learning, evidence))
-        if evidence.turn is not None:
-            for earlier in self._tx.digests_of(evidence.turn.session_id):
+        turn = self._turns.batch.get(learning.turn_id or 0) or list(self._turns.batch.values())[-1]
+        session = turn.logged.session_id
+        heard = [known for known in self._turns.batch.values() if known.logged.session_id == session]
+        if not all(self._rulings.keeps(known.logged.id) for known in heard):
+            return
+        given = Given(voice.text for known in heard for voice in known.voices)
+        why = disguise(learning.content, given) or given.lacks(learning.content, day_of(turn, self._zone))
+        if why is not None:
+            self._draft.refuse("refused", f"{why}: {learning.content}")
+            return
+        origin = "tool" if self._first_use.strangers(learning.content) else "assistant"
+        self._add(self._new(number, learning, "DIGEST", origin, turn, None))
+        for earlier in self._tx.digests_of(session):
+            if earlier != number:
                 self._draft.put(Superseded(earlier, number))
 
-    def _echoed(self, content: str) -> LearningRow | None:
-        """Return the known learning that the agent only repeats in its own words, or None."""
-        nearest = self._tx.nearest(any_term(significant(content)), NEAREST)
-        return next((known for known in nearest if _reads_aloud(content, known.content)), None)
+    def _origin(self, learning: ParsedLearning, evidence: Evidence) -> str:
+        """Return whose word a learning is: a stranger's sentence stays theirs in the agent's commands."""
+        if evidence.voice.kind == "input" and self._first_use.strangers(learning.content):
+            return "tool"
+        return evidence.voice.origin
 
-    def _is_stale_echo(self, content: str) -> bool:
-        """Return whether the agent repeats a line of a file, or a superseded learning."""
-        for name in CURATED:
-            lines = (self._tx.latest_content(name) or "").split("\n")
-            if any(_reads_aloud(content, line) for line in lines):
-                return True
-        replaced = self._tx.nearest(any_term(significant(content)), NEAREST, replaced=True)
-        return any(_reads_aloud(content, known.content) for known in replaced)
-
-    def _repeat(self, known: LearningRow, new: NewLearning, evidence: Evidence) -> int:
-        """Count a repetition, and keep the better of the two pieces of evidence."""
-        is_better = evidence.turn is not None and _is_better(evidence, known)
-        self._draft.put(Repeated(known.id, new, counts=evidence.origin in _COUNTED, better=is_better))
-        return known.id
-
-    def _new(self, number: int, learning: ParsedLearning, evidence: Evidence) -> NewLearning:
+    def _new(
+        self, number: int, learning: ParsedLearning, type_: str, origin: str, turn: Turn | None, quote: str | None
+    ) -> NewLearning:
+        confidence = VERIFIED if origin == "user" else UNVERIFIED if origin == "none" else QUOTED_OTHER
         return NewLearning(
             number=number,
-            created_at=self._dated(evidence),
-            type=evidence.type,
+            created_at=self._curation.created_at if turn is None else turn.logged.timestamp,
+            type=type_,
             content=learning.content,
             said=said(learning.content),
-            origin=evidence.origin,
-            confidence=evidence.confidence,
-            turn=evidence.turn.id if evidence.turn else None,
-            session=evidence.turn.session_id if evidence.turn else None,
-            quote=evidence.quote,
-            project=_project_of(evidence),
+            origin=origin,
+            confidence=confidence,
+            turn=turn.logged.id if turn else None,
+            session=turn.logged.session_id if turn else None,
+            quote=quote,
+            # Preferences belong to the user, not to a project.
+            project=None if turn is None or type_ == "PREFERENCE" else turn.logged.project,
         )
+
+    def _add_or_repeat(self, new: NewLearning) -> int:
+        """Add a learning, or count it where memory has it. Return its id."""
+        known = self._tx.same_learning(new.type, new.said, new.project)
+        if known is None:
+            return self._add(new)
+        is_better = new.origin == "user" if new.origin != known.origin else new.confidence > known.confidence
+        counts = new.origin not in {"assistant", "memory", "none"}
+        self._draft.put(Repeated(known.id, new, counts=counts, better=new.turn is not None and is_better))
+        return known.id
 
     def _add(self, new: NewLearning) -> int:
         self._draft.put(new)
         self._taught[new.number] = new
         return new.number
 
-    def _dated(self, evidence: Evidence) -> float:
-        return self._curation.created_at if evidence.turn is None else evidence.turn.timestamp
+    def _refuse(self, kind: str, why: str, learning: ParsedLearning, evidence: Evidence | None) -> None:
+        turn = evidence.turn.logged.id if evidence is not None else learning.turn_id
+        self._draft.refuse(kind, f"{why}: {learning.content}", turn)
 
-    def _open_action(self, number: int, learning: ParsedLearning, evidence: Evidence) -> None:
+    # --- actions ---
+
+    def _open_action(self, number: int, learning: ParsedLearning, turn: Turn) -> None:
         """Open an action, or link the one that the agent or the person already wrote."""
-        at, turn = self._dated(evidence), evidence.turn
+        at = turn.logged.timestamp
         when, refused = time_of(learning, at, self._curation.created_at, self._tx.actions)
-        mission = turn.mission_id if turn is not None else None
-        if (mirrored := written_already(self._tx.actions, mission, learning.content, when)) is not None:
+        mirrored = written_already(self._tx.actions, turn.logged.mission_id, learning.content, when)
+        if mirrored is not None:
             if mirrored.source_learning_id is None:
                 self._draft.put(Acted(action=mirrored.id, source_learning_id=number))
             return
@@ -257,134 +323,153 @@ class BatchFold:
             )
         )
 
-    def _retire(self, replaced: int, by: int, evidence: Evidence) -> None:
+    def _finish(self, done: ParsedDone) -> None:
+        """Close the actions of a `DONE` line."""
+        evidence = self._turns.find(done.why.turn_id, done.why.quote)
+        turn = evidence.turn if evidence is not None else self._turns.batch.get(done.why.turn_id or 0)
+        for number in done.ids:
+            known = self._tx.known(number)
+            is_written = number > MADE_IDS
+            actions = [self._tx.actions.get(number)] if is_written else self._tx.actions.standing_for(number)
+            open_ = [action for action in actions if action is not None and action.status == "open"]
+            if not open_:
+                continue
+            if turn is None:
+                self._draft.refuse("done_refused", f"L{number} stays open: name the turn that finished it")
+            elif self._is_finished(open_[0].content, done.why.text, turn, f"L{number}"):
+                for action in open_:
+                    self._close(action)
+                self._retired.append(open_[0].content if known is None else known.content)
+
+    def _is_finished(self, content: str, reason: str, turn: Turn, name: str) -> bool:
+        """Return whether a turn finishes an action: by a command that concerns it, or by the user's word."""
+        number = turn.logged.id
+        if not self._rulings.keeps(number):
+            return False
+        words = content_words(content)
+        is_act = any(voice.kind == "input" and words & content_words(voice.text) for voice in turn.working_voices)
+        line = f"{content} (by the agent's command in t{number})" if is_act else f"{content}: {reason}"
+        ruling = self._rulings.of(Item("done", line, number))
+        if ruling.verdict != "yes":
+            why = ruling.reason or "neither a command nor the user's words finish it"
+            self._draft.refuse("done_refused", f"{name} stays open: {why}: {content}", number)
+        return ruling.verdict == "yes"
+
+    def _close(self, action: Action) -> None:
+        self._draft.put(Acted(action=action.id, status="done", note="done"))
+
+    # --- superseding ---
+
+    def _supersede(self, replaced: int, by: int, new: NewLearning, evidence: Evidence) -> None:
+        name = f"L{replaced}"
         if replaced > MADE_IDS:
-            self._close_written(replaced, evidence)
+            action = self._tx.actions.get(replaced)
+            is_open = action is not None and action.status == "open"
+            if action and is_open and self._is_finished(action.content, new.content, evidence.turn, name):
+                self._close(action)
             return
         known = self._tx.known(replaced)
         if known is None or known.id == by:
             return
-        if self._is_of_another_project(known, by, evidence):
-            self._draft.refuse("supersede_refused", f"L{replaced} stands: it is of another project")
+        why = self._keeps_standing(known, by, new, evidence)
+        if why is not None:
+            self._draft.refuse("supersede_refused", f"{name} stands: {why}: {known.content}", new.turn)
             return
-        closed_by = _closed_by(evidence, known.type, known.content)
-        if not _may_retire(closed_by or evidence.origin, known.type, known.origin):
-            self._draft.refuse("supersede_refused", f"L{replaced} stands: {_whose_word(known.type)} could replace it")
-        elif (known.source_observation_id or 0) > (self._curation.last_observation_id or 0):
+        self._draft.put(Superseded(replaced, by))
+        self._retired.append(known.content)
+        if known.project is None:
+            # The user's own learning is replaced by one of the user, not of a project.
+            self._draft.put(MadeOwn(by))
+        for action in self._tx.actions.standing_for(known.id):
+            self._close(action)
+
+    def _keeps_standing(self, known: LearningRow, by: int, new: NewLearning, evidence: Evidence) -> str | None:
+        """Return why one learning cannot replace another, or None."""
+        if (why := self._is_unrelated(known, by, new, evidence)) is not None:
+            return why
+        if known.type == "ACTION":
+            is_done = self._is_finished(known.content, new.content, evidence.turn, f"L{known.id}")
+            return None if is_done else "it is not finished"
+        if known.origin == "user" and new.origin != "user":
+            return "only the user's word could replace it"
+        if known.origin != "user":
+            is_outranked = new.origin in {"user", "assistant"} or known.origin not in {"user", "assistant"}
+            return None if is_outranked else "the words of others cannot replace it"
+        item = Item("supersede", new.content, evidence.turn.logged.id, evidence.quote, known.content)
+        ruling = self._rulings.of(item)
+        return None if ruling.verdict == "yes" else ruling.reason or "the user's messages do not replace it"
+
+    def _is_unrelated(self, known: LearningRow, by: int, new: NewLearning, evidence: Evidence) -> str | None:
+        """Return why two learnings have nothing to do with each other, or None."""
+        if self._is_of_another_project(known, by, evidence):
+            return "it is of another project"
+        if (known.source_observation_id or 0) > (self._curation.last_observation_id or 0):
             # A quarantined turn is curated late. It must not revoke learnings from newer turns.
-            self._draft.refuse("supersede_refused", f"L{replaced} stands: it was learned from a newer turn")
-        else:
-            self._draft.put(Superseded(replaced, by))
-            self._retired.append(known.content)
-            if known.project is None:
-                # The user's own learning is replaced by one of the user, not of a project.
-                self._draft.put(MadeOwn(by))
-            for action in self._tx.actions.standing_for(known.id):
-                self._close(action)
+            return "it was learned from a newer turn"
+        shared = content_words(known.content) & content_words(new.content)
+        if len(shared) < RELATED_WORDS and not self._files.replaces(known.content, new.content):
+            return "the new learning is not about it"
+        return None
 
     def _is_of_another_project(self, known: LearningRow, by: int, evidence: Evidence) -> bool:
         """Return whether the turn or the new learning belongs to a different project than the old one."""
         if known.project is None:
             return False
-        here = evidence.turn.project if evidence.turn is not None else None
+        here = evidence.turn.logged.project
         replacing = self._tx.known(by)
         there = replacing.project if replacing is not None else None
         return here not in {None, known.project} or there not in {None, known.project}
 
-    def _close_written(self, action_id: int, evidence: Evidence) -> None:
-        """Close an action that the person or the agent wrote, by the rules for learned ones."""
-        action = self._tx.actions.get(action_id)
-        if action is None or action.status != "open":
-            return
-        origin = "user" if action.origin == "person" else "assistant"
-        if _may_retire(_closed_by(evidence, "ACTION", action.content) or evidence.origin, "ACTION", origin):
-            self._close(action)
-        else:
-            self._draft.refuse("supersede_refused", f"L{action_id} stands: {_whose_word('ACTION')} could replace it")
 
-    def _close(self, action: Action) -> None:
-        self._draft.put(Acted(action=action.id, status="done", note="done"))
-
-
-def _project_of(evidence: Evidence) -> str | None:
-    """Return the project of a learning: its turn's, except that preferences belong to the user."""
-    return None if evidence.turn is None or evidence.type == "PREFERENCE" else evidence.turn.project
-
-
-def _whose_word(kind: str) -> str:
-    if kind == "ACTION":
-        return "only the person's word, or a quote of the command that did it,"
-    return "only the person's word"
-
-
-def _reads_aloud(content: str, known: str) -> bool:
-    return share(content_words(content), content_words(known)) >= ECHO_SHARE
-
-
-def _is_better(evidence: Evidence, known: LearningRow) -> bool:
-    """Return whether new evidence is better. Only the user's word outranks another origin."""
-    if evidence.origin == known.origin:
-        return evidence.confidence > known.confidence
-    return evidence.origin == "user"
-
-
-def _closed_by(evidence: Evidence, kind: str, content: str) -> Origin | None:
-    """Return the origin that closes an item apart from the learning itself, or None.
-
-    It is the command that did the work or, for an action, the user in a message that mentions it. A plain "thanks"
-    closes nothing.
-    """
-    message = content_words(evidence.turn.user_message) if evidence.turn is not None else frozenset()
-    if kind == "ACTION" and evidence.told and message & content_words(content):
-        return "user"
-    return "assistant" if evidence.act and evidence.origin in {"tool", "program"} else None
-
-
-def _may_retire(origin: Origin, kind: str, known_origin: str) -> bool:
-    """Return whether an origin may retire an item. Only the user retires the user's statements."""
-    if origin == "user":
-        return True
-    if origin == "assistant":
-        return kind == "ACTION" or known_origin != "user"
-    if origin == "program":
-        return known_origin == "program"
-    return origin in {"tool", "web"} and known_origin in {"tool", "web", "program"}
-
-
-#: Turns before a batch, in its conversations, whose pages and results the agent may still refer to.
+#: Turns before a batch that are read with it: for the messages and questions before a cited one, and for pages whose
+#: text the agent may still refer to.
 EARLIER_TURNS = 25
-#: The search reads this many earlier turns that match, and this many recent ones for words missing from the log.
-DISTANT_TURNS, RECENT_TURNS = 10, 200
-#: The search uses at most this many new lines of one answer.
-_MOST_TRACED = 60
-_WORK = frozenset(CURATED) - {"user.md"}
 
 log = logging.getLogger(__name__)
 
 
 class Judge:
-    """Decide about curator answers and changes of actions with the current memory; write nothing."""
+    """Decide about curator answers and changes of actions with the current memory; write nothing.
 
-    def __init__(self, transcript: TranscriptDB, memory: MemoryDB) -> None:
+    Without `verifies`, no model is asked about lines of the person (`SPRITE_VERIFY=off`).
+    """
+
+    def __init__(self, transcript: TranscriptDB, memory: MemoryDB, *, verifies: bool = True) -> None:
         self._transcript = transcript
         self._memory = memory
+        self._verifies = verifies
+
+    async def request(self, answer: NewCuration | Curation) -> Request | None:
+        """Return what the verifier has to be asked about an answer, or None."""
+        curation = answer.at(time.time()) if isinstance(answer, NewCuration) else answer
+        if not self._verifies or curation.kind != "batch":
+            return None
+        turns = await self._turns(curation)
+        rulings = Rulings({}, "yes")
+        await self._memory.rehearse(lambda tx: decide(tx, curation, turns, rulings))
+        cited = sorted(
+            {item.turn for item in rulings.asked.values() if item.turn is not None and turns.all[item.turn].own}
+        )
+        if not rulings.asked:
+            return None
+        items = [*rulings.asked.values(), *map(keep_item, cited)]
+        return build_request(items, turns, await self._memory.zone())
 
     async def decided(self, answer: NewCuration) -> NewCuration:
         """Return an answer with a decision made now, ready for the log."""
         now = time.time()
-        return replace(answer, decision=write_decision(await self.decide(answer.at(now))), created_at=now)
+        parts = await self.decide(answer.at(now))
+        return replace(answer, decision=write_decision(parts), created_at=now)
 
     async def decide(self, curation: Curation) -> list[Part]:
-        """Return the decision about a curation.
+        """Return the decision about a curation, with the verdicts that it carries.
 
-        If a guard fails, the decision refuses everything: a second call would cost again and fail again.
+        If a check fails, the decision refuses everything: a second call would cost again and fail again.
         """
         try:
-            turns: list[Observation] = []
-            if curation.kind == "batch":
-                first, last, match = turns_to_read(curation)
-                turns = await self._transcript.heard(first, last, match, limit=DISTANT_TURNS, recent=RECENT_TURNS)
-            return await self._memory.rehearse(lambda tx: decide(tx, curation, turns))
+            rulings = Rulings(rulings_in(curation.verification_json), is_off=not self._verifies)
+            turns = await self._turns(curation)
+            return await self._memory.rehearse(lambda tx: decide(tx, curation, turns, rulings))
         except SpriteError:
             raise
         except Exception as error:
@@ -392,34 +477,27 @@ class Judge:
             words = f"nothing was taken over, since deciding about it failed: {type(error).__name__}: {error}"
             return [Refusal("undecided", words[:REPORT_CHARS])]
 
-
-def turns_to_read(curation: Curation) -> tuple[int, int, str]:
-    """Return the first and the last turn that the decision about a batch needs, and a search for earlier ones.
-
-    The search is an FTS5 expression for the new lines about the work. It is empty without such lines: user.md needs
-    the person's word anyway.
-    """
-    response = parse_response(curation.response)
-    lines = [line for name, content in response.files.items() if name in _WORK for line in content.split("\n")]
-    lines += [
-        line for name, edits in response.edits.items() if name in _WORK for edit in edits for line in edit.content
-    ]
-    first = (curation.first_observation_id or 0) - EARLIER_TURNS
-    match = near_each_other(told_apart(line) for line in lines[:_MOST_TRACED])
-    return first, curation.last_observation_id or 0, match
+    async def _turns(self, curation: Curation) -> Turns:
+        if curation.kind != "batch":
+            return Turns([], [])
+        first, last = curation.first_observation_id or 0, curation.last_observation_id or 0
+        heard = await self._transcript.observations_between(first - EARLIER_TURNS, last)
+        again = await self._memory.refused_turns(before=first)
+        turns = {**await self._transcript.observations_of(again), **{turn.id: turn for turn in heard}}
+        ordered = [turns[number] for number in sorted(turns)]
+        batch = [turn for turn in ordered if turn.id >= first or turn.id in again]
+        return Turns(batch, [turn for turn in ordered if turn.id < first and turn.id not in again])
 
 
-def decide(tx: Projected, curation: Curation, heard: Sequence[Observation]) -> list[Part]:
+def decide(tx: Projected, curation: Curation, turns: Turns, rulings: Rulings) -> list[Part]:
     """Decide about an answer, a change of an action, or the extraction that takes over.
 
-    `heard` are the turns that the decision about an answer needs. The decision is also written to memory.db, so the
-    caller rolls the transaction back.
+    `turns` are those of the answer. The decision is also written to memory.db, so the caller rolls the transaction
+    back.
     """
     draft = Draft(tx, curation)
     if curation.kind == "batch":
-        first = curation.first_observation_id or 0
-        turns = [turn for turn in heard if turn.id >= first]
-        BatchFold(draft, turns, [turn for turn in heard if turn.id < first]).apply()
+        BatchFold(draft, turns, rulings).apply()
     elif curation.kind == "action":
         decide_action(draft)
     else:

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
 
 from sprite.common.prices import price_of
 from sprite.config import Settings
-from sprite.curation.answer_files import with_lines_meant
+from sprite.curation.decide import Judge
 from sprite.curation.model import Answer, Asked, CuratorModel, Fault, UnusableAnswerError
 from sprite.curation.prompt import CuratorPrompt, OpenLearning, build_prompt, fit
 from sprite.curation.provenance.evidence import projects_of
+from sprite.curation.verifier import Verification, off_record, read_answer
 from sprite.errors import ModelError, SpriteError
 from sprite.log.curations import Failures, LostCall, NewCuration, seconds_since_midnight
 from sprite.log.transcript import Observation, TranscriptDB
@@ -27,6 +31,7 @@ from sprite.memory.files import (
     within_limits,
 )
 from sprite.memory.query import any_term, significant
+from sprite.privacy.redaction import redact
 from sprite.protocol.shapes import LearningRow
 
 #: Token budget for the learnings that are always shown, newest first: some 100 of them.
@@ -66,10 +71,16 @@ async def log_lost_call(transcript: TranscriptDB, answer: Answer, reason: str, a
 class Extractor:
     """Ask the curator about turns, with the given memory as context."""
 
-    def __init__(self, memory: MemoryDB, files: MemoryFiles, model: CuratorModel) -> None:
+    def __init__(
+        self, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles, model: CuratorModel, judge: Judge
+    ) -> None:
+        self._transcript = transcript
         self._memory = memory
         self._files = files
         self._model = model
+        self._judge = judge
+        #: A paid answer whose verification failed, with its prompt, so that it is not asked for again.
+        self._unverified: tuple[CuratorPrompt, Answer] | None = None
 
     async def extract(
         self,
@@ -79,7 +90,7 @@ class Extractor:
         *,
         is_followed: bool = False,
     ) -> NewCuration:
-        """Return a curation of as many leading turns as one call can take. ModelError if the call fails.
+        """Return a verified curation of as many leading turns as one call can take. ModelError if a call fails.
 
         `may_repeat` returns whether the turns that fit may be asked about a second time. `is_followed`: more turns
         wait.
@@ -89,10 +100,13 @@ class Extractor:
         files = self._shown_files(turns)
         prompt, batch = await self.prompt(turns, files, is_followed=is_followed)
         asked = Asked(batch[0].id, batch[-1].id, generation, again=may_repeat(batch))
-        answer = await self._model.ask(prompt, asked)
-        return NewCuration(
+        waiting = self._unverified
+        answer = waiting[1] if waiting and waiting[0] == prompt else await self._model.ask(prompt, asked)
+        self._unverified = prompt, answer
+        curation = NewCuration(
             kind="batch",
-            response=with_lines_meant(answer.text, files),
+            # A curator may repeat a secret in a form that capture did not recognise.
+            response=redact(answer.text),
             first_observation_id=asked.first,
             last_observation_id=asked.last,
             model=answer.model,
@@ -101,7 +115,29 @@ class Extractor:
             cost_usd=answer.cost_usd,
             seen_curation_id=seen,
             generation=generation,
-            lost_call=answer.lost_call,
+            lost_calls=() if answer.lost_call is None else (answer.lost_call,),
+        )
+        verified = await self._verified(curation, asked)
+        self._unverified = None
+        return verified
+
+    async def _verified(self, curation: NewCuration, asked: Asked) -> NewCuration:
+        """Return a curation with the verifier's answer, if it proposes anything that needs one."""
+        request = await self._judge.request(curation)
+        if request is None:
+            return curation
+        answer = await self._model.verify(request, asked)
+        rulings = read_answer(redact(answer.text), request.lines)
+        verification = Verification(
+            request.sha256, redact(answer.text), rulings, answer.model, answer.usage, answer.cost_usd
+        )
+        costs = [curation.cost_usd, answer.cost_usd]
+        return replace(
+            curation,
+            verification=msgspec.json.encode(verification).decode(),
+            off_record=tuple(off_record(rulings)),
+            cost_usd=None if None in costs else sum(cost for cost in costs if cost is not None),
+            lost_calls=(*curation.lost_calls, *(() if answer.lost_call is None else (answer.lost_call,))),
         )
 
     async def control(self) -> Fault | None:
@@ -118,12 +154,15 @@ class Extractor:
         tz = await self._memory.zone()
         learnings = await self._open_learnings(turns, files["user.md"])
         refused = [words[:MAX_REFUSED_CHARS] for words in await self._memory.refused_last(MOST_REFUSED)]
+        again = await self._memory.refused_turns(before=turns[0].id) if turns else []
+        shown_again = list((await self._transcript.observations_of(again)).values())
         number = fit(
             turns,
             files=files,
             open_learnings=learnings,
             tz=tz,
             refused=refused,
+            shown_again=shown_again,
             budget_tokens=PROMPT_BUDGET_TOKENS,
         )
         prompt = build_prompt(
@@ -132,6 +171,7 @@ class Extractor:
             turns=turns[:number],
             tz=tz,
             refused=refused,
+            shown_again=shown_again,
             budget_tokens=PROMPT_BUDGET_TOKENS,
             is_followed=is_followed or number < len(turns),
         )

@@ -1,4 +1,4 @@
-"""Decide which file versions follow from a batch's answer, by evidence and guards.
+"""Decide which edits of the curated files are accepted, line by line, by their evidence.
 
 The curator sees the user's part of each file and the sections of the batch's projects. It can only change those; all
 other text keeps its bytes.
@@ -7,88 +7,283 @@ other text keeps its bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from sprite.curation.answer import CuratorResponse, ParsedLearning
-from sprite.curation.answer_files import Edited, apply_edits
-from sprite.curation.provenance.evidence import Evidence, Part, ProjectTurns
-from sprite.curation.provenance.guards import (
-    RESTS_ON,
-    Refused,
-    Sources,
-    lines_to_put_back,
-    new_lines,
-    put_back,
-    repeats,
-    rests_on,
-    with_pins_of,
-    without_foreign_lines,
-)
-from sprite.curation.provenance.persons_word import PersonsWord
-from sprite.curation.provenance.vocabulary import disguise_of, told_apart
-from sprite.curation.provenance.voices import Origin
+from sprite.common.recurrence import DEFAULT_ZONE
+from sprite.curation.answer import CuratorResponse
+from sprite.curation.answer_files import Edit, EditedFile, Line, edits_between, heading_name
+from sprite.curation.provenance.checks import Given, disguise
+from sprite.curation.provenance.evidence import Turns, day_of, projects_of
+from sprite.curation.provenance.voices import Kind, Turn
+from sprite.curation.provenance.work import FirstUse
+from sprite.curation.verifier import Item, Rulings
 from sprite.memory.apply import NewLearning
 from sprite.memory.decision import Draft, MadeOwn, Written
 from sprite.memory.files import CURATED, SECTIONED, over_limit, over_together, shown_to, template
 from sprite.memory.query import any_term, significant
-from sprite.memory.sections import joined, merged, split, without_past_reminders
-from sprite.memory.words import Text, content_words, share
-from sprite.protocol.shapes import LearningRow
+from sprite.memory.sections import heading, joined, merged, project_of, split, without_past_reminders
+from sprite.memory.words import content_words, share
 
-#: Origins that a curated file must not rely on without the user's word.
-_FOREIGN: frozenset[Origin] = frozenset({"tool", "web", "program", "memory", "none"})
+#: A line rests on a learning that has this part of its words.
+RESTS_ON = 0.5
+#: A line that has this part of a retired learning's words leaves with it.
+LIVES_ON = 0.6
+#: Complete new content may drop this part of a file's lines without a reason, and at least one.
+MAX_DROPPED = 0.25
 #: Learnings to compare a line with.
 NEAREST = 3
+#: Voices that may carry a line about the work: the person, and what the agent did and saw on this computer.
+_WORKING: frozenset[Kind] = frozenset({"person", "input", "result"})
+_TRUSTED_ORIGINS = frozenset({"user", "assistant", "tool"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Basis:
+    """What a line rests on: a quote in a turn, or a learning. `texts` may give its numbers and addresses."""
+
+    texts: Sequence[str]
+    is_persons: bool
+    may_carry_work: bool
+    quote: str
+    turn: Turn | None = None
+    project: str | None = None
+    learning: NewLearning | None = None
 
 
 class FileFold:
     """Decide about an answer's files, after its learnings.
 
-    `weighed` are the learnings with their evidence. `retired` are the contents that they superseded or completed, whose
-    lines may be removed from the files. `taught` are the new learnings, by number.
+    `taught` are the new learnings, by number. `retired` are the contents that were superseded or completed, whose lines
+    may leave the files.
     """
 
     def __init__(
         self,
         draft: Draft,
-        projects: ProjectTurns,
-        weighed: Sequence[tuple[ParsedLearning, Evidence]],
-        retired: Sequence[str],
+        turns: Turns,
+        rulings: Rulings,
+        first_use: FirstUse,
         taught: Mapping[int, NewLearning],
+        retired: Sequence[str],
     ) -> None:
         self._draft = draft
         self._tx = draft.tx
-        self._report = draft.refuse
-        self._projects = projects
-        self._provenance = projects.all
-        self._weighed = weighed
-        self._retired = retired
+        self._turns = turns
+        self._rulings = rulings
+        self._first_use = first_use
         self._taught = taught
+        self._retired = retired
+        self._zone = draft.tx.actions.zone() or DEFAULT_ZONE
+        self._projects = projects_of(turn.logged for turn in turns.batch.values())
+        #: Edits by file, and the files whose edits come from complete new content.
+        self._edits: dict[str, tuple[Edit, ...]] = {}
+        self._complete: Mapping[str, str] = {}
 
-    def apply(self, response: CuratorResponse) -> None:
-        """Apply complete files, then edits, then remove past reminders."""
-        for name, content in response.files.items():
-            self._rewrite(name, content)
-        for name, edits in response.edits.items():
-            shown = self._projects.with_headings(name, self._shown(name), edits)
-            edited = apply_edits(shown, edits)
-            for words in edited.missed:
-                self._report("edit_missed", f"{name}: {words}")
-            self._rewrite(name, edited.content, edited)
+    def read(self, response: CuratorResponse) -> None:
+        """Take the edits of an answer. Complete files are compared with the present ones."""
+        self._complete = response.files
+        self._edits = {name: edits_between(self._shown(name), content) for name, content in response.files.items()}
+        self._edits |= response.edits
+
+    def replaces(self, old: str, new: str) -> bool:
+        """Return whether an edit replaces a line that rests on one learning by a line that rests on another."""
+        for name, edits in self._edits.items():
+            file = EditedFile(self._shown(name))
+            for edit in edits:
+                at = _found(file, edit)
+                if at is None or not _rests_on(file.line(at), old):
+                    continue
+                if edit.verb == "delete" or any(_rests_on(line.text, new) for line in edit.lines):
+                    return True
+        return False
+
+    def apply(self) -> None:
+        """Apply the edits, then remove past reminders."""
+        for name, edits in self._edits.items():
+            self._edit(name, edits)
         self._take_out_past()
+
+    def _edit(self, name: str, edits: Sequence[Edit]) -> None:
+        if name in self._complete and (reason := self._overtaken(name)) is not None:
+            self._draft.refuse("file_refused", f"{name}: {reason}; the old file stays")
+            return
+        old = self._with_headings(name, self._shown(name), edits)
+        file = EditedFile(old)
+        drops = max(1, int(MAX_DROPPED * sum(bool(line.strip()) for line in old.split("\n"))))
+        accepted: list[tuple[str, _Basis]] = []
+        for edit in edits:
+            at: int | None = None
+            if edit.verb != "add":
+                try:
+                    at = file.find(edit)
+                except ValueError as error:
+                    self._draft.refuse("edit_missed", f"{name}: {edit}: {error}", edit.cited)
+                    continue
+            if edit.verb == "delete" and at is not None:
+                if self._may_delete(name, edit, file.line(at)) and (name not in self._complete or drops):
+                    drops -= name in self._complete
+                    file.put(at, ())
+                continue
+            section = f"## {edit.path[0]}" if at is None else file.section(at)
+            replaced = "" if at is None else file.line(at).strip()
+            taken = [
+                (line.text, basis) for line in edit.lines if (basis := self._basis_of(name, line, replaced, section))
+            ]
+            accepted += taken
+            if at is None:
+                for text, _ in taken:
+                    file.add(edit.path, text)
+            elif taken:
+                file.put(at, [text for text, _ in taken])
+        self._write(name, self._shown(name), file.content, accepted)
+
+    def _write(self, name: str, old: str, new: str, accepted: Sequence[tuple[str, _Basis]]) -> None:
+        if new == old or not new.strip():
+            return
+        whole = self._whole(name, old, new)
+        others = {other: self._latest(other) for other in CURATED}
+        if (reason := over_limit(name, whole) or over_together(name, whole, others)) is not None:
+            self._draft.refuse("file_refused", f"{name}: {reason}; the old file stays")
+            return
+        if whole == self._latest(name):
+            return
+        self._draft.put(Written(name, whole))
+        if name == "user.md":
+            for basis in (basis for _, basis in accepted):
+                # A learning of a project becomes the user's own.
+                if basis.learning is not None and basis.learning.project is not None:
+                    self._draft.put(MadeOwn(basis.learning.number))
+
+    # --- lines ---
+
+    def _basis_of(self, name: str, line: Line, replaced: str, section: str) -> _Basis | None:
+        """Return what a new line rests on, or None if it is refused."""
+        basis = self._basis(line)
+        if basis is not None and basis.turn is not None and not self._rulings.keeps(basis.turn.logged.id):
+            return None
+        reason = (
+            "no turn, quote or learning carries it"
+            if basis is None
+            else self._refusal(name, line, basis, replaced, section)
+        )
+        if reason is None:
+            return basis
+        turn = line.turn_id if basis is None or basis.turn is None else basis.turn.logged.id
+        self._draft.refuse("line_refused", f"{name}: refused, because {reason}: {line.text}", turn)
+        return None
+
+    def _refusal(self, name: str, line: Line, basis: _Basis, replaced: str, section: str) -> str | None:
+        text = line.text.strip()
+        given = Given([*basis.texts, replaced])
+        lacking = given.lacks(text, day_of(basis.turn, self._zone))
+        project = project_of(section)
+        reason = disguise(text, given)
+        if reason is None and lacking is not None:
+            reason = f"{lacking} stands neither in its quote nor in the messages"
+        elif reason is None and project is not None and basis.project not in {None, project}:
+            reason = f"no turn of the project {project} carries it"
+        elif reason is None and name == "user.md":
+            reason = self._not_persons(text, basis, replaced)
+        elif reason is None and not basis.may_carry_work:
+            reason = "a page, a mail, a file or the agent's own word is no evidence for it"
+        return reason or (None if name == "user.md" else self._first_use.strangers(text))
+
+    def _not_persons(self, text: str, basis: _Basis, replaced: str) -> str | None:
+        """Return why a line of user.md is not the person's word, or None."""
+        if not basis.is_persons:
+            return "only the user's words carry a line of user.md"
+        turn = None if basis.turn is None else basis.turn.logged.id
+        ruling = self._rulings.of(Item("line", text, turn, basis.quote, replaced))
+        return None if ruling.verdict == "yes" else ruling.reason or "the user's messages do not say it"
+
+    def _basis(self, line: Line) -> _Basis | None:
+        evidence = self._turns.find(line.turn_id, line.quote)
+        if evidence is not None:
+            return _Basis(
+                self._turns.spoken(evidence),
+                evidence.is_persons,
+                evidence.voice.kind in _WORKING,
+                evidence.quote,
+                evidence.turn,
+                evidence.turn.logged.project,
+                self._resting(line.text),
+            )
+        if line.learning_id is not None and (known := self._tx.known(line.learning_id)) is not None:
+            return self._by_learning(
+                known.content, known.evidence, known.origin, known.source_observation_id, known.project
+            )
+        if (taught := self._resting(line.text)) is not None:
+            return self._by_learning(taught.content, taught.quote, taught.origin, taught.turn, taught.project, taught)
+        for known in self._tx.nearest(any_term(significant(line.text)), NEAREST):
+            if _rests_on(line.text, known.content):
+                return self._by_learning(
+                    known.content, known.evidence, known.origin, known.source_observation_id, known.project
+                )
+        return None
+
+    def _by_learning(
+        self,
+        content: str,
+        quote: str | None,
+        origin: str,
+        turn_id: int | None,
+        project: str | None,
+        taught: NewLearning | None = None,
+    ) -> _Basis:
+        turn = self._turns.all.get(turn_id or 0)
+        texts = [content, quote or "", *([known.own for known in self._turns.messages(turn)] if turn else [])]
+        return _Basis(texts, origin == "user", origin in _TRUSTED_ORIGINS, quote or content, turn, project, taught)
+
+    def _resting(self, text: str) -> NewLearning | None:
+        """Return the new learning that a line repeats most, or None."""
+        words = content_words(text)
+        found = {number: share(words, content_words(taught.content)) for number, taught in self._taught.items()}
+        best = max(found, key=lambda number: found[number], default=None)
+        return self._taught[best] if best is not None and found[best] >= RESTS_ON and words else None
+
+    def _may_delete(self, name: str, edit: Edit, line: str) -> bool:
+        """Return whether a line may go. One of user.md needs the user's word, or a learning that replaces its own."""
+        if any(share(content_words(line), content_words(gone)) >= LIVES_ON for gone in self._retired):
+            return True
+        if name != "user.md":
+            return True
+        evidence = self._turns.find(edit.why.turn_id, edit.why.quote)
+        turn = evidence.turn if evidence is not None else self._turns.batch.get(edit.why.turn_id or 0)
+        reason = "cite the message that ends it"
+        if turn is not None and turn.own:
+            quote = evidence.quote if evidence is not None else ""
+            ruling = self._rulings.of(Item("delete", line.strip(), turn.logged.id, quote))
+            if ruling.verdict == "yes":
+                return True
+            reason = ruling.reason or "the user's messages do not end it"
+        self._draft.refuse("lines_kept", f"{name}: it stands, because {reason}: {line.strip()}", edit.cited)
+        return False
+
+    # --- files ---
+
+    def _with_headings(self, name: str, content: str, edits: Sequence[Edit]) -> str:
+        """Return a file with the missing project headings that edits add lines under."""
+        if name not in SECTIONED:
+            return content
+        added = {edit.path[0].casefold() for edit in edits if edit.verb == "add"}
+        missing = [key for key in self._projects if key not in split(content).sections]
+        asked = [heading(key) for key in missing if heading_name(heading(key)).casefold() in added]
+        return joined([content, *asked]) if asked else content
 
     def _take_out_past(self) -> None:
         """Remove reminders whose day had passed at the time of the last turn."""
-        if not self._provenance.turns:
+        if not self._turns.batch:
             return
         shown = self._shown("context.md")
-        new, gone = without_past_reminders(shown, self._provenance.turns[-1].timestamp)
+        last = max(turn.logged.timestamp for turn in self._turns.batch.values())
+        new, gone = without_past_reminders(shown, last)
         if gone:
             self._draft.put(Written("context.md", self._whole("context.md", shown, new)))
-            self._report("aged", f"context.md: its day has passed: {'; '.join(gone)}")
+            self._draft.refuse("aged", f"context.md: its day has passed: {'; '.join(gone)}")
 
     def _shown(self, name: str) -> str:
         """Return a file as the curator saw it: without sections of projects outside this batch."""
-        return shown_to(name, self._latest(name), self._projects.keys)
+        return shown_to(name, self._latest(name), self._projects)
 
     def _whole(self, name: str, shown: str, new: str) -> str:
         """Return the whole file after a change of the shown part."""
@@ -98,67 +293,6 @@ class FileFold:
         version = self._tx.latest_content(name)
         return template(name) if version is None else version
 
-    def _rewrite(self, name: str, content: str, edited: Edited | None = None) -> None:
-        """Write a file's next version, from complete content or from edits of the shown part."""
-        version = self._tx.latest_content(name)
-        old = self._shown(name)
-        content, strays = self._projects.without_strays(name, old, content)
-        for project in strays:
-            self._report("line_refused", f"{name}: refused, because no turn here is of the project {project}")
-        reason = self._refusal(name, old, content, is_complete=edited is None)
-        if reason is not None:
-            self._refuse(name, reason)
-            return
-        kept, refused = self._without_foreign_lines(name, old, content)
-        for each in refused:
-            self._report("line_refused", f"{name}: refused, because {each.reason}: {each.line}")
-        new = with_pins_of(old, kept)
-        if new == old or not new.strip():
-            return
-        # The shipped content is only a scaffold: all of it may be removed.
-        if version is not None:
-            new = self._with_lost_lines(name, old, new, edited, refused)
-            if (reason := self._over(name, old, new)) is not None:
-                self._refuse(name, reason)
-                return
-        whole = self._whole(name, old, new)
-        if whole == self._latest(name):
-            return
-        self._draft.put(Written(name, whole))
-        if name == "user.md":
-            self._give_to_person(old, new)
-
-    def _refusal(self, name: str, old: str, content: str, *, is_complete: bool) -> str | None:
-        # Check the curator's version first, so that long content is refused, not cut to fit.
-        reason = self._over(name, old, with_pins_of(old, content)) or self._overtaken(name)
-        if reason is None and is_complete:
-            reason = over_limit(name, self._latest(name), has="has")
-        return reason
-
-    def _over(self, name: str, shown: str, new: str) -> str | None:
-        whole = self._whole(name, shown, new)
-        others = {other: self._latest(other) for other in CURATED}
-        return over_limit(name, whole) or over_together(name, whole, others)
-
-    def _give_to_person(self, old: str, new: str) -> None:
-        """Reassign learnings of projects to the user if lines of user.md now rely on them."""
-        lines = new_lines(old, new).values()
-        for number, learning in self._taught.items():
-            if learning.project is not None and any(_rests_on(line, learning.content) for line in lines):
-                self._draft.put(MadeOwn(number))
-
-    def _with_lost_lines(self, name: str, old: str, new: str, edited: Edited | None, refused: Sequence[Refused]) -> str:
-        """Restore lines that were omitted without a reason, instead of refusing the whole update."""
-        not_taken = [each.line for each in refused]
-        explained = edited.explained(not_taken) if edited is not None else frozenset()
-        lost = lines_to_put_back(old, new, self._retired, explained, not_taken)
-        for line in lost:
-            self._report("lines_kept", f"{name}: it was left out without a reason, and stands again: {line.strip()}")
-        return put_back(old, new, lost) if lost else new
-
-    def _refuse(self, name: str, reason: str) -> None:
-        self._report("file_refused", f"{name}: {reason}; the old file stays")
-
     def _overtaken(self, name: str) -> str | None:
         """Return why a rewrite is too late: a person changed the file after the curator read it."""
         seen = self._draft.curation.seen_curation_id
@@ -166,116 +300,14 @@ class FileFold:
             return "a person changed it meanwhile"
         return None
 
-    def _sources(self, name: str, old: str, new: str, part: Part) -> Sources:
-        """Return the sources for a part's new lines, without the words of pages or pasted text."""
-        heard = part.heard
-        weighed = [each for each in self._weighed if each[1].turn is None or part.is_of(each[1].turn.project)]
-        is_told = name != "user.md"
-        # A document's statements become plans or decisions only if the user adopts them.
-        documents = name in {"tools.md", "files.md"}
-        trusted = [*heard.person, *(Text(ll.content) for ll, evidence in weighed if evidence.origin == "user")]
-        if name != "user.md":
-            trusted += heard.acts
-        taken_up = heard.taken_up if is_told else []
-        foreign = heard.outsiders(documents=documents) if is_told else [voice.words for voice in heard.strangers]
-        foreign += part.others
-        for learning, evidence in weighed:
-            if _is_untold(evidence) if is_told else _is_strangers(evidence, name):
-                foreign += [] if rests_on(learning.content, taken_up) else [Text(learning.content)]
-        for line in new_lines(old, new).values():
-            if not rests_on(line, trusted):
-                # Lines without support in the batch may rely on memory, with the origin recorded there.
-                near = [known for known in self._nearest(line) if _rests_on(line, known.content)]
-                near = [known for known in near if part.is_of(known.project)]
-                near = [known for known in near if not is_told or known.id not in self._taught]
-                trusted += [Text(known.content) for known in near if known.origin == "user"]
-                foreign += [Text(known.content) for known in near if _is_foreign(known, is_told=is_told)]
-        work = heard.work(documents=documents) if is_told else ()
-        return Sources(
-            [*trusted, *heard.taken_up, *(Text(told_apart(line)) for line in old.split("\n"))],
-            foreign,
-            work,
-            own_words=heard.hearing.own_words if is_told else frozenset(),
-            unseen=heard.unseen(documents=not is_told or not documents),
-            sentences=heard.person,
-        )
 
-    def _without_foreign_lines(self, name: str, old: str, content: str) -> tuple[str, list[Refused]]:
-        """Return the new file without lines that lack their required source, and those lines with reasons.
-
-        A project's section relies on turns of that project, the user's part on every turn.
-        """
-        before, now = split(old), split(content)
-        if name not in SECTIONED or not (before.sections or now.sections):
-            return self._checked(name, old, content, self._projects.part(None))
-        own, refused = self._checked(name, before.own, now.own, self._projects.part(None))
-        parts = [own]
-        for project, section in now.sections.items():
-            title, _, lines = section.partition("\n")
-            _, _, known = before.sections.get(project, "").partition("\n")
-            kept, more = self._checked(name, known, lines, self._projects.part(project))
-            parts.append(f"{title}\n{kept}")
-            refused += more
-        return joined(parts), refused
-
-    def _checked(self, name: str, old: str, content: str, part: Part) -> tuple[str, list[Refused]]:
-        personal = name == "user.md"
-        sources = self._sources(name, old, content, part)
-        heard = part.heard
-        persons = self._persons_word(old, content) if personal else PersonsWord(heard.talk, (), ())
-
-        def is_known(found: str) -> bool:
-            return heard.is_spelled(found) or found.casefold() in old.casefold()
-
-        def why(line: str) -> str | None:
-            lacks = persons.lacks(line) if personal else persons.denies(line) or heard.work_word.lacks(line, old)
-            return disguise_of(line, is_known, personal=personal) or lacks
-
-        return without_foreign_lines(
-            old,
-            content,
-            sources,
-            lacks=why,
-            carries=persons.carries if personal else None,
-        )
-
-    def _persons_word(self, old: str, content: str) -> PersonsWord:
-        """Return the user's statements that a line of user.md can rely on: from turns, memory and the file."""
-        heard = self._provenance
-        quoted = [
-            (evidence.quote, learning.content)
-            for learning, evidence in self._weighed
-            if evidence.origin == "user" and evidence.told and evidence.quote
-        ]
-        known = [
-            known.content
-            for line in new_lines(old, content).values()
-            for known in self._nearest(line)
-            if known.origin == "user" and known.id not in self._taught and _rests_on(line, known.content)
-        ]
-        return PersonsWord(heard.talk, [*old.split("\n"), *known], quoted)
-
-    def _nearest(self, text: str) -> list[LearningRow]:
-        return self._tx.nearest(any_term(significant(text)), NEAREST)
-
-
-def _is_strangers(evidence: Evidence, name: str) -> bool:
-    # Only the user decides whom the agent works for: in user.md, the agent's own words are foreign, too.
-    return evidence.origin in _FOREIGN or (name == "user.md" and evidence.origin == "assistant")
-
-
-def _is_untold(evidence: Evidence) -> bool:
-    """Return whether even the files about the work must not rely on the evidence."""
-    return evidence.origin in {"web", "program", "none"} or evidence.outside
-
-
-def _is_foreign(known: LearningRow, *, is_told: bool) -> bool:
-    """Return whether a file must not rely on an item; `is_told`: the file may report tool results."""
-    if not is_told or known.origin != "tool":
-        return known.origin in _FOREIGN
-    # The speaker is unknown by now. The curator's own words are allowed, copied words are not.
-    return repeats(known.content, known.evidence or "")
+def _found(file: EditedFile, edit: Edit) -> int | None:
+    try:
+        return None if edit.verb == "add" else file.find(edit)
+    except ValueError:
+        return None
 
 
 def _rests_on(line: str, known: str) -> bool:
-    return share(content_words(line), content_words(known)) >= RESTS_ON
+    words = content_words(line)
+    return bool(words) and share(words, content_words(known)) >= RESTS_ON

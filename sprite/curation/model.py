@@ -22,6 +22,7 @@ from sprite.common.prices import OFFLINE, cost_usd
 from sprite.config import NO_KEY, STAND_IN, Settings
 from sprite.curation.answer import parse_response
 from sprite.curation.prompt import CuratorPrompt
+from sprite.curation.verifier import Request
 from sprite.errors import ModelError
 from sprite.log.curations import CONTROL_ANSWERED, CONTROL_IN_VAIN, NOT_LOGGED
 from sprite.memory.files import MAX_ANSWER_TOKENS
@@ -192,6 +193,8 @@ PASSING = frozenset({408, 409, 429})
 #: Stop reasons of a complete answer.
 WHOLE = frozenset({None, "end_turn", "stop_sequence"})
 NO_FORMAT = "not in the format"
+#: Tokens of a verdict with its reason.
+VERDICT_TOKENS = 60
 
 
 class UnusableAnswerError(ModelError):
@@ -276,29 +279,41 @@ class CuratorModel:
         await self._on_lost(answer, NO_FORMAT, asked)
         raise UnusableAnswerError(f"the curator's answer was {NO_FORMAT}")
 
+    async def verify(self, request: Request, asked: Asked) -> Answer:
+        """Return the verifier's answer, also if it was cut off. Errors as for `ask`."""
+        model = self._settings.verify_model or self._settings.curator_model
+        limit = VERDICT_TOKENS * (len(request.lines) + 4)
+        answer, fault = await self._call(model, request.system, request.user, limit)
+        if fault is not None and answer.stop_reason != "max_tokens":
+            await self._on_lost(answer, f"verification: {fault.reason}", asked)
+            raise fault.error(fault.words.replace("curator", "verifier"))
+        return replace(answer, lost_call=await self._on_lost(answer, NOT_LOGGED, asked))
+
     async def answers(self, prompt: CuratorPrompt) -> Fault | None:
         """Send a control call. Return None if the model answers, else the fault. ModelError for an outage."""
-        answer, fault = await self._call(prompt)
+        answer, fault = await self._curate(prompt)
         await self._on_lost(answer, CONTROL_ANSWERED if fault is None else CONTROL_IN_VAIN, None)
         return fault
 
     async def _answer(self, prompt: CuratorPrompt, asked: Asked) -> Answer:
-        answer, fault = await self._call(prompt)
+        answer, fault = await self._curate(prompt)
         if fault is not None:
             await self._on_lost(answer, fault.reason, asked)
             raise fault.error(fault.words)
         return answer
 
-    async def _call(self, prompt: CuratorPrompt) -> tuple[Answer, Fault | None]:
+    async def _curate(self, prompt: CuratorPrompt) -> tuple[Answer, Fault | None]:
+        model = self._settings.curator_model
+        return await self._call(model, prompt.system, prompt.user, MAX_ANSWER_TOKENS, keep_system=prompt.is_followed)
+
+    async def _call(
+        self, model: str, system: str, user: str, max_tokens: int, *, keep_system: bool = False
+    ) -> tuple[Answer, Fault | None]:
         _check_key(self._settings)
         self.asking_since = time.time()
         try:
             message = await self._api.create(
-                model=self._settings.curator_model,
-                max_tokens=MAX_ANSWER_TOKENS,
-                system=prompt.system,
-                user=prompt.user,
-                keep_system=prompt.is_followed,
+                model=model, max_tokens=max_tokens, system=system, user=user, keep_system=keep_system
             )
         except RefusedCallError as error:
             words = f"the curator's model refused the call: {error}"
@@ -306,17 +321,16 @@ class CuratorModel:
             if error.status in OUTAGES or not is_refusal:
                 is_passing = error.status in PASSING or not is_refusal
                 raise ModelError(words, retryable=is_passing, retry_after=error.retry_after) from error
-            refused = Answer("", None, self._settings.curator_model, {}, self._settings.curator_model)
+            refused = Answer("", None, model, {}, model)
             return refused, Fault(f"refused with {error.status}", words, RefusedError)
         except ModelError as error:
             raise ModelError(f"the curator's model could not be reached: {error}") from error
         finally:
             self.asking_since = None
         text = "".join(block.text for block in message.content if block.type == "text")
-        model = OFFLINE if self._settings.is_offline else message.model
         usage = {name: value for name, value in message.usage.items() if value is not None}
-        asked = OFFLINE if self._settings.is_offline else self._settings.curator_model
-        answer = Answer(text, message.stop_reason, model, usage, asked)
+        answering, asked = (OFFLINE, OFFLINE) if self._settings.is_offline else (message.model, model)
+        answer = Answer(text, message.stop_reason, answering, usage, asked)
         return answer, _fault(answer)
 
 

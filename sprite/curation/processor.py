@@ -112,9 +112,9 @@ class ObservationProcessor:
         #: are few. Turns that arrived during a model call do not justify a call alone.
         self._begun_through = 0
         self._flushes = TaskSet()
-        self._judge = Judge(transcript, memory)
+        self._judge = Judge(transcript, memory, verifies=settings.verify == "on")
         self._model = CuratorModel(settings, partial(log_lost_call, transcript))
-        extractor = Extractor(memory, projection.files, self._model)
+        extractor = Extractor(transcript, memory, projection.files, self._model, self._judge)
         self._attempts = Attempts(transcript, extractor, transcript.quarantine.set_aside)
         can_sleep = settings.vm_socket.exists()
         self._rest = Rest(settings.idle_flush_seconds, self.request, can_sleep=can_sleep, is_left=is_left)

@@ -30,6 +30,8 @@ MIN_CUT_CHARS = 40
 # Under a tight budget the user's words keep four times as much as a tool's: only they can prove a preference.
 USER_SHARE, ASSISTANT_SHARE = 4, 2
 MAX_ATTRIBUTE_CHARS = 200
+#: A turn that is shown again is cut to so many characters a text, and to so many tool calls.
+SHOWN_AGAIN_CHARS, MOST_TOOLS_AGAIN = 600, 4
 
 #: Added only to batches that need it; other prompts stay the same.
 _ON_PROJECTS = """\
@@ -97,19 +99,20 @@ def build_prompt(
     turns: Sequence[Observation],
     tz: str | None = None,
     refused: Sequence[str] = (),
+    shown_again: Sequence[Observation] = (),
     budget_tokens: int | None = None,
     is_followed: bool = False,
 ) -> CuratorPrompt:
     """Build the prompt for one batch.
 
     Times are shown in `tz`, the user's zone, or else in this computer's. `refused` lists rejected parts of the last
-    answer.
+    answer, and `shown_again` the turns that they cited, in short.
 
     Over `budget_tokens` (both texts together), long strings in the turns are cut first, then tool calls are omitted.
     Files and learnings are never cut, since the curator cannot maintain hidden lines. If they alone exceed the budget,
     so does the result: check its `tokens`.
     """
-    head = _files(files) + _learnings(open_learnings, tz) + _refused(refused)
+    head = _files(files) + _learnings(open_learnings, tz) + _refused(refused, shown_again, tz)
     tail = _closing(turns, tz)
     body = _turns(turns, tz, None)
     if budget_tokens is not None:
@@ -128,13 +131,14 @@ def fit(
     open_learnings: Sequence[OpenLearning],
     tz: str | None = None,
     refused: Sequence[str] = (),
+    shown_again: Sequence[Observation] = (),
     budget_tokens: int,
 ) -> int:
     """Return the number of leading turns that fit uncut: at least 1, or 0 without turns.
 
     A first turn over the budget counts as 1: `build_prompt` cuts it to the same budget.
     """
-    head = _files(files), _learnings(open_learnings, tz), _refused(refused)
+    head = _files(files), _learnings(open_learnings, tz), _refused(refused, shown_again, tz)
     used = sum(estimate_tokens(part) for part in (system_prompt(), *head, _closing(turns[:1], tz), _notes(turns)))
     days: set[str] = set()
     for count, turn in enumerate(turns):
@@ -177,10 +181,12 @@ def _learning(learning: OpenLearning, tz: str | None) -> str:
     )
 
 
-def _refused(refused: Sequence[str]) -> str:
+def _refused(refused: Sequence[str], shown_again: Sequence[Observation], tz: str | None) -> str:
     if not refused:
         return ""
-    return "".join(["<refused>\n", *(f"- {_escape(plain_text(words))}\n" for words in refused), "</refused>\n"])
+    lines = [f"- {_escape(plain_text(words))}\n" for words in refused]
+    turns = _turns(shown_again, tz, SHOWN_AGAIN_CHARS, MOST_TOOLS_AGAIN)
+    return "".join(["<refused>\n", *lines, turns, "</refused>\n"])
 
 
 def _turns(turns: Sequence[Observation], tz: str | None, cut: int | None, tools: int | None = None) -> str:

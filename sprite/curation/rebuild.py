@@ -22,6 +22,7 @@ from sprite.config import Settings
 from sprite.curation.decide import Judge
 from sprite.curation.extraction import Attempts, Extractor, check_budget, log_lost_call
 from sprite.curation.model import CuratorModel, RefusedError, UnusableAnswerError
+from sprite.curation.verifier import request_hash
 from sprite.log.curations import Curation, NewCuration
 from sprite.log.transcript import Observation, TranscriptDB, side_by_side
 from sprite.memory.apply import NewLearning
@@ -183,8 +184,9 @@ class Reextraction:
                 files.write(name, live.read(name))
             async with open_memory(folder / self._settings.memory_db.name) as memory:
                 projection = Projection(self._transcript, memory, files)
-                grown = Regrowth(self._transcript, projection, Judge(self._transcript, memory))
-                yield _Aside(grown, Extractor(memory, files, model))
+                judge = Judge(self._transcript, memory, verifies=self._settings.verify == "on")
+                grown = Regrowth(self._transcript, projection, judge)
+                yield _Aside(grown, Extractor(self._transcript, memory, files, model, judge))
         finally:
             await model.close()
             shutil.rmtree(folder, ignore_errors=True)
@@ -304,10 +306,15 @@ class _Reapplied(Projection):
         if curation.decision_json is not None:
             self.decisions += 1
             was = _words(read_decision(curation.decision_json))
-            now = _words(await self._judge.decide(curation))
-            if was != now:
-                gone, new = list((was - now).elements()), list((now - was).elements())
-                self.differences.append(Difference(curation.id, curation.created_at, curation.kind, gone, new))
+            request = await self._judge.request(curation)
+            if request is not None and request.sha256 != request_hash(curation.verification_json):
+                lines = [f"would need verification: {line}" for line in request.lines]
+                self.differences.append(Difference(curation.id, curation.created_at, curation.kind, [], lines))
+            else:
+                now = _words(await self._judge.decide(curation))
+                if was != now:
+                    gone, new = list((was - now).elements()), list((now - was).elements())
+                    self.differences.append(Difference(curation.id, curation.created_at, curation.kind, gone, new))
         return await super().apply(curation, cursor=cursor)
 
 

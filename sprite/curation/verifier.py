@@ -19,15 +19,11 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from sprite.curation.provenance.checks import is_literal
 from sprite.curation.provenance.evidence import Turns
 from sprite.curation.provenance.voices import Turn
 
 Verdict = Literal["yes", "no", "unsure"]
-#: The person's messages before a cited one that the request shows.
-_BEFORE = 2
-#: A message of up to this many words may only agree to a question or pick from a list.
-_SHORT_WORDS = 12
-_QUESTION_CHARS = 1_500
 #: Of a longer message, the request shows its beginning, its end and the surroundings of each quote.
 _MESSAGE_CHARS, _EDGE_CHARS, _AROUND_CHARS = 4_000, 800, 600
 _ANSWER = re.compile(r"\s*(\d{1,4})[.):]?\s+(yes|no|unsure)\b[ \t:,.\u2013-]*(.*)", re.IGNORECASE)
@@ -36,7 +32,10 @@ MAX_REASON_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A line to verify. `kind` says what it is, `turn` is the cited turn, `old` the line that it replaces."""
+    """A line to verify. `kind` says what it is, `turn` is the cited turn, `old` the line that it replaces.
+
+    Without a turn, `quote` is what the person said earlier.
+    """
 
     kind: str
     line: str
@@ -93,13 +92,45 @@ class Rulings:
     known: Mapping[str, Ruling]
     otherwise: Verdict = "unsure"
     asked: dict[str, Item] = field(default_factory=dict)
+    #: Without a verifier, a line of user.md has to be a literal sentence of the person's.
+    is_off: bool = False
 
     def of(self, item: Item) -> Ruling:
         """Return the verdict on a line."""
         if (ruling := self.known.get(item.key)) is not None:
             return ruling
+        if self.is_off:
+            is_told = item.kind != "line" or is_literal(item.line, [item.quote])
+            return Ruling(
+                item.key, "yes" if is_told else "no", "without a verifier, only the user's own sentences count"
+            )
         self.asked.setdefault(item.key, item)
         return Ruling(item.key, self.otherwise, "the verifier was not asked about it")
+
+    def keeps(self, turn_id: int) -> bool:
+        """Return whether the person did not ask to forget a message."""
+        ruling = self.known.get(keep_item(turn_id).key)
+        return ruling is None or ruling.verdict != "no"
+
+
+def rulings_in(verification_json: str | None) -> dict[str, Ruling]:
+    """Return the verdicts of a logged verification, by line."""
+    if verification_json is None:
+        return {}
+    verification = msgspec.json.decode(verification_json, type=Verification)
+    return {ruling.line: ruling for ruling in verification.rulings}
+
+
+def request_hash(verification_json: str | None) -> str | None:
+    """Return the hash of a logged verification's request, or None."""
+    return (
+        None if verification_json is None else msgspec.json.decode(verification_json, type=Verification).request_sha256
+    )
+
+
+def keep_item(turn_id: int) -> Item:
+    """Return the question whether a message may be kept."""
+    return Item("keep", f"t{turn_id}", turn_id)
 
 
 @cache
@@ -112,42 +143,26 @@ def build_request(items: Iterable[Item], turns: Turns, tz: str | None) -> Reques
     """Build the request for these lines; `tz` is the person's time zone."""
     items = list(items)
     quotes: dict[int, list[str]] = {}
+    shown: dict[int, Turn] = {}
+    earlier = dict.fromkeys(item.quote for item in items if item.turn is None and item.quote)
     for item in items:
-        if item.turn is not None:
-            quotes.setdefault(item.turn, []).append(item.quote)
-    shown: dict[int, list[str]] = {}
-    for turn_id in sorted(quotes):
-        if (turn := turns.get(turn_id)) is not None:
-            earlier = [before for before in turns.before(turn) if before.own][:_BEFORE]
-            for known in (*earlier, turn):
-                shown.setdefault(known.logged.id, _message(known, quotes.get(known.logged.id, ()), turns, tz))
-    messages = "".join(line for turn_id in sorted(shown) for line in shown[turn_id])
+        turn = turns.all.get(item.turn or 0)
+        if turn is not None:
+            quotes.setdefault(turn.logged.id, []).append(item.quote)
+            shown.update({known.logged.id: known for known in turns.messages(turn) if known.own})
+    messages = "".join(f"<message>{_escape(quote)}</message>\n" for quote in earlier)
+    messages += "".join(_message(shown[number], quotes.get(number, ()), turns, tz) for number in sorted(shown))
     lines = tuple(item.key for item in items)
     numbered = "\n".join(f"{number}. {_one_line(line)}" for number, line in enumerate(lines, start=1))
     return Request(system_prompt(), f"<messages>\n{messages}</messages>\n\nLines:\n{numbered}", lines)
 
 
-def _message(turn: Turn, quotes: Sequence[str], turns: Turns, tz: str | None) -> list[str]:
-    if not turn.own:
-        return []
+def _message(turn: Turn, quotes: Sequence[str], turns: Turns, tz: str | None) -> str:
     at = datetime.fromtimestamp(turn.logged.timestamp, ZoneInfo(tz) if tz else None)
-    message = (
-        f'<message id="t{turn.logged.id}" at="{at:%a %Y-%m-%d %H:%M}">{_escape(_cut(turn.own, quotes))}</message>\n'
-    )
-    question = _question(turn, turns)
-    return [f"<question>{_escape(question)}</question>\n", message] if question else [message]
-
-
-def _question(turn: Turn, turns: Turns) -> str:
-    """Return the agent's last words before a short message, unless text of any author may have led them."""
-    if len(turn.own.split()) > _SHORT_WORDS:
-        return ""
-    before = turns.before(turn)
-    # The first turns of the session have to be known.
-    is_whole = bool(before) and before[-1].logged.sequence_num <= 1
-    if not is_whole or any(known.reads_untrusted for known in before):
-        return ""
-    return before[0].logged.agent_response[-_QUESTION_CHARS:].strip()
+    said = _escape(_cut(turn.own, quotes))
+    message = f'<message id="t{turn.logged.id}" at="{at:%a %Y-%m-%d %H:%M}">{said}</message>\n'
+    question = turns.question(turn)
+    return f"<question>{_escape(question)}</question>\n{message}" if question else message
 
 
 def _cut(message: str, quotes: Sequence[str]) -> str:
@@ -176,6 +191,14 @@ def read_answer(answer: str, lines: Sequence[str]) -> list[Ruling]:
         verdict: Verdict = "yes" if match[2].lower() == "yes" else "no" if match[2].lower() == "no" else "unsure"
         found[number] = Ruling(lines[number - 1], verdict, _one_line(match[3])[:MAX_REASON_CHARS])
     return [found.get(number, Ruling(line, "unsure")) for number, line in enumerate(lines, start=1)]
+
+
+def off_record(rulings: Iterable[Ruling]) -> list[int]:
+    """Return the turns that the person asked not to keep."""
+    prefix = "keep: t"
+    return [
+        int(each.line.removeprefix(prefix)) for each in rulings if each.verdict == "no" and each.line.startswith(prefix)
+    ]
 
 
 def _one_line(text: str) -> str:

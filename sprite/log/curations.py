@@ -87,7 +87,7 @@ class Spending(Tables):
 CurationKind = Literal["batch", "edit", "forget", "quarantine", "drift", "action"]
 _ROW = (
     "id, created_at, kind, first_observation_id, last_observation_id, model, prompt_sha256, response, "
-    "usage_json, cost_usd, seen_curation_id, generation, decision_json"
+    "usage_json, cost_usd, seen_curation_id, generation, decision_json, verification_json"
 )
 
 
@@ -112,8 +112,11 @@ class NewCuration:
     #: The decision about it (see `Curation`), and its time; by default the time of logging.
     decision: str | None = None
     created_at: float | None = None
-    #: The row that counts the answer as lost until it is logged (see `LostCalls`).
-    lost_call: int | None = None
+    #: The rows that count the answers as lost until they are logged (see `LostCalls`).
+    lost_calls: tuple[int, ...] = ()
+    #: JSON of the verifier's answer (see `sprite/curation/verifier.py`), and the turns that it puts off the record.
+    verification: str | None = None
+    off_record: tuple[int, ...] = ()
 
     def at(self, moment: float) -> Curation:
         """Return it as a log row of that moment, for a decision before it is logged."""
@@ -131,6 +134,7 @@ class NewCuration:
             cost_usd=self.cost_usd,
             seen_curation_id=self.seen_curation_id,
             generation=self.generation,
+            verification_json=self.verification,
         )
 
 
@@ -153,6 +157,7 @@ class Curation:
     #: Its effect on memory.db, without words forgotten since (see `projection/decision.py`). Answers, changes of
     #: actions and activations of an extraction have a decision. Other rows are facts, stated by `response`.
     decision_json: str | None = None
+    verification_json: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +202,7 @@ class Curations(Tables):
             curation_id = append(tx, current)
             marked = tx.execute(
                 "UPDATE observations SET processed = 1 WHERE processed = 0 AND id BETWEEN ? AND ?", span
-            ).rowcount
+            ).rowcount + len(current.off_record)
             inside = tx.execute("SELECT count(*) FROM observations WHERE id BETWEEN ? AND ?", span).fetchone()[0]
             if marked != inside:
                 raise ValueError(f"turns {span[0]} to {span[1]} are already curated, at least in part")
@@ -342,7 +347,7 @@ class Curations(Tables):
 def append(tx: sqlite3.Connection, curation: NewCuration) -> int:
     """Write one curation inside the caller's transaction; return its id."""
     cursor = tx.execute(
-        f"INSERT INTO curations ({_ROW}) VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - ours
+        f"INSERT INTO curations ({_ROW}) VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - ours
         (
             time.time() if curation.created_at is None else curation.created_at,
             curation.kind,
@@ -356,9 +361,11 @@ def append(tx: sqlite3.Connection, curation: NewCuration) -> int:
             curation.seen_curation_id,
             curation.generation,
             curation.decision,
+            curation.verification,
         ),
     )
-    tx.execute("DELETE FROM lost_calls WHERE id = ?", (curation.lost_call,))
+    tx.executemany("DELETE FROM lost_calls WHERE id = ?", [(call,) for call in curation.lost_calls])
+    tx.executemany("UPDATE observations SET processed = 3 WHERE id = ?", [(turn,) for turn in curation.off_record])
     return row_id(cursor.lastrowid)
 
 

@@ -135,7 +135,9 @@ SCHEMA = Schema(
             seen_curation_id INTEGER,
             generation INTEGER NOT NULL DEFAULT 0,
             -- What was decided about it, logged with it: memory is a fold of decisions.
-            decision_json TEXT CHECK (decision_json IS NULL OR json_valid(decision_json))
+            decision_json TEXT CHECK (decision_json IS NULL OR json_valid(decision_json)),
+            -- The verifier's request hash, answer and cost.
+            verification_json TEXT CHECK (verification_json IS NULL OR json_valid(verification_json))
         );
         CREATE INDEX curations_quarantine ON curations (first_observation_id) WHERE kind = 'quarantine';
         -- Whether another extraction took over is asked at every turn; answers are long rows.
@@ -223,8 +225,6 @@ Outcome = Literal["complete", "interrupted", "error", "max_turns", "crashed"]
 #: another program's request.
 Trigger = Literal["user", "task", "schedule", "program"]
 
-#: An FTS5 expression that matches no row.
-NOTHING = '"\u2205"'
 #: The deepest nesting kept of a tool call. Its readers walk through it level by level, two frames of Python each.
 _MAX_LEVELS = 100
 _OBSERVATION = (
@@ -486,18 +486,9 @@ class TranscriptDB(Tables):
         """Return every turn of a session, oldest first."""
         return await self._observations("WHERE session_id = ? ORDER BY id", (session_id,))
 
-    async def heard(self, first: int, last: int, match: str, *, limit: int, recent: int) -> list[Observation]:
-        """Return the turns of an inclusive id range and earlier turns that may be their source, oldest first.
-
-        Earlier turns are the newest `limit` that match an FTS5 expression. Among the `recent` ones before the
-        range, those with unstored tool results are added.
-        """
-        return await self._observations(
-            "WHERE id BETWEEN ?1 AND ?2 OR (id >= ?1 - ?3 AND id < ?1 AND unkept_json <> '{}') "
-            "OR id IN (SELECT rowid FROM observations_fts WHERE observations_fts MATCH ?4 AND rowid < ?1 "
-            "ORDER BY rowid DESC LIMIT ?5) ORDER BY id",
-            (first, last, recent, match or NOTHING, limit),
-        )
+    async def observations_between(self, first: int, last: int) -> list[Observation]:
+        """Return the turns of an inclusive id range, oldest first."""
+        return await self._observations("WHERE id BETWEEN ? AND ? ORDER BY id", (first, last))
 
     async def conversation(self, observation_id: int, before: int, after: int) -> list[Observation]:
         """Return a turn with its neighbours in the session, in order; empty if there is no such turn.

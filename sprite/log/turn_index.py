@@ -56,6 +56,13 @@ CREATE TRIGGER observations_indexed AFTER INSERT ON observations BEGIN
     {_INDEX} SELECT {_TEXT} FROM observations_text WHERE id = NEW.id;
     INSERT INTO turn_outlines SELECT id, session_id, at FROM observations_outline WHERE id = NEW.id;
 END;
+CREATE TRIGGER observations_off_record BEFORE UPDATE OF processed ON observations
+WHEN NEW.processed = 3 AND OLD.processed <> 3
+BEGIN
+    INSERT INTO observations_fts (observations_fts, rowid, user_message, agent_response, tools, said_on)
+    SELECT 'delete', {_TEXT} FROM observations_text WHERE id = OLD.id;
+    DELETE FROM turn_outlines WHERE id = OLD.id;
+END;
 -- Only forgetting changes a turn's words; FTS5 takes out what it is told was there.
 CREATE TRIGGER observations_unindexed BEFORE UPDATE OF user_message, tool_calls_json, agent_response ON observations
 BEGIN

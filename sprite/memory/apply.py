@@ -382,6 +382,9 @@ class Projected:
         ).fetchone()
         return row is not None
 
-    def report(self, curation_id: int, kind: str, detail: str) -> None:
-        """Store the reason why a part of a curation was refused."""
-        self.tx.execute("INSERT INTO reports (curation_id, kind, detail) VALUES (?, ?, ?)", (curation_id, kind, detail))
+    def report(self, curation_id: int, kind: str, detail: str, turn: int | None = None) -> None:
+        """Store the reason why a part of a curation was refused, and the turn that it cited."""
+        self.tx.execute(
+            "INSERT INTO reports (curation_id, kind, detail, turn) VALUES (?, ?, ?, ?)",
+            (curation_id, kind, detail, turn),
+        )

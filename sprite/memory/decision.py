@@ -81,10 +81,11 @@ class Written(_Part, frozen=True, tag="file"):
 
 
 class Refusal(_Part, frozen=True, tag="refuse"):
-    """A part of the answer that was refused, and the reason."""
+    """A part of the answer that was refused, the reason, and the turn that it cited."""
 
     kind: str
     detail: str
+    turn: int | None = None
 
 
 class Acted(_Part, frozen=True, tag="act", kw_only=True):
@@ -167,8 +168,8 @@ class Fold:
                 self.tx.add_version(name, content, curation_id=self.curation.id, at=at, source="curator")
                 if name not in self.change.files:
                     self.change.files.append(name)
-            case Refusal(kind, detail):
-                self.tx.report(self.curation.id, kind, detail)
+            case Refusal(kind, detail, turn):
+                self.tx.report(self.curation.id, kind, detail, turn)
             case Zone(tz):
                 self.tx.actions.set_zone(tz)
             case Acted():
@@ -226,9 +227,9 @@ class Draft(Fold):
         super().put(part)
         self.parts.append(part)
 
-    def refuse(self, kind: str, detail: str) -> None:
-        """Refuse a part of the answer, with a reason."""
-        self.put(Refusal(kind, detail[:REPORT_CHARS]))
+    def refuse(self, kind: str, detail: str, turn: int | None = None) -> None:
+        """Refuse a part of the answer, with a reason and the turn that it cited."""
+        self.put(Refusal(kind, detail[:REPORT_CHARS], turn))
 
 
 #: The longest reason of a refusal.

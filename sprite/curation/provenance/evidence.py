@@ -5,7 +5,10 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
+from zoneinfo import ZoneInfo
 
+from sprite.curation.provenance.checks import Given, disguise
 from sprite.curation.provenance.quotes import Spoken, quote_of
 from sprite.curation.provenance.voices import Turn, Voice
 from sprite.log.transcript import Observation
@@ -30,12 +33,19 @@ class Evidence:
         return self.voice.kind == "person"
 
 
+#: A message of up to this many words may only agree to a question, or pick from a list.
+_SHORT_WORDS = 12
+_QUESTION_CHARS = 1_500
+#: Messages before a cited one that may carry a line together with it.
+_BEFORE = 2
+
+
 class Turns:
     """The turns of a batch and the turns before them, in order."""
 
     def __init__(self, batch: Sequence[Observation], earlier: Sequence[Observation]) -> None:
         self.batch = {turn.id: Turn(turn) for turn in batch}
-        self._all = {**{turn.id: Turn(turn) for turn in earlier}, **self.batch}
+        self.all = {**{turn.id: Turn(turn) for turn in earlier}, **self.batch}
 
     def find(self, turn_id: int | None, quote: str | None) -> Evidence | None:
         """Return the evidence for a quote, or None.
@@ -50,14 +60,33 @@ class Turns:
         others = [found for turn in self.batch.values() if turn is not cited and (found := _said(quote, turn))]
         return others[0] if len(others) == 1 else None
 
-    def before(self, turn: Turn) -> list[Turn]:
-        """Return the earlier turns of the same session, newest first."""
-        same = [known for known in self._all.values() if known.logged.session_id == turn.logged.session_id]
-        return [known for known in reversed(same) if known.logged.id < turn.logged.id]
+    def messages(self, turn: Turn) -> list[Turn]:
+        """Return the turn and the person's messages just before it, oldest first."""
+        said = [known for known in self._before(turn) if known.own][:_BEFORE]
+        return [*reversed(said), turn]
 
-    def get(self, turn_id: int) -> Turn | None:
-        """Return a turn, or None."""
-        return self._all.get(turn_id)
+    def question(self, turn: Turn) -> str:
+        """Return the agent's words that a short message answers; "" if text of any author may have led them."""
+        if len(turn.own.split()) > _SHORT_WORDS:
+            return ""
+        before = self._before(turn)
+        # The first turns of the session have to be known.
+        is_whole = bool(before) and before[-1].logged.sequence_num <= 1
+        if not is_whole or any(known.reads_untrusted for known in before):
+            return ""
+        return before[0].logged.agent_response[-_QUESTION_CHARS:].strip()
+
+    def spoken(self, evidence: Evidence) -> list[str]:
+        """Return the texts in which the numbers and addresses of a line have to stand."""
+        turn = evidence.turn
+        if evidence.is_persons:
+            return [evidence.quote, *(known.own for known in self.messages(turn)), self.question(turn)]
+        return [evidence.quote, *(voice.text for voice in turn.voices if voice.kind not in {"reply", "memory"})]
+
+    def _before(self, turn: Turn) -> list[Turn]:
+        """Return the earlier turns of the same session, newest first."""
+        same = [known for known in self.all.values() if known.logged.session_id == turn.logged.session_id]
+        return [known for known in reversed(same) if known.logged.id < turn.logged.id]
 
 
 def _said(quote: str, turn: Turn) -> Evidence | None:
@@ -72,6 +101,18 @@ def _said(quote: str, turn: Turn) -> Evidence | None:
                 for places in read(voice.spoken, wording):
                     return Evidence(turn, voice, voice.spoken.wording(places))
     return None
+
+
+def flaw(text: str, evidence: Evidence, turns: Turns, zone: str) -> str | None:
+    """Return why a text cannot rest on its evidence, or None: it hides something, or has a number from elsewhere."""
+    given = Given(turns.spoken(evidence))
+    lacking = given.lacks(text, day_of(evidence.turn, zone))
+    return disguise(text, given) or (f"{lacking} stands neither in its quote nor in the messages" if lacking else None)
+
+
+def day_of(turn: Turn | None, zone: str) -> date | None:
+    """Return the day of a turn in a time zone."""
+    return None if turn is None else datetime.fromtimestamp(turn.logged.timestamp, ZoneInfo(zone)).date()
 
 
 def projects_of(turns: Iterable[Observation]) -> list[str]:

@@ -70,8 +70,6 @@ class Voice:
     origin: str
     text: str
     kind: Kind
-    #: It is a command that did not fail.
-    act: bool = False
 
     @cached_property
     def spoken(self) -> Spoken:
@@ -117,6 +115,17 @@ class Turn:
         else:
             yield Voice("program" if turn.trigger == "program" else "tool", turn.user_message, "outside")
 
+    @property
+    def working_voices(self) -> list[Voice]:
+        """Return the inputs of calls that did not fail."""
+        return [
+            voice
+            for call in self.logged.tool_calls
+            if not call.get("is_error")
+            for voice in _of_call(call)
+            if voice.kind == "input"
+        ]
+
     @cached_property
     def reads_untrusted(self) -> bool:
         """Return whether the agent read text of any author in it."""
@@ -127,7 +136,7 @@ def _of_call(call: Mapping[str, Any]) -> Iterator[Voice]:
     given, result = call.get("input"), call.get("result")
     command = given.get("command") if isinstance(given, Mapping) else None
     if isinstance(command, str):
-        yield Voice("assistant", command, "input", act=not call.get("is_error"))
+        yield Voice("assistant", command, "input")
     yield Voice("assistant", text_of(given), "input")
     kind = kind_of(call)
     origin = "memory" if kind == "memory" else "web" if str(call.get("name", "")) in WEB_TOOLS else "tool"

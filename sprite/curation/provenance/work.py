@@ -1,0 +1,61 @@
+"""Whether a line about the work is a stranger's (pure): by who used its words first.
+
+Lines about the work are never shown to the verifier. Tools may be reported in the curator's words (versions, paths,
+results), but no sentence of theirs may be copied, since anybody may have written it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from sprite.curation.provenance.voices import UNTRUSTED, Turn
+from sprite.memory.words import Run, content_words, plain, run_words, runs
+
+#: A line is a stranger's if more of its words were first used by strangers.
+MAX_FOREIGN = 1 / 3
+#: A path, a package, a version: words bound by signs without a space. They have many words and say nothing.
+_BOUND = re.compile(r"(?<!\w)[~.]{0,3}/?\w++(?:[-/._:=@+~]++\w++)+/?")
+
+
+class FirstUse:
+    """Who used words first in these turns: strangers, or the person and the agent."""
+
+    def __init__(self, turns: Iterable[Turn]) -> None:
+        trusted: set[str] = set()
+        trusted_runs: set[Run] = set()
+        said: set[str] = set()
+        said_runs: set[Run] = set()
+        self._foreign: set[str] = set()
+        self._shown_runs: set[Run] = set()
+        for turn in turns:
+            for voice in turn.voices:
+                words, found = content_words(voice.text), set(_runs(voice.text))
+                if voice.kind == "person":
+                    said |= words
+                    said_runs |= found
+                elif voice.kind in UNTRUSTED:
+                    self._foreign |= words - trusted
+                    self._shown_runs |= found - trusted_runs
+                elif voice.kind == "result":
+                    trusted |= words - self._foreign
+                    self._shown_runs |= found - trusted_runs
+                elif voice.kind != "memory":
+                    trusted |= words - self._foreign
+                    trusted_runs |= found - self._shown_runs
+        self._foreign -= said
+        self._shown_runs -= said_runs
+
+    def strangers(self, line: str) -> str | None:
+        """Return why a line is a stranger's, or None."""
+        if (copied := next((run for run in _runs(line) if run in self._shown_runs), None)) is not None:
+            return f"it repeats word for word: {' '.join(copied)}"
+        words = content_words(line)
+        foreign = words & self._foreign
+        if len(foreign) > MAX_FOREIGN * len(words):
+            return f"nobody but others said {', '.join(sorted(foreign)[:10])}"
+        return None
+
+
+def _runs(text: str) -> Iterable[Run]:
+    return runs(run_words(_BOUND.sub(" ", plain(text))))
