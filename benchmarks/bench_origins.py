@@ -12,7 +12,7 @@ import asyncio
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,8 +86,8 @@ async def happened(stores: Stores, turns: list[dict[str, Any]]) -> list[int]:
 
 
 async def _turn(recorder: TurnRecorder, mission: str, turn: dict[str, Any]) -> None:
-    user = filled(turn["user"])
-    recorder.open_mission(mission, user)
+    user, pasted = _marked(filled(turn["user"]))
+    recorder.open_mission(mission, user, pasted=pasted)
     await recorder.prompt_submitted(mission, user)
     for number, call in enumerate(turn.get("calls", ())):
         await recorder.tool_ended(
@@ -103,6 +103,17 @@ async def _turn(recorder: TurnRecorder, mission: str, turn: dict[str, Any]) -> N
     await recorder.close_mission("complete")
 
 
+def _marked(text: str) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """Return a message without the marks around its pasted parts, and their spans."""
+    spans: list[tuple[int, int]] = []
+    while "⟦" in text:
+        start = text.index("⟦")
+        end = text.index("⟧", start)
+        text = text[:start] + text[start + 1 : end] + text[end + 1 :]
+        spans.append((start, end - 1))
+    return text, tuple(spans)
+
+
 async def begin(empty: Path) -> Path:
     """Makes an empty memory, which each of many fixtures begins with a copy of."""
     async with open_stores(empty) as stores:
@@ -110,7 +121,9 @@ async def begin(empty: Path) -> Path:
     return empty
 
 
-async def outcome_of(fixture: dict[str, Any], empty: Path | None = None) -> Outcome:
+async def outcome_of(
+    fixture: dict[str, Any], empty: Path | None = None, verify: Callable[[str], str] = lambda _: "yes"
+) -> Outcome:
     """Runs one fixture in a memory of its own: a copy of an `empty` one, or one that is made here."""
     with tempfile.TemporaryDirectory() as name:
         if empty is None:
@@ -127,7 +140,7 @@ async def outcome_of(fixture: dict[str, Any], empty: Path | None = None) -> Outc
             file = fixture["file"]
             content = "\n".join([template(file).rstrip(), *wanted])
             answer = "\n".join([*learned, f"{file.removesuffix('.md').upper()}_MD_UPDATE:", content, ""])
-            await stores.batch(answer, turns[first] if first else 1, turns[-1])
+            await stores.batch(answer, turns[first] if first else 1, turns[-1], verify=verify)
             await stores.projection.settle()
             texts = [stores.path(each).read_text("utf-8").split("\n") for each in CURATED]
             kept = [words for words in wanted if any(words in lines for lines in texts)]

@@ -181,7 +181,7 @@ class BatchFold:
         if evidence.voice.kind == "memory":
             self._refuse("echo", "the agent only read it aloud from memory", learning, evidence)
             return
-        if (why := flaw(asked.content, evidence, self._turns, self._zone)) is not None:
+        if (why := flaw(asked.content, evidence, self._turns, self._zone, asked.due or "")) is not None:
             self._refuse("refused", why, learning, evidence)
             return
         type_ = asked.type

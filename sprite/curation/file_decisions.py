@@ -174,7 +174,8 @@ class FileFold:
 
     def _refusal(self, name: str, line: Line, basis: _Basis, replaced: str, section: str) -> str | None:
         text = line.text.strip()
-        given = Given([*basis.texts, replaced])
+        worked = [] if name == "user.md" or basis.turn is None else basis.turn.worked
+        given = Given([*basis.texts, *worked, replaced])
         lacking = given.lacks(text, day_of(basis.turn, self._zone))
         project = project_of(section)
         reason = disguise(text, given)
@@ -186,7 +187,9 @@ class FileFold:
             reason = self._not_persons(text, basis, replaced)
         elif reason is None and not basis.may_carry_work:
             reason = "a page, a mail, a file or the agent's own word is no evidence for it"
-        return reason or (None if name == "user.md" else self._first_use.strangers(text))
+        if reason is None and name != "user.md":
+            reason = self._first_use.strangers(text, may_tell_documents=name in {"tools.md", "files.md"})
+        return reason
 
     def _not_persons(self, text: str, basis: _Basis, replaced: str) -> str | None:
         """Return why a line of user.md is not the person's word, or None."""
@@ -235,11 +238,11 @@ class FileFold:
         return _Basis(texts, origin == "user", origin in _TRUSTED_ORIGINS, quote or content, turn, project, taught)
 
     def _resting(self, text: str) -> NewLearning | None:
-        """Return the new learning that a line repeats most, or None."""
+        """Return the new learning that a line repeats most, or the only one."""
         words = content_words(text)
         found = {number: share(words, content_words(taught.content)) for number, taught in self._taught.items()}
         best = max(found, key=lambda number: found[number], default=None)
-        return self._taught[best] if best is not None and found[best] >= RESTS_ON and words else None
+        return self._taught[best] if best is not None and words and (found[best] or len(found) == 1) else None
 
     def _may_delete(self, name: str, edit: Edit, line: str) -> bool:
         """Return whether a line may go. One of user.md needs the user's word, or a learning that replaces its own."""

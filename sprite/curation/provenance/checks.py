@@ -34,7 +34,7 @@ _TIME = re.compile(r"\b([01]?\d|2[0-4])[:.h]([0-5]\d)\b")
 _NUMBER = re.compile(r"\d[\d.,:'\u2019/\u00a0]*\d|\d")
 _THOUSANDS = re.compile(r"[.,'\u2019\u00a0 ](?=\d{3}(?!\d))")
 #: A word with digits behind its letters ("T200", "KE-0412") is a name, not an amount.
-_CODE = re.compile(r"(?<![\w-])[^\W\d_][\w-]*\d[\w-]*")
+_CODE = re.compile(r"(?<![\w-])[^\W\d_][\w-]*\d(?:[\w.-]*\w)?")
 #: A word of so many letters and digits without a space is encoded text, unless a source has it.
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_%-]{24,}")
 #: Times that people say without minutes: "half past seven", "a quarter to nine".
@@ -72,8 +72,11 @@ class Given:
         )
 
     def has(self, number: str) -> bool:
-        """Return whether a number is written or spelled here."""
-        return number in self.numbers or number in self.spelled
+        """Return whether a number is written or spelled here, an hour of the afternoon also as one of twelve."""
+        if number in self.numbers or number in self.spelled:
+            return True
+        is_afternoon = number.isdecimal() and len(number) == 2 and _HALF_A_DAY < int(number) <= 2 * _HALF_A_DAY  # noqa: PLR2004 - digits
+        return is_afternoon and self.has(str(int(number) - _HALF_A_DAY))
 
     def lacks(self, line: str, day: date | None = None) -> str | None:
         """Return the first number, date or address of a line that is not in these texts, or None.
@@ -96,7 +99,10 @@ class Given:
         for hour, minute in _TIME.findall(rest):
             if not self._has_time(str(int(hour)), str(int(minute))):
                 return f"{hour}:{minute}"
-        return next((number for number in _numbers(_TIME.sub(" ", rest)) if not self.has(number)), None)
+        # A year may be added to a day.
+        years = {str(day.year + step) for step in (-1, 0, 1)} if day is not None else set()
+        numbers = (number for number in _numbers(_TIME.sub(" ", rest)) if number not in years)
+        return next((number for number in numbers if not self.has(number)), None)
 
     @staticmethod
     def _kept(found: re.Match[str]) -> str:

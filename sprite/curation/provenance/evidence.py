@@ -103,9 +103,12 @@ def _said(quote: str, turn: Turn) -> Evidence | None:
     return None
 
 
-def flaw(text: str, evidence: Evidence, turns: Turns, zone: str) -> str | None:
-    """Return why a text cannot rest on its evidence, or None: it hides something, or has a number from elsewhere."""
-    given = Given(turns.spoken(evidence))
+def flaw(text: str, evidence: Evidence, turns: Turns, zone: str, due: str = "") -> str | None:
+    """Return why a text cannot rest on its evidence, or None: it hides something, or has a number from elsewhere.
+
+    An action may repeat its time `due`, which the verifier checks.
+    """
+    given = Given([*turns.spoken(evidence), due.replace("-", " ").replace("T", " ")])
     lacking = given.lacks(text, day_of(evidence.turn, zone))
     return disguise(text, given) or (f"{lacking} stands neither in its quote nor in the messages" if lacking else None)
 

@@ -126,6 +126,11 @@ class Turn:
             if voice.kind == "input"
         ]
 
+    @property
+    def worked(self) -> list[str]:
+        """Return what the agent asked its tools for, and what commands on this computer answered."""
+        return [voice.text for voice in self.voices if voice.kind in {"input", "result"}]
+
     @cached_property
     def reads_untrusted(self) -> bool:
         """Return whether the agent read text of any author in it."""

@@ -27,6 +27,8 @@ class FirstUse:
         said: set[str] = set()
         said_runs: set[Run] = set()
         self._foreign: set[str] = set()
+        #: Those of them that a document used: what stands in a file here may be told, in other words.
+        self._documents: set[str] = set()
         self._shown_runs: set[Run] = set()
         for turn in turns:
             for voice in turn.voices:
@@ -35,23 +37,25 @@ class FirstUse:
                     said |= words
                     said_runs |= found
                 elif voice.kind in UNTRUSTED:
-                    self._foreign |= words - trusted
+                    new = words - trusted
+                    (self._documents if voice.kind == "document" else self._foreign).update(new)
                     self._shown_runs |= found - trusted_runs
                 elif voice.kind == "result":
-                    trusted |= words - self._foreign
+                    trusted |= words - self._foreign - self._documents
                     self._shown_runs |= found - trusted_runs
                 elif voice.kind != "memory":
-                    trusted |= words - self._foreign
+                    trusted |= words - self._foreign - self._documents
                     trusted_runs |= found - self._shown_runs
         self._foreign -= said
+        self._documents -= said
         self._shown_runs -= said_runs
 
-    def strangers(self, line: str) -> str | None:
+    def strangers(self, line: str, *, may_tell_documents: bool = False) -> str | None:
         """Return why a line is a stranger's, or None."""
         if (copied := next((run for run in _runs(line) if run in self._shown_runs), None)) is not None:
             return f"it repeats word for word: {' '.join(copied)}"
         words = content_words(line)
-        foreign = words & self._foreign
+        foreign = words & (self._foreign if may_tell_documents else self._foreign | self._documents)
         if len(foreign) > MAX_FOREIGN * len(words):
             return f"nobody but others said {', '.join(sorted(foreign)[:10])}"
         return None
