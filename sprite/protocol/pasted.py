@@ -60,6 +60,11 @@ def write_spans(spans: Spans) -> str | None:
     return json.dumps(spans) if spans else None
 
 
+def clipped(spans: Iterable[tuple[int, int]], length: int) -> list[tuple[int, int]]:
+    """Return the spans of the first `length` characters of a text."""
+    return [(start, min(end, length)) for start, end in spans if start < length]
+
+
 def own_text(text: str, pasted: Spans) -> str:
     """Return the person's own words: the text with a newline instead of each pasted span."""
     starts = [0, *(end for _, end in pasted)]

@@ -11,7 +11,6 @@ from sprite.log.transcript import Observation
 from sprite.protocol.pasted import own_text
 from sprite.workspace.database import StoredMission, open_workspace
 from tests.fake_secrets import TOKENS
-from tests.looks import rows
 from tests.memory_stores import forgetter_of, open_stores
 from tests.recording import Recording, crash_and_recover, recording
 from tests.scheduling import scheduling
@@ -55,8 +54,10 @@ async def test_queued_mission_keeps_pasted_spans_on_disk(tmp_path: Path) -> None
         (mission,) = await here.waiting()
         assert own_text(mission.text, mission.pasted) == "[private] A mail: \n\nI like tea."
         await here.end()
-    (row,) = rows(next(tmp_path.rglob("workspace.db")), "SELECT text, pasted_json FROM missions")
-    assert row == {"text": "", "pasted_json": None}
+        # The text is dropped at the end, and the chat's line has the spans.
+        assert await here.workspace.open_missions() == []
+        line = (await here.workspace.chat(10))[0]
+        assert own_text(line.text, tuple(line.pasted)) == "[private] A mail: \n\nI like tea."
 
 
 async def test_forget_moves_or_clears_pasted_spans(tmp_path: Path) -> None:
