@@ -22,6 +22,7 @@ import msgspec
 from bridge.api.bodies import UnreadableError, decoded
 from bridge.auth.admission import DoorError
 from sprite.protocol.messages import MAX_MISSION_CHARS, MAX_UPLOAD_BYTES
+from sprite.protocol.pasted import Marked, joined
 
 MODEL = "sprite"
 #: Limit for system messages, which the model reads again with each mission.
@@ -71,11 +72,15 @@ class Asked:
     with_usage: bool
     ignored: list[str]
 
-    def mission(self, paths: list[str]) -> str:
-        """Return the mission's text with the attachments' paths. Raises UnfitError if it is too long."""
+    def mission(self, paths: list[str]) -> Marked:
+        """Return the mission's text with the attachments' paths. Raises UnfitError if it is too long.
+
+        Words of the app, and names of files, count as pasted.
+        """
         # The same format as the page's.
         files = f"{'' if self.text.strip() else 'I am giving you files.'}\n\nFiles: {', '.join(paths)}" if paths else ""
-        parts = [self.text.strip(), files.strip()]
+        own = self.text.strip()
+        parts = [own, files.strip()]
         if self.system:
             quoted = "\n".join(f"> {line}".rstrip() for line in self.system.splitlines())
             parts.append(f"{_FROM_THE_APP}\n{quoted}")
@@ -86,7 +91,7 @@ class Asked:
                 f"The message has {len(text):,} characters, {MAX_MISSION_CHARS:,} are allowed. Put it into a file.",
                 code="context_length_exceeded",
             )
-        return text
+        return Marked(text, joined([(len(own), len(text))]))
 
 
 class _Body(msgspec.Struct):
