@@ -46,15 +46,15 @@ export class PastedSpans {
 
   /** @param {HTMLTextAreaElement} field @param {string} inputType  empty for a script's input */
   changed({ value, selectionEnd }, inputType) {
-    if (value === this.#text) return;
     const isUndo = inputType.startsWith('history');
-    const known = isUndo ? this.#states.get(value) : undefined;
-    const [start, end] = this.#edited(value, selectionEnd);
-    const grown = value.length - this.#text.length;
     const isPasted =
       inputType === '' ||
       (inputType.startsWith('insertFrom') && inputType !== 'insertFromComposition') ||
       (isUndo && this.#hasPasted);
+    if (value === this.#text && !isPasted) return;
+    const known = isUndo ? this.#states.get(value) : undefined;
+    const [start, end] = this.#edited(value, selectionEnd);
+    const grown = value.length - this.#text.length;
     this.#spans = known ?? moved(this.#spans, start, end, grown, isPasted);
     this.#hasPasted ||= isPasted;
     this.#text = value;
