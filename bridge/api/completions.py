@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bridge.api.completion_request import Asked, Attachment
     from bridge.api.missions import Asking
     from bridge.auth.admission import Admission
+    from bridge.auth.tokens import Holder
     from bridge.client.turns import News, Turn
     from bridge.hub.hub import Relay
     from bridge.hub.room import SpriteHub
@@ -357,7 +358,7 @@ class Completions:
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         try:
             async with self._admission.entered(request, "ask") as holder:
-                return await self._answered(request, holder.person)
+                return await self._answered(request, holder)
         except RevokedError as error:
             return await self._cut(request, error)
         except DoorError as error:
@@ -369,7 +370,8 @@ class Completions:
         answer = request.get(_ANSWER)
         return await answer.cut(error) if isinstance(answer, Streamed | Whole) else refusal(error)
 
-    async def _answered(self, request: web.Request, person: str) -> web.StreamResponse:
+    async def _answered(self, request: web.Request, holder: Holder) -> web.StreamResponse:
+        person = holder.person
         key = request.headers.get("Idempotency-Key")
         if key is not None and len(key) > _MAX_KEY_CHARS:
             raise UnfitError(None, f"An Idempotency-Key has up to {_MAX_KEY_CHARS} characters.")
@@ -381,8 +383,8 @@ class Completions:
                 person,
                 message.text,
                 mission_id,
-                # The last message has the role user: a person typed it into their app.
-                asked_by=None,
+                # Nothing else shows that a person typed the message.
+                asked_by=None if asked.names_user else holder.label,
                 pasted=message.pasted,
                 goes_on=key is not None,
                 quiet_seconds=_QUIET_SECONDS,
