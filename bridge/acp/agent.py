@@ -227,11 +227,11 @@ class SpriteAgent:
     async def _sent(self, session: Session, sent: Prompt, prompt: list[ContentBlock]) -> Ending | None:
         draft = read_prompt(prompt)
         # Refuses a text that is too long before any file is uploaded.
-        draft.text_with([file.name for file in draft.files])
+        draft.message([file.name for file in draft.files])
         paths = [await self._uploaded(file) for file in draft.files if not sent.is_cancelled]
         if sent.is_cancelled:
             return None
-        self._conversation.send(session, sent, draft.text_with(paths))
+        self._conversation.send(session, sent, draft.message(paths))
         return await sent.ended
 
     async def _uploaded(self, file: Attachment) -> str:

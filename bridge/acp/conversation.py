@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from sprite.common.tasks import TaskSet
     from sprite.protocol.frames import RelayedMessage
     from sprite.protocol.messages import ClientPayload, PermissionRequest
+    from sprite.protocol.pasted import Marked
     from sprite.protocol.shapes import Paused
 
     _T = TypeVar("_T")
@@ -284,11 +285,11 @@ class Conversation:
 
     # --- what is sent ---
 
-    def send(self, session: Session, prompt: Prompt, text: str) -> None:
+    def send(self, session: Session, prompt: Prompt, message: Marked) -> None:
         """Send a message. It is delivered once, even if the connection breaks."""
-        mission_id = self.link.post(Mission(text))
+        mission_id = self.link.post(Mission(message.text, pasted=list(message.pasted)))
         session.sent(prompt, mission_id)
-        self._turns.send(mission_id, text)
+        self._turns.send(mission_id, message.text)
 
     def cancel(self, session: Session) -> None:
         """Stop all messages of a session that have not ended."""

@@ -25,6 +25,7 @@ from acp.schema import (
 from bridge.acp.tool_calls import fenced
 from bridge.terminal.drawing import one_line
 from sprite.protocol.messages import MAX_MISSION_CHARS
+from sprite.protocol.pasted import Marked, joined
 
 if TYPE_CHECKING:
     from acp.helpers import ContentBlock
@@ -56,9 +57,13 @@ class Attachment:
 
 @dataclass(slots=True)
 class Draft:
-    """A message before its files are uploaded; `text_with` completes it."""
+    """A message before its files are uploaded; `message` completes it.
+
+    Words that the editor added count as pasted: names and contents of files, and addresses.
+    """
 
     text: str = ""
+    pasted: list[tuple[int, int]] = field(default_factory=list)
     files: list[Attachment] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     #: Characters of the file texts included so far.
@@ -70,17 +75,21 @@ class Draft:
             case TextContentBlock(text=text):
                 self.text += _sound(text)
             case ResourceContentBlock(uri=uri, name=name):
-                self.text += _reference(uri, name)
+                self._refer(_reference(uri, name))
                 if not _is_public(uri):
                     self.notes.append(f"- {_place(uri)}: only its name was sent.")
             case EmbeddedResourceContentBlock(resource=resource):
-                self.text += _reference(resource.uri)
+                self._refer(_reference(resource.uri))
                 self._take_file(resource)
             case ImageContentBlock(data=data, mime_type=mime_type, uri=uri):
                 name = _name(uri) if uri else f"image{_ENDINGS.get(mime_type.lower(), '')}"
                 self.files.append(Attachment(name, _decoded(data), uri or ""))
             case AudioContentBlock():
                 raise PromptRefusedError("The agent does not hear: send words, pictures or files.")
+
+    def _refer(self, reference: str) -> None:
+        self.pasted.append((len(self.text), len(self.text) + len(reference)))
+        self.text += reference
 
     def _take_file(self, file: TextResourceContents | BlobResourceContents) -> None:
         if isinstance(file, BlobResourceContents):
@@ -93,20 +102,21 @@ class Draft:
         self._chars += len(text)
         self.notes.append(f"- {_place(file.uri)}. It says:\n{fenced(text)}")
 
-    def text_with(self, paths: Sequence[str]) -> str:
+    def message(self, paths: Sequence[str]) -> Marked:
         """Return the message with the paths of its uploaded files. Raises PromptRefusedError if it is too long."""
         lines = [_arrived(file, path) for file, path in zip(self.files, paths, strict=True)]
         attached = "\n".join((*lines, *self.notes))
-        text = f"{self.text}\n\nFrom the editor:\n{attached}" if attached else self.text
-        text = text.strip()
-        if len(text) > MAX_MISSION_CHARS:
+        added = f"\n\nFrom the editor:\n{attached}" if attached else ""
+        text = self.text + added
+        message = Marked(text, joined((*self.pasted, (len(self.text), len(text))))).stripped()
+        if len(message.text) > MAX_MISSION_CHARS:
             raise PromptRefusedError(
-                f"That message has {len(text):,} characters; {MAX_MISSION_CHARS:,} is the most. "
+                f"That message has {len(message.text):,} characters; {MAX_MISSION_CHARS:,} is the most. "
                 "Attach what is long as a file instead."
             )
-        if not text:
+        if not message.text:
             raise PromptRefusedError("The message is empty.")
-        return text
+        return message
 
 
 def read_prompt(blocks: Sequence[ContentBlock]) -> Draft:

@@ -1,7 +1,7 @@
 """Parse the body of a chat completion into a mission (pure). Impossible requests are refused with a message.
 
-- The last user message is the mission. Earlier messages are the client's copy of a conversation that the agent
-  remembers, and are not sent.
+- The last user message is the mission. It is the person's only if the app names its `user`; otherwise it is the
+  program's. Earlier messages are the client's copy of a conversation that the agent remembers, and are not sent.
 - System messages come from the app, not the person. They follow the mission, quoted line by line, so that the agent may
   heed them and memory does not attribute them to the person.
 - Sampling settings and unknown fields are ignored and listed in a header.
@@ -22,6 +22,7 @@ import msgspec
 from bridge.api.bodies import UnreadableError, decoded
 from bridge.auth.admission import DoorError
 from sprite.protocol.messages import MAX_MISSION_CHARS, MAX_UPLOAD_BYTES
+from sprite.protocol.pasted import Marked, joined
 
 MODEL = "sprite"
 #: Limit for system messages, which the model reads again with each mission.
@@ -62,7 +63,10 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A parsed request. `ignored` lists fields without effect."""
+    """A parsed request. `ignored` lists fields without effect.
+
+    `names_user`: the app names the person who typed the message, in the field `user`.
+    """
 
     text: str
     system: str
@@ -70,12 +74,17 @@ class Asked:
     is_streamed: bool
     with_usage: bool
     ignored: list[str]
+    names_user: bool = False
 
-    def mission(self, paths: list[str]) -> str:
-        """Return the mission's text with the attachments' paths. Raises UnfitError if it is too long."""
+    def mission(self, paths: list[str]) -> Marked:
+        """Return the mission's text with the attachments' paths. Raises UnfitError if it is too long.
+
+        Words of the app, and names of files, count as pasted.
+        """
         # The same format as the page's.
         files = f"{'' if self.text.strip() else 'I am giving you files.'}\n\nFiles: {', '.join(paths)}" if paths else ""
-        parts = [self.text.strip(), files.strip()]
+        own = self.text.strip()
+        parts = [own, files.strip()]
         if self.system:
             quoted = "\n".join(f"> {line}".rstrip() for line in self.system.splitlines())
             parts.append(f"{_FROM_THE_APP}\n{quoted}")
@@ -86,7 +95,7 @@ class Asked:
                 f"The message has {len(text):,} characters, {MAX_MISSION_CHARS:,} are allowed. Put it into a file.",
                 code="context_length_exceeded",
             )
-        return text
+        return Marked(text, joined([(len(own), len(text))]))
 
 
 class _Body(msgspec.Struct):
@@ -94,6 +103,7 @@ class _Body(msgspec.Struct):
     messages: list[msgspec.Raw]
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
+    user: str | None = None
 
 
 class _Message(msgspec.Struct):
@@ -119,6 +129,7 @@ def read(body: bytes) -> Asked:
         is_streamed=asked.stream is True,
         with_usage=(asked.stream_options or {}).get("include_usage") is True,
         ignored=[name for name in ignored if _NAME.fullmatch(name)][:_MAX_NAMED],
+        names_user=bool((asked.user or "").strip()),
     )
 
 

@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     from bridge.api.completion_request import Asked, Attachment
     from bridge.api.missions import Asking
     from bridge.auth.admission import Admission
+    from bridge.auth.tokens import Holder
     from bridge.client.turns import News, Turn
     from bridge.hub.hub import Relay
     from bridge.hub.room import SpriteHub
     from sprite.protocol.messages import ServerPayload
+    from sprite.protocol.pasted import Marked
 
 
 _BETWEEN = "\n\n"
@@ -356,7 +358,7 @@ class Completions:
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         try:
             async with self._admission.entered(request, "ask") as holder:
-                return await self._answered(request, holder.person)
+                return await self._answered(request, holder)
         except RevokedError as error:
             return await self._cut(request, error)
         except DoorError as error:
@@ -368,20 +370,22 @@ class Completions:
         answer = request.get(_ANSWER)
         return await answer.cut(error) if isinstance(answer, Streamed | Whole) else refusal(error)
 
-    async def _answered(self, request: web.Request, person: str) -> web.StreamResponse:
+    async def _answered(self, request: web.Request, holder: Holder) -> web.StreamResponse:
+        person = holder.person
         key = request.headers.get("Idempotency-Key")
         if key is not None and len(key) > _MAX_KEY_CHARS:
             raise UnfitError(None, f"An Idempotency-Key has up to {_MAX_KEY_CHARS} characters.")
-        asked, text = await self._read(request, person)
+        asked, message = await self._read(request, person)
         mission_id = request[_MISSION] = mission_id_of(person, key)
         answer = request[_ANSWER] = _answer(request, asked, mission_id)
         try:
             async with self._asking.asked(
                 person,
-                text,
+                message.text,
                 mission_id,
-                # The last message has the role user: a person typed it into their app.
-                asked_by=None,
+                # Nothing else shows that a person typed the message.
+                asked_by=None if asked.names_user else holder.label,
+                pasted=message.pasted,
                 goes_on=key is not None,
                 quiet_seconds=_QUIET_SECONDS,
             ) as changes:
@@ -389,14 +393,14 @@ class Completions:
         except AskError as error:
             return await answer.failed(error)
 
-    async def _read(self, request: web.Request, person: str) -> tuple[Asked, str]:
-        """Return the parsed request and its mission text. Uploads its files to documents/."""
+    async def _read(self, request: web.Request, person: str) -> tuple[Asked, Marked]:
+        """Return the parsed request and its message. Uploads its files to documents/."""
         if (request.content_length or _MAX_BODY_BYTES) <= _SMALL_BODY_BYTES:
             return await self._mission(request, person)
         async with self._locks.setdefault(person, asyncio.Lock()):
             return await self._mission(request, person)
 
-    async def _mission(self, request: web.Request, person: str) -> tuple[Asked, str]:
+    async def _mission(self, request: web.Request, person: str) -> tuple[Asked, Marked]:
         body = await body_within(request, _MAX_BODY_BYTES)
         if body is None:
             words = f"A message may have up to {_MAX_BODY_BYTES >> 20} MiB, with everything that goes along with it."

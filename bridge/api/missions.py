@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bridge.hub.room import SpriteHub
     from sprite.protocol.frames import ServerMessage
     from sprite.protocol.messages import ServerPayload
+    from sprite.protocol.pasted import Spans
     from sprite.protocol.shapes import ChatMessage
 
 
@@ -79,6 +80,7 @@ class Asking:
         mission_id: str,
         *,
         asked_by: str | None,
+        pasted: Spans = (),
         goes_on: bool = False,
         quiet_seconds: float | None = None,
         watch: Callable[[ServerPayload], None] | None = None,
@@ -86,14 +88,15 @@ class Asking:
         """Send a mission to the sprite and yield an iterator over the changes of its turn, up to the ending.
 
         The iterator yields the same turn again, or None after `quiet_seconds` of silence. It raises AskError if the
-        ending will not arrive. `asked_by` names the program that wrote the text; None only for a person's own words.
+        ending will not arrive. `asked_by` names the program that wrote the text; None only for a person's own words,
+        except for the `pasted` spans.
         The VM is woken and kept awake. Leaving the block early stops the mission, or withdraws it while it waits,
         unless `goes_on`. `watch` gets every message to all clients, before the change that it makes.
         """
         ear = _Ear(mission_id, text, watch)
         with self._relay.held(person) as room, room.heard_by(ear):
             ear.may_have_left = room.is_ready
-            mission = Mission(text=text, asked_by=asked_by)
+            mission = Mission(text=text, asked_by=asked_by, pasted=list(pasted))
             asking = self._tasks.start(_hand_over(room, ear, mission), "hand over a mission")
             looking = self._tasks.start(_look_again(room, ear), "look for a mission's end")
             try:

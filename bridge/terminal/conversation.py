@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from bridge.terminal.terminal import Screen
     from sprite.protocol.frames import RelayedMessage
     from sprite.protocol.messages import NextDue, PermissionRequest, ServerPayload
+    from sprite.protocol.pasted import Spans
     from sprite.protocol.shapes import BackgroundWork, MemoryState, Paused, SessionState, Stopped
 
 
@@ -151,15 +152,18 @@ class Conversation:
 
     # --- what a person does -------------------------------------------------------------------
 
-    async def say(self, text: str) -> str | None:
-        """Send a message to the agent. Return the mission's id, or None if it is too long."""
+    async def say(self, text: str, pasted: Spans = ()) -> str | None:
+        """Send a message to the agent. Return the mission's id, or None if it is too long.
+
+        `pasted` are the spans of the text that the person pasted.
+        """
         if len(text) > MAX_MISSION_CHARS:
             problem = f"That message has {len(text):,} characters; {MAX_MISSION_CHARS:,} is the most."
             await self._screen.show(drawing.problem(problem, "Put it into a file of the workspace instead."))
             return None
         await self._screen.show(drawing.said(text))
         self._tell_zone()
-        mission_id = self._link.post(Mission(text=text, stack_id=self.board.stack_id))
+        mission_id = self._link.post(Mission(text=text, stack_id=self.board.stack_id, pasted=list(pasted)))
         self._shown.skip(self._turns.send(mission_id, text))
         if not self._link.is_ready and self.synced:
             problem = "  not connected: it goes out when the sprite is back"

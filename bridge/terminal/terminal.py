@@ -22,6 +22,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.formatted_text import ANSI, FormattedText, to_formatted_text
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
@@ -31,6 +32,8 @@ from rich.text import Text
 from bridge.terminal import drawing
 from bridge.terminal.cards import markdown
 from bridge.terminal.drawing import counted, moment_words, one_line
+from bridge.terminal.pasted import PastedSpans
+from sprite.protocol.pasted import Marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 
     from bridge.terminal.commands import Commands
     from bridge.terminal.conversation import Conversation
+    from sprite.protocol.pasted import Spans
     from sprite.protocol.shapes import BackgroundWork
 
 
@@ -147,6 +151,7 @@ class _Entered(NamedTuple):
     text: str
     asked: str | None
     question: int
+    pasted: Spans = ()
 
 
 class Terminal:
@@ -192,6 +197,8 @@ class Terminal:
         )
         self._session.app.min_redraw_interval = _REDRAW_SECONDS
         self._begun = False
+        self._pasted = PastedSpans()
+        self._is_pasting = False
         self._session.default_buffer.on_text_changed += self._typed
 
     @property
@@ -296,7 +303,7 @@ class Terminal:
     async def _work(self, conversation: Conversation, commands: Commands) -> None:
         """Do what was entered in order, while the prompt stays open."""
         while True:
-            text, asked, _ = await self._entered.get()
+            text, asked, _, pasted = await self._entered.get()
             # Only a whole line answers, because its first letter may begin any message.
             if await conversation.takes(text, asked):
                 continue
@@ -304,7 +311,8 @@ class Terminal:
                 if not await commands.run(text):
                     break
             else:
-                await conversation.say(text.strip())
+                message = Marked(text, pasted).stripped()
+                await conversation.say(message.text, message.pasted)
         self._session.app.exit(exception=EOFError)
 
     async def _tick(self, conversation: Conversation) -> None:
@@ -380,6 +388,7 @@ class Terminal:
         keys = KeyBindings()
         keys.add("enter")(self._enter)
         keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
+        keys.add(Keys.BracketedPaste)(self._paste)
         keys.add("c-c")(self._ctrl_c)
         keys.add("<sigint>")(self._ctrl_c)
         return keys
@@ -388,14 +397,23 @@ class Terminal:
         buffer = event.current_buffer
         text = buffer.text
         if text.strip():
-            entered = _Entered(text, self._asked, self._begun_under)
+            entered = _Entered(text, self._asked, self._begun_under, self._pasted.of_message())
             if not text.startswith("/forget"):
                 # Text to forget must not stay in the history.
                 buffer.append_to_history()
             self._clear(buffer)
             self._entered.put_nowait(entered)
 
+    def _paste(self, event: KeyPressEvent) -> None:
+        self._is_pasting = True
+        try:
+            # Some terminals paste other line endings.
+            event.current_buffer.insert_text(event.data.replace("\r\n", "\n").replace("\r", "\n"))
+        finally:
+            self._is_pasting = False
+
     def _typed(self, buffer: Buffer) -> None:
+        self._pasted.changed(buffer.text, buffer.cursor_position, is_paste=self._is_pasting)
         has_text = bool(buffer.text.strip())
         if has_text and not self._begun and self._conversation is not None:
             self._asked = self._conversation.asked
@@ -406,6 +424,7 @@ class Terminal:
         buffer.reset()
         # A reset triggers no event.
         self._begun = False
+        self._pasted.cleared()
 
     def _ctrl_c(self, event: KeyPressEvent) -> None:
         if self._question != _NO_QUESTION:

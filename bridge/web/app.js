@@ -74,9 +74,9 @@ const page = {
   },
   openPanel: (name) => layout.open(name, { focus: true }),
   unread: (name) => layout.unread(name),
-  draft: (text) => {
+  draft: (text, pasted) => {
     layout.open('chat');
-    chat.draft(text);
+    chat.draft(text, pasted);
   },
   openTurn: async (id) => {
     layout.open('memory');

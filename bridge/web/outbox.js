@@ -1,13 +1,14 @@
 // Messages that the person has sent and the sprite has not accepted yet: shown, kept over a reload, and resent under
 // the same id.
 //
-// An item is `{id, text, stackId, state: 'sending'|'failed', problem, at}`. Its id is the mission's, so that a resend
-// after a cut never runs twice. Messages of a closed window are shown as not sent and are never sent automatically.
+// An item is `{id, text, pasted, stackId, state: 'sending'|'failed', problem, at}`. Its id is the mission's, so that a
+// resend after a cut never runs twice. Messages of a closed window are shown as not sent and are never sent
+// automatically.
 
 import { makeId } from './connection.js';
 import { codeOf, wordsOf } from './problem.js';
 
-/** @import { Connection, Limits, OutboxItem, Store } from './types/page.js' */
+/** @import { Connection, Limits, OutboxItem, Span, Store } from './types/page.js' */
 
 const PREFIX = 'sprite.outbox.';
 const TAB_KEY = 'sprite.tab';
@@ -67,10 +68,11 @@ export function createOutbox(store, connection, onSend = () => {}) {
     inFlight.add(item.id);
     onSend();
     try {
-      const payload = item.stackId ? { text: item.text, stack_id: item.stackId } : { text: item.text };
+      const { text, pasted } = item;
+      const payload = { text, ...(item.stackId && { stack_id: item.stackId }), ...(pasted.length && { pasted }) };
       const ack = await connection.ask('mission', payload, { id: item.id, timeout: ANSWER_MS });
       if (ack.status !== 'duplicate') {
-        const entry = store.conversation.said({ mission_id: item.id, text: item.text, at: Date.now() / 1000 });
+        const entry = store.conversation.said({ mission_id: item.id, text, pasted, at: Date.now() / 1000 });
         if (entry.status === 'sent' && ack.status === 'queued') entry.status = 'queued';
         store.touch('chat');
       }
@@ -144,12 +146,13 @@ export function createOutbox(store, connection, onSend = () => {}) {
      * Sends a text; returns an error message if it cannot be sent at all.
      * @param {string} text
      * @param {string | null} [stackId]
+     * @param {Span[]} [pasted]  what of it was pasted
      */
-    submit(text, stackId = null) {
+    submit(text, stackId = null, pasted = []) {
       const problem = refusal(text, store.state.limits);
       if (problem) return problem;
       /** @type {OutboxItem} */
-      const item = { id: makeId(), text, stackId, state: 'sending', problem: null, at: Date.now() / 1000 };
+      const item = { id: makeId(), text, pasted, stackId, state: 'sending', problem: null, at: Date.now() / 1000 };
       items.push(item);
       keep();
       void transmit(item);

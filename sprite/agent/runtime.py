@@ -38,7 +38,7 @@ from sprite.log.transcript import Outcome, TranscriptDB, Trigger
 from sprite.protocol.events import AnyAgentEvent, AnyEnding, Compacted, Failed, Started, TextDelta, WholeText
 from sprite.protocol.framing import on_one_line
 from sprite.protocol.messages import CHAT_TEXT_CHARS, ChatSaid, SessionUpdate
-from sprite.protocol.pasted import Marked, Spans
+from sprite.protocol.pasted import Marked, Spans, clipped
 from sprite.protocol.shapes import Origin, SessionState, SlowWork, Stopped, oldest, slow
 from sprite.workspace.database import Effect, MissionMoved, StoredMission, WorkspaceDB
 from sprite.workspace.feed import Feed
@@ -164,7 +164,14 @@ class AgentRuntime:
             return None
         # Other clients show the message, too.
         self._feed.publish(
-            ChatSaid(mission_id, "user", shown.text[:CHAT_TEXT_CHARS], time.time(), asked_by=asked_by),
+            ChatSaid(
+                mission_id,
+                "user",
+                shown.text[:CHAT_TEXT_CHARS],
+                time.time(),
+                asked_by=asked_by,
+                pasted=clipped(shown.pasted, CHAT_TEXT_CHARS),
+            ),
         )
         before = len(self._inbox) + (self._turn is not None)
         self._inbox.put(replace(mission, text=text, pasted=pasted))

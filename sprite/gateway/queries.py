@@ -41,6 +41,7 @@ from sprite.protocol.memory import (
     UpdateActionResult,
 )
 from sprite.protocol.messages import CHAT_LIMIT, CHAT_TEXT_CHARS, MAX_FRAME_BYTES, Error, StateSync
+from sprite.protocol.pasted import clipped
 from sprite.protocol.shapes import ChatMessage, MemoryState
 from sprite.search.search import DEFAULT_LIMIT
 from sprite.search.view import MemoryView, action_row, drifted
@@ -174,6 +175,7 @@ def shown(chat: list[ChatMessage]) -> list[ChatMessage]:
     for message in chat:
         if len(message.text) > CHAT_TEXT_CHARS:
             message.text = f"{message.text[:CHAT_TEXT_CHARS]} […]"
+            message.pasted = clipped(message.pasted, CHAT_TEXT_CHARS)
     return chat
 
 

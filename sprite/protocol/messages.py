@@ -447,7 +447,7 @@ class ChatSaid(Payload, omit_defaults=False):
     """A mission was taken; `at` in Unix seconds. Its reply comes as agent events.
 
     A person's message, from whichever client, or (by `origin`) what a schedule asked for, or what a program did, which
-    `asked_by` then names.
+    `asked_by` then names. `pasted` lists the parts of the text that the person pasted, as in `mission`.
     """
 
     mission_id: str
@@ -456,6 +456,7 @@ class ChatSaid(Payload, omit_defaults=False):
     at: float
     origin: Origin = "person"
     asked_by: str | None = None
+    pasted: list[tuple[int, int]] = field(default_factory=list)
 
 
 CanvasCommand = Literal["create_card", "update_card", "close_card"]

@@ -60,6 +60,16 @@ def write_spans(spans: Spans) -> str | None:
     return json.dumps(spans) if spans else None
 
 
+def limited(spans: Spans) -> Spans:
+    """Return the spans as a message may have them: if there are too many, one from the first to the last."""
+    return spans if len(spans) <= MAX_PASTED_SPANS else ((spans[0][0], spans[-1][1]),)
+
+
+def clipped(spans: Iterable[tuple[int, int]], length: int) -> list[tuple[int, int]]:
+    """Return the spans of the first `length` characters of a text."""
+    return [(start, min(end, length)) for start, end in spans if start < length]
+
+
 def own_text(text: str, pasted: Spans) -> str:
     """Return the person's own words: the text with a newline instead of each pasted span."""
     starts = [0, *(end for _, end in pasted)]

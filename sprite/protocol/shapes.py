@@ -97,7 +97,7 @@ class ChatMessage(Struct):
 
     `tools` are what the turn used, in order; a reply with tools may have no text. `status` is how its turn ended, or
     that it has not; null where no turn is known. `asked_by` names the program whose message it is, where it is
-    not the person's.
+    not the person's. `pasted` lists the parts of a person's message that they pasted, as in `mission`.
     """
 
     id: int
@@ -109,6 +109,7 @@ class ChatMessage(Struct):
     tools: list[UsedTool] = []
     status: MissionStatus | None = None
     asked_by: str | None = None
+    pasted: list[tuple[int, int]] = []
 
 
 #: Kinds of background work: a shell command, an agent, or any other kind of the CLI.

@@ -160,7 +160,8 @@ SCHEMA = Schema(
             asked_by TEXT,
             -- How often it was begun.
             attempt INTEGER NOT NULL DEFAULT 0,
-            -- Which parts of `text` the person pasted: [[start, end], ...] in code points; null: none.
+            -- Which parts of the message the person pasted: [[start, end], ...] in code points; null: none. They hold
+            -- for `text`, and for the chat's line, which has the same text and stays.
             pasted_json TEXT CHECK (pasted_json IS NULL OR json_valid(pasted_json))
         );
         CREATE INDEX missions_open ON missions (position) WHERE status IN ('queued', 'running');
@@ -398,11 +399,11 @@ class WorkspaceDB(Tables):
 
     async def open_missions(self) -> list[StoredMission]:
         """Return missions that have not ended, in order."""
-        return await self._db.fetch_as(
-            lambda *row: StoredMission(*row[:-1], read_spans(row[-1])),
+        rows = await self._db.fetch_all(
             "SELECT id, text, stack_id, status, session_id, origin, action_id, due, asked_by, attempt, pasted_json "
-            "FROM missions WHERE status IN ('queued', 'running') ORDER BY position",
+            "FROM missions WHERE status IN ('queued', 'running') ORDER BY position"
         )
+        return [_stored_mission(row) for row in rows]
 
     async def begin_none_again(self) -> None:
         """Prevent running missions from restarting, because the effects of their turns may be unknown here."""
@@ -468,7 +469,7 @@ class WorkspaceDB(Tables):
         for table in ("cards", "canvas_changes"):
             tx.executemany(f"DELETE FROM {table} WHERE card_id = ?", [(card_id,) for card_id in cards])  # noqa: S608
         for new in rewritten:
-            if (new.table, new.column) == ("missions", "text"):
+            if (new.table, new.column) == ("chat_messages", "text"):
                 _move_pasted(tx, new)
             tx.execute(f"UPDATE {new.table} SET {new.column} = ? WHERE {new.key} = ?", (new.text, new.row))  # noqa: S608 - ours
         # Skip one number, so that a client with the newest event also receives the whole state.
@@ -624,7 +625,8 @@ class WorkspaceDB(Tables):
     async def chat(self, limit: int, before: int | None = None) -> list[ChatMessage]:
         """Return the newest lines of chat (below an id), oldest first."""
         rows = await self._db.fetch_all(
-            "SELECT line.id, role, line.text, at, mission_id, line.origin, tools_json, status, line.asked_by "
+            "SELECT line.id, role, line.text, at, mission_id, line.origin, tools_json, status, line.asked_by, "
+            "CASE role WHEN 'user' THEN pasted_json END AS pasted "
             "FROM chat_messages AS line LEFT JOIN missions ON missions.id = mission_id "
             "WHERE ?2 IS NULL OR line.id < ?2 ORDER BY line.id DESC LIMIT ?1",
             (limit, before),
@@ -645,8 +647,7 @@ def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
             ended = status not in {"queued", "running"}
             tx.execute(
                 "UPDATE missions SET status = ?1, session_id = coalesce(?2, session_id), "
-                "text = CASE WHEN ?3 THEN '' ELSE text END, "
-                "pasted_json = CASE WHEN ?3 THEN NULL ELSE pasted_json END, ended_at = CASE WHEN ?3 THEN ?4 END, "
+                "text = CASE WHEN ?3 THEN '' ELSE text END, ended_at = CASE WHEN ?3 THEN ?4 END, "
                 "cost_usd = ?5, error_code = ?6, attempt = attempt + ?8 WHERE id = ?7",
                 (status, session_id, ended, now, cost_usd, error_code, mission_id, status == "running"),
             )
@@ -692,10 +693,15 @@ def _with_persons(there: list[Block], new: list[Block], base: Mapping[str, int])
 
 
 def _move_pasted(tx: sqlite3.Connection, new: SeenText) -> None:
-    """Move a mission's pasted spans to its new text, which is not written yet."""
-    text, pasted = tx.execute("SELECT text, pasted_json FROM missions WHERE id = ?", (new.row,)).fetchone()
-    left = Marked(text, read_spans(pasted)).rewritten(new.text)
-    tx.execute("UPDATE missions SET pasted_json = ? WHERE id = ?", (write_spans(left.pasted), new.row))
+    """Move a mission's pasted spans to the new text of its line in the chat, which is not written yet."""
+    rows = tx.execute(
+        "SELECT line.text, pasted_json FROM chat_messages AS line JOIN missions ON missions.id = mission_id "
+        "WHERE line.id = ? AND role = 'user'",
+        (new.row,),
+    ).fetchall()
+    for text, pasted in rows:
+        left = Marked(text, read_spans(pasted)).rewritten(new.text)
+        tx.execute("UPDATE missions SET pasted_json = ? WHERE id = ?", (write_spans(left.pasted), new.mission))
 
 
 def _add_stack(tx: sqlite3.Connection, name: str) -> str:
@@ -713,9 +719,15 @@ def _optional_json(value: Point | Size | None) -> str | None:
     return None if value is None else msgspec.json.encode(value).decode()
 
 
+def _stored_mission(row: sqlite3.Row) -> StoredMission:
+    columns = dict(row)
+    return StoredMission(pasted=read_spans(columns.pop("pasted_json")), **columns)
+
+
 def _chat_message(row: sqlite3.Row) -> ChatMessage:
     columns = dict(row)
-    return ChatMessage(tools=_TOOLS.decode(columns.pop("tools_json")), **columns)
+    pasted = list(read_spans(columns.pop("pasted")))
+    return ChatMessage(tools=_TOOLS.decode(columns.pop("tools_json")), pasted=pasted, **columns)
 
 
 def _card(row: sqlite3.Row) -> Card:

@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 
 from bridge.fake_model.model import OfflineModel
+from sprite.protocol.pasted import own_text, read_spans
 from tests.acp_editor import Editor, editor
 from tests.bridge_harness import Bridge, PageClient, bridge_process, running_bridge
 from tests.harness import PATIENCE, ROOT, observations
@@ -116,6 +117,7 @@ async def test_attachment_reaches_agent_but_link_is_unread(home: Home) -> None:
     assert "documents/image.png" in turn["user_message"]
     assert "file:///etc/passwd on the person's own computer, not on yours: only its name" in turn["user_message"]
     assert "root:" not in turn["user_message"]
+    assert own_text(turn["user_message"], read_spans(turn["pasted_json"])) == "what is this \n"
 
 
 async def test_tools_show_diffs_and_ask_permission(home: Home) -> None:

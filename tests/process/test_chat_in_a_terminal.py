@@ -78,6 +78,10 @@ async def test_terminal_edits_file_and_forgets_name(tmp_path: Path) -> None:
         window.until_seen("stand-in model)")
         # The reply appears before the turn has ended and been logged.
         await eventually(lambda: bool(observations(workspace)), "the turn is not in the log")
+        window.type("Is this so: \x1b[200~the sky\r\nis green\x1b[201~?\r")
+        await eventually(lambda: len(observations(workspace)) > 1, "the turn is not in the log")
+        asked = observations(workspace)[-1]
+        assert (asked["user_message"], asked["pasted_json"]) == ("Is this so: the sky\nis green?", "[[12, 28]]")
         window.type("/flush\r")
         window.until_seen("up to date")
         window.type("/edit user.md\r")

@@ -5,6 +5,7 @@ During a session, `.os/run/claude` is left out: the CLI keeps its own unredacted
 
 from __future__ import annotations
 
+import json
 import random
 import zlib
 from collections.abc import AsyncIterator, Sequence
@@ -16,6 +17,7 @@ import pytest
 import pytest_asyncio
 
 from bridge.fake_model.script import Script
+from sprite.protocol.pasted import own_text, read_spans
 from tests.fake_secrets import TOKENS, password
 from tests.harness import Client
 from tests.inspection import (
@@ -210,6 +212,30 @@ async def test_off_the_record_mission_stays_out_of_memory(
     assert "tea" in (home.workspace / ".os/memory/user.md").read_text()
     for file in (home.workspace / ".os/memory").glob("*.md"):
         assert "rum" not in file.read_text().split()
+
+
+@shared
+async def test_pasted_spans_follow_redacted_message(home: SharedSprite, secrets: Secrets) -> None:
+    pasted = f"\U0001f600 Their key is {secrets.key}."
+    text = f"{SAID} They write: {pasted} Use it."
+    start = text.index(pasted)
+    spans = [[start, start + len(pasted)]]
+    async with conversation(home, secrets) as client:
+        for wrong in ([[start, start]], [[-1, 2]], [[5, 9], [0, 2]], [[0, len(text) + 1]], [[1]], "all"):
+            refused = await client.ask("mission", {"text": text, "pasted": wrong})
+            assert refused["type"] == "error", refused
+            assert refused["payload"]["code"] in {"bad_request", "bad_payload"}
+            assert "pasted" in refused["payload"]["message"]
+        mission = client.send("mission", {"text": text, "pasted": spans})
+        said = await client.until(lambda message: message["type"] == "chat_said")
+        assert (await client.end_of(mission))["event"] == "complete"
+    said = said["payload"]
+    (row,) = workspace_db(home.workspace, "SELECT pasted_json FROM missions WHERE id = ?", (mission,))
+    kept = observation_of(home.workspace, mission)
+    assert json.loads(kept["pasted_json"]) == json.loads(row["pasted_json"]) == said["pasted"]
+    assert kept["user_message"] == said["text"]
+    own = own_text(kept["user_message"], read_spans(kept["pasted_json"]))
+    assert own == "[private] They write: \n Use it."
 
 
 @shared

@@ -46,8 +46,8 @@ async def believing(tmp_path: Path) -> AsyncIterator[tuple[Bridge, OfflineModel]
         yield bridge, model
 
 
-async def completed(bridge: Bridge, token: str) -> None:
-    body = {"model": "sprite", "messages": [{"role": "user", "content": CLAIM}]}
+async def completed(bridge: Bridge, token: str, **more: str) -> None:
+    body = {"model": "sprite", "messages": [{"role": "user", "content": CLAIM}], **more}
     async with bridge.http() as session:
         headers = {"Authorization": f"Bearer {token}"}
         async with session.post("/v1/chat/completions", headers=headers, json=body) as response:
@@ -119,15 +119,22 @@ async def test_program_claims_stay_attributed_to_program(tmp_path: Path) -> None
         assert set(await learned(bridge, page)) == {("FACT", "program")}
         assert told(bridge) == []
 
+        # An app that does not say who typed the message.
+        phone = await person_token(bridge, "ask", name="phone")
+        await completed(bridge, phone)
+        assert set(await learned(bridge, page)) == {("FACT", "program")}
+        assert told(bridge) == []
+        assert observations(bridge.workspace)[-1]["asked_by"] == "phone"
+
         # The person asks through their own app.
-        await completed(bridge, await person_token(bridge, "ask", name="phone"))
+        await completed(bridge, phone, user="ada")
         assert ("PREFERENCE", "user") in await learned(bridge, page)
         assert "user.md" in told(bridge)
         assert observations(bridge.workspace)[-1]["asked_by"] is None
         assert "<program>" not in curators(model)[-1]
         lines = (await page.ask("memory", {"op": "chat", "limit": 10}))["payload"]["chat"]
         users = [(line["text"], line["asked_by"]) for line in lines if line["role"] == "user"]
-        assert users == [(CLAIM, "planner"), *((CLAIM, name) for name in local_names), (CLAIM, None)]
+        assert users == [(CLAIM, "planner"), *((CLAIM, name) for name in (*local_names, "phone")), (CLAIM, None)]
         before = await learned(bridge, page)
     # A rebuild from the log gives the same memory.
     (bridge.workspace / ".os/memory/memory.db").unlink()

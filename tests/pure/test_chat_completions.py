@@ -44,7 +44,7 @@ def refused(data: bytes) -> UnfitError:
 def test_last_user_message_becomes_mission() -> None:
     """Earlier messages are not sent again."""
     asked = read(body(user("My name is Ada."), {"role": "assistant", "content": "Hello Ada."}, user("What is it?")))
-    assert asked.mission([]) == "What is it?"
+    assert asked.mission([]).text == "What is it?"
     assert (asked.is_streamed, asked.with_usage, asked.ignored) == (False, False, [])
 
 
@@ -64,9 +64,9 @@ def test_text_parts_and_files_are_included() -> None:
         ("image.png", base64.b64decode(PIXEL)),
         ("a.txt", b"Hi"),
     ]
-    assert asked.mission(["documents/image.png"]) == "Look\n\nat this.\n\nFiles: documents/image.png"
+    assert asked.mission(["documents/image.png"]).text == "Look\n\nat this.\n\nFiles: documents/image.png"
     alone = read(body(user([image(f"data:image/png;base64,{PIXEL}")])))
-    assert alone.mission(["documents/image.png"]) == "I am giving you files.\n\nFiles: documents/image.png"
+    assert alone.mission(["documents/image.png"]).text == "I am giving you files.\n\nFiles: documents/image.png"
 
 
 def test_system_message_is_included_as_app_text() -> None:
@@ -79,7 +79,9 @@ def test_system_message_is_included_as_app_text() -> None:
             {"role": "system", "content": "  "},
         )
     )
-    mission = asked.mission([])
+    message = asked.mission([])
+    mission = message.text
+    assert message.own == "What day is it?\n"
     assert mission.startswith("What day is it?\n\n")
     for words in ("Answer like a pirate.", "The user is called Bob.", "Never say please."):
         assert f"> {words}" in mission

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bridge.terminal.pasted import PastedSpans
 from sprite.memory.words import given as from_memory
 from sprite.memory.words import marked_without_memory
 from sprite.privacy.private_text import PrivateText
@@ -96,6 +97,31 @@ def test_rewritten_text_never_frees_pasted_words(before: str, pasted: str, after
             kept_before = message.text[len(before) : min(start, len(before + pasted))]
             covered = {at for span in left.pasted for at in range(*span)}
             assert set(range(len(before), len(before + kept_before))) <= covered
+
+
+def test_terminal_line_keeps_spans_through_edits() -> None:
+    line = PastedSpans()
+
+    def own(text: str, *, is_paste: bool = False, cursor: int | None = None) -> str:
+        line.changed(text, len(text) if cursor is None else cursor, is_paste=is_paste)
+        return own_text(text, line.spans)
+
+    for end in range(1, 5):
+        own("See "[:end])
+    assert own("See tea", is_paste=True) == "See \n"
+    assert own("See teaa") == "See \na"
+    assert own("See tXeaa", cursor=6) == "See \na"
+    # Undo of a deletion, and the kill ring.
+    assert own("") == ""
+    assert own("See tXeaa") == "See \na"
+    # Two deletions of equal characters, told apart by the cursor.
+    assert own("See tXea", cursor=8) == "See \n"
+    assert own("See") == "See"
+    line.cleared()
+    # The line history of this process, and one of an earlier process.
+    assert own("See tXeaa") == "See \na"
+    assert own("I prefer milk") == "\n"
+    assert own("I prefer milk!") == "\n!"
 
 
 def test_stripped_moves_spans() -> None:

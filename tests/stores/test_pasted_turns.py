@@ -9,10 +9,9 @@ from sprite.config import Settings
 from sprite.forget.plan import Target
 from sprite.log.transcript import Observation
 from sprite.protocol.pasted import own_text
-from sprite.workspace.database import StoredMission, open_workspace
+from sprite.workspace.database import MissionMoved, StoredMission, open_workspace
 from tests.fake_secrets import TOKENS
-from tests.looks import rows
-from tests.memory_stores import forgetter_of, open_stores
+from tests.memory_stores import SESSION, forgetter_of, open_stores
 from tests.recording import Recording, crash_and_recover, recording
 from tests.scheduling import scheduling
 
@@ -55,8 +54,21 @@ async def test_queued_mission_keeps_pasted_spans_on_disk(tmp_path: Path) -> None
         (mission,) = await here.waiting()
         assert own_text(mission.text, mission.pasted) == "[private] A mail: \n\nI like tea."
         await here.end()
-    (row,) = rows(next(tmp_path.rglob("workspace.db")), "SELECT text, pasted_json FROM missions")
-    assert row == {"text": "", "pasted_json": None}
+        # The text is dropped at the end, and the chat's line has the spans.
+        assert await here.workspace.open_missions() == []
+        line = (await here.workspace.chat(10))[0]
+        assert own_text(line.text, tuple(line.pasted)) == "[private] A mail: \n\nI like tea."
+
+
+async def test_mission_killed_before_its_first_hook_keeps_pasted_spans(tmp_path: Path) -> None:
+    async with scheduling(tmp_path) as here:
+        await here.runtime.submit("m-1", TEXT, None, pasted=PASTED)
+        await here.feed.drain()
+        await here.workspace.record([], [MissionMoved("m-1", "running", SESSION)])
+        await here.runtime.restore()
+        turn = await here.stores.transcript.turn_of("m-1")
+    assert turn is not None
+    assert (own(turn), turn.outcome) == ("[private] A mail: \n\nI like tea.", "crashed")
 
 
 async def test_forget_moves_or_clears_pasted_spans(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import { showPermissions } from './permissions.js';
 import { StatusLines } from './run_state.js';
 import { Thread } from './thread.js';
 
-/** @import { Command, Page } from '../types/page.js' */
+/** @import { Command, Page, Span } from '../types/page.js' */
 
 /** @param {HTMLElement} root @param {Page} page */
 export function mountChat(root, page) {
@@ -38,11 +38,11 @@ export function mountChat(root, page) {
   }
 
   function editQueued() {
-    const { missionId, text } = store.conversation.lastQueued ?? {};
+    const { missionId, text, pasted } = store.conversation.lastQueued ?? {};
     if (!missionId || !text) return false;
     outbox
       .takeBack(missionId)
-      .then(() => chat.draft(text))
+      .then(() => chat.draft(text, pasted))
       .catch((problem) => page.toast({ kind: 'error', text: wordsOf(problem) }));
     return true;
   }
@@ -115,8 +115,8 @@ export function mountChat(root, page) {
     shown: () => thread.draw(),
     hidden() {},
     focus: () => composer.focus(),
-    /** @param {string} text */
-    draft: (text) => composer.draft(text),
+    /** @param {string} text @param {Span[]} [pasted] */
+    draft: (text, pasted) => composer.draft(text, pasted),
     newSession,
     openQuestion() {
       if (store.state.permissions.length) thread.showQuestion();

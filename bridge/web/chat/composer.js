@@ -1,11 +1,12 @@
-// The composer: a draft that survives a reload, attached files, Enter to send.
+// The composer: a draft that survives a reload with its pasted parts, attached files, Enter to send.
 
 import { number } from '../format.js';
 import { icon } from '../icons.js';
 import { elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
+import { PastedSpans, toField, toMessage } from './pasted.js';
 
-/** @import { Page } from '../types/page.js' */
+/** @import { Page, Span } from '../types/page.js' */
 /** @import { Uploads } from './uploads.js' */
 
 const DRAFT_KEY = 'sprite.draft';
@@ -19,6 +20,7 @@ export class Composer {
   #timer = 0;
   /** @type {Uploads | null} */
   #uploads = null;
+  #pasted = new PastedSpans();
   /** The words below the field, empty for none. */
   #note = '';
   element = elementOf(
@@ -36,8 +38,8 @@ export class Composer {
     this.#draw(true);
     this.field = /** @type {HTMLTextAreaElement} */ (this.element.querySelector('textarea'));
     this.picker = /** @type {HTMLInputElement} */ (this.element.querySelector('input'));
-    this.field.value = sessionStorage.getItem(DRAFT_KEY) ?? localStorage.getItem(DRAFT_KEY) ?? '';
-    this.#changed();
+    const { text, pasted } = storedDraft();
+    this.#put(text, pasted);
     addEventListener('pagehide', () => this.#keep());
   }
 
@@ -51,7 +53,11 @@ export class Composer {
           <input type="file" multiple hidden aria-label="Choose files" @change=${() => this.#picked()} />
           <textarea id="composer-text" class="composer-text" rows="1" placeholder="Message Sprite" aria-label="Message"
             aria-describedby="composer-note" enterkeyhint="send" spellcheck="true"
-            @input=${() => this.#changed()}
+            @beforeinput=${() => this.#pasted.before(this.field)}
+            @input=${(/** @type {Event} */ event) => {
+              this.#pasted.changed(this.field, event instanceof InputEvent ? event.inputType : '');
+              this.#changed();
+            }}
             @keydown=${(/** @type {KeyboardEvent} */ event) => this.#key(event)}
             @paste=${(/** @type {ClipboardEvent} */ event) => this.#paste(event)}></textarea>
           <button type="submit" class="icon-button send" aria-label="Send" title="Send (Enter)" ?disabled=${isBlank}>
@@ -77,12 +83,16 @@ export class Composer {
   }
 
   /**
-   * Adds a text to the field, below its content.
-   * @param {string} text
+   * Adds a text to the field, below its content; `pasted` are its pasted spans, as in a message.
+   * @param {string} text @param {Span[]} [pasted]
    */
-  draft(text) {
-    this.field.value = this.field.value.trim() ? `${this.field.value.trimEnd()}\n\n${text}` : text;
-    this.#changed();
+  draft(text, pasted = []) {
+    const above = this.field.value.trim() ? `${this.field.value.trimEnd()}\n\n` : '';
+    const kept = this.#pasted.spans.map(([from, to]) => /** @type {Span} */ ([from, Math.min(to, above.length)]));
+    const added = toField(text, pasted).map(
+      ([from, to]) => /** @type {Span} */ ([from + above.length, to + above.length]),
+    );
+    this.#put(above + text, [...kept.filter(([from, to]) => from < to), ...added]);
     this.focus();
     this.field.setSelectionRange(this.field.value.length, this.field.value.length);
   }
@@ -98,21 +108,27 @@ export class Composer {
     this.#uploads.add(files);
   }
 
+  /** @param {string} text @param {Span[]} spans */
+  #put(text, spans) {
+    this.field.value = text;
+    this.#pasted.reset(this.field.value, spans);
+    this.#changed();
+  }
+
   focus() {
     this.field.focus();
   }
 
   submit() {
     const paths = this.#uploads?.paths ?? [];
-    const text = this.field.value.trim();
+    const { text, pasted } = toMessage(this.field.value, this.#pasted.spans);
     if (this.#uploads?.isBusy) return this.#say('A file is still on its way. Wait for it, or cancel it.');
     if (!text && !paths.length) return this.focus();
     const whole = paths.length ? `${text || 'I am giving you files.'}\n\nFiles: ${paths.join(', ')}` : text;
-    const problem = this.page.outbox.submit(whole, this.page.stackId());
+    const problem = this.page.outbox.submit(whole, this.page.stackId(), pasted);
     if (problem) return this.#say(problem);
-    this.field.value = '';
+    this.#put('', []);
     this.#uploads?.clear();
-    this.#changed();
     this.#keep();
     this.onSent();
     return undefined;
@@ -163,11 +179,22 @@ export class Composer {
     clearTimeout(this.#timer);
     for (const storage of [sessionStorage, localStorage]) {
       try {
-        if (this.field.value) storage.setItem(DRAFT_KEY, this.field.value);
+        const draft = { text: this.field.value, pasted: this.#pasted.spans };
+        if (draft.text) storage.setItem(DRAFT_KEY, JSON.stringify(draft));
         else storage.removeItem(DRAFT_KEY);
       } catch {
         // A draft that is too large for the storage still stays in the field.
       }
     }
+  }
+}
+
+/** @returns {{ text: string, pasted: Span[] }} */
+function storedDraft() {
+  try {
+    const draft = JSON.parse(sessionStorage.getItem(DRAFT_KEY) ?? localStorage.getItem(DRAFT_KEY) ?? 'null');
+    return { text: draft?.text ?? '', pasted: draft?.pasted ?? [] };
+  } catch {
+    return { text: '', pasted: [] };
   }
 }

@@ -78,17 +78,17 @@ export class Conversation {
 
   /**
    * Adds an accepted message: of a person on this page or another, a program, or a schedule.
-   * @param {Pick<ChatSaid, 'mission_id' | 'text' | 'at' | 'origin' | 'asked_by'>} said
+   * @param {Pick<ChatSaid, 'mission_id' | 'text' | 'at' | 'origin' | 'asked_by' | 'pasted'>} said
    */
-  said({ mission_id: missionId, text, at, origin = 'person', asked_by: askedBy = null }) {
+  said({ mission_id: missionId, text, at, origin = 'person', asked_by: askedBy = null, pasted = [] }) {
     const known = this.#byMission.get(missionId);
     if (known) {
-      known.text ??= text;
+      if (known.text === null) Object.assign(known, { text, pasted });
       known.version += 1;
       return known;
     }
     const runs = this.running !== undefined;
-    return this.#add({ missionId, text, at, origin, askedBy, status: runs ? 'queued' : 'sent' });
+    return this.#add({ missionId, text, pasted, at, origin, askedBy, status: runs ? 'queued' : 'sent' });
   }
 
   /** @param {string} missionId */
@@ -183,7 +183,7 @@ export class Conversation {
 
   /** @param {Partial<Exchange> & Pick<Exchange, 'missionId' | 'at' | 'status'>} given */
   #add(given) {
-    const said = { origin: /** @type {const} */ ('person'), askedBy: null, text: null, rowId: null };
+    const said = { origin: /** @type {const} */ ('person'), askedBy: null, text: null, pasted: [], rowId: null };
     const reply = { parts: [], error: null, cost: null, ms: null, startedAt: null };
     const flags = { compacting: false, isBegunAgain: false, version: 0 };
     /** @type {Exchange} */
@@ -222,6 +222,7 @@ export class Conversation {
       });
     if (row.role === 'user') {
       entry.text = row.text;
+      entry.pasted = row.pasted ?? [];
       entry.askedBy = row.asked_by ?? null;
       return;
     }

@@ -117,7 +117,7 @@ function queueTools(entry, missionId, page) {
   const takeBack = async (edit) => {
     try {
       await page.outbox.takeBack(missionId);
-      if (edit) page.draft(entry.text ?? '');
+      if (edit) page.draft(entry.text ?? '', entry.pasted);
       else page.announce('Message removed.');
     } catch (problem) {
       const isRunning = codeOf(problem) === 'not_running';
@@ -160,13 +160,14 @@ function footOf(entry, page) {
 
 /** @param {Exchange} entry @param {string} label @param {Page} page */
 function again(entry, label, page) {
-  const { text } = entry;
+  const { text, pasted } = entry;
   // A schedule repeats its own turns; a program's message must not become the person's.
   if (!text || !isPersons(entry)) return nothing;
   // Sent unchanged, it would fail again.
-  if (entry.error?.retryable === false) return button(html`${icon('edit', true)}Change it`, () => page.draft(text));
+  if (entry.error?.retryable === false)
+    return button(html`${icon('edit', true)}Change it`, () => page.draft(text, pasted));
   return button(html`${icon('retry', true)}${label}`, () => {
-    const problem = page.outbox.submit(text, page.stackId());
+    const problem = page.outbox.submit(text, page.stackId(), pasted);
     if (problem) page.toast({ kind: 'error', text: problem });
   });
 }

@@ -140,11 +140,11 @@ export class Thread {
    * Draws a message that was submitted but not accepted yet: being sent, or refused with a reason and possible actions.
    * @param {OutboxItem} item
    */
-  #unsent({ id, text, state, problem }) {
+  #unsent({ id, text, pasted, state, problem }) {
     const { outbox, store } = this.page;
     const edit = () => {
       outbox.remove(id);
-      this.page.draft(text);
+      this.page.draft(text, pasted);
     };
     const words = store.state.link.state === 'ready' ? 'Sending' : 'Will be sent when your agent is reachable';
     return html`<article class="exchange unsent-item ${state}" aria-label="Message not sent yet">

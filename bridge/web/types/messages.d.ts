@@ -658,7 +658,7 @@ export interface Size {
  *
  *     `tools` are what the turn used, in order; a reply with tools may have no text. `status` is how its turn ended, or
  *     that it has not; null where no turn is known. `asked_by` names the program whose message it is, where it is
- *     not the person's.
+ *     not the person's. `pasted` lists the parts of a person's message that they pasted, as in `mission`.
  */
 export interface ChatMessage {
   id: number;
@@ -670,6 +670,7 @@ export interface ChatMessage {
   tools?: UsedTool[];
   status?: ("complete" | "error" | "interrupted" | "queued" | "running") | null;
   asked_by?: string | null;
+  pasted?: [number, number][];
 }
 /**
  * A tool that a turn used, in short: `title` says what for.
@@ -1406,7 +1407,7 @@ export interface PermissionResolved {
  * A mission was taken; `at` in Unix seconds. Its reply comes as agent events.
  *
  *     A person's message, from whichever client, or (by `origin`) what a schedule asked for, or what a program did, which
- *     `asked_by` then names.
+ *     `asked_by` then names. `pasted` lists the parts of the text that the person pasted, as in `mission`.
  */
 export interface ChatSaid {
   mission_id: string;
@@ -1415,6 +1416,7 @@ export interface ChatSaid {
   at: number;
   origin?: "agent" | "person" | "schedule";
   asked_by?: string | null;
+  pasted?: [number, number][];
 }
 /**
  * A stack as it now is: made, renamed, archived or restored.

@@ -135,11 +135,16 @@ export type ToolInput = Record<string, unknown>;
 export type Part = TextPart | ToolPart | PermissionPart;
 
 /** A person's message and everything that followed. */
+/** A part of a text, half-open; in messages it counts Unicode code points. */
+export type Span = [number, number];
+
 export interface Exchange {
   kind: 'exchange';
   key: number;
   missionId: string | null;
   text: string | null;
+  /** The pasted parts of a person's message. */
+  pasted: Span[];
   /** The origin of its turn. */
   origin: Origin;
   /** The program that sent the message; null for the person's own, and for turns without a message. */
@@ -226,6 +231,7 @@ export type Conversation = import('../chat/conversation.js').Conversation;
 export interface OutboxItem {
   id: string;
   text: string;
+  pasted: Span[];
   stackId: string | null;
   state: 'sending' | 'failed';
   problem: string | null;
@@ -318,8 +324,8 @@ export interface Page {
   setStack(id: string | null): void;
   openPanel(name: PanelName): void;
   unread(name: PanelName): void;
-  /** Puts a text into the message field. */
-  draft(text: string): void;
+  /** Puts a text into the message field; `pasted` are its pasted spans. */
+  draft(text: string, pasted?: Span[]): void;
   openTurn(id: number): Promise<void>;
   openFile(name: string): Promise<void>;
   openLearning(id: number): Promise<void>;
