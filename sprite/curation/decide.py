@@ -218,8 +218,7 @@ class BatchFold:
             self._refuse("echo", "memory has it, and nothing new proves it", learning, None)
             return
         self._draft.refuse("unverified", f"its quote is not in the turn it names: {learning.content}")
-        origin = "none" if evidence is None else "assistant"
-        self._add_or_repeat(self._new(number, learning, "FACT", origin, turn, learning.quote))
+        self._add_or_repeat(self._new(number, learning, "FACT", "none", turn, learning.quote))
 
     def _is_known(self, content: str) -> bool:
         """Return whether memory says nearly the same: the agent may only read it aloud."""
@@ -423,7 +422,7 @@ class BatchFold:
 
 #: Turns before a batch that are read with it: for the messages and questions before a cited one, and for pages whose
 #: text the agent may still refer to.
-EARLIER_TURNS = 25
+EARLIER_TURNS = 50
 
 log = logging.getLogger(__name__)
 

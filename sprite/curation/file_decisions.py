@@ -183,18 +183,18 @@ class FileFold:
             reason = f"{lacking} stands neither in its quote nor in the messages"
         elif reason is None and project is not None and basis.project not in {None, project}:
             reason = f"no turn of the project {project} carries it"
-        elif reason is None and name == "user.md":
-            reason = self._not_persons(text, basis, replaced)
+        elif reason is None and name == "user.md" and not basis.is_persons:
+            reason = "only the user's words carry a line of user.md"
+        elif reason is None and basis.is_persons:
+            reason = self._not_said(text, basis, replaced)
         elif reason is None and not basis.may_carry_work:
             reason = "a page, a mail, a file or the agent's own word is no evidence for it"
-        if reason is None and name != "user.md":
+        if reason is None and not basis.is_persons:
             reason = self._first_use.strangers(text, may_tell_documents=name in {"tools.md", "files.md"})
         return reason
 
-    def _not_persons(self, text: str, basis: _Basis, replaced: str) -> str | None:
-        """Return why a line of user.md is not the person's word, or None."""
-        if not basis.is_persons:
-            return "only the user's words carry a line of user.md"
+    def _not_said(self, text: str, basis: _Basis, replaced: str) -> str | None:
+        """Return why a line is not the person's word, or None."""
         turn = None if basis.turn is None else basis.turn.logged.id
         ruling = self._rulings.of(Item("line", text, turn, basis.quote, replaced))
         return None if ruling.verdict == "yes" else ruling.reason or "the user's messages do not say it"

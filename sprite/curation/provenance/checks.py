@@ -28,9 +28,10 @@ _ADDRESS = re.compile(
 )
 #: Groups of digits and capitals, as in accounts and telephone numbers.
 _ACCOUNT = re.compile(r"(?:\+?\d{1,4}|[A-Z]{2}\d{2})(?:[ -]?[A-Z0-9]{2,}){2,}")
+#: Fewer digits are a number like others.
 _ACCOUNT_SIGNS = 7
 _DATE = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})\b")
-_TIME = re.compile(r"\b([01]?\d|2[0-4])[:.h]([0-5]\d)\b")
+_TIME = re.compile(r"\b([01]?\d|2[0-4])[:h]([0-5]\d)\b")
 _NUMBER = re.compile(r"\d[\d.,:'\u2019/\u00a0]*\d|\d")
 _THOUSANDS = re.compile(r"[.,'\u2019\u00a0 ](?=\d{3}(?!\d))")
 #: A word with digits behind its letters ("T200", "KE-0412") is a name, not an amount.
@@ -61,19 +62,22 @@ class Given:
     @cached_property
     def numbers(self) -> frozenset[str]:
         """Return the written numbers."""
-        return frozenset(_numbers(self.text))
+        return frozenset(_numbers(self.text, in_parts=True))
 
     @cached_property
     def spelled(self) -> frozenset[str]:
         """Return the numbers that are spelled in words."""
         texts = [text[:_MOST_SPELLED_CHARS] for text in self._texts]
         return frozenset(
-            number for text in texts for name in _LANGUAGES for number in _numbers(alpha2digit(text, name, 0))
+            number
+            for text in texts
+            for name in _LANGUAGES
+            for number in _numbers(alpha2digit(text, name, 0), in_parts=True)
         )
 
     def has(self, number: str) -> bool:
         """Return whether a number is written or spelled here, an hour of the afternoon also as one of twelve."""
-        if number in self.numbers or number in self.spelled:
+        if number in self.numbers or number in self.spelled or self._has_version(number):
             return True
         is_afternoon = number.isdecimal() and len(number) == 2 and _HALF_A_DAY < int(number) <= 2 * _HALF_A_DAY  # noqa: PLR2004 - digits
         return is_afternoon and self.has(str(int(number) - _HALF_A_DAY))
@@ -92,7 +96,7 @@ class Given:
                 return found[0]
         rest = _DATE.sub(" ", rest)
         for account in (*_ACCOUNT.findall(rest), *_CODE.findall(rest)):
-            is_long = len(_signs(account)) >= _ACCOUNT_SIGNS or not account[:1].isdigit()
+            is_long = sum(map(str.isdigit, account)) >= _ACCOUNT_SIGNS or not account[:1].isdigit()
             if is_long and any(sign.isdigit() for sign in account) and _signs(account.casefold()) not in self.signs:
                 return str(account)
         rest = _CODE.sub(" ", _ACCOUNT.sub(self._kept, rest))
@@ -104,10 +108,14 @@ class Given:
         numbers = (number for number in _numbers(_TIME.sub(" ", rest)) if number not in years)
         return next((number for number in numbers if not self.has(number)), None)
 
+    def _has_version(self, number: str) -> bool:
+        # "3.1" for "3.1.11".
+        return "." in number and re.search(rf"(?<![\d.]){re.escape(number)}(?=\.\d)", self.text) is not None
+
     @staticmethod
     def _kept(found: re.Match[str]) -> str:
         # "10 000" is a number, and a long group was checked as a whole.
-        return " " if len(_signs(found[0])) >= _ACCOUNT_SIGNS else found[0]
+        return " " if sum(map(str.isdigit, found[0])) >= _ACCOUNT_SIGNS else found[0]
 
     def _has_day(self, found: re.Match[str], day: date | None) -> bool:
         try:
@@ -125,12 +133,12 @@ class Given:
         return bool(hours & known) and (minute in _QUARTERS or self.has(minute))
 
 
-def _numbers(text: str) -> Iterator[str]:
+def _numbers(text: str, *, in_parts: bool = False) -> Iterator[str]:
+    """Yield the numbers of a text in one form; `in_parts` also those of a date or a version ("4.8.", "3/4")."""
     for found in _NUMBER.findall(text):
         whole = _THOUSANDS.sub("", found).replace(",", ".")
-        for part in {whole, *re.split(r"[.:/]", whole)} if not _is_amount(whole) else {whole}:
-            if part:
-                yield _trimmed(part)
+        parts = [part for part in re.split(r"[.:/]", whole) if part] if in_parts or not _is_amount(whole) else []
+        yield from map(_trimmed, dict.fromkeys([whole, *parts] if in_parts else parts or [whole]))
 
 
 def _is_amount(number: str) -> bool:

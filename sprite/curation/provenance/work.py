@@ -16,6 +16,8 @@ from sprite.memory.words import Run, content_words, plain, run_words, runs
 MAX_FOREIGN = 1 / 3
 #: A path, a package, a version: words bound by signs without a space. They have many words and say nothing.
 _BOUND = re.compile(r"(?<!\w)[~.]{0,3}/?\w++(?:[-/._:=@+~]++\w++)+/?")
+#: An e-mail address, a URL or a handle. A bare host looks like a file's name.
+_ADDRESS = re.compile(r"[\w.+-]*@[\w.-]*\w|\b(?:https?://|www\.)[^\s<>\"')\]]*[\w/]", re.IGNORECASE)
 
 
 class FirstUse:
@@ -30,9 +32,17 @@ class FirstUse:
         #: Those of them that a document used: what stands in a file here may be told, in other words.
         self._documents: set[str] = set()
         self._shown_runs: set[Run] = set()
+        named: set[str] = set()
+        #: Addresses that a tool or a stranger named first.
+        self._shown_addresses: set[str] = set()
         for turn in turns:
             for voice in turn.voices:
                 words, found = content_words(voice.text), set(_runs(voice.text))
+                addresses = {address.casefold() for address in _ADDRESS.findall(voice.text)}
+                if voice.kind in {"person", "input"}:
+                    named |= addresses - (self._shown_addresses if voice.kind == "input" else set())
+                else:
+                    self._shown_addresses |= addresses
                 if voice.kind == "person":
                     said |= words
                     said_runs |= found
@@ -46,6 +56,7 @@ class FirstUse:
                 elif voice.kind != "memory":
                     trusted |= words - self._foreign - self._documents
                     trusted_runs |= found - self._shown_runs
+        self._shown_addresses -= named
         self._foreign -= said
         self._documents -= said
         self._shown_runs -= said_runs
@@ -54,6 +65,9 @@ class FirstUse:
         """Return why a line is a stranger's, or None."""
         if (copied := next((run for run in _runs(line) if run in self._shown_runs), None)) is not None:
             return f"it repeats word for word: {' '.join(copied)}"
+        address = next((known for known in _ADDRESS.findall(line) if known.casefold() in self._shown_addresses), None)
+        if address is not None:
+            return f"nobody but others gave the address {address}"
         words = content_words(line)
         foreign = words & (self._foreign if may_tell_documents else self._foreign | self._documents)
         if len(foreign) > MAX_FOREIGN * len(words):
