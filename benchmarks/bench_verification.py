@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench_origins import FIXTURES, happened
+from benchmarks.curation_replay import Clock
 from benchmarks.report import line
 from sprite.curation.answer_files import as_listed
 from sprite.curation.verifier import Request, read_answer
@@ -31,6 +32,7 @@ from tests.memory_stores import Stores, open_stores
 Verifier = Callable[[str], str]
 MOST_ACCEPTED, MOST_REFUSED, MOST_PER_LANGUAGE = 3, 6, 2
 _ERRS = 0.1
+_NOW = 1_795_449_600.0
 #: The session in which memory learned what a fixture begins with.
 _EARLIER = "00000009-0000-4000-8000-000000000000"
 
@@ -222,4 +224,6 @@ if __name__ == "__main__":
     parser.add_argument("--write", type=Path, help="write the requests into this folder instead of measuring")
     parser.add_argument("--verbose", action="store_true", help="name each proposal that went wrong")
     given = parser.parse_args()
-    asyncio.run(main(given.sets, given.recordings, given.write, verbose=given.verbose))
+    # A request has the day of its messages, and the fixtures are of this day.
+    with Clock(_NOW).rules():
+        asyncio.run(main(given.sets, given.recordings, given.write, verbose=given.verbose))

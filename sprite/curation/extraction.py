@@ -31,6 +31,7 @@ from sprite.memory.files import (
     within_limits,
 )
 from sprite.memory.query import any_term, significant
+from sprite.memory.words import content_words
 from sprite.privacy.redaction import redact
 from sprite.protocol.shapes import LearningRow
 
@@ -43,6 +44,8 @@ NEAREST_TOKENS = 5_000
 #: Related learnings per turn, search terms per turn, and related learnings of all turns together.
 NEAREST_TO_TURN = 5
 NEAREST_TERMS = 48
+#: Learnings about a project that the turns name.
+NEAREST_TO_NAME = 15
 NEAREST_LEARNINGS = 30
 #: Lines of user.md that are shown with the learning behind them. If the user's life changes, both must change.
 MOST_PROFILE_LINES = 40
@@ -152,7 +155,7 @@ class Extractor:
         if files is None:
             files = self._shown_files(turns)
         tz = await self._memory.zone()
-        learnings = await self._open_learnings(turns, files["user.md"])
+        learnings = await self._open_learnings(turns, files)
         refused = [words[:MAX_REFUSED_CHARS] for words in await self._memory.refused_last(MOST_REFUSED)]
         again = await self._memory.refused_turns(before=turns[0].id) if turns else []
         shown_again = list((await self._transcript.observations_of(again)).values())
@@ -184,14 +187,18 @@ class Extractor:
         # A person may have written more than fits.
         return {name: within_limits(name, content)[0] for name, content in shown.items()}
 
-    async def _open_learnings(self, turns: Sequence[Observation], user: str) -> list[OpenLearning]:
+    async def _open_learnings(self, turns: Sequence[Observation], files: Mapping[str, str]) -> list[OpenLearning]:
         """Return the learnings to show: standing ones, those behind user.md, and those related to the turns."""
         if not turns:
             return []
         shown: dict[int, LearningRow] = {}
         projects = projects_of(turns)
         standing = await self._memory.standing({turn.session_id for turn in turns}, projects)
-        nearest = [*await self._behind(user, projects), *await self._near(turns, projects)]
+        nearest = [
+            *await self._behind(files["user.md"], projects),
+            *await self._of_named(turns, files["context.md"], projects),
+            *await self._near(turns, projects),
+        ]
         for learnings, tokens in ((standing, STANDING_TOKENS), (nearest, NEAREST_TOKENS)):
             left = tokens
             for learning in learnings:
@@ -241,6 +248,16 @@ class Extractor:
             await self._memory.nearest(any_term(significant(line)), 1, projects) for line in lines[:MOST_PROFILE_LINES]
         ]
         return [learning for nearest in found for learning in nearest]
+
+    async def _of_named(self, turns: Sequence[Observation], context: str, projects: Sequence[str]) -> list[LearningRow]:
+        """Return the learnings about each entry of context.md's projects that a message names: it may end there."""
+        said = content_words(" ".join(turn.user_message[:MAX_WORDS_CHARS] for turn in turns))
+        names = [line.strip("# ") for line in context.split("\n") if line.startswith("### ")]
+        found: list[LearningRow] = []
+        for name in names:
+            if content_words(name) & said:
+                found += await self._memory.nearest(any_term(significant(name)), NEAREST_TO_NAME, projects)
+        return found
 
     async def _near(self, turns: Sequence[Observation], projects: Sequence[str]) -> list[LearningRow]:
         """Return related learnings. Each turn has its own search, or the first one's words would use up all results."""

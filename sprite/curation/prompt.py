@@ -209,7 +209,7 @@ def _turn_parts(turn: Observation, tz: str | None, cut: int | None, tools: int |
     if origin == "program":
         yield f"<program>{_text(turn.user_message, cut and cut * ASSISTANT_SHARE)}</program>\n"
     elif origin == "user":
-        yield f"<user>{_text(turn.user_message, cut and cut * USER_SHARE)}</user>\n"
+        yield f"<user>{''.join(_said(turn, cut and cut * USER_SHARE))}</user>\n"
     calls = turn.tool_calls
     if tools is None or len(calls) <= tools:
         yield from (_tool(call, cut) for call in calls)
@@ -219,6 +219,16 @@ def _turn_parts(turn: Observation, tz: str | None, cut: int | None, tools: int |
         yield f'<omitted tools="{len(calls) - tools}"/>\n'
         yield from (_tool(call, cut) for call in calls[len(calls) - (tools - first) :])
     yield f"<assistant>{_text(turn.agent_response, cut and cut * ASSISTANT_SHARE)}</assistant>\n</turn>\n"
+
+
+def _said(turn: Observation, cut: int | None) -> Iterator[str]:
+    """Yield the parts of a message, with the pasted ones marked."""
+    at = 0
+    for start, end in turn.pasted:
+        yield _text(turn.user_message[at:start], cut)
+        yield f"<pasted>{_text(turn.user_message[start:end], cut)}</pasted>"
+        at = end
+    yield _text(turn.user_message[at:], cut)
 
 
 def _tool(call: Mapping[str, Any], cut: int | None) -> str:
