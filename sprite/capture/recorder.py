@@ -251,13 +251,13 @@ class TurnRecorder:
         turn = self._turn_of(prompt_id, tool_use_id) if agent_id is None else self._agent(agent_id, prompt_id)
         call = turn.end_tool(tool_use_id, name, tool_input, result, is_error=is_error, agent_id=agent_id)
         self._agents.note_launch(tool_use_id, result)
-        await self._journal(turn, "tool", {"call": call, "unkept": turn.unkept(tool_use_id)})
+        await self._journal(turn, "tool", {"call": call})
 
     async def noted(self, prompt_id: str, name: str, given: Mapping[str, str], result: str) -> None:
         """Record text added to a prompt as a tool call that the agent did not make."""
         turn, call_id = self._turn_of(prompt_id, ""), f"{TOLD}{uuid.uuid4().hex}"
         call = turn.end_tool(call_id, name, dict(given), result, is_error=False)
-        await self._journal(turn, "tool", {"call": call, "unkept": turn.unkept(call_id)})
+        await self._journal(turn, "tool", {"call": call})
 
     async def stopped(self, prompt_id: str, message: str) -> None:
         """Record the agent's last message of a turn."""

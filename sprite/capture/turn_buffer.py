@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sprite.capture.truncated_hashes import Unkept, read_all, unkept_of
 from sprite.log.transcript import JournalEntry, NewObservation, Outcome, Trigger
 from sprite.memory.words import marked_without_memory, without_memory
 from sprite.privacy.cutting import clean, cut, cut_value, result_text
@@ -57,7 +56,6 @@ class TurnBuffer:
         self._texts: list[str] = []
         self._last_message = ""
         self._calls: dict[str, dict[str, Any]] = {}
-        self._unkept: dict[str, Unkept] = {}
 
     @property
     def discreet_message(self) -> Marked:
@@ -120,25 +118,16 @@ class TurnBuffer:
         agent_id: str | None = None,
     ) -> dict[str, Any]:
         """Record the end of a tool call from a hook, and return its logged form."""
-        said, seen = self._said(result)
-        call = self._call(tool_use_id, name, tool_input, said, agent_id, is_error=is_error)
+        call = self._call(tool_use_id, name, tool_input, self._said(result), agent_id, is_error=is_error)
         self._calls[tool_use_id] = call
-        self._note_unkept(tool_use_id, seen)
         return call
-
-    def unkept(self, tool_use_id: str) -> dict[str, Any]:
-        """Return the hashes of a result's unlogged words, in the log's form; empty if there are none."""
-        kept = self._unkept.get(tool_use_id)
-        return {} if kept is None else {tool_use_id: kept.to_json()}
 
     def tool_answered(self, tool_use_id: str, result: Any, *, is_error: bool) -> None:
         """Record a result from the stream, the only source for denied or interrupted calls."""
         call = self._calls.get(tool_use_id)
         if call is not None and call["result"] is None:
-            said, seen = self._said(result)
-            call["result"] = cut(said, discreet=self._discreet)
+            call["result"] = cut(self._said(result), discreet=self._discreet)
             call["is_error"] = is_error
-            self._note_unkept(tool_use_id, seen)
 
     def knows_tool(self, tool_use_id: str) -> bool:
         """Return whether this turn made the call."""
@@ -147,7 +136,6 @@ class TurnBuffer:
     def adopt(self, agent: TurnBuffer) -> None:
         """Take over a subagent's calls."""
         self._calls.update(agent._calls)
-        self._unkept.update(agent._unkept)
         self.keys += agent.keys
 
     def snapshot(self) -> dict[str, Any]:
@@ -181,7 +169,6 @@ class TurnBuffer:
                 buffer.add_notice(data["notice"])
             elif entry.event in {"start", "tool"}:
                 buffer._calls[data["call"]["tool_use_id"]] = data["call"]
-                buffer._unkept.update(read_all(data.get("unkept", {})))
             elif entry.event == "stop":
                 buffer.set_last_message(data["message"])
         return buffer
@@ -203,7 +190,6 @@ class TurnBuffer:
             trigger=self.trigger,
             notice="\n".join([*self._notices, self._discreet(clean(notice))]).strip(),
             off_record=self.trigger == "user" and is_off_record(asked.own),
-            unkept={key: unkept.to_json() for key, unkept in self._unkept.items()},
             asked_by=self.asked_by,
             pasted=asked.pasted,
         )
@@ -211,16 +197,9 @@ class TurnBuffer:
     def _kept(self, text: str) -> str:
         return self._discreet(without_memory(clean(text)))
 
-    def _said(self, result: Any) -> tuple[str, Any]:
-        """Return (the logged text of a result, the value for later comparison), both without memory's own text."""
-        said = result_text(result, self._discreet)
-        kept = without_memory(said)
-        return kept, result if kept == said else kept
-
-    def _note_unkept(self, tool_use_id: str, result: Any) -> None:
-        unkept = unkept_of(result, self._calls[tool_use_id]["result"])
-        if unkept is not None:
-            self._unkept[tool_use_id] = unkept
+    def _said(self, result: Any) -> str:
+        """Return the text of a result without memory's own text."""
+        return without_memory(result_text(result, self._discreet))
 
     def _call(
         self, tool_use_id: str, name: str, tool_input: Any, result: str | None, agent_id: str | None, *, is_error: bool

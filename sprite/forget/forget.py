@@ -40,7 +40,7 @@ _LARGEST_SEARCHED, _MOST_SEARCHED, _MOST_FILES = 1024 * 1024, 64 * 1024 * 1024, 
 #: The registered columns, by database and table. Full text ("..._fts") derives from them and is rewritten.
 COLUMNS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "transcript.db": {
-        "observations": ("user_message", "tool_calls_json", "agent_response", "notice", "unkept_json"),
+        "observations": ("user_message", "tool_calls_json", "agent_response", "notice"),
         "curations": ("response", "decision_json"),
         "turn_journal": ("data_json",),
         "disk_entries": ("path",),

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from sprite.capture.truncated_hashes import read_all
 from sprite.curation.answer import ParsedLearning, parse_response
 from sprite.curation.provenance.voices import text_of
 from sprite.errors import PeerError
@@ -157,7 +156,6 @@ class Plan:
                 agent_response=FORGOTTEN if turn.agent_response else "",
                 tool_calls=[],
                 notice="",
-                unkept={},
                 pasted=(),
             ),
         )
@@ -298,7 +296,6 @@ def _take_phrases(made: Plan, turn: Observation) -> None:
         agent_response=scrub(turn.agent_response),
         tool_calls=map_strings(turn.tool_calls, scrub),
         notice=scrub(turn.notice),
-        unkept=_unkept_without(turn.unkept, made.scrubber),
     )
     made.take(turn, scrubbed)
 
@@ -306,12 +303,6 @@ def _take_phrases(made: Plan, turn: Observation) -> None:
 def _asked(turn: Observation, scrub: Callable[[str], str]) -> Marked:
     """Return the scrubbed message of a turn with its pasted spans."""
     return Marked(turn.user_message, turn.pasted).rewritten(scrub(turn.user_message))
-
-
-def _unkept_without(unkept: dict[str, Any], scrubber: Scrubber) -> dict[str, Any]:
-    """Return the hashes of unlogged words without those of forgotten words."""
-    gone = words_of(scrubber.phrases) | scrubber.words
-    return {call: kept.without(gone).to_json() for call, kept in read_all(unkept).items()}
 
 
 # --- a learning ---
@@ -363,7 +354,6 @@ def _take_sentences(made: Plan, turn: Observation) -> None:
         agent_response=scrub(turn.agent_response),
         tool_calls=[{**call, **map_strings({k: call.get(k) for k in _SPOKEN}, scrub)} for call in turn.tool_calls],
         notice=scrub(turn.notice),
-        unkept=_unkept_without(turn.unkept, made.scrubber),
     )
     if made.take(turn, scrubbed):
         if turn.mission_id:

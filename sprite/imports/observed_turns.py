@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from sprite.capture.truncated_hashes import read_all
 from sprite.capture.turn_buffer import TurnBuffer
 from sprite.errors import PeerError
 from sprite.imports.claude_code_entries import EARLIEST
@@ -78,10 +77,7 @@ def logged(source: str, project: str | None, turn: ObservedTurn, private_text: P
         buffer.add_notice(turn.notice)
     if not user and buffer.empty:
         raise PeerError("There is nothing in it: nobody said anything, and nothing was done.")
-    observation = buffer.observation(turn.outcome)
-    # Include the text that was cut before it arrived.
-    unkept = {**_said_unkept(turn), **observation.unkept}
-    observation = replace(observation, unkept=unkept, project=project, source=source)
+    observation = replace(buffer.observation(turn.outcome), project=project, source=source)
     _check_size(observation)
     return ImportedTurn(import_key(source, turn.external_id), _started_at(turn), turn.at, observation)
 
@@ -117,11 +113,6 @@ def _take_calls(buffer: TurnBuffer, calls: Sequence[ObservedTool]) -> None:
         if call.result is not None:
             said = MEMORY_ANSWERED if name in ECHO_CALLS else call.result
             buffer.tool_answered(key, said, is_error=call.is_error)
-
-
-def _said_unkept(turn: ObservedTurn) -> dict[str, Any]:
-    calls = {call.tool_use_id for call in turn.tools if call.tool_use_id}
-    return {name: kept.to_json() for name, kept in read_all(turn.unkept).items() if name in calls}
 
 
 def _check_size(turn: NewObservation) -> None:

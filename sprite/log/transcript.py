@@ -10,7 +10,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -77,8 +77,6 @@ SCHEMA = Schema(
             notice TEXT NOT NULL DEFAULT '',
             -- Where an imported turn comes from: it is taken once, also when its session's log has grown or was copied.
             import_key TEXT UNIQUE,
-            -- What tools' results had that the log does not keep, as hashes of words: {tool_use_id: {words, blind?}}.
-            unkept_json TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(unkept_json)),
             -- Whether a schedule began the turn; its `trigger` is 'task'.
             by_schedule INTEGER NOT NULL DEFAULT 0,
             -- Of which project it is (null: the person's own), and which program it was said to (null: this sprite).
@@ -103,7 +101,7 @@ SCHEMA = Schema(
             AND OLD.agent_response IS NEW.agent_response AND OLD.outcome IS NEW.outcome
             AND OLD.mission_id IS NEW.mission_id AND OLD.trigger IS NEW.trigger
             AND OLD.notice IS NEW.notice AND OLD.import_key IS NEW.import_key
-            AND OLD.unkept_json IS NEW.unkept_json AND OLD.by_schedule IS NEW.by_schedule
+            AND OLD.by_schedule IS NEW.by_schedule
             AND OLD.project IS NEW.project AND OLD.source IS NEW.source AND OLD.asked_by IS NEW.asked_by
             AND OLD.pasted_json IS NEW.pasted_json)
         BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
@@ -229,7 +227,7 @@ Trigger = Literal["user", "task", "schedule", "program"]
 _MAX_LEVELS = 100
 _OBSERVATION = (
     "id, timestamp, session_id, sequence_num, user_message, tool_calls_json, agent_response, processed, "
-    "outcome, mission_id, trigger, notice, unkept_json, by_schedule, project, source, asked_by, pasted_json"
+    "outcome, mission_id, trigger, notice, by_schedule, project, source, asked_by, pasted_json"
 )
 
 
@@ -260,8 +258,6 @@ class NewObservation:
     notice: str = ""
     #: Whether its person asked not to remember it.
     off_record: bool = False
-    #: Parts of tool results that are not stored: see `sprite/capture/truncated_hashes.py`.
-    unkept: Mapping[str, Any] = field(default_factory=dict)
     #: The turn's project: a root path on its machine, or a repository's address; None for the person's own.
     project: str | None = None
     #: The program it was said to, such as "claude-code"; None for this sprite.
@@ -298,8 +294,6 @@ class Observation:
     mission_id: str | None
     trigger: Trigger
     notice: str
-    #: Parts of tool results that are not stored, by tool call: see `sprite/capture/truncated_hashes.py`.
-    unkept: dict[str, Any] = field(default_factory=dict)
     project: str | None = None
     source: str | None = None
     asked_by: str | None = None
@@ -593,13 +587,12 @@ class TranscriptDB(Tables):
         for turn in observations:
             tx.execute(
                 "UPDATE observations SET user_message = ?, tool_calls_json = ?, agent_response = ?, notice = ?, "
-                "unkept_json = ?, pasted_json = ? WHERE id = ?",
+                "pasted_json = ? WHERE id = ?",
                 (
                     turn.user_message,
                     to_json(turn.tool_calls),
                     turn.agent_response,
                     turn.notice,
-                    to_json(turn.unkept),
                     write_spans(turn.pasted),
                     turn.id,
                 ),
@@ -624,13 +617,12 @@ class TranscriptDB(Tables):
 def _observation(row: sqlite3.Row) -> Observation:
     fields = dict(row)
     calls = json.loads(fields.pop("tool_calls_json"))
-    unkept = json.loads(fields.pop("unkept_json"))
     if fields.pop("by_schedule"):
         fields["trigger"] = "schedule"
     elif fields["asked_by"] is not None:
         fields["trigger"] = "program"
     pasted = read_spans(fields.pop("pasted_json"))
-    return Observation(**fields, tool_calls=calls, unkept=unkept, pasted=pasted)
+    return Observation(**fields, tool_calls=calls, pasted=pasted)
 
 
 def side_by_side(turns: Sequence[Observation]) -> list[Observation]:
@@ -652,7 +644,7 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
     cursor = tx.execute(
         f"INSERT INTO observations ({_OBSERVATION}, import_key) VALUES (NULL, ?1, ?2, "  # noqa: S608 - our columns
         "(SELECT coalesce(max(sequence_num), 0) + 1 FROM observations WHERE session_id = ?2), "
-        "?3, ?4, ?5, ?12, ?6, ?7, ?8, ?9, ?10, ?13, ?14, ?15, ?16, ?17, ?11)",
+        "?3, ?4, ?5, ?11, ?6, ?7, ?8, ?9, ?12, ?13, ?14, ?15, ?16, ?10)",
         (
             timestamp,
             observation.session_id,
@@ -663,7 +655,6 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
             observation.mission_id,
             "user" if observation.trigger == "user" else "task",
             observation.notice,
-            to_json(observation.unkept),
             import_key,
             OFF_RECORD if observation.off_record else WAITING,
             observation.trigger == "schedule",

@@ -226,8 +226,6 @@ _FILTER = re.compile(r'(?<!\S)(type|since|before|session|project|around):("[^"\n
 _WORD = re.compile(r"\w+")
 _UNSPACED = re.compile(f"([{UNSPACED}]+)")
 
-#: This many words of a sentence, each at most this many tokens from the next, identify the sentence.
-NEAR_TERMS, NEAR_DISTANCE = 4, 6
 #: Words without information for a search: the usual English function words and question words.
 STOP_WORDS = frozenset(
     """a about after again all also am an and any are as at be because been before being but by can could did do
@@ -370,17 +368,6 @@ def significant(text: str, limit: int = MAX_TERMS) -> tuple[str, ...]:
 def any_term(terms: Iterable[str]) -> str:
     """Return an FTS5 expression that matches any of the terms, quoted against syntax."""
     return " OR ".join(phrase(term) for term in terms)
-
-
-def near_each_other(texts: Iterable[str]) -> str:
-    """Return an FTS5 expression for rows that contain consecutive words of any of the texts."""
-    groups: dict[str, None] = {}
-    for text in texts:
-        terms = significant(text)
-        for start in range(0, len(terms) - NEAR_TERMS + 1, NEAR_TERMS // 2):
-            near = " ".join(phrase(term) for term in terms[start : start + NEAR_TERMS])
-            groups[f"NEAR({near}, {NEAR_DISTANCE})"] = None
-    return " OR ".join(groups)
 
 
 def _needles(term: str) -> Iterable[tuple[str, ...]]:

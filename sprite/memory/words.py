@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from sprite.protocol.pasted import Edit, Marked
 
@@ -67,33 +67,6 @@ def run_words(text: str) -> list[str]:
 def runs(words: Sequence[str]) -> Iterator[Run]:
     """Yield every run of RUN consecutive words."""
     return zip(*(words[start:] for start in range(RUN)), strict=False)
-
-
-class Text:
-    """Compute the words of a text on demand."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    @cached_property
-    def words(self) -> frozenset[str]:
-        """Return the content words."""
-        return content_words(self.text)
-
-    @cached_property
-    def runs(self) -> frozenset[Run]:
-        """Return the runs of content words."""
-        return frozenset(runs(run_words(self.text)))
-
-
-def words_in(texts: Iterable[Text]) -> frozenset[str]:
-    """Return the content words of several texts."""
-    return frozenset[str]().union(*(text.words for text in texts))
-
-
-def is_spaceless(word: str) -> bool:
-    """Return whether the word is a character pair of a script without spaces."""
-    return _UNSPACED.match(word) is not None
 
 
 def share(words: AbstractSet[str], of: AbstractSet[str]) -> float:

@@ -49,9 +49,6 @@ class ObservedTurn(Struct):
     outcome: Literal["complete", "interrupted", "error", "max_turns", "crashed"] = "complete"
     notice: str = ""
     started_at: float | None = None
-    #: Where results are cut already: the hashes of the words that were cut away, by tool call, as the log has them.
-    #: They make nothing of the turn more trustworthy, only less.
-    unkept: dict[str, Any] = field(default_factory=dict)
 
 
 class Observe(Payload):

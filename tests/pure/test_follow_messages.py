@@ -14,8 +14,8 @@ from sprite.log.transcript import ImportedTurn, NewObservation
 from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe
 
 
-def turn(key: str, *calls: dict[str, Any], project: str | None = "/code", **more: Any) -> ImportedTurn:
-    observation = NewObservation("s", "Hello", calls, "Hi.", "complete", project=project, source="claude-code", **more)
+def turn(key: str, *calls: dict[str, Any], project: str | None = "/code") -> ImportedTurn:
+    observation = NewObservation("s", "Hello", calls, "Hi.", "complete", project=project, source="claude-code")
     return ImportedTurn(key, 1.0, 2.0, observation)
 
 
@@ -52,23 +52,21 @@ def test_message_stays_within_turn_and_byte_limits() -> None:
 
 
 def test_turn_larger_than_frame_is_shortened() -> None:
-    hashes = {f"t{number}": {"words": "A" * 4000} for number in range(400)}
-    long = turn("1", *(call(f"t{number}", "x" * 2000) for number in range(400)), unkept=hashes)
+    long = turn("1", *(call(f"t{number}", "x" * 4000) for number in range(400)))
     endless = turn("2", *(call(f"t{number}") for number in range(20_000)))
     found = list(messages([long, endless], MOST_TURN_BYTES))
     assert all(len(msgspec.json.encode(message)) < MOST_TURN_BYTES + 1000 for message in found)
     first, second = (turn for message in found for turn in message.turns)
     assert len(first.tools) == 400
-    assert first.unkept["t7"] == {"words": "", "blind": True}, "unknown sources count as untrusted"
+    assert "more characters]" in first.tools[7].result
     assert len(second.tools) == 5000
     assert second.notice == "15000 more tool calls of this turn are not kept."
 
 
 def test_ids_with_lone_surrogates_are_sendable() -> None:
-    (found,) = messages([turn("1", {**call("\ud800"), "agent_id": "\udfff"}, unkept={"\ud800": {"words": ""}})], 10_000)
+    (found,) = messages([turn("1", {**call("\ud800"), "agent_id": "\udfff"})], 10_000)
     written = json.loads(msgspec.json.encode(found))
     assert written["turns"][0]["tools"][0]["tool_use_id"] == "?"
-    assert list(written["turns"][0]["unkept"]) == ["?"]
 
 
 # --- lines ---

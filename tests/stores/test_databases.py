@@ -173,12 +173,12 @@ FORBIDDEN = [
     (
         "INSERT OR REPLACE INTO observations SELECT id, timestamp, session_id, sequence_num, 'never said', "
         "tool_calls_json, agent_response, processed, outcome, mission_id, trigger, notice, import_key, "
-        "unkept_json, by_schedule, project, source, asked_by, pasted_json FROM observations"
+        "by_schedule, project, source, asked_by, pasted_json FROM observations"
     ),
     (
         "INSERT OR REPLACE INTO observations SELECT 77, timestamp, session_id, 77, 'never said', "
         "tool_calls_json, agent_response, processed, outcome, mission_id, trigger, notice, import_key, "
-        "unkept_json, by_schedule, project, source, asked_by, pasted_json FROM observations WHERE id = 1"
+        "by_schedule, project, source, asked_by, pasted_json FROM observations WHERE id = 1"
     ),
     "UPDATE OR REPLACE observations SET id = 2 WHERE id = 1",
     "DELETE FROM curations",

@@ -13,7 +13,6 @@ import pytest
 from benchmarks.bench_origins import FIXTURES, begin, outcome_of
 from sprite.agent.tools.memory import describe
 from sprite.capture.recorder import TurnRecorder
-from sprite.forget.plan import Target, plan
 from sprite.privacy.private_text import PrivateText
 from tests.memory_stores import SESSION, Stores, call, find, open_stores
 
@@ -124,26 +123,6 @@ async def test_only_person_marks_text_private(tmp_path: Path) -> None:
         assert turn.user_message == "My [private]"
         assert "told" in turn.agent_response
         assert "seen" in turn.tool_calls[0]["result"]
-
-
-async def test_truncated_hashes_survive_crash_and_are_forgotten(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as stores:
-        recorder = TurnRecorder(stores.transcript, print)
-        recorder.begin_session(SESSION)
-        recorder.open_mission("m", "Hello")
-        await recorder.prompt_submitted("p", "Hello")
-        await recorder.tool_ended("p", "t", "WebFetch", {}, "x " * 3000 + "heron", is_error=False, agent_id=None)
-        # The process dies here; the next one finds the journal.
-        after = TurnRecorder(stores.transcript, print)
-        await after.recover()
-        (turn,) = await stores.observations()
-        assert turn.outcome == "crashed"
-        assert list(turn.unkept) == ["t"]
-        assert "heron" not in json.dumps(turn.unkept)
-        whole = await plan(Target(turn=turn.id), stores.transcript, stores.memory)
-        assert whole.observations[turn.id].unkept == {}
-        words = await plan(Target(text="heron"), stores.transcript, stores.memory)
-        assert words.observations[turn.id].unkept != turn.unkept
 
 
 FORGED = (

@@ -488,9 +488,6 @@ export interface ObservedTurn {
   outcome?: "complete" | "crashed" | "error" | "interrupted" | "max_turns";
   notice?: string;
   started_at?: number | null;
-  unkept?: {
-    [k: string]: unknown;
-  };
 }
 /**
  * A tool call of such a turn. What it may hold is cut and redacted as for any turn.

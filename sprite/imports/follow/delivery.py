@@ -101,7 +101,7 @@ def halves(message: Observe) -> tuple[Observe, Observe]:
 
 
 def observed(turn: ImportedTurn) -> ObservedTurn:
-    """Return a turn in wire format: redacted and cut as in the log, with the hashes of the removed words."""
+    """Return a turn in wire format: redacted and cut as in the log."""
     kept = turn.observation
     return ObservedTurn(
         external_id=turn.key,
@@ -113,7 +113,6 @@ def observed(turn: ImportedTurn) -> ObservedTurn:
         outcome=kept.outcome,
         notice=kept.notice,
         started_at=turn.started_at,
-        unkept={clean(name): hashes for name, hashes in kept.unkept.items()},
     )
 
 
@@ -128,10 +127,6 @@ def _tool(call: Mapping[str, Any]) -> ObservedTool:
 def _fitted(turn: ObservedTurn) -> tuple[ObservedTurn, int]:
     """Return a turn that fits a frame, and its size in bytes."""
     size = len(msgspec.json.encode(turn))
-    if size > MOST_TURN_BYTES and turn.unkept:
-        # Without these hashes, no text of the result is trusted.
-        turn.unkept = {call: {"words": "", "blind": True} for call in turn.unkept}
-        size = len(msgspec.json.encode(turn))
     for most in _SHORTER:
         if size <= MOST_TURN_BYTES:
             break
@@ -141,8 +136,6 @@ def _fitted(turn: ObservedTurn) -> tuple[ObservedTurn, int]:
     calls, notice = len(turn.tools), turn.notice
     while size > MOST_TURN_BYTES and turn.tools:
         turn.tools = turn.tools[: len(turn.tools) // 2]
-        kept = {tool.tool_use_id for tool in turn.tools}
-        turn.unkept = {call: words for call, words in turn.unkept.items() if call in kept}
         turn.notice = f"{notice}\n{calls - len(turn.tools)} more tool calls of this turn are not kept.".strip()
         size = len(msgspec.json.encode(turn))
     return turn, size
