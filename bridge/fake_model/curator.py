@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterable, Iterator
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -139,98 +140,132 @@ def related(one: str, other: str) -> bool:
     return kinship(one, other) >= _SAME_TOPIC
 
 
+def replaces(new: str, old: str) -> bool:
+    """Return whether a statement takes the place of another: about the same subject or topic."""
+    return _same_subject(new, old) or related(new, old)
+
+
+_FIRST_WORDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _NewLine:
+    """A line that a draft adds or puts in the place of another, with the finding that it rests on."""
+
+    heading: str
+    statement: str
+    found: Finding
+
+
 class FileDraft:
-    """A draft of a curated file; `text()` is the new content, or None when nothing changed."""
+    """A draft of a curated file; `edits()` returns the changes, each with its evidence."""
 
-    def __init__(self, name: str, title: str, file: MemoryFile | None) -> None:
-        self.limit = file.limit if file else 200
-        self._before = file.content.rstrip().splitlines() if file else []
-        self.lines = list(self._before) or [f"# {title}"]
+    def __init__(self, name: str, file: MemoryFile | None) -> None:
         self.name = name
-        self._changed = False
+        self._limit = file.limit if file else 200
+        self._lines = file.content.rstrip().splitlines() if file else []
+        self._pinned = self._pinned_lines()
+        #: Replacements and deletions by line index.
+        self._replaced: dict[int, _NewLine] = {}
+        self._deleted: dict[int, tuple[str, Finding]] = {}
+        self._added: list[_NewLine] = []
 
-    def add(self, heading: str, statement: str) -> None:
+    def add(self, heading: str, statement: str, found: Finding) -> None:
         """Add a line under `## heading`, unless it is known or the file is full."""
-        known = {normalised(_BULLET.sub("", line)) for line in self.lines}
-        if normalised(statement) in known:
+        known = {normalised(line) for line in self._statements().values()}
+        known |= {normalised(added.statement) for added in self._added}
+        new = _NewLine(heading, statement, found)
+        if normalised(statement) in known or self._replace_if(lambda line: _same_subject(statement, line), new):
             return
-        if self._replace_if(lambda line: _same_subject(statement, line), statement):
-            return
-        self._insert(heading, f"- {statement}")
+        room = 1 if heading in self._headings() else 3
+        # Only the context makes room; elsewhere a statement that does not fit stays a learning.
+        if self._size() + room <= self._limit or self.name == "context.md":
+            self._added.append(new)
 
-    def correct(self, heading: str, statement: str, replaced: str | None) -> None:
+    def correct(self, heading: str, statement: str, replaced: str | None, found: Finding) -> None:
         """Replace the line about the same topic by `statement`, or add it under `heading`."""
         old = normalised(replaced or "")
-        if old and self._replace_if(lambda line: normalised(line) == old, statement):
+        new = _NewLine(heading, statement, found)
+        if old and self._replace_if(lambda line: normalised(line) == old, new):
             return
-        if not self._replace_if(lambda line: related(statement, line), statement):
-            self.add(heading, statement)
+        if not self._replace_if(lambda line: related(statement, line), new):
+            self.add(heading, statement, found)
 
-    def put(self, heading: str, key: str, statement: str) -> None:
+    def put(self, heading: str, key: str, statement: str, found: Finding) -> None:
         """Replace the line that begins with `key`, or add one."""
-        if not self._replace_if(lambda line: line.startswith(key), statement):
-            self.add(heading, statement)
+        if not self._replace_if(lambda line: line.startswith(key), _NewLine(heading, statement, found)):
+            self.add(heading, statement, found)
 
-    def drop_oldest(self, heading: str, keep: int) -> None:
+    def drop(self, statement: str, reason: str, found: Finding) -> None:
+        """Delete the line that says this."""
+        for index, line in self._statements().items():
+            if normalised(line) == normalised(statement):
+                self._deleted[index] = reason, found
+
+    def drop_oldest(self, heading: str, keep: int, found: Finding) -> None:
         """Keep the newest `keep` lines under `heading`, fewer when the file is over its limit."""
-        pinned = self._pinned()
-        section = [
-            index for index in self._section(heading) if index not in pinned and _BULLET.match(self.lines[index])
+        section = [index for index in self._statements() if self._heading_of(index) == heading.lower()]
+        new = sum(line.heading == heading for line in self._added)
+        excess = max(len(section) + new - keep, self._size() - self._limit)
+        for index in section[: max(0, excess)]:
+            self._deleted[index] = "newer lines need its place", found
+
+    def edits(self) -> str:
+        """Return the `*_MD_EDIT:` part of a response; empty without changes or over the file's limit."""
+        changes = [
+            f"REPLACE {self._name(index)} | {_cited(f'- {new.statement}', new.found)}"
+            for index, new in self._replaced.items()
+            if index not in self._deleted and f"- {new.statement}" != self._lines[index]
         ]
-        excess = max(len(section) - keep, min(len(self.lines) - self.limit, len(section)))
-        for index in reversed(section[: max(0, excess)]):
-            del self.lines[index]
+        changes += [
+            f"DELETE {self._name(index)} | {_cited(reason, found)}" for index, (reason, found) in self._deleted.items()
+        ]
+        changes += [f"ADD {new.heading} | {_cited(f'- {new.statement}', new.found)}" for new in self._added]
+        if not changes or self._size() > self._limit:
+            return ""
+        return "\n".join([f"{self.name.removesuffix('.md').upper()}_MD_EDIT:", *changes, ""])
 
-    def text(self) -> str | None:
-        """Return the complete content when it changed and fits its limit."""
-        if self.lines == self._before or len(self.lines) > self.limit or not self._changed:
-            return None
-        return "\n".join(self.lines)
+    def _name(self, index: int) -> str:
+        """Return a line's number and first words."""
+        return f'{index + 1} "{" ".join(self._lines[index].split("|")[0].split()[:_FIRST_WORDS])}"'
 
-    def _replace_if(self, fits: Callable[[str], bool], statement: str) -> bool:
-        pinned = self._pinned()
-        for index, line in enumerate(self.lines):
-            if index in pinned or not _BULLET.match(line):
-                continue
-            if fits(_BULLET.sub("", line).strip()):
-                changed = f"- {statement}"
-                self._changed |= changed != line
-                self.lines[index] = changed
+    def _statements(self) -> dict[int, str]:
+        """Return the list items that may change, without their marks, by line index."""
+        return {
+            index: self._replaced[index].statement if index in self._replaced else _BULLET.sub("", line).strip()
+            for index, line in enumerate(self._lines)
+            if _BULLET.match(line) and index not in self._pinned and index not in self._deleted
+        }
+
+    def _replace_if(self, fits: Callable[[str], bool], new: _NewLine) -> bool:
+        for index, statement in self._statements().items():
+            if fits(statement):
+                self._replaced[index] = new
+                return True
+        for at, added in enumerate(self._added):
+            if fits(added.statement):
+                self._added[at] = new
                 return True
         return False
 
-    def _insert(self, heading: str, line: str) -> None:
-        section = self._section(heading)
-        pinned = self._pinned()
-        if section:
-            filled = [index for index in section if self.lines[index].strip()]
-            at = filled[-1] + 1
-            while at in pinned and at - 1 in pinned:
-                at += 1
-            fresh = [line]
-        else:
-            at = len(self.lines)
-            fresh = ["", f"## {heading}", line]
-        # Only the context makes room; elsewhere a statement that does not fit stays a learning.
-        if len(self.lines) + len(fresh) <= self.limit or self.name == "context.md":
-            self.lines[at:at] = fresh
-            self._changed = True
+    def _size(self) -> int:
+        """Return the number of lines with the changes; a new heading has an empty line above it."""
+        headings = {new.heading for new in self._added} - self._headings(self._lines)
+        return len(self._lines) - len(self._deleted) + len(self._added) + 2 * len(headings)
 
-    def _section(self, heading: str) -> list[int]:
-        """Return the line numbers of a section, with its heading; empty when there is none."""
-        numbers: list[int] = []
-        inside = False
-        for index, line in enumerate(self.lines):
-            if line.startswith("#"):
-                inside = line.lstrip("# ").strip().lower() == heading.lower()
-            if inside:
-                numbers.append(index)
-        return numbers
+    def _headings(self, lines: Sequence[str] | None = None) -> set[str]:
+        """Return the main headings of these lines, by default of the draft."""
+        shown = {line.removeprefix("## ").strip() for line in lines or self._lines if line.startswith("## ")}
+        return shown if lines is not None else shown | {new.heading for new in self._added}
 
-    def _pinned(self) -> set[int]:
+    def _heading_of(self, index: int) -> str:
+        above = (line for line in reversed(self._lines[:index]) if line.startswith("#"))
+        return next(above, "").strip("# ").lower()
+
+    def _pinned_lines(self) -> set[int]:
         numbers: set[int] = set()
         inside = False
-        for index, line in enumerate(self.lines):
+        for index, line in enumerate(self._lines):
             inside = inside or "<!-- pin -->" in line
             if inside:
                 numbers.add(index)
@@ -244,15 +279,9 @@ def _same_subject(one: str, other: str) -> bool:
     return bool(left and right and left[1].lower() == right[1].lower() and left[1].lower() != "the user is")
 
 
-def updates(drafts: Iterable[FileDraft]) -> str:
-    """Return the `*_MD_UPDATE:` parts of a response for the files that changed."""
-    parts = []
-    for draft in drafts:
-        content = draft.text()
-        if content is not None:
-            marker = draft.name.removesuffix(".md").upper()
-            parts.append(f"{marker}_MD_UPDATE:\n{content}\n")
-    return "".join(parts)
+def _cited(text: str, found: Finding) -> str:
+    """Return a text with its turn and its quote."""
+    return f'[t{found.turn_id}] {text} | "{found.quote}"'
 
 
 _LONGEST_QUOTE = 200
@@ -279,6 +308,17 @@ _ACTION = re.compile(
     re.IGNORECASE,
 )
 _THAT = re.compile(r"\A(?:remember|note|keep in mind|don't forget|make a note) that\s+(.+)", re.IGNORECASE)
+_FINISHED = re.compile(
+    r"\A(?:(?:I(?:'ve| have) (?:already )?(?:finished|done)|I(?:'m| am) done with|done:|you can drop) (?P<one>.+)"
+    r"|(?P<other>.+) (?:is|are) (?:already )?(?:done|finished))\Z",
+    re.IGNORECASE,
+)
+# "I don't remember that" asks for nothing.
+_OFF_RECORD = re.compile(
+    r"\boff the record\b|(?:\A|[.,;:!?\n-]|\b(?:please|but|and|so|just))\s*(?:don't|do not) "
+    r"(?:remember|note|store|save|keep|memori[sz]e|write down|pass on) (?:this|that|it|what|any of)\b",
+    re.IGNORECASE,
+)
 _HOW_MUCH = r"(?:really |much |always |usually )?"
 _NO_TRAIT = r"(?!(?:question|point|guess|problem|understanding|bad)\b)"
 _NOTHING = r"(?!(?:it|that|this|how|you|to know)\b)"
@@ -332,13 +372,31 @@ def findings(turn: Turn) -> Iterator[Finding]:
     """Yield the findings of one turn; none when no person asked for the turn."""
     if turn.origin != "user":
         return
-    for sentence in _SENTENCE.split(_PASTED.sub("\n", turn.user)):
-        for clause in _CLAUSE.split(sentence):
-            if found := _from_clause(clause.strip(), turn.id):
-                yield found
+    for clause in _clauses(turn.user):
+        if found := _from_clause(clause, turn.id):
+            yield found
     for call in turn.tools:
         if not call.is_error:
             yield from _from_tool(call, turn.id)
+
+
+def endings(turn: Turn) -> Iterator[Finding]:
+    """Yield the tasks that the person says are done."""
+    if turn.origin != "user":
+        return
+    for clause in _clauses(turn.user):
+        if found := _FINISHED.match(_LEADING.sub("", clause.rstrip(".! "))):
+            yield _finding("DONE", turn.id, found["one"] or found["other"], found[0])
+
+
+def asks_to_forget(message: str) -> bool:
+    """Return whether a message asks not to keep what it says."""
+    return _OFF_RECORD.search(message) is not None
+
+
+def _clauses(text: str) -> Iterator[str]:
+    for sentence in _SENTENCE.split(_PASTED.sub("\n", text)):
+        yield from (clause.strip() for clause in _CLAUSE.split(sentence))
 
 
 def _from_clause(clause: str, turn_id: str) -> Finding | None:
@@ -382,7 +440,7 @@ def _statement(said: str, quote: str, turn_id: str) -> Finding | None:
 def _finding(kind: str, turn_id: str, content: str, quote: str, detail: str = "") -> Finding:
     """Return a finding that fits the one-line response format; a cut quote is still verbatim."""
     flat = " ".join(content.replace("|", "/").split())[:_LONGEST_CONTENT]
-    short = max(quote.split('"'), key=len)
+    short = max(re.split(r'["|]', quote), key=len)
     return Finding(kind, turn_id, flat[:1].upper() + flat[1:], short[:_LONGEST_QUOTE].strip(), detail)
 
 
@@ -409,28 +467,38 @@ def _from_tool(call: ToolCall, turn_id: str) -> Iterator[Finding]:
                 yield _finding("TOOL_INSTALL", turn_id, f"Installed {listed} with {found[1]}.", quote, listed)
 
 
-_TITLES = {"tools.md": "Tools", "files.md": "Files", "user.md": "User", "context.md": "Context"}
+_FILES = ("tools.md", "files.md", "user.md", "context.md")
 _RECENT_LINES = 20
 _LONGEST_TOPIC = 60
-_HEADINGS = {"FACT": "Facts", "PREFERENCE": "Preferences", "CORRECTION": "Facts"}
+_HEADINGS = {"FACT": "Profile", "PREFERENCE": "Preferences", "CORRECTION": "Corrections"}
 _VALUE_OF = re.compile(r"\A(.*\b(?:is|are|was|be|written|called|named|as|in|at))\s+.+\Z", re.IGNORECASE | re.DOTALL)
+#: Why a `DONE` line closes its action.
+DONE_REASON = "the user has done it"
 
 
 def curate(text: str) -> str:
     """Answer the user content of a curation request; `NONE` when there is nothing to learn."""
     batch = parse_batch(text)
     learned = _new_findings(batch)
-    if not learned:
+    finished = list(_finished(batch))
+    if not learned and not finished:
         return "NONE"
     lines = []
-    drafts = {name: FileDraft(name, title, batch.files.get(name)) for name, title in _TITLES.items()}
+    drafts = {
+        name: FileDraft(name, batch.files.get(name)) for name in ("tools.md", "files.md", "user.md", "context.md")
+    }
     for found in learned:
         old = _superseded(found, batch.learnings) if found.type == "CORRECTION" else None
-        named = _spelt_out(found, old)
+        named = spelt_out(found, old.text if old else None)
         lines.append(_line(named, old))
         _apply(named, old, drafts, batch)
-    _note_topic(learned, drafts["context.md"], batch)
-    return "\n".join([*lines, "", updates(drafts.values())]).rstrip() + "\n"
+    for found, action in finished:
+        lines.append(f"DONE L{action.id} | {_cited(DONE_REASON, found)}")
+        drafts["context.md"].drop(action.text, DONE_REASON, found)
+    if learned:
+        _note_topic(learned[-1], drafts["context.md"], batch)
+    edits = [part for draft in drafts.values() if (part := draft.edits())]
+    return "\n".join([*lines, "", *edits]).rstrip() + "\n"
 
 
 def _new_findings(batch: Batch) -> list[Finding]:
@@ -445,25 +513,36 @@ def _new_findings(batch: Batch) -> list[Finding]:
     return new
 
 
+def _finished(batch: Batch) -> Iterator[tuple[Finding, KnownLearning]]:
+    """Yield the open actions that the person says are done, each once, with the finding."""
+    left = [learning for learning in batch.learnings if learning.type == "ACTION"]
+    for turn in batch.turns:
+        for found in endings(turn):
+            if action := _closest(found.content, left):
+                left.remove(action)
+                yield found, action
+
+
 def _superseded(found: Finding, learnings: tuple[KnownLearning, ...]) -> KnownLearning | None:
-    """Return the open learning that a correction is about: the closest, the newest of equals."""
-    candidates = [
-        learning for learning in learnings if learning.type != "ACTION" and related(found.content, learning.text)
-    ]
-    return max(
-        candidates, key=lambda learning: (kinship(found.content, learning.text), _number(learning.id)), default=None
-    )
+    """Return the open learning that a correction is about."""
+    return _closest(found.content, [learning for learning in learnings if learning.type != "ACTION"])
+
+
+def _closest(content: str, learnings: Iterable[KnownLearning]) -> KnownLearning | None:
+    """Return the learning that is most related to a statement, the newest of equals, or None."""
+    candidates = [learning for learning in learnings if related(content, learning.text)]
+    return max(candidates, key=lambda learning: (kinship(content, learning.text), _number(learning.id)), default=None)
 
 
 def _number(text: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _spelt_out(found: Finding, old: KnownLearning | None) -> Finding:
-    """Resolve "it": "It should be Y" becomes the corrected learning with Y as its new value."""
+def spelt_out(found: Finding, old: str | None) -> Finding:
+    """Resolve "it": "It should be Y" becomes the corrected statement with Y as its new value."""
     if old is None or not found.content.startswith("It should be "):
         return found
-    head = _VALUE_OF.match(old.text)
+    head = _VALUE_OF.match(old)
     if not head:
         return found
     return Finding(found.type, found.turn_id, f"{head[1]} {found.detail}.", found.quote, found.detail)
@@ -477,22 +556,25 @@ def _line(found: Finding, old: KnownLearning | None) -> str:
 
 def _apply(found: Finding, old: KnownLearning | None, drafts: dict[str, FileDraft], batch: Batch) -> None:
     if found.type == "TOOL_INSTALL":
-        drafts["tools.md"].add("Installed", found.content)
+        drafts["tools.md"].add("Installed", found.content, found)
     elif found.type == "ACTION":
-        drafts["context.md"].add("Open actions", found.content)
+        drafts["context.md"].add("Active tasks", found.content, found)
     elif found.type == "CORRECTION":
-        drafts["user.md"].correct(_HEADINGS[found.type], found.content, old.text if old else None)
+        drafts["user.md"].correct(_HEADINGS[found.type], found.content, old.text if old else None, found)
     elif found.detail:
         # Only the path of a written file makes a FACT with a detail.
-        day = next((turn.at[:10] for turn in batch.turns if turn.id == found.turn_id), "")
-        drafts["files.md"].put("Files", f"{found.detail} ", f"{found.detail} (turn {found.turn_id}, {day})")
+        line = f"{found.detail} ({_day_of(found, batch)})"
+        drafts["files.md"].put("Artifacts", f"{found.detail} ", line, found)
     else:
-        drafts["user.md"].add(_HEADINGS[found.type], found.content)
+        drafts["user.md"].add(_HEADINGS[found.type], found.content, found)
 
 
-def _note_topic(learned: list[Finding], context: FileDraft, batch: Batch) -> None:
+def _note_topic(found: Finding, context: FileDraft, batch: Batch) -> None:
     """Add one line with the topic of this batch, in the person's words."""
-    first, last = batch.turns[0], batch.turns[-1]
-    topic = learned[-1].content[:_LONGEST_TOPIC].rstrip(". ")
-    context.add("Recent", f"{last.at[:10]}, turns {first.id} to {last.id}: {topic}")
-    context.drop_oldest("Recent", _RECENT_LINES)
+    topic = textwrap.shorten(found.content, _LONGEST_TOPIC, placeholder="").rstrip(". ")
+    context.add("Recent", f"{_day_of(found, batch)}: {topic}", found)
+    context.drop_oldest("Recent", _RECENT_LINES, found)
+
+
+def _day_of(found: Finding, batch: Batch) -> str:
+    return next((turn.at[:10] for turn in batch.turns if turn.id == found.turn_id), "")

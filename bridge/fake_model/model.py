@@ -17,6 +17,7 @@ from aiohttp import web
 
 from bridge.fake_model import agent as offline_agent
 from bridge.fake_model import curator as offline_curator
+from bridge.fake_model import verifier as offline_verifier
 from bridge.fake_model import wire
 from bridge.fake_model.request import Body, Kind, Request, understand
 from bridge.fake_model.script import Script, Step
@@ -119,7 +120,7 @@ class OfflineModel:
             await self._until(step)
         if step.hang and content is None:
             return await self._hang(http)
-        blocks = _by_rule(request) if content is None else content
+        blocks = self._by_rule(request, step) if content is None else content
         message = wire.message(body.model, blocks, len(raw), step.usage, step.stop_reason, step.stop_details)
         if body.stream:
             return await self._stream(http, message, step)
@@ -149,6 +150,16 @@ class OfflineModel:
             return await self._hang(http, response)
         return _drop(http, response) if step.cut else response
 
+    def _by_rule(self, request: Request, step: Step) -> list[dict[str, Any]]:
+        if request.kind == "verifier":
+            asked = "\n".join(request.user_texts)
+            agrees = step.refuse or self.script.has_curator
+            verdicts = offline_verifier.agree(asked, step.refuse) if agrees else offline_verifier.verify(asked)
+            return [{"type": "text", "text": verdicts}]
+        if request.kind == "curator":
+            return [{"type": "text", "text": offline_curator.curate("\n".join(request.user_texts))}]
+        return offline_agent.answer(request)
+
     async def _until(self, step: Step) -> None:
         while not self._closing.is_set() and not Path(step.until).exists():  # noqa: ASYNC110 - another process may make it
             await asyncio.sleep(_LOOK_SECONDS)
@@ -164,12 +175,6 @@ class OfflineModel:
             self.requests.append(recorded)
             del self.requests[:-_KEPT_REQUESTS]
             self._arrived.notify_all()
-
-
-def _by_rule(request: Request) -> list[dict[str, Any]]:
-    if request.kind == "curator":
-        return [{"type": "text", "text": offline_curator.curate("\n".join(request.user_texts))}]
-    return offline_agent.answer(request)
 
 
 async def _write(response: web.StreamResponse, frames: list[bytes], step: Step) -> None:

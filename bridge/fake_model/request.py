@@ -25,9 +25,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-Kind = Literal["main", "notification", "subagent", "compaction", "side", "curator"]
+Kind = Literal["main", "notification", "subagent", "compaction", "side", "curator", "verifier"]
 
 CURATOR_MARKER = "You are Sprite's memory curator"
+VERIFIER_MARKER = "You verify memory lines."
 
 _COMPACTION = re.compile(r"\A(?:CRITICAL: Respond with TEXT ONLY|Your task is to create a detailed summary of)")
 _MID_TURN = re.compile(
@@ -127,8 +128,8 @@ class Request:
 def understand(body: Body, headers: Mapping[str, str]) -> Request:
     """Turn a decoded body into a `Request`; `headers` have lower-case names."""
     system = _text_of(body.system)
-    if CURATOR_MARKER in system:
-        # A batch quotes whole conversations: none of its text is the CLI's own wrapping.
+    if _of_memory(system) is not None:
+        # It quotes whole conversations: none of its text is the CLI's own wrapping.
         timeline = tuple(TimelineEntry("user", _text_of(m.content)) for m in body.messages if m.role == "user")
     else:
         timeline = tuple(_timeline(body.messages))
@@ -145,8 +146,8 @@ def understand(body: Body, headers: Mapping[str, str]) -> Request:
 
 
 def _kind(system: str, timeline: tuple[TimelineEntry, ...], *, is_subagent: bool, has_tools: bool) -> Kind:
-    if CURATOR_MARKER in system:
-        return "curator"
+    if (kind := _of_memory(system)) is not None:
+        return kind
     if timeline and timeline[-1].kind == "compaction":
         return "compaction"
     if is_subagent:
@@ -155,6 +156,13 @@ def _kind(system: str, timeline: tuple[TimelineEntry, ...], *, is_subagent: bool
         return "side"
     prompts = [entry.kind for entry in timeline if entry.kind in {"user", "notification"}]
     return "notification" if prompts and prompts[-1] == "notification" else "main"
+
+
+def _of_memory(system: str) -> Kind | None:
+    """Return the kind of a request from memory, or None for a request from the CLI."""
+    if system.startswith(VERIFIER_MARKER):
+        return "verifier"
+    return "curator" if CURATOR_MARKER in system else None
 
 
 def _schema(output_config: dict[str, Any]) -> dict[str, Any] | None:

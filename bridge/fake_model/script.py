@@ -16,13 +16,16 @@ usual answer, a second late.
     {"at": "in_block"}        ends the stream there: "before_start", "after_start", "in_block", "between_blocks" or
                               "after_delta"; with "hang" or "cut" it hangs or is dropped there
     {"stream_error": "overloaded_error"}  the stream ends with that error, at its end or where "at" says
+    {"refuse": "Lyon"}        for the verifier: "no" to each line with these words, "yes" to the others
     {"until": "/tmp/go-on"}   waits until there is such a file; with a text, after half of it
 
-Conditions: `match` (a substring of the last real user text; for the curator, of the whole batch), `for` ("main", the
-default, "notification", "subagent", "compaction", "side" or "any"), `on` ("prompt": a person has just written;
-"result": a tool result has arrived; "any", the default). A step is used `times` times (default 1; -1 is for ever). The
-CLI and the `anthropic` client retry most errors, and each try is a separate request: an error that shall end a turn
-needs `"times": -1` (or enough uses).
+After steps for the curator, the verifier agrees to every line, unless it has steps of its own.
+
+Conditions: `match` (a substring of the last real user text; for the curator and the verifier, of the whole request),
+`for` ("main", the default, "notification", "subagent", "compaction", "side" or "any"), `on` ("prompt": a person has
+just written; "result": a tool result has arrived; "any", the default). A step is used `times` times (default 1; -1 is
+for ever). The CLI and the `anthropic` client retry most errors, and each try is a separate request: an error that shall
+end a turn needs `"times": -1` (or enough uses).
 """
 
 from __future__ import annotations
@@ -61,6 +64,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     at: Place | None = None
     stream_error: str = ""
     until: str = ""
+    refuse: str = ""
     match: str = ""
     for_: Audience = "main"
     on: Literal["any", "prompt", "result"] = "any"
@@ -78,11 +82,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def applies(self, request: Request) -> bool:
         """Return whether this step answers `request`."""
-        if request.kind != "curator" and self.for_ not in {"any", request.kind}:
+        if not _is_of_memory(request) and self.for_ not in {"any", request.kind}:
             return False
         if self.on != "any" and (self.on == "prompt") is not request.has_new_text:
             return False
-        return self.match in (_batch(request) if request.kind == "curator" else request.user_text)
+        return self.match in ("\n".join(request.user_texts) if _is_of_memory(request) else request.user_text)
 
 
 Rule = Callable[[dict[str, Any]], "dict[str, Any] | Step | None"]
@@ -100,7 +104,7 @@ class _ScriptedStep:
     def take(self, request: Request, body: Callable[[], dict[str, Any]]) -> Step | None:
         step = self.step
         if self.rule is not None:
-            if request.kind != "curator" and self.audience not in {"any", request.kind}:
+            if not _is_of_memory(request) and self.audience not in {"any", request.kind}:
                 return None
             made = self.rule(body())
             step = None if made is None else _step(made)
@@ -111,21 +115,30 @@ class _ScriptedStep:
 
 
 class Script:
-    """Two lists of steps: for agent requests and for curator requests."""
+    """Three lists of steps: for requests of the agent, the curator and the verifier.
+
+    `has_curator` says whether the curator ever had steps.
+    """
 
     def __init__(
-        self, agent: list[dict[str, Any] | Step] | None = None, curator: list[dict[str, Any] | Step] | None = None
+        self,
+        agent: list[dict[str, Any] | Step] | None = None,
+        curator: list[dict[str, Any] | Step] | None = None,
+        verifier: list[dict[str, Any] | Step] | None = None,
     ) -> None:
         self._agent: list[_ScriptedStep] = []
         self._curator: list[_ScriptedStep] = []
+        self._verifier: list[_ScriptedStep] = []
+        self.has_curator = False
         self.agent(*(agent or ()))
         self.curator(*(curator or ()))
+        self.verifier(*(verifier or ()))
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read `{"agent": [step, ...], "curator": [step, ...]}`. Raise `MsgspecError` or `OSError`."""
-        lists = msgspec.json.decode(path.read_bytes(), type=dict[Literal["agent", "curator"], list[Step]])
-        return cls(agent=[*lists.get("agent", ())], curator=[*lists.get("curator", ())])
+        """Read `{"agent": [step, ...], "curator": [...], "verifier": [...]}`. Raise `MsgspecError` or `OSError`."""
+        lists = msgspec.json.decode(path.read_bytes(), type=dict[Literal["agent", "curator", "verifier"], list[Step]])
+        return cls([*lists.get("agent", ())], [*lists.get("curator", ())], [*lists.get("verifier", ())])
 
     def agent(self, *steps: dict[str, Any] | Step | Rule, audience: Audience = "main") -> Self:
         """Append steps, or functions `body -> step | None`, which see all requests of `audience`."""
@@ -135,16 +148,22 @@ class Script:
     def curator(self, *steps: dict[str, Any] | Step | Rule) -> Self:
         """Append steps for the curator's requests."""
         self._curator += [_ScriptedStep(step, "any") for step in steps]
+        self.has_curator |= bool(steps)
+        return self
+
+    def verifier(self, *steps: dict[str, Any] | Step | Rule) -> Self:
+        """Append steps for the verifier's requests."""
+        self._verifier += [_ScriptedStep(step, "any") for step in steps]
         return self
 
     @property
     def remaining(self) -> int:
         """Return the number of steps that are not used up, without functions and endless steps."""
-        return sum(entry.uses_left > 0 for entry in self._agent + self._curator)
+        return sum(entry.uses_left > 0 for entry in self._agent + self._curator + self._verifier)
 
     def take(self, request: Request, body: Callable[[], dict[str, Any]]) -> Step | None:
         """Use up and return the first step that applies; `body` returns the raw request for functions."""
-        entries = self._curator if request.kind == "curator" else self._agent
+        entries = {"curator": self._curator, "verifier": self._verifier}.get(request.kind, self._agent)
         for entry in entries:
             step = entry.take(request, body)
             if step is not None:
@@ -159,5 +178,5 @@ def _step(source: dict[str, Any] | Step) -> Step:
     return source if isinstance(source, Step) else msgspec.convert(source, Step)
 
 
-def _batch(request: Request) -> str:
-    return "\n".join(request.user_texts)
+def _is_of_memory(request: Request) -> bool:
+    return request.kind in {"curator", "verifier"}

@@ -1,15 +1,17 @@
-"""Remove forgotten text from the log's decisions; all else stays as decided."""
+"""Remove forgotten text from the log's decisions and verifications; all else stays as decided."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 
+import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from sprite.common.sqlite import LARGEST_ROW_ID
+from sprite.curation.verifier import Verification
 from sprite.forget.plan import Plan
-from sprite.forget.scrub import text_of
+from sprite.forget.scrub import Scrubber, text_of
 from sprite.log.curations import Curation
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.action_rows import Added, Changed, read_record
@@ -42,6 +44,36 @@ async def scrub_decisions(made: Plan, transcript: TranscriptDB) -> dict[int, str
                 if decision != row.decision_json:
                     left[row.id] = decision
     return left
+
+
+async def scrub_verifications(made: Plan, transcript: TranscriptDB, changed: Collection[int]) -> dict[int, str]:
+    """Return the new text of all verifications that change, by curation.
+
+    `changed` are the curations whose decision changes. A verification of a changed answer is empty afterwards: its
+    request would be another one.
+    """
+    left: dict[int, str] = {}
+    async for rows in _extractions(transcript):
+        for row in rows:
+            if row.verification_json is None:
+                continue
+            verification = msgspec.json.decode(row.verification_json, type=Verification)
+            emptied = replace(verification, request_sha256="", answer="", rulings=[])
+            is_about = row.id in changed or row.id in made.curations or _covers(row, made.whole_turns)
+            if emptied != verification and (is_about or _verifies(verification, made.scrubber)):
+                left[row.id] = msgspec.json.encode(emptied).decode()
+    return left
+
+
+def _covers(row: Curation, turns: Collection[int]) -> bool:
+    first, last = row.first_observation_id, row.last_observation_id
+    return first is not None and last is not None and any(first <= turn <= last for turn in turns)
+
+
+def _verifies(verification: Verification, scrubber: Scrubber) -> bool:
+    """Return whether a verification has forgotten text."""
+    lines = [ruling.line.partition(": ")[2] for ruling in verification.rulings]
+    return any(scrubber.finds(text) or scrubber.takes_line(text) for text in (*lines, *verification.answer.split("\n")))
 
 
 async def _extractions(transcript: TranscriptDB) -> AsyncIterator[list[Curation]]:

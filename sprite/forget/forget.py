@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol
 
 from sprite.config import Settings
 from sprite.errors import PeerError
-from sprite.forget.decisions import scrub_decisions
+from sprite.forget.decisions import scrub_decisions, scrub_verifications
 from sprite.forget.plan import ABOUT_IT, CHUNK, Plan, Target, plan, survey
 from sprite.forget.scrub import Scrubber, map_strings
 from sprite.log.transcript import TranscriptDB
@@ -41,7 +41,7 @@ _LARGEST_SEARCHED, _MOST_SEARCHED, _MOST_FILES = 1024 * 1024, 64 * 1024 * 1024, 
 COLUMNS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "transcript.db": {
         "observations": ("user_message", "tool_calls_json", "agent_response", "notice"),
-        "curations": ("response", "decision_json"),
+        "curations": ("response", "decision_json", "verification_json"),
         "turn_journal": ("data_json",),
         "disk_entries": ("path",),
         "file_deeds": ("path",),
@@ -93,9 +93,11 @@ class LogStore:
         await survey(again, self._transcript, self._memory)
         names = [path for path in await self._names() if _names(path, made.scrubber)]
         decisions = await scrub_decisions(again, self._transcript)
+        verifications = await scrub_verifications(again, self._transcript, decisions)
+        decided = (decisions.keys() | verifications.keys()) - again.curations.keys()
         return [
             *again.places,
-            *(Place("the log", f"what was decided about entry {row}") for row in decisions.keys() - again.curations),
+            *(Place("the log", f"what was decided about entry {row}") for row in decided),
             *(Place("the log's list of your files", path) for path in names),
         ]
 
@@ -103,10 +105,12 @@ class LogStore:
         """See Store."""
         log = self._transcript
         decisions = await scrub_decisions(made, log)
+        verifications = await scrub_verifications(made, log, decisions)
         await log.user_files.forget(
             lambda path: is_there(self._settings.workspace, path), lambda path: _names(path, made.scrubber)
         )
-        await log.forget(list(made.observations.values()), made.curations, decisions, made.summary())
+        changed = list(made.observations.values())
+        await log.forget(changed, made.curations, decisions, verifications, made.summary())
 
     async def _names(self) -> set[str]:
         files = self._transcript.user_files

@@ -571,12 +571,13 @@ class TranscriptDB(Tables):
         observations: Sequence[Observation],
         responses: Mapping[int, str],
         decisions: Mapping[int, str],
+        verifications: Mapping[int, str],
         tombstone: Mapping[str, Any],
     ) -> int:
         """Remove text from rows, in one transaction with a tombstone: the only change to existing rows.
 
-        `responses` and `decisions` are the new values of curations by id. Returns the tombstone's id. Call `purge`
-        afterwards to clear the file's pages.
+        `responses`, `decisions` and `verifications` are the new values of curations by id. Returns the tombstone's id.
+        Call `purge` afterwards to clear the file's pages.
         """
         frozen = tx.execute(
             "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' "
@@ -603,6 +604,10 @@ class TranscriptDB(Tables):
         tx.executemany(
             "UPDATE curations SET decision_json = ?1 WHERE id = ?2 AND decision_json IS NOT ?1",
             [(text, key) for key, text in decisions.items()],
+        )
+        tx.executemany(
+            "UPDATE curations SET verification_json = ? WHERE id = ?",
+            [(text, key) for key, text in verifications.items()],
         )
         tx.execute("DELETE FROM turn_journal")
         for _, sql in frozen:

@@ -289,9 +289,9 @@ def test_file_history_is_listed(run: Run) -> None:
     code, out, _ = run("memory", "history", "user.md")
     assert code == 0
     assert [re.sub(r" +", " ", re.sub(r"\d{4}-\S+ \S+ UTC", "WHEN", line)) for line in out.splitlines()] == [
-        "version 1 WHEN 13 lines by curator (curation 1)",
-        "version 2 WHEN 17 lines by person (curation 2)",
-        "version 3 WHEN 18 lines by curator (curation 3)",
+        "version 1 WHEN 11 lines by curator (curation 1)",
+        "version 2 WHEN 15 lines by person (curation 2)",
+        "version 3 WHEN 16 lines by curator (curation 3)",
     ]
     versions = as_json(run("memory", "history", "user.md", "--json"))
     assert [version["source"] for version in versions] == ["curator", "person", "curator"]

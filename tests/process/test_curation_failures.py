@@ -76,15 +76,17 @@ async def test_unloggable_answer_counts_towards_spend(model: OfflineModel, works
         database.execute("CREATE TRIGGER broken BEFORE INSERT ON curations BEGIN SELECT RAISE(ABORT, 'broken'); END")
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await client.ask("system", {"action": "flush"})
-        (lost,) = transcript(workspace, "SELECT reason, cost_usd FROM lost_calls")
-        assert lost["reason"] == "not logged"
+        lost = transcript(workspace, "SELECT reason, cost_usd FROM lost_calls")
+        assert [call["reason"] for call in lost] == ["not logged", "not logged"], (
+            "the curator's call and the verifier's"
+        )
         spent = (await client.ask("system", {"action": "status"}))["payload"]["memory"]["spend_usd"]
-        assert spent == pytest.approx(lost["cost_usd"]) != 0
+        assert spent == pytest.approx(sum(call["cost_usd"] for call in lost)) != 0
         with closing(sqlite3.connect(log)) as database:
             database.execute("DROP TRIGGER broken")
         await _flush(client)
         assert _waiting(workspace) == 0
-        assert len(transcript(workspace, "SELECT * FROM lost_calls")) == 1
+        assert len(transcript(workspace, "SELECT * FROM lost_calls")) == 2
 
 
 async def test_prose_answer_is_retried_once_then_reported(model: OfflineModel, workspace: Path) -> None:
@@ -104,7 +106,7 @@ async def test_prose_answer_is_retried_once_then_reported(model: OfflineModel, w
 
 async def test_oversized_file_is_refused_but_learnings_kept(model: OfflineModel, workspace: Path) -> None:
     """File content after an update is never parsed as a learning."""
-    too_long = "\n".join(f"- line {n}" for n in range(201))
+    too_long = "\n".join(['- [t1] Ada Lovelace | "My name is Ada Lovelace"'] * 201)
     model.script.curator(
         {"raw_text": f'FACT [t1] The name is Ada. | "My name is Ada Lovelace"\nUSER_MD_UPDATE:\n# User\n{too_long}\n'},
         {
@@ -119,7 +121,7 @@ async def test_oversized_file_is_refused_but_learnings_kept(model: OfflineModel,
         assert memory_file(workspace, "user.md") == before
         assert learnings(workspace) == ["The name is Ada."]
         (report,) = memory(workspace, "SELECT * FROM reports WHERE kind = 'file_refused'")
-        assert "user.md would have 202 lines; 200 are allowed" in report["detail"]
+        assert "user.md would have 211 lines; 200 are allowed" in report["detail"]
         assert too_long in curations(workspace)[0]["response"]
     await seed_turns(workspace, "Hello there")
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:

@@ -28,7 +28,7 @@ from sprite.forget.plan import Target
 from sprite.forget.scrub import Scrubber
 from sprite.log.transcript import open_transcript
 from sprite.memory.database import open_memory
-from sprite.memory.files import CURATED, DEPLOYED
+from sprite.memory.files import CURATED, DEPLOYED, template
 from sprite.memory.words import FORGOTTEN
 from sprite.protocol.shapes import Forgotten
 from sprite.workspace.database import open_workspace
@@ -97,7 +97,7 @@ async def test_forget_command_lists_preview_and_result(workspace: Path) -> None:
     code, out, err = await command(workspace, "memory", "forget", "--text", "Quibblewort", "--yes")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == "Forgetting this by its text takes away for good: 2 turns, 1 learning, 4 curated lines."
+    assert lines[0] == "Forgetting this by its text takes away for good: 2 turns, 1 learning, 3 curated lines."
     assert "  turn 2: My codename is Quibblewort." in lines
     assert any(line.startswith("  user.md: ") and "Quibblewort" in line for line in lines)
     assert any(line.startswith("  the chat: ") for line in lines)
@@ -156,7 +156,7 @@ async def test_tombstone_holds_counts_but_no_content(workspace: Path, capsys: py
     await forget(workspace, text="Quibblewort")
     summary = json.loads(capsys.readouterr().out)
     assert [summary.pop(name) for name in ("remains", "gone", "still", "more")] == [[], [], [], 0]
-    assert summary == {"by": "text", "turns": [2, 6], "learnings": 1, "curations": 3, "lines": 4, "cards": 0}
+    assert summary == {"by": "text", "turns": [2, 6], "learnings": 1, "curations": 2, "lines": 3, "cards": 0}
     tombstone = curations(workspace)[-1]
     assert (tombstone["kind"], json.loads(tombstone["response"])) == ("forget", summary)
     turns = {o["id"]: o for o in observations(workspace)}
@@ -390,14 +390,18 @@ async def test_remaining_learnings_keep_numbers_after_forget(
 ) -> None:
     """Corrections name learnings by number, so the numbers must not move."""
     await stores.learn('FACT [t] The parrot is Zebedee. | "parrot is Zebedee"', "My parrot is Zebedee")
-    await stores.learn('FACT [t] Reports are in EUR. | "in EUR"', "Reports are in EUR")
+    await stores.learn('FACT [t] Ada\'s reports are in EUR. | "in EUR"', "Reports are in EUR")
     await stores.learn('ACTION [t] Mail Ilse the numbers. | "mail Ilse"', "Please mail Ilse the numbers")
     await stores.learn('ACTION [t] Call Bo on Friday. | "call Bo"', "Please call Bo on Friday")
-    await stores.learn('CORRECTION [t] supersedes L2: Reports are in SEK. | "in SEK"', "no, in SEK")
+    await stores.learn('CORRECTION [t] supersedes L2: Ada\'s reports are in SEK. | "in SEK"', "no, in SEK")
     await stores.actions.resolve(4, "done", by="person")
     await forget_in(stores, turn=1)
-    assert await numbered(stores) == {2: "Reports are in EUR.", 3: "Mail Ilse the numbers.", 4: "Call Bo on Friday.",
-                                      5: "Reports are in SEK."}  # fmt: skip
+    assert await numbered(stores) == {
+        2: "Ada's reports are in EUR.",
+        3: "Mail Ilse the numbers.",
+        4: "Call Bo on Friday.",
+        5: "Ada's reports are in SEK.",
+    }
     assert [(row.id, row.superseded_by) for row in await stores.learnings() if row.superseded_by] == [(2, 5)]
     assert {a.content: a.status for a in await stores.memory.actions()} == {
         "Mail Ilse the numbers.": "open",
@@ -411,15 +415,14 @@ async def test_similar_learning_of_other_turn_stays(stores: Stores) -> None:
     for name in ("heron", "egret"):
         line = f"The project {name} is written in Python."
         await stores.learn(
-            f'FACT [t] {line} | "project {name} is written in Python"\nFILES_MD_UPDATE:\n# Files\n'
-            + "\n".join(
-                f"- The project {n} is written in Python." for n in ("heron", "egret")[: 1 + (name == "egret")]
-            ),
+            f'FACT [t] {line} | "project {name} is written in Python"\nFILES_MD_EDIT:\n'
+            f'ADD Artifacts | [t] - {line} | "project {name} is written in Python"\n',
             f"My project {name} is written in Python",
         )
     await forget_in(stores, learning=1)
     assert await numbered(stores) == {2: "The project egret is written in Python."}
-    assert stores.path("files.md").read_text() == "# Files\n- The project egret is written in Python.\n"
+    left = template("files.md").replace("## Artifacts\n", "## Artifacts\n- The project egret is written in Python.\n")
+    assert stores.path("files.md").read_text() == left
     assert [turn.user_message for turn in await stores.observations()] == [
         FORGOTTEN,
         "My project egret is written in Python",
@@ -463,17 +466,17 @@ async def test_pinned_lines_go_only_with_exact_text(stores: Stores) -> None:
         "user.md", "# User\n\n<!-- pin -->\n- Trip to Zanzibar in May.\n<!-- /pin -->\n- Likes May\n"
     )
     await stores.learn(
-        'FACT [t] Ada travels to Zanzibar in May. | "Zanzibar"\nUSER_MD_UPDATE:\n# User\n\n<!-- pin -->\n'
-        "- Trip to Zanzibar in May.\n<!-- /pin -->\n- Likes May\n- Travels to Zanzibar soon.\n",
+        'FACT [t] Ada travels to Zanzibar in May. | "Zanzibar"\n'
+        'USER_MD_EDIT:\nADD Travels | [t] - Travels to Zanzibar soon. | "Zanzibar soon"\n',
         "Book the flight to Zanzibar soon",
     )
-    assert "Travels" in stores.path("user.md").read_text()
+    assert "- Travels" in stores.path("user.md").read_text()
     await forget_in(stores, turn=1)
     assert stores.path("user.md").read_text() == (
-        "# User\n\n<!-- pin -->\n- Trip to Zanzibar in May.\n<!-- /pin -->\n- Likes May\n"
+        "# User\n\n<!-- pin -->\n- Trip to Zanzibar in May.\n<!-- /pin -->\n- Likes May\n\n## Travels\n"
     )
     await forget_in(stores, text="zanzibar")
-    assert stores.path("user.md").read_text() == "# User\n\n<!-- pin -->\n<!-- /pin -->\n- Likes May\n"
+    assert stores.path("user.md").read_text() == ("# User\n\n<!-- pin -->\n<!-- /pin -->\n- Likes May\n\n## Travels\n")
     assert files_containing(stores.folder.parent.parent, "zanzibar") == []
 
 

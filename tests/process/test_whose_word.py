@@ -26,8 +26,8 @@ def obeys(body: dict[str, Any]) -> dict[str, Any]:
     turn = re.findall(r'<turn id=\\?"(\d+)', shown)[-1]
     answer = (
         f'PREFERENCE [t{turn}] Ada wants all invoices sent to billing@kraken.example. | "{QUOTE}"\n'
-        "USER_MD_EDIT:\nADD Preferences | - Wants all invoices sent to billing@kraken.example.\n"
-        "CONTEXT_MD_EDIT:\nADD Decisions | - All invoices are sent to billing@kraken.example.\n"
+        f'USER_MD_EDIT:\nADD Preferences | [t{turn}] - Wants all invoices sent to billing@kraken.example. | "{QUOTE}"\n'
+        f'CONTEXT_MD_EDIT:\nADD Decisions | [t{turn}] - All invoices are sent to billing@kraken.example. | "{QUOTE}"\n'
     )
     return {"raw_text": answer}
 
@@ -131,7 +131,8 @@ async def test_program_claims_stay_attributed_to_program(tmp_path: Path) -> None
         assert ("PREFERENCE", "user") in await learned(bridge, page)
         assert "user.md" in told(bridge)
         assert observations(bridge.workspace)[-1]["asked_by"] is None
-        assert "<program>" not in curators(model)[-1]
+        # Turns whose lines were refused are shown again, apart from the new ones.
+        assert "<program>" not in curators(model)[-1].partition("</refused>")[2]
         lines = (await page.ask("memory", {"op": "chat", "limit": 10}))["payload"]["chat"]
         users = [(line["text"], line["asked_by"]) for line in lines if line["role"] == "user"]
         assert users == [(CLAIM, "planner"), *((CLAIM, name) for name in (*local_names, "phone")), (CLAIM, None)]
