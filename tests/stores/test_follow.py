@@ -13,7 +13,7 @@ import pytest
 
 from sprite.cli.import_logs import import_logs
 from sprite.config import Settings
-from sprite.curation.provenance.results import kind_of
+from sprite.curation.provenance.kinds import kind_of
 from sprite.gateway.ingest import ObservationIngest
 from sprite.imports.follow.delivery import MOST_TURN_BYTES, LocalDelivery, messages
 from sprite.imports.follow.files import Marks
