@@ -22,7 +22,7 @@ from sprite.log.curations import NewCuration
 from sprite.log.transcript import NewObservation, Observation, TranscriptDB, open_transcript
 from sprite.memory.actions import Actions
 from sprite.memory.database import MemoryDB, open_memory
-from sprite.memory.files import CURATED, MemoryFiles
+from sprite.memory.files import CURATED, MemoryFiles, template
 from sprite.memory.projection import Projection
 from sprite.protocol.shapes import LearningRow
 from sprite.search.search import Found, search
@@ -124,6 +124,10 @@ class Stores:
         """Return the actions component with another clock."""
         return Actions(self.projection, self.memory, clock=clock)
 
+    async def note(self, name: str, line: str) -> int:
+        """Log and curate a turn of the person's that adds a line to a file; return the turn's id."""
+        return await self.learn(added(name, line), line)
+
     async def learnings(self) -> list[LearningRow]:
         return await self.memory.learnings(limit=10_000)
 
@@ -152,6 +156,18 @@ async def open_stores(folder: Path) -> AsyncIterator[Stores]:
         if await transcript.session_count() == 0:
             await transcript.start_session(SESSION)
         yield Stores(folder, transcript, memory, files, Projection(transcript, memory, files))
+
+
+def added(name: str, *lines: str, turn: int | None = None, to: str = "Notes") -> str:
+    """Return edits that add lines to a file. The quote of each is its own words, in the turn (by default `[t]`)."""
+    cited = "[t]" if turn is None else f"[t{turn}]"
+    header = f"{name.removesuffix('.md').upper()}_MD_EDIT:"
+    return "\n".join([header, *(f'ADD {to} | {cited} - {line} | "{line}"' for line in lines)]) + "\n"
+
+
+def noted(name: str, *lines: str) -> str:
+    """Return the file's template with lines that `added` adds."""
+    return f"{template(name)}\n## Notes\n" + "".join(f"- {line}\n" for line in lines)
 
 
 async def seed_turns(workspace: Path, *said: str) -> None:

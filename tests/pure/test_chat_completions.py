@@ -12,7 +12,7 @@ from bridge.api.completion_request import MAX_SYSTEM_CHARS, Asked, UnfitError, r
 from bridge.api.completions import GrowingText, problem_of, usage_of
 from bridge.api.missions import AskError
 from bridge.client.turns import Turns
-from sprite.curation.provenance.pasted import read_message
+from sprite.curation.provenance.voices import own_words
 from sprite.protocol.events import AnyAgentEvent, Complete, Failed, Interrupted, Started, TextDelta, ToolUse, WholeText
 from sprite.protocol.messages import MAX_MISSION_CHARS, LinkState, PermissionRequest
 
@@ -85,8 +85,8 @@ def test_system_message_is_included_as_app_text() -> None:
     assert mission.startswith("What day is it?\n\n")
     for words in ("Answer like a pirate.", "The user is called Bob.", "Never say please."):
         assert f"> {words}" in mission
-        assert words not in read_message(mission).own
-    assert "What day is it?" in read_message(mission).own
+        assert words not in own_words(mission)[0]
+    assert "What day is it?" in own_words(mission)[0]
 
 
 def test_sampling_and_unknown_parameters_are_ignored_by_name() -> None:

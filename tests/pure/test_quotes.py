@@ -1,4 +1,4 @@
-"""Matching a quote in a text: by its words, negations and numbers, in bounded time."""
+"""Matching a quote in a text: by its words and numbers, in bounded time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.curation.provenance.quotes import Spoken, denials, quote_of
+from sprite.curation.provenance.quotes import Spoken, quote_of
 
 RULES = "Two rules: run `make lint` first, and never push to main \u2013 always a branch named ada/<topic>, please!"
 
@@ -62,7 +62,7 @@ def test_quote_matches_across_separators(quote: str, wording: str) -> None:
 @pytest.mark.parametrize(
     "quote",
     [
-        "push to main always a branch named ada topic please never",
+        "a branch always named ada topic",
         "always push to main",
         "always a branch ... run make lint",
         "run make test first",
@@ -78,53 +78,10 @@ def test_quote_with_other_words_does_not_match(quote: str) -> None:
     assert found(quote) is None
 
 
-def test_negation_or_number_in_quote_must_match() -> None:
-    """This holds for a quote of any length."""
+def test_number_in_long_quote_must_match() -> None:
     text = "from now on please send the three monthly reports of the studio to Ilse by mail on day 5 of each month"
     assert found(text.replace("please", "kindly"), text) is not None
-    assert found(text.replace("please", "never"), text) is None
-    assert found(text.replace("please", "do not"), text) is None
     assert found(text.replace("5", "15"), text) is None
-    assert found(text, text.replace("please", "never")) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "quote", "denied"),
-    [
-        ("never have every order placed without asking", "have every order placed without asking", "never have"),
-        ("I don't want you to use pip here", "use pip here", "don't want you to use pip"),
-        ("Bestell bitte nie ohne R\u00fcckfrage", "ohne R\u00fcckfrage", "nie ohne"),
-        ("never commit to main, always a branch", "always a branch", None),
-        ("not UTC but local time", "local time", None),
-        ("no wait, it's november 8th", "november 8th", None),
-        ("No problem we use uv", "we use uv", None),
-        ("no orders from them", "orders from them", "no orders"),
-        ("They never answer. Use the phone", "Use the phone", None),
-        ("never trust it and in all other cases of this kind use the phone", "use the phone", None),
-    ],
-)
-def test_negation_before_quote_denies_it_within_clause(text: str, quote: str, denied: str | None) -> None:
-    spoken = Spoken(text)
-    ((place,),) = spoken.as_it_is(quote_of(quote))
-    denial = spoken.denied_from(place)
-    assert (denial is not None) == (denied is not None)
-    if denied is not None:
-        assert spoken.wording([place], denial).startswith(denied)
-
-
-def test_denial_between_quote_parts_precedes_second() -> None:
-    spoken = Spoken("I want you to order tea and never place other orders")
-    (places,) = spoken.in_parts(quote_of("I want you to ... place other orders"))
-    assert spoken.wording(places, spoken.denied_from(places[1])) == "I want you to … never place other orders"
-
-
-def test_denied_quote_is_searched_again() -> None:
-    spoken = Spoken("never order it. Well: order it")
-    assert [spoken.denied_from(place) for (place,) in spoken.as_it_is(quote_of("order it"))] == [0, None]
-
-
-def test_negations_match_in_either_spelling() -> None:
-    assert denials("You don't, can\u2019t and never will") == denials("don t can t never")
 
 
 TEXTS = {
@@ -172,5 +129,3 @@ def test_match_returns_original_wording(text: str, quote: str) -> None:
     for read in (spoken.as_it_is, spoken.in_parts, spoken.nearly):
         for places in read(quote_of(quote)):
             assert all(part in text for part in spoken.wording(places).split(" … "))
-            denials_before = [spoken.denied_from(place) for place in places]
-            assert all(at is None or at < place.start for at, place in zip(denials_before, places, strict=True))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sprite.agent.tools.canvas import PAGE_CHARS
-from sprite.curation.provenance.results import kind_of
+from sprite.curation.provenance.kinds import kind_of
 from sprite.protocol.shapes import Block, Card, Point, Size
 from sprite.workspace.database import CardSaved, open_workspace
 from tests.canvas_stage import Canvas

@@ -28,7 +28,7 @@ from sprite.errors import PeerError
 from sprite.log.curations import NOT_LOGGED, LostCall, NewCuration
 from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, template
 from tests.looks import dump, eventually
-from tests.memory_stores import Stores, call, open_stores, rebuilt
+from tests.memory_stores import Stores, added, call, noted, open_stores, rebuilt
 
 _Ts = TypeVarTuple("_Ts")
 
@@ -52,7 +52,8 @@ async def test_batch_yields_learnings_actions_and_files(stores: Stores) -> None:
     curation = await stores.batch(
         f'FACT [t{turn}] The person is called Ada. | "My name is Ada"\n'
         f'ACTION [t{turn}] Call Bo. | "Remind me to call Bo"\n'
-        "USER_MD_UPDATE:\n# User\n\n- Ada\nCONTEXT_MD_UPDATE:\n# Context\n\n- Bo waits\n",
+        + added("user.md", "My name is Ada", turn=turn)
+        + added("context.md", "Remind me to call Bo", turn=turn),
         turn,
     )
     (change,) = await stores.projection.settle()
@@ -67,8 +68,8 @@ async def test_batch_yields_learnings_actions_and_files(stores: Stores) -> None:
     assert (fact.origin, fact.evidence, fact.superseded_by, fact.seen) == ("user", "My name is Ada", None, 1)
     (open_action,) = await stores.memory.actions("open")
     assert (open_action.content, open_action.source_learning_id) == ("Call Bo.", action.id)
-    assert stores.path("user.md").read_text() == "# User\n\n- Ada\n"
-    assert stores.path("context.md").read_text() == "# Context\n\n- Bo waits\n"
+    assert stores.path("user.md").read_text() == noted("user.md", "My name is Ada")
+    assert stores.path("context.md").read_text() == noted("context.md", "Remind me to call Bo")
     assert stores.path("tools.md").read_text() == template("tools.md")
     assert await stores.reports() == []
 
@@ -85,9 +86,10 @@ async def test_undecided_answer_is_refused_and_memory_continues(
 
     ada, bo = 'FACT [t1] The person is called Ada. | "I am Ada"', 'FACT [t] The dog is called Bo. | "the dog is Bo"'
     turn = await stores.turn("I am Ada")
+    answer = await stores.verified(NewCuration("batch", ada, turn, turn, cost_usd=0.5))
     with monkeypatch.context() as broken:
         broken.setattr(BatchFold, "apply", fail)
-        await log_batch(stores, NewCuration("batch", ada, turn, turn, cost_usd=0.5))
+        await log_batch(stores, answer)
     refusal = "nothing was taken over, since deciding about it failed: IndexError: a guard's bug"
     assert await stores.reports() == [("undecided", refusal)]
     assert (await stores.learnings(), await stores.transcript.waiting_count()) == ([], 0)
@@ -103,7 +105,7 @@ async def test_unlogged_answer_counts_as_failed_call(stores: Stores) -> None:
     log = stores.transcript
     lost = await log.lost_calls.append(LostCall("claude", NOT_LOGGED, {}, 0.5, (turn, turn)))
     assert (await log.spending.total(), (await log.lost_calls.failures([turn], 0))[turn].alone) == (0.5, 1)
-    await log_batch(stores, NewCuration("batch", "", turn, turn, cost_usd=0.5, lost_call=lost))
+    await log_batch(stores, NewCuration("batch", "", turn, turn, cost_usd=0.5, lost_calls=(lost,)))
     assert (await log.spending.total(), (await log.lost_calls.failures([turn], 0))[turn].alone) == (0.5, 0)
     assert await log.lost_calls.append(LostCall("claude", NOT_LOGGED, {}, 0.5, (turn, turn))) == lost + 1
 
@@ -118,15 +120,16 @@ async def test_exact_repeat_is_counted_once_stored(stores: Stores) -> None:
 
 async def test_same_words_with_other_meaning_are_new(stores: Stores) -> None:
     """The same words of another type, or after a correction, are stored."""
-    await stores.learn('FACT [t] It is 5. | "5"', "5")
-    await stores.learn('PATTERN [t] It is 5. | "5"', "5")
-    await stores.learn('CORRECTION [t] supersedes L1: It is 6. | "6"', "6")
-    await stores.learn('FACT [t] It is 5. | "5"', "5 after all")
+    five, six = "The kiln shelf is 5.", "The kiln shelf is 6."
+    await stores.learn(f'FACT [t] {five} | "5"', "5")
+    await stores.learn(f'PATTERN [t] {five} | "5"', "5")
+    await stores.learn(f'CORRECTION [t] supersedes L1: {six} | "6"', "6")
+    await stores.learn(f'FACT [t] {five} | "5"', "5 after all")
     assert [(row.id, row.type, row.content, row.superseded_by) for row in await stores.learnings()] == [
-        (1, "FACT", "It is 5.", 3),
-        (2, "PATTERN", "It is 5.", None),
-        (3, "CORRECTION", "It is 6.", None),
-        (4, "FACT", "It is 5.", None),
+        (1, "FACT", five, 3),
+        (2, "PATTERN", five, None),
+        (3, "CORRECTION", six, None),
+        (4, "FACT", five, None),
     ]
 
 
@@ -144,16 +147,27 @@ async def test_same_words_with_other_meaning_are_new(stores: Stores) -> None:
 async def test_learning_is_retired_only_by_persons_words(
     said_by: str, turn: dict[str, Any], superseded: bool, stores: Stores
 ) -> None:
-    await stores.learn('FACT [t] The currency is EUR. | "EUR"', "EUR")
-    await stores.learn('FACT [t] supersedes L1: The currency is SEK. | "It is SEK, not EUR"', **turn)
-    old, new = await stores.learnings()
-    assert new.origin == said_by
+    await stores.learn('FACT [t] The report currency is EUR. | "EUR"', "EUR")
+    await stores.learn('FACT [t] supersedes L1: The report currency is SEK. | "It is SEK, not EUR"', **turn)
+    old, *rest = await stores.learnings()
+    assert [new.origin for new in rest] == ([] if said_by == "memory" else [said_by])
+    new = rest[0] if rest else old
     assert old.superseded_by == (new.id if superseded else None)
 
 
+@pytest.mark.parametrize("new", ["Call Bo about a kiln shelf.", "The shelf is broken."])
+async def test_superseding_needs_relation(new: str, stores: Stores) -> None:
+    await stores.learn('FACT [t] The kiln shelf is whole. | "shelf is whole"', "The kiln shelf is whole")
+    await stores.learn(f'FACT [t] supersedes L1: {new} | "it broke"', "it broke")
+    is_related = "kiln" in new
+    assert (await stores.learnings())[0].superseded_by == (2 if is_related else None)
+    refusal = ("supersede_refused", "L1 stands: the new learning is not about it: The kiln shelf is whole.")
+    assert await stores.reports() == ([] if is_related else [refusal])
+
+
 async def test_superseded_action_is_done(stores: Stores) -> None:
-    await stores.learn('ACTION [t] Call Bo. | "call Bo"', "I must call Bo")
-    await stores.learn('FACT [t] supersedes L1: Bo was called. | "called Bo"', "I called Bo")
+    await stores.learn('ACTION [t] Call Bo about the kiln. | "call Bo"', "I must call Bo")
+    await stores.learn('FACT [t] supersedes L1: The call about the kiln is over. | "called Bo"', "I called Bo")
     (action,) = await stores.memory.actions()
     assert action.status == "done"
 
@@ -190,10 +204,10 @@ class CountingLoop(asyncio.SelectorEventLoop):
 def test_decision_is_applied_in_one_hop(tmp_path: Path) -> None:
     async def returns_of_one(loop: CountingLoop) -> int:
         async with open_stores(tmp_path) as stores:
-            turns = [await stores.turn(f"My heron number {n} matters.") for n in range(20)]
+            turns = [await stores.turn(f"My heron number {n} matters.") for n in range(1, 21)]
             learned = [f'FACT [t{turn}] Heron {turn} matters. | "matters"' for turn in turns]
-            lines = [f"- Heron {turn} matters." for turn in turns]
-            answer = "\n".join([*learned, update("user.md", "# User"), *lines])
+            lines = [f'ADD Notes | [t{turn}] - Heron {turn} matters. | "matters"' for turn in turns]
+            answer = "\n".join([*learned, "USER_MD_EDIT:", *lines])
             await stores.batch(answer, turns[0], turns[-1])
             (curation,) = await stores.transcript.curations.after(0)
             before = loop.returns
@@ -247,7 +261,6 @@ QUOTE = "all dates as DD/MM"
         ({"calls": [call("Bash", f"readme: {QUOTE}")]}, "tool", 0.6),
         ({"calls": [call("WebSearch", f"page: {QUOTE}")]}, "web", 0.6),
         ({"trigger": "task", "user": "", "notice": f"agent: {QUOTE}"}, "tool", 0.6),
-        ({"calls": [call("mcp__sprite__search_memory", QUOTE)]}, "memory", 0.1),
         ({"user": "Nothing", "reply": "of the kind"}, "none", 0.1),
     ],
 )
@@ -259,13 +272,13 @@ async def test_quote_speaker_determines_trust(
     assert (learning.origin, learning.confidence) == (origin, confidence)
 
 
-async def test_quote_from_another_turn_is_no_evidence(stores: Stores) -> None:
+async def test_quote_moves_to_its_turn(stores: Stores) -> None:
     await stores.turn(QUOTE)
     await stores.turn("something else")
     await stores.batch(f'FACT [t2] Dates are DD/MM. | "{QUOTE}"', 1, 2)
     await stores.projection.settle()
     (learning,) = await stores.learnings()
-    assert (learning.origin, learning.source_observation_id) == ("none", 2)
+    assert (learning.origin, learning.source_observation_id) == ("user", 1)
 
 
 async def test_turn_outside_batch_cannot_be_cited(stores: Stores) -> None:
@@ -277,23 +290,17 @@ async def test_turn_outside_batch_cannot_be_cited(stores: Stores) -> None:
     assert (learning.type, learning.origin, learning.source_observation_id) == ("FACT", "none", None)
 
 
-async def test_uncited_learning_matches_turn_by_words(stores: Stores) -> None:
-    await stores.turn("Let us talk about the weather in Lund")
-    await stores.turn("My sister is called Beatrice")
-    await stores.batch("FACT: The person's sister is called Beatrice", 1, 2)
-    await stores.projection.settle()
-    (learning,) = await stores.learnings()
-    assert (learning.source_observation_id, learning.origin, learning.confidence) == (2, "user", 0.5)
-
-
-@pytest.mark.parametrize("kind", ["PREFERENCE", "CORRECTION"])
+@pytest.mark.parametrize("kind", ["PREFERENCE", "CORRECTION", "ACTION"])
 @pytest.mark.parametrize("who", ["reply", "calls"])
 async def test_foreign_text_is_never_persons_wish(kind: str, who: str, stores: Stores) -> None:
     turn: dict[str, Any] = {who: [call("WebFetch", QUOTE)] if who == "calls" else QUOTE}
     await stores.learn(f'{kind} [t] Dates are DD/MM. | "{QUOTE}"', **turn)
     (learning,) = await stores.learnings()
     assert learning.type == "FACT"
-    assert await stores.reports() == [("type_lowered", f"a {kind} that the person did not say became a FACT")]
+    assert await stores.memory.actions() == []
+    refused = f"a {kind} that the user did not say became a FACT: Dates are DD/MM."
+    unproven = "its quote is not in the turn it names: Dates are DD/MM."
+    assert await stores.reports() == [("unverified", unproven) if who == "reply" else ("type_lowered", refused)]
 
 
 # Refusals are reported, and the rest is applied
@@ -301,36 +308,38 @@ async def test_foreign_text_is_never_persons_wish(kind: str, who: str, stores: S
 
 @pytest.mark.parametrize("name", CURATED)
 async def test_file_over_line_limit_is_refused_rest_kept(name: str, stores: Stores) -> None:
-    limit = LINE_LIMITS[name]
     other = "user.md" if name != "user.md" else "tools.md"
-    await stores.learn(
-        'FACT [t] It is 5. | "5"\n' + update(name, "- x\n" * (limit + 1)) + "\n" + update(other, "# Short"), "5"
-    )
+    room = LINE_LIMITS[name] - len(noted(name).splitlines())
+    lines = [f"kiln number {number}" for number in range(room + 1)]
+    said = " ".join(lines)
+    await stores.learn('FACT [t] The kiln is 5. | "5"\n' + added(name, *lines) + added(other, lines[0]), said)
     assert stores.path(name).read_text() == template(name)
-    assert stores.path(other).read_text() == "# Short\n"
+    assert stores.path(other).read_text() == noted(other, lines[0])
     assert len(await stores.learnings()) == 1
     ((kind, detail),) = await stores.reports()
     assert kind == "file_refused"
-    assert f"{name} would have {limit + 1} lines; {limit} are allowed" in detail
-    await stores.learn(update(name, "- y\n" * limit))
-    assert stores.path(name).read_text() == "- y\n" * limit
+    assert f"{name} would have {LINE_LIMITS[name] + 1} lines; {LINE_LIMITS[name]} are allowed" in detail
+    await stores.learn(added(name, *lines[:-1]), said)
+    assert stores.path(name).read_text() == noted(name, *lines[:-1])
 
 
 async def test_file_of_one_endless_line_is_refused(stores: Stores) -> None:
-    await stores.learn(update("user.md", "x" * BYTE_LIMIT))
+    line = "kiln " * (BYTE_LIMIT // 5)
+    await stores.learn(f'USER_MD_EDIT:\nADD Profile | [t] - {line} | "kiln kiln"', line)
     assert stores.path("user.md").read_text() == template("user.md")
     ((kind, detail),) = await stores.reports()
     assert (kind, "bytes" in detail) == ("file_refused", True)
 
 
 #: A full file in the script with the most tokens.
-FULL = "漢" * (BYTE_LIMIT // 3 - 1) + "\n"
+FULL = "漢" * (BYTE_LIMIT // 3 - 200)
 
 
 async def test_oversized_answer_is_refused_unless_it_shortens(stores: Stores) -> None:
     for name in CURATED:
-        await stores.learn(update(name, FULL), FULL)
-    written = [name for name in CURATED if stores.path(name).read_text() == FULL]
+        answer = f'{name.removesuffix(".md").upper()}_MD_EDIT:\nADD Notes | [t] - {FULL} | "漢漢"'
+        await stores.learn(answer, FULL)
+    written = [name for name in CURATED if FULL in stores.path(name).read_text()]
     assert len(written) == 2
     assert {detail.partition(":")[0] for _, detail in await stores.reports()} == set(CURATED) - set(written)
     assert all("four curated files would have about" in detail for _, detail in await stores.reports())
@@ -350,7 +359,8 @@ async def test_late_curation_does_not_retract_newer_learning(stores: Stores) -> 
     await stores.batch(f'FACT [t{early}] supersedes L1: The user lives in Lund. | "I live in Lund"', early)
     await stores.projection.settle()
     assert [row.superseded_by for row in await stores.learnings()] == [None, None]
-    assert ("supersede_refused", "L1 stands: it was learned from a newer turn") in await stores.reports()
+    refusal = "L1 stands: it was learned from a newer turn: The user lives in Rome."
+    assert ("supersede_refused", refusal) in await stores.reports()
 
 
 async def test_batch_contains_only_its_turns(stores: Stores) -> None:
@@ -458,14 +468,14 @@ async def test_person_closes_and_reopens_action(stores: Stores) -> None:
 
 
 async def test_manual_edit_is_logged_once_and_kept(stores: Stores) -> None:
-    await stores.learn(update("user.md", "# By the curator"))
+    await stores.note("user.md", "By the curator")
     stores.path("user.md").write_text("# By hand\n")
     (change,) = await stores.projection.settle()
     assert change.files == ["user.md"]
     assert await stores.projection.settle() == []
     assert stores.path("user.md").read_text() == "# By hand\n"
     assert [(v.version, v.source, v.content) for v in await stores.memory.versions("user.md")] == [
-        (1, "curator", "# By the curator\n"),
+        (1, "curator", noted("user.md", "By the curator")),
         (2, "person", "# By hand\n"),
     ]
     logged = (await stores.transcript.curations.after(0))[-1]
@@ -482,24 +492,24 @@ async def test_manual_edit_of_default_file_is_detected(stores: Stores) -> None:
 
 
 async def test_manual_revert_to_older_version_is_detected(stores: Stores) -> None:
-    await stores.learn(update("user.md", "# One"))
-    await stores.learn(update("user.md", "# Two"))
-    for content in ("# One\n", template("user.md")):
+    await stores.note("user.md", "Kiln one")
+    await stores.note("user.md", "Kiln two")
+    for content in (noted("user.md", "Kiln one"), template("user.md")):
         stores.path("user.md").write_text(content)
         await stores.projection.settle()
         assert stores.path("user.md").read_text() == content
 
 
 async def test_manual_edit_during_batch_wins(stores: Stores) -> None:
-    await stores.learn(update("user.md", "# Before"))
-    turn = await stores.turn()
-    await stores.batch(update("user.md", "# By the curator, who saw Before"), turn)
+    await stores.note("user.md", "Kiln before")
+    turn = await stores.turn("By the curator")
+    await stores.batch(added("user.md", "By the curator", turn=turn), turn)
     stores.path("user.md").write_text("# By hand\n")
     await stores.projection.settle()
     assert stores.path("user.md").read_text() == "# By hand\n"
     assert [v.content for v in await stores.memory.versions("user.md")] == [
-        "# Before\n",
-        "# By the curator, who saw Before\n",
+        noted("user.md", "Kiln before"),
+        noted("user.md", "Kiln before", "By the curator"),
         "# By hand\n",
     ]
 
@@ -507,30 +517,31 @@ async def test_manual_edit_during_batch_wins(stores: Stores) -> None:
 @pytest.mark.parametrize("by_hand", [True, False])
 async def test_logged_edit_unseen_by_batch_is_not_overwritten(by_hand: bool, stores: Stores) -> None:
     """A curator call takes seconds; its answer must not overwrite an edit saved meanwhile."""
-    await stores.learn(update("user.md", "# Before"))
-    turn = await stores.turn("5")
+    await stores.note("user.md", "Kiln before")
+    turn = await stores.turn("Stale shelf 5, kiln")
     seen = await stores.memory.cursor()
     if by_hand:
         stores.path("user.md").write_text("# The person's\n")
         await stores.projection.settle()
     else:
         await stores.projection.edit("user.md", "# The person's\n")
-    answer = f'FACT [t{turn}] It is 5. | "5"\n{update("user.md", "# Stale")}\n{update("tools.md", "# New")}'
+    answer = f'FACT [t{turn}] Shelf 5. | "5"\n{added("tools.md", "kiln", turn=turn)}USER_MD_UPDATE:\n- [t{turn}] stale shelf'
     await stores.batch(answer, turn, seen_curation_id=seen)
     await stores.projection.settle()
     assert stores.path("user.md").read_text() == "# The person's\n"
-    assert stores.path("tools.md").read_text() == "# New\n", "an untouched file is updated"
+    assert stores.path("tools.md").read_text() == noted("tools.md", "kiln"), "an untouched file is updated"
     assert len(await stores.learnings()) == 1
     assert [kind for kind, _ in await stores.reports()] == ["file_refused"]
 
 
 async def test_batch_aware_of_edit_may_change_file(stores: Stores) -> None:
     await stores.projection.edit("user.md", "# The person's\n")
-    turn = await stores.turn()
+    turn = await stores.turn("and kilns")
     seen = await stores.memory.cursor()
-    await stores.batch(update("user.md", "# The person's, and more"), turn, seen_curation_id=seen)
+    answer = f'USER_MD_UPDATE:\n# The person\'s\n\n## Notes\n- [t{turn}] and kilns | "and kilns"'
+    await stores.batch(answer, turn, seen_curation_id=seen)
     await stores.projection.settle()
-    assert stores.path("user.md").read_text() == "# The person's, and more\n"
+    assert stores.path("user.md").read_text() == "# The person's\n\n## Notes\n- and kilns\n"
 
 
 async def test_manual_edit_survives_edit_over_wire(stores: Stores) -> None:
@@ -545,7 +556,7 @@ async def test_manual_edit_survives_edit_over_wire(stores: Stores) -> None:
     [b"", b"\xff\xfe broken", b"one\r\ntwo\r\n", b"no newline at the end", b"nul \x00 byte", b"x\n" * 5000],
 )
 async def test_arbitrary_manual_edit_is_logged_once_unchanged(content: bytes, stores: Stores) -> None:
-    await stores.learn(update("user.md", "# By the curator"))
+    await stores.note("user.md", "By the curator")
     stores.path("user.md").write_bytes(content)
     assert len(await stores.projection.settle()) == 1
     assert await stores.projection.settle() == []
@@ -555,7 +566,7 @@ async def test_arbitrary_manual_edit_is_logged_once_unchanged(content: bytes, st
 @pytest.mark.parametrize("curated", [True, False])
 async def test_deleted_file_is_restored(curated: bool, stores: Stores) -> None:
     if curated:
-        await stores.learn(update("user.md", "# By the curator"))
+        await stores.note("user.md", "By the curator")
     before = stores.path("user.md").read_text()
     stores.path("user.md").unlink()
     assert await stores.projection.settle() == []
@@ -565,17 +576,17 @@ async def test_deleted_file_is_restored(curated: bool, stores: Stores) -> None:
 async def test_deployed_files_are_never_written(stores: Stores) -> None:
     for name in ("soul.md", "os.md"):
         stores.path(name).write_text(f"# {name} of the deployer\n")
-    await stores.learn("SOUL_MD_UPDATE:\n# Evil\nOS_MD_UPDATE:\n# Evil\nUSER_MD_UPDATE:\n# User")
+    await stores.learn(added("soul.md", "I am Ada") + added("os.md", "I am Ada") + added("user.md", "I am Ada"), "I am Ada")
     for name in ("soul.md", "os.md"):
         assert stores.path(name).read_text() == f"# {name} of the deployer\n"
-    assert stores.path("user.md").read_text() == "# User\n"
+    assert stores.path("user.md").read_text() == noted("user.md", "I am Ada")
 
 
 # Crashes: each state is constructed as a killed process would leave it
 
 
 async def test_settle_is_idempotent(stores: Stores) -> None:
-    await stores.learn('ACTION [t] Call Bo. | "Bo"\n' + update("user.md", "# User"), "Bo")
+    await stores.learn('ACTION [t] Call Bo. | "Bo"\n' + added("user.md", "Call Bo"), "Call Bo")
     before = dump(stores.path("memory.db"))
     assert await stores.projection.settle() == []
     await asyncio.gather(*(stores.projection.settle() for _ in range(5)))
@@ -614,22 +625,23 @@ async def with_a_torn_temporary(stores: Stores) -> None:
 @pytest.mark.parametrize("kind", ["batch", "edit", "disk"])
 async def test_crash_at_any_point_is_repaired_at_start(kind: str, crash: Crash, tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
-        await stores.learn(update("user.md", "# Before"))
-        turn = await stores.turn("5")
+        await stores.note("user.md", "Kiln before")
+        turn = await stores.turn("Kiln after 5")
+        before, after = (noted("user.md", *lines) for lines in (["Kiln before"], ["Kiln before", "Kiln after"]))
         if kind == "batch":
-            await stores.batch(f'FACT [t{turn}] It is 5. | "5"\n' + update("user.md", "# After"), turn)
+            await stores.batch(f'FACT [t{turn}] Shelf 5. | "5"\n' + added("user.md", "Kiln after", turn=turn), turn)
         else:
             source = {"source": "disk"} if kind == "disk" else {}
-            await stores.transcript.curations.append_said("edit", {"name": "user.md", "content": "# After\n", **source})
+            await stores.transcript.curations.append_said("edit", {"name": "user.md", "content": after, **source})
         if kind == "disk":
-            stores.path("user.md").write_text("# After\n")
+            stores.path("user.md").write_text(after)
         await crash(stores)
         logged = len(await stores.transcript.curations.after(0))
     async with open_stores(tmp_path) as stores:
         await stores.projection.settle()
-        assert stores.path("user.md").read_text() == "# After\n"
+        assert stores.path("user.md").read_text() == after
         assert len(await stores.learnings()) == (1 if kind == "batch" else 0)
-        assert [v.content for v in await stores.memory.versions("user.md")] == ["# Before\n", "# After\n"]
+        assert [v.content for v in await stores.memory.versions("user.md")] == [before, after]
         assert len(await stores.transcript.curations.after(0)) == logged, "no runtime write counts as a person's edit"
         settled = dump(tmp_path / "memory.db")
         assert await stores.projection.settle() == []
@@ -641,9 +653,9 @@ async def test_manual_edit_after_crash_is_kept(tmp_path: Path) -> None:
         folder = tmp_path / crash.__name__
         folder.mkdir()
         async with open_stores(folder) as stores:
-            await stores.learn(update("user.md", "# Before"))
-            turn = await stores.turn()
-            await stores.batch(update("user.md", "# After"), turn)
+            await stores.note("user.md", "Kiln before")
+            turn = await stores.turn("Kiln after")
+            await stores.batch(added("user.md", "Kiln after", turn=turn), turn)
             await crash(stores)
         (folder / "user.md").write_text("# By hand, while nothing ran\n")
         async with open_stores(folder) as stores:
@@ -654,7 +666,7 @@ async def test_manual_edit_after_crash_is_kept(tmp_path: Path) -> None:
 async def test_concurrent_settles_curate_turns_exactly_once(stores: Stores) -> None:
     turns = [await stores.turn(f"number {n}") for n in range(10)]
     for turn in turns:
-        await stores.batch(f'FACT [t{turn}] It is number {turn}. | "number"', turn)
+        await stores.batch(f'FACT [t{turn}] Kiln number {turn - 1}. | "number"', turn)
     await asyncio.gather(*(stores.projection.settle() for _ in range(5)), stores.projection.edit("user.md", "# User\n"))
     assert [learning.source_observation_id for learning in await stores.learnings()] == turns
 
@@ -688,7 +700,8 @@ async def live_through(stores: Stores, event: tuple[Any, ...]) -> None:
             ids = f" supersedes {', '.join(f'L{i}' for i in replaced)}:" if replaced else ""
             await stores.batch(f'{kind} [t{turn}]{ids} {words} | "{words}"', turn)
         case ("update", name, words):
-            await stores.batch(update(name, words), await stores.turn(words))
+            turn = await stores.turn(words)
+            await stores.batch(added(name, words, turn=turn) if "b" in words else update(name, words), turn)
         case ("answer", words):
             await stores.batch(words, await stores.turn(words))
         case ("edit", name, words):

@@ -27,19 +27,23 @@ _ADDRESS = re.compile(
     re.IGNORECASE,
 )
 #: Groups of digits and capitals, as in accounts and telephone numbers.
-_ACCOUNT = re.compile(r"(?:\+?\d{1,4}|[A-Z]{2}\d{2})(?:[ -]?[A-Z0-9]{2,}){2,}")
+_ACCOUNT = re.compile(r"(?<![\w.,])(?:\+?\d{1,4}|[A-Z]{2}\d{2})(?:[ -]?[A-Z0-9]{2,}){2,}(?![A-Z0-9]|[.,]\d)")
 #: Fewer digits are a number like others.
 _ACCOUNT_SIGNS = 7
 _DATE = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})\b")
-_TIME = re.compile(r"\b([01]?\d|2[0-4])[:h]([0-5]\d)\b")
+_TIME = re.compile(r"(?<![\d.,:])\b([01]?\d|2[0-4])[:.h]([0-5]\d)\b(?![.,:]\d)")
 _NUMBER = re.compile(r"\d[\d.,:'\u2019/\u00a0]*\d|\d")
 _THOUSANDS = re.compile(r"[.,'\u2019\u00a0 ](?=\d{3}(?!\d))")
-#: A word with digits behind its letters ("T200", "KE-0412") is a name, not an amount.
-_CODE = re.compile(r"(?<![\w-])[^\W\d_][\w-]*\d(?:[\w.-]*\w)?")
+#: A word with digits behind its letters ("T200", "KE-0412", "v1.2.3") is a name, not an amount.
+_CODE = re.compile(r"(?<![\w-])[^\W\d_][\w-]*\d[\w-]*(?:\.\d[\w-]*)*")
+#: Thousands may be grouped by spaces.
+_SPACED = re.compile(r"(?<![\w.,])\d{1,3}(?: \d{3})+(?!\d)")
+#: Signs between the letters and digits of an account: people group them as they like.
+_BETWEEN = r"[\W_]{0,3}"
 #: A word of so many letters and digits without a space is encoded text, unless a source has it.
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_%-]{24,}")
 #: Times that people say without minutes: "half past seven", "a quarter to nine".
-_QUARTERS = frozenset({"0", "15", "30", "45"})
+_QUARTERS = frozenset({0, 15, 30, 45})
 _HALF_A_DAY = 12
 
 
@@ -55,14 +59,18 @@ class Given:
         return " \n ".join(self._texts).casefold()
 
     @cached_property
-    def signs(self) -> str:
-        """Return the letters and digits alone: people group accounts as they like."""
-        return _signs(self.text)
-
-    @cached_property
     def numbers(self) -> frozenset[str]:
         """Return the written numbers."""
-        return frozenset(_numbers(self.text, in_parts=True))
+        return frozenset(
+            number
+            for text in (self.text, _SPACED.sub(_unspaced, self.text))
+            for number in _numbers(text, in_parts=True)
+        )
+
+    @cached_property
+    def times(self) -> frozenset[tuple[int, int]]:
+        """Return the written times of day, on a clock of twelve hours."""
+        return frozenset((int(hour) % _HALF_A_DAY, int(minute)) for hour, minute in _TIME.findall(self.text))
 
     @cached_property
     def spelled(self) -> frozenset[str]:
@@ -88,21 +96,23 @@ class Given:
         Days around `day` may be worked out from words like "tomorrow".
         """
         for address in _ADDRESS.findall(line):
-            if address.casefold() not in self.text:
+            if not self._has_address(address.casefold()):
                 return str(address)
         rest = _ADDRESS.sub(" ", line)
         for found in _DATE.finditer(rest):
             if found[0] not in self.text and not self._has_day(found, day):
                 return found[0]
         rest = _DATE.sub(" ", rest)
-        for account in (*_ACCOUNT.findall(rest), *_CODE.findall(rest)):
-            is_long = sum(map(str.isdigit, account)) >= _ACCOUNT_SIGNS or not account[:1].isdigit()
-            if is_long and any(sign.isdigit() for sign in account) and _signs(account.casefold()) not in self.signs:
-                return str(account)
-        rest = _CODE.sub(" ", _ACCOUNT.sub(self._kept, rest))
-        for hour, minute in _TIME.findall(rest):
-            if not self._has_time(str(int(hour)), str(int(minute))):
-                return f"{hour}:{minute}"
+        for name in (_ACCOUNT, _CODE):
+            for code in name.findall(rest):
+                is_name = any(map(str.isdigit, code)) if name is _CODE else _is_long(code)
+                if is_name and not self._has_account(code.casefold()):
+                    return str(code)
+            rest = name.sub(_short if name is _ACCOUNT else " ", rest)
+        rest = _SPACED.sub(_unspaced, rest)
+        for found in _TIME.finditer(rest):
+            if not self._has_time(found):
+                return found[0]
         # A year may be added to a day.
         years = {str(day.year + step) for step in (-1, 0, 1)} if day is not None else set()
         numbers = (number for number in _numbers(_TIME.sub(" ", rest)) if number not in years)
@@ -111,11 +121,6 @@ class Given:
     def _has_version(self, number: str) -> bool:
         # "3.1" for "3.1.11".
         return "." in number and re.search(rf"(?<![\d.]){re.escape(number)}(?=\.\d)", self.text) is not None
-
-    @staticmethod
-    def _kept(found: re.Match[str]) -> str:
-        # "10 000" is a number, and a long group was checked as a whole.
-        return " " if sum(map(str.isdigit, found[0])) >= _ACCOUNT_SIGNS else found[0]
 
     def _has_day(self, found: re.Match[str], day: date | None) -> bool:
         try:
@@ -127,10 +132,37 @@ class Given:
         # The month may be named in any language, and the year left out.
         return self.has(str(meant.day))
 
-    def _has_time(self, hour: str, minute: str) -> bool:
-        hours = {int(hour) % _HALF_A_DAY, (int(hour) + 1) % _HALF_A_DAY}
+    def _has_time(self, found: re.Match[str]) -> bool:
+        hour, minute = int(found[1]), int(found[2])
+        if (hour % _HALF_A_DAY, minute) in self.times:
+            return True
+        if "." in found[0]:
+            return self.has(_trimmed(found[0]))
+        hours = {hour % _HALF_A_DAY, (hour + 1) % _HALF_A_DAY}
         known = {int(number) % _HALF_A_DAY for number in self.numbers | self.spelled if number.isdecimal()}
-        return bool(hours & known) and (minute in _QUARTERS or self.has(minute))
+        return bool(hours & known) and (minute in _QUARTERS or self.has(str(minute)))
+
+    def _has_address(self, address: str) -> bool:
+        # A host may stand behind "www." or "@", but no mailbox is the end of another.
+        before = r"(?<![\w.+-])" if "@" in address else r"(?<![\w-])"
+        return re.search(rf"{before}{re.escape(address)}(?![\w-]|\.\w)", self.text) is not None
+
+    def _has_account(self, account: str) -> bool:
+        signs = _BETWEEN.join(map(re.escape, filter(str.isalnum, account)))
+        return re.search(rf"(?<![^\W_]){signs}(?!\d)", self.text) is not None
+
+
+def _is_long(code: str) -> bool:
+    return sum(map(str.isdigit, code)) >= _ACCOUNT_SIGNS
+
+
+def _short(found: re.Match[str]) -> str:
+    # "10 000" is a number, and a long group was checked as a whole.
+    return " " if _is_long(found[0]) else found[0]
+
+
+def _unspaced(found: re.Match[str]) -> str:
+    return found[0].replace(" ", "")
 
 
 def _numbers(text: str, *, in_parts: bool = False) -> Iterator[str]:
@@ -149,10 +181,6 @@ def _trimmed(number: str) -> str:
     whole, point, rest = number.partition(".")
     whole, rest = whole.lstrip("0") or "0", rest.rstrip("0")
     return f"{whole}.{rest}" if point and rest else whole
-
-
-def _signs(text: str) -> str:
-    return "".join(filter(str.isalnum, text))
 
 
 def disguise(line: str, given: Given) -> str | None:

@@ -56,6 +56,8 @@ def _end_of_paste(lines: Sequence[str], at: int) -> int:
         return next((end + 1 for end in after if lines[end].strip().startswith(fence[1])), len(lines))
     if _QUOTED_LINE.match(lines[at]):
         return at + 1
+    if at and _HEADER.match(lines[at - 1]):
+        return at  # its block was read from its first line on
     header = at
     while header < len(lines) and _HEADER.match(lines[header]):
         header += 1

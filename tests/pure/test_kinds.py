@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sprite.curation.provenance.results import kind_of
+from sprite.curation.provenance.kinds import kind_of
 
 
 @pytest.mark.parametrize(
