@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 
 from sprite.common.recurrence import DEFAULT_ZONE
@@ -181,30 +182,35 @@ def without_repeats(contents: Mapping[str, str], told: Iterable[str]) -> dict[st
         learn(_tokens(line))
     found = {}
     for name, content in contents.items():
-        shipped = set(template(name).split("\n"))
-        lines = content.split("\n")
         kept: list[str] = []
-        above: dict[int, str] = {}
-        is_pinned = is_code = False
-        for line, following in zip(lines, [*lines[1:], ""], strict=True):
-            is_pinned = line.strip() != UNPIN and (is_pinned or line.strip() == PIN)
-            is_code ^= line.startswith("```")
-            if is_code:
-                pass
-            elif line.startswith("#"):
-                depth = len(line) - len(line.lstrip("#"))
-                above = {each: title for each, title in above.items() if each < depth}
-                above[depth] = "" if line in shipped else line
-            elif line.startswith(_ENTRY):
-                words = _tokens(" ".join([*above.values(), line]))
-                if not is_pinned and not following.startswith((" ", "\t")) and is_repeat(words):
-                    continue
+        for line, words, is_droppable in _entries(name, content):
+            if not (is_droppable and is_repeat(words)):
                 learn(words)
-            kept.append(line)
+                kept.append(line)
         found[name] = "\n".join(kept)
     return found
 
 
+def _entries(name: str, content: str) -> Iterator[tuple[str, frozenset[str], bool]]:
+    """Yield each line, the words of an entry with the headings above it, and whether it may be left out."""
+    shipped = set(template(name).split("\n"))
+    lines = content.split("\n")
+    above: dict[int, str] = {}
+    is_pinned = is_code = False
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        is_pinned = line.strip() != UNPIN and (is_pinned or line.strip() == PIN)
+        is_code ^= line.startswith("```")
+        words: frozenset[str] = frozenset()
+        if line.startswith("#") and not is_code:
+            depth = len(line) - len(line.lstrip("#"))
+            above = {each: title for each, title in above.items() if each < depth}
+            above[depth] = "" if line in shipped else line
+        elif line.startswith(_ENTRY) and not is_code:
+            words = _tokens(" ".join([*above.values(), line]))
+        yield line, words, bool(words) and not is_pinned and not following.startswith((" ", "\t"))
+
+
+@lru_cache(maxsize=1_000)
 def _tokens(line: str) -> frozenset[str]:
     return frozenset(word for word in said(line).split() if word.strip("#-*")) - _SMALL_WORDS
 
