@@ -19,7 +19,9 @@ from sprite.config import Settings
 from sprite.curation.decide import Judge
 from sprite.curation.extraction import Attempts, BudgetReachedError, Extractor, check_budget, log_lost_call
 from sprite.curation.model import CuratorModel, UnusableAnswerError
+from sprite.curation.old_files import without_old_files
 from sprite.errors import ModelError, SpriteError, StorageError
+from sprite.log.curations import NewCuration
 from sprite.log.transcript import Observation, TranscriptDB
 from sprite.memory.database import MemoryDB
 from sprite.memory.decision import Change
@@ -112,6 +114,7 @@ class ObservationProcessor:
         """`is_left` returns whether no client is connected; `on_turn` is called for every turn."""
         self._settings = settings
         self._transcript = transcript
+        self._memory = memory
         self._projection = projection
         self._on_change = on_change
         self._user_files = user_files
@@ -328,7 +331,11 @@ class ObservationProcessor:
             log.warning("turn %d was set aside, since every call about it was in vain", turns[0].id)
             self._publish(await self._projection.settle())
         else:
-            self._publish(await self._projection.log_batch(partial(self._judge.decided, curation)))
+            self._publish(await self._projection.log_batch(partial(self._decided, curation)))
+
+    async def _decided(self, curation: NewCuration) -> NewCuration:
+        decided = await self._judge.decided(curation)
+        return await without_old_files(decided, self._memory, self._transcript, self._settings.workspace)
 
 
 def _pause(attempt: int, error: SpriteError) -> float:

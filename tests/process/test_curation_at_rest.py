@@ -17,6 +17,7 @@ from sprite.config import Settings
 from sprite.curation.processor import ObservationProcessor
 from sprite.log.curations import NewCuration
 from sprite.log.transcript import NewObservation
+from sprite.memory.decision import Written, write_decision
 from sprite.memory.folders import make_folders
 from tests.emulator import Emulator
 from tests.harness import PATIENCE, running_sprite
@@ -189,6 +190,20 @@ async def test_flush_curates_single_turn(model: OfflineModel, workspace: Path) -
         await sprite.turns(1)
         assert await sprite.processor.flush_all_within(60)
         assert await sprite.spans == [(1, 1)]
+
+
+async def test_flush_removes_old_line_of_files_md(model: OfflineModel, workspace: Path) -> None:
+    line, at = "- artifacts/fair.pdf: leaflet for the fair.", time.time() - 61 * 86_400
+    async with curating(workspace, model) as sprite:
+        turn = await sprite.stores.turn("Hello", at=at)
+        decision = write_decision([Written("files.md", f"# Files\n\n{line}\n")])
+        row = NewCuration("batch", "NONE", turn, turn, model="offline", decision=decision, created_at=at)
+        await sprite.stores.transcript.curations.append_batch(row)
+        await sprite.stores.projection.settle()
+        assert line in sprite.stores.files.read("files.md")
+        await sprite.turns(1)
+        assert await sprite.processor.flush_all_within(60)
+        assert line not in sprite.stores.files.read("files.md")
 
 
 async def test_failed_flush_is_retried_for_single_turn(model: OfflineModel, workspace: Path) -> None:
