@@ -544,11 +544,15 @@ class TranscriptDB(Tables):
         return rows[::-1]
 
     async def mentions(self, names: Collection[str], since: float) -> bool:
-        """Return whether a turn since that time (Unix seconds) has one of the names in its words or tool calls."""
+        """Return whether a turn since that time (Unix seconds) has one of the names in its words or tool calls.
+
+        Turns off the record are left out.
+        """
         for name in names:
             found = await self._db.fetch_value(
-                "SELECT EXISTS (SELECT 1 FROM observations WHERE timestamp > ?1 AND (instr(user_message, ?2) "
-                "OR instr(agent_response, ?2) OR instr(notice, ?2) OR instr(tool_calls_json, ?3)))",
+                "SELECT EXISTS (SELECT 1 FROM observations WHERE timestamp > ?1 AND processed <> 3 "
+                "AND (instr(user_message, ?2) OR instr(agent_response, ?2) OR instr(notice, ?2) "
+                "OR instr(tool_calls_json, ?3)))",
                 (since, name, to_json(name)[1:-1]),
             )
             if found:
