@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,18 +136,31 @@ async def _open(recordings: Recordings, clock: Clock, slip: Callable[[str, str],
         yield Workspace(settings, transcript, memory, files, processor, model)
 
 
+async def _ignore(_workspace: Workspace, _turn: Turn) -> None:
+    pass
+
+
 async def replay(
-    history: History, recordings: Recordings, slip: Callable[[str, str], str], cuts: frozenset[int] = frozenset()
+    history: History,
+    recordings: Recordings,
+    slip: Callable[[str, str], str],
+    cuts: frozenset[int] = frozenset(),
+    at_session: Callable[[Workspace, Turn], Awaitable[None]] = _ignore,
 ) -> Run:
-    """Replays all of it, curating as the product does: at the batch size and at a session's end, and after `cuts`."""
+    """Replays all of it, curating as the product does: at the batch size and at a session's end, and after `cuts`.
+
+    `at_session` is called at the start of each session, before the turns of the one before it are curated and after.
+    """
     clock = Clock(history.turns[0].at.timestamp())
     with clock.rules():
         async with _open(recordings, clock, slip) as workspace:
             session = ""
             for turn in history.turns:
                 if turn.session != session:
+                    await at_session(workspace, turn)
                     await workspace.curate()
                     clock.now = turn.at.timestamp()
+                    await at_session(workspace, turn)
                     await workspace.transcript.end_sessions()
                     await workspace.transcript.start_session(turn.session)
                     session = turn.session

@@ -79,8 +79,8 @@ class Settings:
         "SPRITE_IDLE_FLUSH_SECONDS",
         settings.whole(1),
         600,
-        f"idle seconds after which {LEAST_TURNS} or more waiting turns are curated; a VM stays awake until then, but "
-        "for 30 seconds only once nobody is connected",
+        f"idle seconds after which waiting turns are curated, fewer than {LEAST_TURNS} at most once an hour (on a VM, "
+        "every ten minutes); a VM stays awake until then, but for 30 seconds only once nobody is connected",
     )
     prewarm_seconds: int = setting(
         "SPRITE_PREWARM_SECONDS",

@@ -170,14 +170,14 @@ def noted(name: str, *lines: str) -> str:
     return f"{template(name)}\n## Notes\n" + "".join(f"- {line}\n" for line in lines)
 
 
-async def seed_turns(workspace: Path, *said: str) -> None:
+async def seed_turns(workspace: Path, *said: str, off_record: bool = False) -> None:
     """Append a turn for each of these messages to a workspace's log; they await curation."""
     folder = workspace / ".os/memory"
     folder.mkdir(parents=True, exist_ok=True)
     async with open_stores(folder) as stores:
         session = await stores.transcript.start_session(str(uuid.uuid4()))
         for text in said:
-            await stores.turn(text, "Noted.", session=session.id)
+            await stores.turn(text, "Noted.", session=session.id, off_record=off_record)
         await stores.transcript.end_sessions()
 
 

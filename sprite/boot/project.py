@@ -110,7 +110,7 @@ class ProjectBoot:
             user=_lines("user.md", user),
             files=files,
             own={name: _lines(name, parts.own) for name, parts in files.items()},
-            wishes=await wishes_beside(self._memory, user, 600, MOST_WISHES),
+            wishes=await wishes_beside(self._memory, [user], 600, MOST_WISHES),
             actions=await open_actions(self._memory, 500),
             newest=await self._transcript.newest_waiting(RECENT_TURNS),
         )

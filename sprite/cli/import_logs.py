@@ -120,9 +120,8 @@ def print_report(report: Report, settings: Settings, waiting: int, *, dry_run: b
     _print_notes(report, dry_run=dry_run)
     if waiting and not dry_run:
         calls = math.ceil(waiting / settings.batch_turns)
-        when = "when it runs" if waiting >= settings.least_turns else f"once {settings.least_turns} wait"
         say(
-            f"{waiting} turn(s) wait to be curated; the sprite does so {when}, in about {calls} call(s) to "
+            f"{waiting} turn(s) wait to be curated; the sprite does so when it runs, in about {calls} call(s) to "
             f"{settings.curator_model}."
         )
 

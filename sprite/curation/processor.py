@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,7 +19,9 @@ from sprite.config import Settings
 from sprite.curation.decide import Judge
 from sprite.curation.extraction import Attempts, BudgetReachedError, Extractor, check_budget, log_lost_call
 from sprite.curation.model import CuratorModel, UnusableAnswerError
+from sprite.curation.old_files import without_old_files
 from sprite.errors import ModelError, SpriteError, StorageError
+from sprite.log.curations import NewCuration
 from sprite.log.transcript import Observation, TranscriptDB
 from sprite.memory.database import MemoryDB
 from sprite.memory.decision import Change
@@ -31,6 +34,14 @@ from sprite.workspace.user_files import UserFiles, is_look
 LEFT_SECONDS = 30.0
 
 
+#: A turn may hold a reminder that only the curator sees. So fewer turns than `least_turns` are curated as well when the
+#: conversation is idle, but at most once in this time.
+FEW_SECONDS = 3600.0
+#: The same on a machine that can sleep: it stays awake for the call, because nothing could wake it for a reminder that
+#: is not known.
+FEW_SECONDS_AWAKE = 600.0
+
+
 class Rest:
     """Call `on_rest` once when a conversation is idle. The module explains `can_sleep` and `is_left`."""
 
@@ -41,7 +52,7 @@ class Rest:
         self._on_rest = on_rest
         self._can_sleep = can_sleep
         self._is_left = is_left
-        self._since = 0.0
+        self._since = self._earliest = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -49,10 +60,11 @@ class Rest:
         """Return whether a machine that can sleep should stay awake for the idle flush."""
         return self._timer is not None
 
-    def begin(self) -> None:
-        """Start or restart the idle timer after a turn."""
+    def begin(self, least: float = 0.0) -> None:
+        """Start or restart the idle timer after a turn; it takes at least this many seconds."""
         self.end()
         self._since = asyncio.get_running_loop().time()
+        self._earliest = self._since + least
         self._look_later()
 
     def end(self) -> None:
@@ -63,13 +75,14 @@ class Rest:
 
     def _look_later(self) -> None:
         loop = asyncio.get_running_loop()
-        end = self._since + self._seconds
+        end = max(self._since + self._seconds, self._earliest)
         # Poll for disconnected clients only where it matters; otherwise one check at the end is enough.
         self._timer = loop.call_at(min(loop.time() + LEFT_SECONDS, end) if self._can_sleep else end, self._look)
 
     def _look(self) -> None:
-        has_rested = asyncio.get_running_loop().time() >= self._since + self._seconds
-        if has_rested or (self._can_sleep and self._is_left()):
+        now = asyncio.get_running_loop().time()
+        has_rested = now >= self._since + self._seconds
+        if now >= self._earliest and (has_rested or (self._can_sleep and self._is_left())):
             self._timer = None
             self._on_rest()
         else:
@@ -101,6 +114,7 @@ class ObservationProcessor:
         """`is_left` returns whether no client is connected; `on_turn` is called for every turn."""
         self._settings = settings
         self._transcript = transcript
+        self._memory = memory
         self._projection = projection
         self._on_change = on_change
         self._user_files = user_files
@@ -109,7 +123,7 @@ class ObservationProcessor:
         self._wanted = asyncio.Event()
         self._least_wanted = self._least = settings.least_turns
         #: A flush has begun with the turns up to this id. Turns that it leaves after a failure are retried even if they
-        #: are few. Turns that arrived during a model call do not justify a call alone.
+        #: are few.
         self._begun_through = 0
         self._flushes = TaskSet()
         self._judge = Judge(transcript, memory, verifies=settings.verify == "on")
@@ -117,7 +131,9 @@ class ObservationProcessor:
         extractor = Extractor(transcript, memory, projection.files, self._model, self._judge)
         self._attempts = Attempts(transcript, extractor, transcript.quarantine.set_aside)
         can_sleep = settings.vm_socket.exists()
-        self._rest = Rest(settings.idle_flush_seconds, self.request, can_sleep=can_sleep, is_left=is_left)
+        self._few_seconds = FEW_SECONDS_AWAKE if can_sleep else FEW_SECONDS
+        rested = partial(self.request, all_=True)
+        self._rest = Rest(settings.idle_flush_seconds, rested, can_sleep=can_sleep, is_left=is_left)
         #: Text of the last error, or None after a success. Kept here, too, for when the disk fails.
         self.last_error = last_error(settings.run)
 
@@ -138,21 +154,32 @@ class ObservationProcessor:
         self._rest.end()
 
     async def turn_ended(self) -> None:
-        """Request a flush at the batch size; below it, start the idle timer if a call is worthwhile."""
+        """Request a flush at the batch size; below it, start the idle timer."""
         self._on_turn()
-        waiting = await self._transcript.waiting_count()
-        if waiting >= self._settings.batch_turns:
+        if await self._transcript.waiting_count() >= self._settings.batch_turns:
             self.request()
-        elif waiting >= self._least:
-            self._rest.begin()
+        else:
+            await self._await_rest()
 
     async def take_up(self) -> None:
-        """Request a flush of an earlier process's turns: enough for a call, or already begun."""
+        """Request a flush of an earlier process's turns: enough for a call, or already begun. Else await a rest."""
         if await self._transcript.waiting_count() < self._least:
             self._begun_through = await self._transcript.quarantine.tried_through()
             if not self._begun_through:
+                await self._await_rest()
                 return
         self.request()
+
+    async def _await_rest(self) -> None:
+        waiting = await self._transcript.waiting_count()
+        if waiting:
+            self._rest.begin(0.0 if waiting >= self._least else await self._few_wait())
+
+    async def _few_wait(self) -> float:
+        """Return the seconds until fewer turns than `least_turns` are worth a call."""
+        at = await self._transcript.curations.newest_batch_at()
+        # The clock may have been set back since.
+        return 0.0 if at is None else min(self._few_seconds, max(0.0, at + self._few_seconds - time.time()))
 
     def request(self, *, all_: bool = False) -> None:
         """Request a background flush, of all waiting turns if `all_`, else only if they are worth a call."""
@@ -169,7 +196,7 @@ class ObservationProcessor:
 
     async def session_ended(self, seconds: float) -> None:
         """Curate waiting turns if they are worth a call, with the deadline of `flush_all_within`."""
-        await self._flush_within(seconds, least=self._least)
+        await self._flush_within(seconds, least=self._least if await self._few_wait() else 1)
 
     async def _flush_within(self, seconds: float, *, least: int) -> bool:
         flush = self._flushes.start(self._flush_once(least), "flush")
@@ -261,6 +288,9 @@ class ObservationProcessor:
             while turns := await self._next_batch(least):
                 await self._curate(await self._with_look(turns))
                 self._remember(None)
+                # Turns that arrived meanwhile do not justify a call alone.
+                least = self._least
+            await self._await_rest()
 
     async def _next_batch(self, least: int) -> list[Observation]:
         """Return the oldest waiting turns, or none if fewer than `least` wait and no flush began with them."""
@@ -301,7 +331,11 @@ class ObservationProcessor:
             log.warning("turn %d was set aside, since every call about it was in vain", turns[0].id)
             self._publish(await self._projection.settle())
         else:
-            self._publish(await self._projection.log_batch(partial(self._judge.decided, curation)))
+            self._publish(await self._projection.log_batch(partial(self._decided, curation)))
+
+    async def _decided(self, curation: NewCuration) -> NewCuration:
+        decided = await self._judge.decided(curation)
+        return await without_old_files(decided, self._memory, self._transcript, self._settings.workspace)
 
 
 def _pause(attempt: int, error: SpriteError) -> float:

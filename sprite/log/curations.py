@@ -288,6 +288,13 @@ class Curations(Tables):
             (above, until, generation, limit),
         )
 
+    async def newest_batch_at(self) -> float | None:
+        """Return the time of the newest batch in Unix seconds, or None."""
+        at: float | None = await self._db.fetch_value(
+            "SELECT created_at FROM curations WHERE kind = 'batch' ORDER BY id DESC LIMIT 1"
+        )
+        return at
+
     async def newest_event(self, at: float) -> int:
         """Return the last event that had changed memory by a time, 0 if none had."""
         return int(

@@ -536,6 +536,22 @@ class TranscriptDB(Tables):
         )
         return rows[::-1]
 
+    async def mentions(self, names: Collection[str], since: float) -> bool:
+        """Return whether a turn since that time (Unix seconds) has one of the names in its words or tool calls.
+
+        Turns off the record are left out.
+        """
+        for name in names:
+            found = await self._db.fetch_value(
+                "SELECT EXISTS (SELECT 1 FROM observations WHERE timestamp > ?1 AND processed <> 3 "
+                "AND (instr(user_message, ?2) OR instr(agent_response, ?2) OR instr(notice, ?2) "
+                "OR instr(tool_calls_json, ?3)))",
+                (since, name, to_json(name)[1:-1]),
+            )
+            if found:
+                return True
+        return False
+
     async def counts(self) -> tuple[int, int, int]:
         """Return (turns, turns that wait for curation, id of the last turn before all waiting ones or 0)."""
         row = await self._db.fetch_one(

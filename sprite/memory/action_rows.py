@@ -136,6 +136,9 @@ def read_record(response: str) -> AnyRecord:
 
 #: Minimum word overlap to recognise a relearned action: in the same turn, and in another one.
 ALIKE_IN_TURN, ALIKE = 0.5, 0.8
+#: A reminder whose time is over is closed after this time.
+CLOSED_AFTER_DAYS = 7
+CLOSED_AFTER_SECONDS = CLOSED_AFTER_DAYS * 86_400.0
 #: Mention a delay from this length on.
 LATE_SECONDS = 60
 #: History entries for new statuses.
@@ -249,9 +252,11 @@ def _resolved(action: Action, record: Resolved, at: float) -> tuple[dict[str, An
     if record.once:
         return {}, f"done this time{note}"
     columns: dict[str, Any] = {"status": record.status}
-    if record.status == "open" and action.due is not None and action.due <= at:
-        # Its time passed while it was closed, so it must not fire now.
+    if record.status == "open" and action.first_due is not None and (action.due is None or action.due <= at):
+        # Its time passed while it was closed, so it must not fire now, and must not be closed again for it.
         columns["due"] = next_due(action, at)
+        if columns["due"] is None:
+            columns |= {"first_due": None, "rrule": None}
     return columns, f"{_DID[record.status]}{note}"
 
 
@@ -263,6 +268,18 @@ def _fired(action: Action, record: Fired, at: float) -> tuple[dict[str, Any], st
     late = f", {span_words(record.late_by)} late" if record.late_by >= LATE_SECONDS else ""
     when = moment_words(record.due, action.tz or DEFAULT_ZONE)
     return columns, f"fired{late} (was due {when})"
+
+
+def has_passed(action: Action, at: float) -> bool:
+    """Return whether an open action's last time was more than CLOSED_AFTER_SECONDS ago, without a repeat to come.
+
+    A due time that has come is not over: the action still fires, however late.
+    """
+    if action.status != "open" or action.first_due is None:
+        return False
+    if action.due is not None and (action.rrule is not None or action.due <= at):
+        return False
+    return max(action.first_due, action.fired_at or 0.0) + CLOSED_AFTER_SECONDS <= at
 
 
 def next_due(action: Action, at: float) -> float | None:

@@ -8,7 +8,9 @@ named. A new zone affects later actions only.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from functools import partial
 from typing import TypeVar, cast
 
 from msgspec import UNSET, UnsetType
@@ -18,6 +20,7 @@ from sprite.common.recurrence import DEFAULT_ZONE, LEAST_GAP_SECONDS, first_afte
 from sprite.errors import PeerError
 from sprite.memory.action_rows import (
     ACTION_STATUSES,
+    CLOSED_AFTER_DAYS,
     LARGEST_PRIORITY,
     MAX_ACTION_CHARS,
     MAX_NOTE_CHARS,
@@ -32,6 +35,7 @@ from sprite.memory.action_rows import (
     Status,
     Updated,
     Zoned,
+    has_passed,
     next_due,
 )
 from sprite.memory.apply import MADE_IDS, Action
@@ -267,7 +271,22 @@ class Actions:
         await self._log(decide)
         return await self.action(action_id)
 
+    async def close_passed(self, under_way: Collection[int] = ()) -> None:
+        """Close the reminders whose time is over, except those whose mission is under way. See `has_passed`."""
+        for passed in await self._memory.actions("open"):
+            if has_passed(passed, self._clock()) and passed.id not in under_way:
+                with suppress(_NotPassedError):
+                    await self._log(partial(self._closing, passed.id))
+
     # --- internals ---
+
+    async def _closing(self, action_id: int) -> tuple[AnyRecord, int | None]:
+        action = await self.action(action_id)
+        if not has_passed(action, self._clock()):
+            # A person changed it meanwhile.
+            raise _NotPassedError
+        what = f"closed {CLOSED_AFTER_DAYS} days after it was due"
+        return await self._of(action, Noted(action=action_id, by="sprite", what=what, status="dismissed"))
 
     async def _log(self, decide: Callable[[], Awaitable[tuple[AnyRecord, int | None]]]) -> int:
         curation_id, changes = await self._projection.log_action(decide)
@@ -366,6 +385,10 @@ class StaleActionError(PeerError):
 
 class _AlreadyThereError(Exception):
     """An equal action is already open."""
+
+
+class _NotPassedError(Exception):
+    """The action's time is not over."""
 
 
 def _priority(value: int) -> int:

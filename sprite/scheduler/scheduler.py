@@ -252,11 +252,12 @@ class Scheduler:
         return min(left, LOOK_SECONDS) if left > 0 else LOOK_SECONDS
 
     async def look(self) -> None:
-        """Record the outcome of missions, and fire the next due action if none is running."""
+        """Record the outcome of missions, close past reminders, and fire the next due action if none is running."""
         async with self._looking:
             # Afterwards the ends of missions are on disk.
             await self._feed.drain()
             under_way = [mission for mission in await self._missions() if not await self._settled(mission)]
+            await self._actions.close_passed({mission.action_id for mission in under_way})
             if not under_way:
                 await self._fire_next()
             await self._tell_next()

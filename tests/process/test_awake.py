@@ -17,7 +17,9 @@ async def test_vm_is_kept_awake_for_work(model: OfflineModel, workspace: Path, e
     """Missions and flushes count as work."""
     vm = await emulator.add("ada")
     model.script.agent({"match": "think for ever", "hang": True, "times": -1})
-    async with running_sprite(workspace, model.url, TESTS_VM_SOCKET=str(vm.socket)) as sprite:
+    # No turn waits for a rest, which would keep the VM awake.
+    more = {"TESTS_VM_SOCKET": str(vm.socket), "SPRITE_BATCH_TURNS": "1"}
+    async with running_sprite(workspace, model.url, **more) as sprite:
         async with sprite.client() as client:
             assert vm.task_calls == []
             mission = client.send("mission", {"text": "think for ever"})
@@ -38,15 +40,15 @@ async def test_vm_is_kept_awake_for_work(model: OfflineModel, workspace: Path, e
             await eventually(lambda: not vm.tasks, "the VM is still kept awake")
             assert vm.refusals == []
 
-            await client.mission("My name is Ada.")
-            await eventually(lambda: not vm.tasks, "the VM is still kept awake")
-            before = len(vm.task_calls)
             # The delay is far longer than the interval between looks at the hold.
-            model.script.curator({"delay": 4 * LOOK_SECONDS})
+            model.script.curator({"match": "My name is Ada", "delay": 4 * LOOK_SECONDS})
+            await client.mission("My name is Ada.")
             flush = asyncio.create_task(client.ask("system", {"action": "flush"}))
-            await eventually(lambda: "PUT" in dict(vm.task_calls[before:]), "the VM is not kept awake")
+            await asyncio.sleep(2 * LOOK_SECONDS)
             assert not flush.done()
+            assert vm.tasks
             await flush
+            await eventually(lambda: not vm.tasks, "the VM is still kept awake")
             client.send("mission", {"text": "think for ever"})
             await eventually(lambda: model.requests[-1].user_text == "think for ever", "the model was not asked")
             await eventually(lambda: bool(vm.tasks), "the VM is not kept awake")

@@ -22,7 +22,6 @@ from tests.ports import free_port
 
 async def test_stop_mid_turn_stores_and_curates_turns(tmp_path: Path) -> None:
     """The model proxy answers until the sprites have ended, because their last flush needs it."""
-    # Fewer than five turns would not be curated.
     await seed_turns(tmp_path / "data/workspaces/local", "Hello", "Hello", "Hello")
     async with bridge_process(tmp_path / "data", forks_sprites=True) as bridge:
         async with bridge.page(await bridge.login()) as page:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +15,9 @@ import pytest
 from bridge.fake_model.model import OfflineModel
 from sprite.config import Settings
 from sprite.curation.processor import ObservationProcessor
+from sprite.log.curations import NewCuration
 from sprite.log.transcript import NewObservation
+from sprite.memory.decision import Written, write_decision
 from sprite.memory.folders import make_folders
 from tests.emulator import Emulator
 from tests.harness import PATIENCE, running_sprite
@@ -33,9 +36,21 @@ class Curating:
     async def turns(self, count: int, **more: Any) -> None:
         """Add turns as the recorder writes them, and report the end of each."""
         for _ in range(count):
+            await self.add_turns(1, **more)
+            await self.processor.turn_ended()
+
+    async def add_turns(self, count: int, **more: Any) -> None:
+        """Add turns whose ends nobody reports."""
+        for _ in range(count):
             turn = NewObservation(SESSION, "I prefer tea.", [], "Noted.", "complete")
             await self.stores.transcript.add_observation(replace(turn, **more))
-            await self.processor.turn_ended()
+
+    async def curated_ago(self, seconds: float) -> None:
+        """Add a turn that was curated this many seconds ago."""
+        turn = await self.stores.turn()
+        answer = NewCuration("batch", "NONE", turn, turn, model="offline")
+        decided = await self.stores.judge.decided(answer)
+        await self.stores.transcript.curations.append_batch(replace(decided, created_at=time.time() - seconds))
 
     @property
     async def spans(self) -> list[tuple[int | None, int | None]]:
@@ -65,36 +80,75 @@ async def curating(workspace: Path, model: OfflineModel, **settings: Any) -> Asy
             yield Curating(stores, processor, model)
 
 
-async def test_session_end_curates_from_five_turns(model: OfflineModel, workspace: Path) -> None:
+async def test_session_end_curates_few_turns_once_an_hour(model: OfflineModel, workspace: Path) -> None:
     async with curating(workspace, model) as sprite:
-        await sprite.turns(4)
-        await sprite.processor.session_ended(60)
-        assert (await sprite.spans, await sprite.waiting()) == ([], 4)
         await sprite.turns(1)
         await sprite.processor.session_ended(60)
-        assert (await sprite.spans, await sprite.waiting()) == ([(1, 5)], 0)
+        assert await sprite.spans == [(1, 1)]
+        await sprite.turns(4)
+        await sprite.processor.session_ended(60)
+        assert (await sprite.spans, await sprite.waiting()) == ([(1, 1)], 4)
+        await sprite.turns(1)
+        await sprite.processor.session_ended(60)
+        assert (await sprite.spans, await sprite.waiting()) == ([(1, 1), (2, 6)], 0)
+
+
+@pytest.mark.parametrize(("minutes", "spans"), [(59, []), (61, [(2, 2)])])
+async def test_start_curates_few_leftovers_an_hour_later(
+    model: OfflineModel, workspace: Path, minutes: int, spans: list[tuple[int, int]]
+) -> None:
+    async with curating(workspace, model, idle_flush_seconds=1) as sprite:
+        await sprite.curated_ago(minutes * 60)
+        await sprite.add_turns(1)
+        await sprite.processor.take_up()
+        assert sprite.processor.needs_machine
+        if spans:
+            await _idle(sprite)
+        else:
+            # Twice as long as the rest.
+            await asyncio.sleep(2)
+        assert (await sprite.spans)[1:] == spans
 
 
 async def test_start_curates_leftovers_from_five_turns(model: OfflineModel, workspace: Path) -> None:
     async with curating(workspace, model) as sprite:
-        await sprite.turns(4)
-        await sprite.processor.take_up()
-        assert not sprite.processor.needs_machine
-        await sprite.turns(1)
+        await sprite.add_turns(5)
         await sprite.processor.take_up()
         await _idle(sprite)
         assert await sprite.spans == [(1, 5)]
 
 
-async def test_idle_flush_curates_from_five_turns(model: OfflineModel, workspace: Path) -> None:
+async def test_idle_flush_curates_single_turn(model: OfflineModel, workspace: Path) -> None:
     async with curating(workspace, model, idle_flush_seconds=1) as sprite:
-        await sprite.turns(4)
-        assert not sprite.processor.needs_machine
         await sprite.turns(1)
         assert sprite.processor.needs_machine
         await _idle(sprite)
-        assert await sprite.spans == [(1, 5)]
+        assert await sprite.spans == [(1, 1)]
         assert sprite.processor.last_error is None
+
+
+async def test_idle_flush_within_hour_needs_five_turns(model: OfflineModel, workspace: Path) -> None:
+    async with curating(workspace, model, idle_flush_seconds=1) as sprite:
+        await sprite.curated_ago(60)
+        await sprite.turns(4)
+        await asyncio.sleep(2)
+        assert (len(await sprite.spans), await sprite.waiting()) == (1, 4)
+        await sprite.turns(1)
+        await _idle(sprite)
+        assert (await sprite.spans)[1:] == [(2, 6)]
+
+
+async def test_machine_that_sleeps_waits_ten_minutes_at_most(
+    model: OfflineModel, workspace: Path, tmp_path: Path
+) -> None:
+    """A reminder that is not curated could not wake it."""
+    (socket := tmp_path / "vm.sock").touch()
+    async with curating(workspace, model, idle_flush_seconds=1, vm_socket=socket) as sprite:
+        await sprite.curated_ago(599)
+        await sprite.turns(1)
+        assert sprite.processor.needs_machine
+        await _idle(sprite)
+        assert (await sprite.spans)[1:] == [(2, 2)]
 
 
 async def test_hanging_curator_delays_no_turn(model: OfflineModel, workspace: Path) -> None:
@@ -123,13 +177,12 @@ async def test_new_turn_cancels_idle_flush(model: OfflineModel, workspace: Path)
 
 async def test_private_and_quarantined_turns_do_not_wait(model: OfflineModel, workspace: Path) -> None:
     async with curating(workspace, model) as sprite:
-        await sprite.turns(4)
+        await sprite.add_turns(1)
+        await sprite.stores.transcript.quarantine.set_aside(1, "in vain", 0)
         await sprite.turns(3, off_record=True)
-        await sprite.stores.transcript.quarantine.set_aside(2, "in vain", 0)
-        await sprite.turns(1)
         assert not sprite.processor.needs_machine
         await sprite.processor.session_ended(60)
-        assert (await sprite.spans, await sprite.waiting()) == ([], 4)
+        assert (await sprite.spans, await sprite.waiting()) == ([], 0)
 
 
 async def test_flush_curates_single_turn(model: OfflineModel, workspace: Path) -> None:
@@ -137,6 +190,20 @@ async def test_flush_curates_single_turn(model: OfflineModel, workspace: Path) -
         await sprite.turns(1)
         assert await sprite.processor.flush_all_within(60)
         assert await sprite.spans == [(1, 1)]
+
+
+async def test_flush_removes_old_line_of_files_md(model: OfflineModel, workspace: Path) -> None:
+    line, at = "- artifacts/fair.pdf: leaflet for the fair.", time.time() - 61 * 86_400
+    async with curating(workspace, model) as sprite:
+        turn = await sprite.stores.turn("Hello", at=at)
+        decision = write_decision([Written("files.md", f"# Files\n\n{line}\n")])
+        row = NewCuration("batch", "NONE", turn, turn, model="offline", decision=decision, created_at=at)
+        await sprite.stores.transcript.curations.append_batch(row)
+        await sprite.stores.projection.settle()
+        assert line in sprite.stores.files.read("files.md")
+        await sprite.turns(1)
+        assert await sprite.processor.flush_all_within(60)
+        assert line not in sprite.stores.files.read("files.md")
 
 
 async def test_failed_flush_is_retried_for_single_turn(model: OfflineModel, workspace: Path) -> None:

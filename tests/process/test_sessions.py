@@ -47,7 +47,7 @@ async def test_new_session_has_memory_without_conversation(model: OfflineModel, 
         asked = [request for request in model.requests if request.kind == "curator"]
         assert "Drinks tea, by hand" in str(asked[-1].body["messages"])
         history = await client.ask("memory", {"op": "history", "name": "user.md"})
-        assert [v["source"] for v in history["payload"]["history"]] == ["person", "curator"]
+        assert [v["source"] for v in history["payload"]["history"]] == ["curator", "person", "curator"]
         assert "Drinks tea, by hand" in memory_file(workspace, "user.md")
         _, ended = transcript(workspace, "SELECT * FROM sessions ORDER BY started_at")
         assert ended["ended_at"] is not None
@@ -60,13 +60,13 @@ async def test_new_session_has_memory_without_conversation(model: OfflineModel, 
         assert second["ended_at"] is None
         assert first["cli_session_id"] != second["cli_session_id"]
     assert all(session["ended_at"] for session in transcript(workspace, "SELECT * FROM sessions"))
-    assert [c["kind"] for c in curations(workspace)] == ["edit", "batch"]
+    assert [c["kind"] for c in curations(workspace)] == ["batch", "edit", "batch"]
     user.write_text("# User\n\n- Edited while it slept\n")
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await client.ask("system", {"action": "flush"})
         file = (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]
         assert "Edited while it slept" in file["content"]
-    assert [c["kind"] for c in curations(workspace)][:3] == ["edit", "batch", "edit"]
+    assert [c["kind"] for c in curations(workspace)][:4] == ["batch", "edit", "batch", "edit"]
 
 
 async def test_lost_memory_is_rebuilt_without_model(model: OfflineModel, curated: Path, tmp_path: Path) -> None:

@@ -39,9 +39,9 @@ class Seen:
     def _rested(self) -> None:
         self.rests += 1
 
-    def turn(self) -> None:
+    def turn(self, least: float = 0.0) -> None:
         async def end() -> None:
-            self.rest.begin()
+            self.rest.begin(least)
 
         self._clock.run_until_complete(end())
 
@@ -107,3 +107,14 @@ def test_page_reload_is_no_disconnect(clock: Clock) -> None:
     seen.is_left = False
     clock.passes(60)
     assert seen.rests == 0
+
+
+@pytest.mark.parametrize("can_sleep", [False, True])
+def test_few_turns_wait_for_their_time(clock: Clock, can_sleep: bool) -> None:
+    seen = Seen(clock, can_sleep=can_sleep)
+    seen.is_left = True
+    seen.turn(3600)
+    clock.passes(3599)
+    assert (seen.rests, seen.rest.is_awaited) == (0, True)
+    clock.passes(LEFT_SECONDS)
+    assert (seen.rests, seen.rest.is_awaited) == (1, False)

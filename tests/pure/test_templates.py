@@ -5,6 +5,7 @@ from importlib.resources import files
 
 import pytest
 
+from sprite.agent.tools.canvas import BLOCKS_SCHEMA
 from sprite.curation.answer import parse_response
 from sprite.curation.prompt import build_prompt
 from sprite.memory.files import CURATED
@@ -39,20 +40,21 @@ def test_template_is_clean_text_far_below_limit(name: str) -> None:
 
 
 def test_soul_and_os_are_short_for_every_start() -> None:
-    assert template("soul.md").count("\n") + template("os.md").count("\n") <= 120
+    assert template("soul.md").count("\n") + template("os.md").count("\n") <= 80
 
 
-def test_system_rules_list_every_block_and_field() -> None:
-    rows = re.findall(r"^\| `([a-z-]+)` \| `({.*?})`", template("os.md"), re.MULTILINE)
-    assert {kind: set(re.findall(r'"(\w+)"', data)) for kind, data in rows} == BLOCKS
+def test_canvas_tools_list_every_block_and_field() -> None:
+    told = BLOCKS_SCHEMA["description"].partition("data by type: ")[2]
+    rows = re.findall(r"([a-z-]+) \{(.*?)\}(?=, [a-z-]+ \{|$)", told)
+    assert [kind for kind, _ in rows] == list(BLOCKS)
+    assert all(BLOCKS[kind] <= set(re.findall(r"\w+", data)) for kind, data in rows)
 
 
 @pytest.mark.parametrize(
     "word",
     (
         "`create_card` `update_card` `close_card` `read_canvas` `search_memory` `schedule` `list_actions` "
-        "`complete_action` `table` `document` `notes` "
-        "type: since: before: session: around:<turn> documents/ ocr/ extractions/ artifacts/ skills/ .os/"
+        "`complete_action` documents/ ocr/ extractions/ artifacts/ skills/ .os/"
     ).split(),
 )
 def test_system_rules_list_agents_tools(word: str) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import stat
+import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sprite.boot.prompt import RECENT_TURNS_TOKENS, BootPrompt
 from sprite.config import Egress
+from sprite.log.curations import NewCuration
+from sprite.memory.action_rows import Noted, write_record
 from sprite.memory.files import CURATED, template
 from tests.memory_stores import Stores, call, open_stores
 
@@ -55,11 +59,10 @@ async def test_prompt_has_every_part_most_stable_first(stores: Stores, boot_prom
     assert prompt.endswith("</recent_turns>\n")
 
 
-async def test_new_workspace_gets_default_files_without_empty_parts(boot_prompt: BootPrompt) -> None:
+async def test_new_workspace_gets_rules_without_empty_parts(boot_prompt: BootPrompt) -> None:
     prompt = await boot_prompt.text()
     assert prompt.startswith(template("soul.md").strip())
-    assert files(prompt) == {name: template(name).strip() for name in CURATED}
-    assert list(files(prompt)) == list(CURATED)
+    assert files(prompt) == {}
     assert part(prompt, "open_actions") is None
     assert part(prompt, "recent_turns") is None
 
@@ -69,7 +72,7 @@ async def test_closed_network_is_stated_with_rules(
     stores: Stores, boot_prompt: BootPrompt, tmp_path: Path, egress: Egress, words: str
 ) -> None:
     closed = await BootPrompt(stores.files, stores.memory, stores.transcript, tmp_path / "skills", egress).text()
-    assert words in closed[: closed.index("<memory_file")]
+    assert words in closed[: closed.index("The parts below")]
     assert "The network here" not in await boot_prompt.text()
 
 
@@ -83,7 +86,79 @@ async def test_damaged_file_does_not_block_start(stores: Stores, boot_prompt: Bo
     stores.path("tools.md").unlink()
     prompt = await boot_prompt.text()
     assert files(prompt)["user.md"].startswith("ok ")
-    assert files(prompt)["tools.md"] == template("tools.md").strip()
+    assert "tools.md" not in files(prompt)
+
+
+# Nothing twice
+
+
+async def test_scaffold_of_files_is_not_shown(stores: Stores, boot_prompt: BootPrompt) -> None:
+    stores.path("user.md").write_text(template("user.md").replace("## Preferences\n", "## Preferences\n- Tea.\n"))
+    stores.path("tools.md").write_text("# Mine\n\n## Empty\n\n## Traps\n```\n## no heading\n```\n")
+    shown = files(await boot_prompt.text())
+    assert shown == {
+        "user.md": "## Preferences\n- Tea.",
+        "tools.md": "# Mine\n## Empty\n## Traps\n```\n## no heading\n```",
+    }
+
+
+@pytest.mark.parametrize(
+    ("user", "context", "is_shown"),
+    [
+        ("- Pays Bo on Fridays, always by card.", "- Always pays Bo by card on Fridays.", False),
+        ("- Pays Bo on Fridays, always by card.", "- Always pays Cy by card on Fridays.", True),
+        ("- Pays Bo on Fridays, always by card.", "- Pays Bo on Fridays by card, 20 EUR.", True),
+        ("- Never pays Bo on Fridays.", "- Pays Bo on Fridays.", True),
+        ("- Tests: make test", "### Shop\n- Tests: make test", True),
+        ("- Shop tests: make test", "### Shop\n- Tests: make test", False),
+        ("- Rent is paid.", "<!-- pin -->\n- Rent is paid.\n<!-- /pin -->", True),
+        ("- Rent is paid.", "- Rent is paid.\n  - By Bo.", True),
+        ("- Rent is paid.", "```\n- Rent is paid.\n```", True),
+    ],
+)
+async def test_entry_that_repeats_another_is_hidden(
+    user: str, context: str, is_shown: bool, stores: Stores, boot_prompt: BootPrompt
+) -> None:
+    stores.path("user.md").write_text(f"# User\n\n## Profile\n{user}\n")
+    stores.path("context.md").write_text(f"# Context\n\n## Projects\n{context}\n")
+    shown = files(await boot_prompt.text())
+    assert (context in shown.get("context.md", "")) == is_shown
+    assert user in shown["user.md"]
+    assert context in stores.path("context.md").read_text()
+
+
+async def test_reminder_in_file_that_is_open_action_is_hidden(stores: Stores, boot_prompt: BootPrompt) -> None:
+    await stores.actions.add("Remind Ana that the dentist, dr. Vermeer, is at 15:30", by="person", due="2099-11-24")
+    lines = "- 2099-11-24: dentist, dr. Vermeer, at 15:30.\n- 2099-11-25: dentist, dr. Vermeer."
+    stores.path("context.md").write_text(f"# Context\n\n## Reminders\n{lines}\n")
+    assert files(await boot_prompt.text())["context.md"] == "## Reminders\n- 2099-11-25: dentist, dr. Vermeer."
+
+
+@pytest.mark.parametrize(
+    ("line", "is_shown"),
+    [
+        ("- Answers: short, in Swedish, without lists.", False),
+        ("- Answers: short, in Danish, without lists.", True),
+        ("- Answers by mail.", True),
+    ],
+)
+async def test_preference_that_file_holds_is_hidden(
+    line: str, is_shown: bool, stores: Stores, boot_prompt: BootPrompt
+) -> None:
+    await stores.learn('PREFERENCE [t] Ana wants short answers in Swedish without lists. | "Swedish"', "short, Swedish")
+    stores.path("user.md").write_text("# User\n\n## Profile\n- Name: Ana\n")
+    stores.path("context.md").write_text(f"# Context\n\n## Projects\n{line}\n")
+    assert (part(await boot_prompt.text(), "standing_preferences") is not None) == is_shown
+
+
+async def test_old_failed_action_is_hidden(stores: Stores, boot_prompt: BootPrompt) -> None:
+    for content, days in (("Call Bo", 6), ("Call Cy", 8)):
+        action = await stores.actions.add(content, by="person")
+        record = Noted(action=action.id, by="sprite", what="did not work", status="failed")
+        row = await stores.judge.decided(NewCuration("action", write_record(record)))
+        await stores.transcript.curations.append_event(replace(row, created_at=time.time() - days * 86_400))
+    await stores.projection.settle()
+    assert re.findall(r"Call \w+", part(await boot_prompt.text(), "open_actions") or "") == ["Call Bo"]
 
 
 # Parts are data
@@ -108,7 +183,7 @@ async def test_content_cannot_close_its_part(content: str, stores: Stores, boot_
     user, turns = files(prompt)["user.md"], part(prompt, "recent_turns")
     assert user.startswith("before")
     assert user.endswith("after")
-    assert len(re.findall(r"<\s*/\s*memory_file\s*>", prompt, re.IGNORECASE)) == len(CURATED)
+    assert len(re.findall(r"<\s*/\s*memory_file\s*>", prompt, re.IGNORECASE)) == 1
     assert turns is not None
     assert "before" in turns
     assert "after" in turns
@@ -168,11 +243,11 @@ async def test_open_actions_show_local_time_and_creator(stores: Stores, boot_pro
 async def test_pending_turns_are_shown_oldest_first(stores: Stores, boot_prompt: BootPrompt) -> None:
     await stores.learn("NONE", "curated already")
     await stores.turn("Book a train", "Done.", at=1_772_323_200.0, calls=[call("Bash", "x"), call("Bash", "y")])
-    await stores.turn("And a hotel", "", outcome="crashed", at=1_772_326_800.0)
+    await stores.turn("And a hotel", "", outcome="crashed", at=1_772_326_800.0, calls=[call("Bash", "x")] * 2)
     await stores.turn("", "The build is done.", trigger="task", notice="<task-notification>", at=1_772_330_400.0)
     assert part(await boot_prompt.text(), "recent_turns") == (
-        "[turn 2, 2026-03-01 00:00 UTC]\nUser: Book a train\nTools: Bash\nYou: Done.\n"
-        "[turn 3, 2026-03-01 01:00 UTC, crashed]\nUser: And a hotel\n"
+        "[turn 2, 2026-03-01 00:00 UTC]\nUser: Book a train\nYou: Done.\n"
+        "[turn 3, 2026-03-01 01:00 UTC, crashed]\nUser: And a hotel\nTools: Bash\n"
         "[turn 4, 2026-03-01 02:00 UTC]\nYou: The build is done."
     )
 

@@ -14,7 +14,7 @@ from sprite.forget.plan import Target
 from sprite.log.curations import CURATED, OFF_RECORD
 from sprite.search.view import logged_turn
 from sprite.workspace.database import open_workspace
-from tests.memory_stores import Stores, find, forgetter_of, names, open_stores
+from tests.memory_stores import SESSION, Stores, find, forgetter_of, names, open_stores
 
 SAID = "Off the record: the merger with Halvorsen is on Friday."
 
@@ -79,7 +79,19 @@ async def test_boot_prompt_excludes_off_record_turn(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["merger", "Halvorsen", "halvorson", "understood", "since:2000-01-01", "type:TURN merger", "around:1 x"]
+    "query",
+    [
+        "merger",
+        "Halvorsen",
+        "halvorson",
+        "understood",
+        "since:2000-01-01",
+        "before:2100-01-01 merger",
+        f"session:{SESSION}",
+        f"session:{SESSION} merger",
+        "type:TURN merger",
+        "around:1 x",
+    ],
 )
 async def test_search_never_shows_off_record_turn(stores: Stores, query: str) -> None:
     """It is not shown as a neighbour of a hit either."""
@@ -89,6 +101,8 @@ async def test_search_never_shows_off_record_turn(stores: Stores, query: str) ->
     assert "merger" not in str(found.hits)
     assert "T1" in names(await find(stores, "around:1"))
     assert (await find(stores, f"around:{hidden}")).hits == []
+    assert not await stores.transcript.mentions(["Halvorsen"], 0.0)
+    assert await stores.transcript.mentions(["cake"], 0.0)
 
 
 async def test_forget_finds_off_record_turn_without_index(stores: Stores) -> None:

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from sprite.agent.mission_end import left_open, rows
+from sprite.boot.prompt import open_actions
 from sprite.errors import PeerError
+from sprite.memory.action_rows import Maker
+from sprite.memory.apply import Action
 from sprite.scheduler.scheduler import TRIED_AGAIN_SECONDS, mission_id_of
 from tests.memory_stores import rebuilt
 from tests.scheduling import DAY, HOUR, MINUTE, NINE, Clock, Scheduling, history, scheduling
@@ -405,3 +408,109 @@ async def test_scheduled_missions_cannot_multiply_actions(tmp_path: Path) -> Non
         await here.add("Sweep", after=HOUR, by="agent", rrule=DAILY)
         await here.actions.resolve(own[0].id, "done", by="schedule")
         await here.add("Look once more", after=HOUR, by="schedule")
+
+
+# --- reminders whose time is over ---
+
+
+async def fired_in_vain(here: Scheduling, action: Action) -> None:
+    """Let an action fire without a mission that would close it."""
+    assert action.due is not None
+    await here.actions.fired(action.id, due=action.due, mission_id="lost")
+
+
+@pytest.mark.parametrize("by", ["person", "agent", "schedule"])
+async def test_fired_reminder_closes_after_seven_days(tmp_path: Path, by: Maker) -> None:
+    clock = Clock(time.time())
+    async with scheduling(tmp_path, clock) as here:
+        action = await here.add(after=HOUR, by=by)
+        await fired_in_vain(here, action)
+        await here.look(later=7 * DAY + HOUR - MINUTE)
+        assert (await here.action(action)).status == "open"
+        rows_before = await here.stores.transcript.curations.count()
+        await here.look(later=2 * MINUTE)
+        closed = await here.action(action)
+        assert (closed.status, history(closed)[-1]) == ("dismissed", "closed 7 days after it was due")
+        (row,) = await here.stores.transcript.curations.before(None, 1)
+        assert (row.kind, await here.stores.transcript.curations.count()) == ("action", rows_before + 1)
+        assert await boot_actions(here) == ""
+        await here.look(later=DAY)
+        assert await here.stores.transcript.curations.count() == rows_before + 1
+
+
+async def test_fired_reminder_closes_after_weeks_off(tmp_path: Path) -> None:
+    clock = Clock(time.time())
+    async with scheduling(tmp_path, clock) as here:
+        once = await here.add(after=HOUR)
+        ended = await here.add("Sweep", after=HOUR, rrule="FREQ=DAILY;COUNT=2")
+        repeat = await here.add("Mop", after=2 * HOUR, rrule=DAILY)
+        for action in (once, ended, ended):
+            await fired_in_vain(here, await here.action(action))
+    clock.now += 30 * DAY
+    async with scheduling(tmp_path, clock) as here:
+        await here.look()
+        statuses = [(await here.action(action)).status for action in (once, ended, repeat)]
+        assert statuses == ["dismissed", "dismissed", "open"]
+
+
+async def test_unfired_reminder_still_fires_after_weeks_off(tmp_path: Path) -> None:
+    clock = Clock(time.time())
+    async with scheduling(tmp_path, clock) as here:
+        first, second = await here.add(after=HOUR), await here.add("Sweep", after=2 * HOUR)
+    clock.now += 30 * DAY
+    async with scheduling(tmp_path, clock) as here:
+        for action in (first, second):
+            await here.look()
+            assert "30 days late" not in (await here.action(action)).history_json
+            assert (await here.waiting())[0].action_id == action.id
+            await here.end()
+        await here.look()
+        assert [(await here.action(action)).status for action in (first, second)] == ["done", "done"]
+
+
+async def test_reminder_held_for_budget_closes(tmp_path: Path) -> None:
+    clock = Clock(time.time())
+    async with scheduling(tmp_path, clock, daily_usd=0.0) as here:
+        action = await here.add(after=0)
+        for _ in range(6):
+            await here.look(later=DAY)
+            await here.look()
+            assert (await here.action(action)).status == "open"
+        await here.look(later=DAY)
+        await here.look()
+        assert (await here.action(action)).status == "dismissed"
+
+
+async def test_reopened_reminder_stays_open(tmp_path: Path) -> None:
+    clock = Clock(time.time())
+    async with scheduling(tmp_path, clock) as here:
+        action = await here.add(after=HOUR)
+        await fired_in_vain(here, action)
+        await here.look(later=8 * DAY)
+        await here.actions.resolve(action.id, "open", by="person")
+        await here.look(later=30 * DAY)
+        assert (await here.action(action)).status == "open"
+        moved = await here.actions.update(action.id, by="person", due=clock.now + HOUR)
+        await fired_in_vain(here, moved)
+        await here.look(later=8 * DAY)
+        assert (await here.action(action)).status == "dismissed"
+
+
+async def test_closed_reminders_are_same_after_rebuild(tmp_path: Path) -> None:
+    clock = Clock(time.time())
+    async with scheduling(tmp_path, clock) as here:
+        await here.stores.learn('ACTION [t] due 2099-12-01: Water. | "water"', "water it")
+        learned = (await here.stores.memory.actions())[0]
+        await fired_in_vain(here, learned)
+        clock.now = (learned.due or 0.0) + 8 * DAY
+        await here.look()
+        before = await here.stores.memory.actions()
+        assert [action.status for action in before] == ["dismissed"]
+    await rebuilt(tmp_path, without_files=True)
+    async with scheduling(tmp_path, clock) as here:
+        assert await here.stores.memory.actions() == before
+
+
+async def boot_actions(here: Scheduling) -> str:
+    """Return the open actions in the boot prompt of a new session."""
+    return "\n".join(await open_actions(here.stores.memory, 1_000))

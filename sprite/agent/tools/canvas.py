@@ -57,7 +57,7 @@ MAX_TITLE_CHARS = 200
 #: Longer text by a person is read with `read_canvas`.
 MAX_REFUSAL_CHARS = 8_000
 
-_BLOCKS_SCHEMA = {
+BLOCKS_SCHEMA: dict[str, Any] = {
     "type": "array",
     "description": (
         "Blocks, each {type, data, id?}. data by type: heading {text, level 1-4}, stat {label, value, description?}, "
@@ -93,7 +93,7 @@ def canvas_tools(
             "properties": {
                 "title": {"type": "string"},
                 "card_type": {"type": "string", "enum": list(CARD_TYPES)},
-                "blocks": _BLOCKS_SCHEMA,
+                "blocks": BLOCKS_SCHEMA,
                 "stack_id": {"type": "string", "description": "Another stack than the one being looked at"},
                 "position": {
                     "type": "object",
@@ -129,7 +129,7 @@ def canvas_tools(
             "properties": {
                 "card_id": {"type": "string"},
                 "title": {"type": "string"},
-                "blocks": _BLOCKS_SCHEMA,
+                "blocks": BLOCKS_SCHEMA,
                 "remove_blocks": {"type": "array", "items": {"type": "string"}, "description": "Ids of blocks"},
             },
             "required": ["card_id"],
