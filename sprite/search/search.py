@@ -185,14 +185,12 @@ async def search(
         if not hits:
             notes = (f"There is no turn {query.around}.",)
     else:
-        hits, also = await _hits(transcript, memory, query, limit)
+        hits = await _hits(transcript, memory, query, limit)
         if len(hits) < FEW and query.needles:
             nearer = replace(query, also=await transcript.ask(lambda look: _near(look.words, query)))
             if nearer.also:
-                hits, also = await _hits(transcript, memory, nearer, limit)
-                also = (*nearer.also, *also)
-        if also and hits:
-            notes = (f"also: {', '.join(dict.fromkeys(other for _, other in also))}",)
+                hits = await _hits(transcript, memory, nearer, limit)
+                notes = (f"also: {', '.join(dict.fromkeys(other for _, other in nearer.also))}",) if hits else ()
         if not hits:
             notes = await _emptying(transcript, memory, query)
     through, waiting = await transcript.reach()
@@ -216,22 +214,17 @@ def _no_such_project(given: str, known: Sequence[str]) -> str:
     return f"Nothing is known of a project {given[:200]!r}; {f'there are {named}' if known else 'there is none yet'}."
 
 
-#: Words of a query with another spelling of each.
-Also = tuple[tuple[str, str], ...]
-
-
-async def _hits(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> tuple[list[SearchHit], Also]:
-    """Return hits, and the spellings by which trusted learnings were found."""
+async def _hits(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[SearchHit]:
     if query.needles:
         return await _fitting(transcript, memory, query, limit)
     if query.empty:
-        return [], ()
+        return []
     if query.when.since is not None:  # the question has no words except a time
         query = replace(query, since=query.since or query.when.since, before=query.before or query.when.before)
-    return await _newest(transcript, memory, query, limit), ()
+    return await _newest(transcript, memory, query, limit)
 
 
-def _near(words: Lexicon, query: Query) -> Also:
+def _near(words: Lexicon, query: Query) -> tuple[tuple[str, str], ...]:
     """Return similar words of an index for the words that it lacks."""
     also: list[tuple[str, str]] = []
     unknown = query.unknown(words.having(query.needles))[:MAX_RESPELLED]
@@ -252,11 +245,11 @@ async def _emptying(transcript: TranscriptDB, memory: MemoryDB, query: Query) ->
         (query.before, "before:", replace(query, before=None)),
     ]
     filters = [(name, without) for value, name, without in named if value]
-    found = [name for name, without in filters if (await _hits(transcript, memory, without, 1))[0]]
+    found = [name for name, without in filters if await _hits(transcript, memory, without, 1)]
     if found:
         return tuple(f"The filter {name} leaves nothing; without it there are hits." for name in found)
     bare = replace(query, types=(), session=None, since=None, before=None, project=None, projects=None)
-    if len(filters) > 1 and (await _hits(transcript, memory, bare, 1))[0]:
+    if len(filters) > 1 and await _hits(transcript, memory, bare, 1):
         return (f"The filters {', '.join(name for name, _ in filters)} leave nothing; without them there are hits.",)
     return ()
 
@@ -282,15 +275,12 @@ def _wanted(query: Query) -> tuple[Filters | None, Filters | None]:
     return turns, learnings
 
 
-async def _fitting(
-    transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int
-) -> tuple[list[SearchHit], Also]:
+async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[SearchHit]:
     turns, learnings = _wanted(query)
     pool = max(MIN_POOL, POOL * limit)
     # A learning leads to its turn even if only turns are wanted.
     fitting = learnings or replace(query.filters, types=())
-    found = await memory.ask(lambda look: _learnings(look, query, fitting, limit, pool))
-    learned, scores = found.rows, found.scores
+    learned, scores, trusted = await memory.ask(lambda look: _learnings(look, query, fitting, limit, pool))
     said = Said({}, {}, {}, {})
     if turns is not None:
         cited = _cited(learned, scores)
@@ -302,22 +292,19 @@ async def _fitting(
     if learnings is not None:
         ranked = await _once(transcript, learned, ranked, said, limit)
     chosen = _one_a_turn(ranked, limit)
-    chosen = _in_trusted_order(chosen, found.trusted, said, is_cut=len(ranked) > limit)
-    weights = _weights(replace(query, also=(*query.also, *found.also)), said.weights)
+    chosen = _in_trusted_order(chosen, trusted, said, is_cut=len(ranked) > limit)
+    weights = _weights(query, said.weights)
     shown = await transcript.observations_of([hit.id for hit in chosen if not hit.learned])
-    hits = [
+    return [
         learning_hit(learned[hit.id], weights) if hit.learned else turn_hit(shown[hit.id], weights)
         for hit in chosen
         if hit.learned or hit.id in shown
     ]
-    return hits, found.also
 
 
 def _weights(query: Query, known: Mapping[str, float]) -> dict[str, float]:
     """Return the weights of a query's words by stem, also by the index's stem; 1 if not known."""
-    words = {
-        stem: form.strip('"') for needle in query.needles for stem, form in zip(stems(needle), needle, strict=True)
-    }
+    words = {stems([form])[0]: form.strip('"') for needle in query.needles for form in needle}
     weights = {stem: known.get(stem, 1.0) for stem in words}
     return {its: weights[stem] for stem, its in zip(words, index_stems(list(words.values())), strict=True)} | weights
 
@@ -428,32 +415,19 @@ def _in_trusted_order(chosen: Sequence[Ranked], trusted: Sequence[int], said: Sa
 # --- learnings ---
 
 
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """Matching learnings and their scores.
-
-    `trusted` are the ids of those of origin `user`, best first. Their order depends on such learnings alone, as does
-    `also`, the other spellings by which some were found.
-    """
-
-    rows: dict[int, LearningRow]
-    scores: dict[int, float]
-    trusted: list[int]
-    also: Also
-
-
-def _learnings(look: LearningLook, query: Query, filters: Filters, limit: int, pool: int) -> Learned:
-    """Return matching learnings and their scores."""
+def _learnings(
+    look: LearningLook, query: Query, filters: Filters, limit: int, pool: int
+) -> tuple[dict[int, LearningRow], dict[int, float], list[int]]:
+    """Return matching learnings, their scores, and those of origin `user`, best first by such learnings alone."""
 
     def scored(index: Index, query: Query) -> tuple[dict[int, LearningRow], dict[int, float]]:
         return _scored(look, look.look_up(index, query.needles, filters, limit, pool), pool)
 
-    own = replace(query, also=())
+    own = replace(query, also=())  # the query's other spellings are words of any text
     learned, scores = scored(TRUSTED, own)
     literal = set(scores)
     if len(literal) < FEW and (also := _near(look.words, own)):
-        own = replace(query, also=also)
-        more, more_scores = scored(TRUSTED, own)
+        more, more_scores = scored(TRUSTED, replace(query, also=also))
         learned, scores = learned | more, scores | more_scores
     respelled = scores.keys() - literal
     others, other_scores = scored(UNTRUSTED, query)
@@ -465,7 +439,7 @@ def _learnings(look: LearningLook, query: Query, filters: Filters, limit: int, p
     order = sorted(trusted, key=lambda key: (key in respelled, -round(best[key], 9), -trusted[key].created_at, -key))
     # Another spelling counts among the turns only if these lack the word as the query has it.
     places = scores if query.also else {key: scores[key] for key in literal}
-    return Learned(learned, _valid_first(learned, places | other_scores), order, own.also)
+    return learned, _valid_first(learned, places | other_scores), order
 
 
 def _scored(look: LearningLook, looked: LearningsLooked, pool: int) -> tuple[dict[int, LearningRow], dict[int, float]]:
