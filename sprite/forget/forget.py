@@ -53,6 +53,8 @@ COLUMNS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "reports": ("detail",),
         "pending_actions": ("content", "history_json"),
         "learnings_fts": ("content", "type"),
+        "trusted_fts": ("content",),
+        "untrusted_fts": ("content",),
     },
     "workspace.db": {
         "chat_messages": ("text", "tools_json"),

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sprite.protocol.tools import SEARCH_CALL
-from sprite.storage.full_text import TOKENIZER, Filters, Index, ProjectSql, any_of, index_stems, spaced_sql
+from sprite.storage.full_text import TOKENIZER, Filters, Index, Lexicon, ProjectSql, any_of, spaced_sql, varints
 
 #: Excludes memory searches: their answer would match whatever their query matched, for ever.
 _ECHO = f'%"name":"{SEARCH_CALL}"%'
@@ -95,8 +94,7 @@ COUNTED_ROWS = 50_000
 _K1, _B = 1.2, 0.75
 #: Weight of the reply in bm25's frequency: both sides' counts share one number, 12 bits apart.
 _REPLY_UNIT = 2.0**-12
-#: The number of rows, then of words in each of the four columns.
-_TOTALS = 5
+_TURNS, _COLUMNS = Index("observations_fts"), 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +157,7 @@ class TurnLook:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self.words = Lexicon(connection, _TURNS, ("user_message", "agent_response"))
 
     def look_up(self, needles: Sequence[Sequence[str]], filters: Filters) -> Looked:
         """Return the postings of each needle; a needle is a list of FTS5 phrases for one word."""
@@ -173,9 +172,9 @@ class TurnLook:
         for place, word in enumerate(words):
             having = len(person[place] | reply[place]) or len(tools[place] | dated[place])
             if max(person_counts[place], reply_counts[place]) > MAX_POSTINGS:  # not all of them were read
-                having = Index("observations_fts").count(self._connection, f"{SPOKEN} : {word}")
+                having = _TURNS.count(self._connection, f"{SPOKEN} : {word}")
             postings.append(Postings(person[place], reply[place], tools[place], dated[place], having))
-        totals = self._totals()
+        totals = _TURNS.totals(self._connection, _COLUMNS)
         rows = max(1, totals[0])
         return Looked(postings, _turns(self._connection, filters), Means(totals[1] / rows, totals[2] / rows))
 
@@ -218,7 +217,7 @@ class TurnLook:
             f"CROSS JOIN observations_fts_docsize size ON size.id = o.id WHERE {where}"
         )
         return {
-            row[0]: Outline(row[0], row[1], row[2], *_varints(row[3], 2))
+            row[0]: Outline(row[0], row[1], row[2], *varints(row[3], 2))
             for row in self._rows(sql, (json.dumps(list(ids)), *parameters))
         }
 
@@ -228,7 +227,7 @@ class TurnLook:
         FTS5 returns no counts, but bm25 reveals them: for one phrase it is a known function of the phrase's
         weighted frequency in the row, and the weights keep the two sides apart.
         """
-        totals = self._totals()
+        totals = _TURNS.totals(self._connection, _COLUMNS)
         budget = COUNTED_ROWS
         found: list[Counts] = [{} for _ in needles]
         for place in sorted(range(len(needles)), key=lambda place: rows[place]):
@@ -244,7 +243,7 @@ class TurnLook:
     def _counted(
         self, phrase: str, ids: Collection[int], totals: Sequence[int]
     ) -> Iterator[tuple[int, tuple[float, float]]]:
-        having = Index("observations_fts").count(self._connection, f"{SPOKEN} : {phrase}")
+        having = _TURNS.count(self._connection, f"{SPOKEN} : {phrase}")
         if not having or not ids:
             return
         idf = math.log((totals[0] - having + 0.5) / (having + 0.5))
@@ -259,42 +258,9 @@ class TurnLook:
         )
         for turn, score, size in rows:
             share = score / scale
-            frequency = share * _K1 * (1 - _B + _B * sum(_varints(size, 4)) / mean) / (1 - share)
+            frequency = share * _K1 * (1 - _B + _B * sum(varints(size, 4)) / mean) / (1 - share)
             person = math.floor(frequency + _REPLY_UNIT / 2)
             yield turn, (person, round((frequency - person) / _REPLY_UNIT))
-
-    def _totals(self) -> list[int]:
-        """Return FTS5's totals: rows, then words by column (https://sqlite.org/fts5.html, structure of its tables)."""
-        row = self._connection.execute("SELECT block FROM observations_fts_data WHERE id = 1").fetchone()
-        # An index that never had a row has no totals.
-        return _varints(row[0], _TOTALS) if row and row[0] else [0] * _TOTALS
-
-    def vocabulary(self, initial: str) -> list[tuple[str, int]]:
-        """Return the stems of all turns with this initial, each with its number of turns."""
-        connection = self._connection
-        # FTS5 exposes its vocabulary only through a table: a temporary one, which a read-only connection cannot
-        # create.
-        connection.execute("PRAGMA query_only=OFF")
-        try:
-            connection.execute(
-                "CREATE VIRTUAL TABLE IF NOT EXISTS temp.turn_words USING fts5vocab(main, observations_fts, row)"
-            )
-        finally:
-            connection.execute("PRAGMA query_only=ON")
-        rows = self._rows(
-            "SELECT term, doc FROM temp.turn_words WHERE term >= ?1 AND term < ?2", (initial, chr(ord(initial) + 1))
-        )
-        return [(term, turns) for term, turns in rows]
-
-    def as_written(self, stem: str) -> str:
-        """Return the most frequent written form of a stem in the newest turn that contains it."""
-        newest = _filtered(Filters()).newest(self._connection, f'{SPOKEN} : "{stem}"', 1)
-        sql = "SELECT user_message || ' ' || agent_response FROM observations WHERE id = ?"
-        text = next((row[0] for turn in newest for row in self._rows(sql, (turn,))), "")
-        words = [word for word in re.findall(r"\w+", text.casefold()) if word[0] == stem[0]]
-        distinct = list(dict.fromkeys(words))
-        having = [word for word, its in zip(distinct, index_stems(distinct), strict=True) if its == stem]
-        return max(having, key=words.count, default=stem)
 
     def openings(self, ids: Collection[int], chars: int) -> list[Opening]:
         """Return the beginnings of these turns."""
@@ -357,19 +323,3 @@ def _with_another(word: str, words: Sequence[str]) -> str:
     """Return the expression for turns with a word and another one of them."""
     others = [other for other in words if other != word]
     return f"({word} AND {any_of(others)})" if others else word
-
-
-def _varints(blob: bytes, number: int) -> list[int]:
-    """Return the first integers of a blob in SQLite's format: seven bits a byte, the last byte below 128."""
-    if (start := blob[:number]).isascii():  # one byte each, as the lengths of most texts are
-        return list(start)
-    found: list[int] = []
-    value = 0
-    for byte in blob:
-        value = value << 7 | byte & 0x7F
-        if byte < 0x80:  # noqa: PLR2004 - the format
-            found.append(value)
-            if len(found) == number:
-                break
-            value = 0
-    return found

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 import msgspec
 
 from sprite.protocol.shapes import LearningRow
-from sprite.storage.full_text import TOKENIZER, Filters, Index, ProjectSql, any_of, spaced_sql
+from sprite.storage.full_text import TOKENIZER, Filters, Index, Lexicon, ProjectSql, any_of, spaced_sql
 
 LEARNING_INDEX = f"""
 CREATE VIEW learnings_text AS SELECT id, {spaced_sql("content")} AS content, type FROM learnings;
@@ -29,10 +28,30 @@ CREATE TRIGGER learnings_indexed AFTER INSERT ON learnings BEGIN
 END;
 """  # noqa: S608 - our own tables
 
+#: Indexes for search: learnings of origin `user`, and all others. A stranger's text cannot change the rarity of a word
+#: among the person's own facts, because each index has its own statistics.
+TRUSTED, UNTRUSTED = Index("trusted_fts"), Index("untrusted_fts")
+
+
+def _index_sql(index: Index, origin: str) -> str:
+    """Return the statements for an index of the learnings with such an origin; it moves with a learning's evidence."""
+    table, text = index.table, "id, content FROM learnings_text WHERE id = NEW.id"
+    add = f"INSERT INTO {table} (rowid, content) SELECT {text}"
+    remove = f"INSERT INTO {table} ({table}, rowid, content) SELECT 'delete', {text}"
+    becomes, was = f"NEW.origin {origin}", f"OLD.origin {origin}"
+    return f"""
+CREATE VIRTUAL TABLE {table} USING fts5 (
+    content, content = 'learnings_text', content_rowid = 'id', tokenize = '{TOKENIZER}'
+);
+CREATE TRIGGER {table}_new AFTER INSERT ON learnings WHEN {becomes} BEGIN {add}; END;
+CREATE TRIGGER {table}_moved AFTER UPDATE OF origin ON learnings BEGIN {remove} AND {was}; {add} AND {becomes}; END;
+"""
+
+
+LEARNING_INDEX += _index_sql(TRUSTED, "= 'user'") + _index_sql(UNTRUSTED, "<> 'user'")
+
 LEARNING_COLUMNS = ", ".join(LearningRow.__struct_fields__)
 
-#: Words that type names consist of: only these must be searched in the content alone, which costs a third more.
-_TYPE_WORD = re.compile(r'"(?:fact|pattern|correct|prefer|action|tool|instal|digest)')
 #: Up to this many learnings, words are counted one by one, as in turns; above, FTS5 ranks.
 MAX_POSTINGS = 2000
 
@@ -51,19 +70,22 @@ class LearningLook:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self.words = Lexicon(connection, TRUSTED, ("content",))
 
-    def look_up(self, needles: Sequence[Sequence[str]], filters: Filters, sure: int, limit: int) -> LearningsLooked:
-        """Return the learnings with the needles: all postings if they are few, else the best (`Index.best`)."""
-        connection, index = self._connection, _filtered(filters)
-        total = int(connection.execute("SELECT coalesce(max(id), 0) FROM learnings").fetchone()[0])
+    def look_up(
+        self, index: Index, needles: Sequence[Sequence[str]], filters: Filters, sure: int, limit: int
+    ) -> LearningsLooked:
+        """Return an index's learnings with the needles: all postings if they are few, else the best (`Index.best`)."""
+        connection, total = self._connection, index.totals(self._connection, 0)[0]
+        index = _filtered(index, filters)
         postings: list[list[int]] = []
         left = MAX_POSTINGS
         for needle in needles:
-            postings.append(index.newest(connection, any_of([_in_content(form) for form in needle]), left + 1))
+            postings.append(index.newest(connection, any_of(needle), left + 1))
             left -= len(postings[-1])
             if left < 0:
                 # With this many, a word's other forms (`needle[1:]`) are not worth their time.
-                words = [_in_content(needle[0]) for needle in needles]
+                words = [needle[0] for needle in needles]
                 return LearningsLooked(None, index.best(connection, words, total, sure, limit), total)
         return LearningsLooked(postings, [], total)
 
@@ -91,14 +113,10 @@ def _of_projects(column: str) -> ProjectSql:
     return condition
 
 
-def _in_content(phrase: str) -> str:
-    return f"{{content}} : {phrase}" if _TYPE_WORD.match(phrase) else phrase
-
-
-def _filtered(filters: Filters) -> Index:
+def _filtered(index: Index, filters: Filters) -> Index:
     where, parameters = filters.sql("l.created_at", "l.session_id", "l.type", _of_projects("l.project"))
-    joined = "" if where == "1" else "CROSS JOIN learnings l ON l.id = learnings_fts.rowid"
-    return Index("learnings_fts", joined, where, parameters)
+    joined = "" if where == "1" else f"CROSS JOIN learnings l ON l.id = {index.table}.rowid"
+    return Index(index.table, joined, where, parameters)
 
 
 #: Actions without a learning have their log row's number above this value. So they keep their id after every rebuild
@@ -259,6 +277,11 @@ class Projected:
     def __init__(self, tx: sqlite3.Connection) -> None:
         self.tx = tx
         self.actions = ProjectedActions(tx)
+
+    def clear_indexes(self) -> None:
+        """Delete the full text of all learnings."""
+        for table in ("learnings_fts", TRUSTED.table, UNTRUSTED.table):
+            self.tx.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")  # noqa: S608 - our own tables
 
     def same_learning(self, type_: str, said: str, project: str | None) -> LearningRow | None:
         """Return a valid learning of this type and text, of the project or else of the person's own, or None."""

@@ -185,7 +185,7 @@ class MemoryDB(Tables):
         """
         if mark is not None:
             _note_log(tx, mark)
-        tx.execute("INSERT INTO learnings_fts (learnings_fts) VALUES ('delete-all')")
+        Projected(tx).clear_indexes()
         for table in ("pending_actions", "file_versions", "reports"):
             tx.execute(f"DELETE FROM {table}")  # noqa: S608 - our own tables
         tx.execute("UPDATE learnings SET superseded_by = NULL")

@@ -17,7 +17,7 @@ import math
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -34,7 +34,8 @@ REACH = 3
 STANDS_ALONE = 300.0
 #: Neighbours with a smaller share are not counted exactly.
 COUNTED_SHARE = 0.05
-#: Weight of a word in tool output only: files and pages contain every word sooner or later.
+#: Weight of a word in tool output only: files and pages contain every word sooner or later. It falls with the word's
+#: rarity there: the paths in all of a project's turns contain its name.
 TOOL_WORD = 0.3
 #: Weight of a word that matches the turn's date only.
 DATED = 0.5
@@ -54,9 +55,13 @@ IN_TIME = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The places of the question's words: weight and turns of each; `reply` is the weight of a reply's word."""
+    """The places of the question's words: weight and turns of each; `reply` is the weight of a reply's word.
+
+    `tools` are the weights of the words in tool output, relative to those in speech.
+    """
 
     weights: list[float]
+    tools: list[float]
     places: list[Postings]
     means: Means
     reply: float
@@ -72,8 +77,9 @@ def weigh(postings: Sequence[Postings], turns: int, means: Means, asking: Sequen
     weights = [
         weight(turns, found.turns) * (ASKING if asks else 1.0) for found, asks in zip(postings, asking, strict=True)
     ]
+    tools = [TOOL_WORD * weight(turns, max(it.turns, len(it.tools))) / weight(turns, it.turns) for it in postings]
     # Words count less on the more verbose side. Between people both sides count the same.
-    return Words(weights, list(postings), means, min(1.0, means.person / means.reply) if means.reply else 1.0)
+    return Words(weights, tools, list(postings), means, min(1.0, means.person / means.reply) if means.reply else 1.0)
 
 
 def weight(texts: int, having: int) -> float:
@@ -85,14 +91,14 @@ def seeds(words: Words) -> dict[int, float]:
     """Return the weight that each turn has from the presence of words."""
     own: dict[int, float] = {}
     reply = words.reply
-    for word_weight, found in zip(words.weights, words.places, strict=True):
+    for word_weight, tool, found in zip(words.weights, words.tools, words.places, strict=True):
         both = found.person & found.reply
         other = (found.tools | found.dated) - found.person - found.reply
         for turns, count in (
             (found.person - both, 1.0),
             (found.reply - both, reply),
             (both, 1.0 + reply),
-            (other, TOOL_WORD * reply),
+            (other, tool * reply),
         ):
             worth = word_weight * count / (count + K1)
             for turn in turns:
@@ -108,12 +114,12 @@ def best(scores: Mapping[int, float], number: int) -> list[int]:
 def own_shares(words: Words, turns: Collection[int]) -> dict[int, float]:
     """Return each turn's own share of the question."""
     shares, total = dict.fromkeys(turns, 0.0), words.total
-    for word_weight, found in zip(words.weights, words.places, strict=True):
+    for word_weight, tool, found in zip(words.weights, words.tools, words.places, strict=True):
         spoken = found.person | found.reply | found.dated
         for turn in spoken & shares.keys():
             shares[turn] += word_weight / total
         for turn in (found.tools - spoken) & shares.keys():
-            shares[turn] += word_weight * TOOL_WORD / total
+            shares[turn] += word_weight * tool / total
     return shares
 
 
@@ -187,7 +193,7 @@ def _amounts(words: Words, counts: Sequence[Counts], outlines: Mapping[int, Outl
     """Return each word's length-normalised count in its turns."""
     person_mean, reply_mean = words.means.person or 1.0, words.means.reply or 1.0
     amounts = []
-    for found, counted in zip(words.places, counts, strict=True):
+    for found, tool, counted in zip(words.places, words.tools, counts, strict=True):
         amount: dict[int, float] = {}
         for turn in counted.keys() | ((found.tools | found.dated) & outlines.keys()):
             if turn not in outlines:
@@ -195,7 +201,7 @@ def _amounts(words: Words, counts: Sequence[Counts], outlines: Mapping[int, Outl
             outline = outlines[turn]
             person, reply = counted.get(turn, (0.0, 0.0))
             if turn in found.tools:
-                reply += TOOL_WORD
+                reply += tool
             amount[turn] = (
                 person / (1 - B + B * outline.person / person_mean)
                 + words.reply * reply / (1 - B + B * outline.reply / reply_mean)
@@ -257,8 +263,8 @@ def have_most(postings: Sequence[Sequence[int]], texts: int, number: int) -> lis
     return best(own, number)
 
 
-#: About three sentences: enough to judge whether the rest is worth reading.
-PASSAGE_WORDS = 60
+#: About two sentences: enough to judge whether the rest is worth reading.
+PASSAGE_CHARS = 280
 CUT = "…"
 
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
@@ -267,8 +273,6 @@ _ENDING = re.compile(r"(?<=...)(?:ings?|ied|ies|i?ly|ed|e?s|y|e)$")
 _DOUBLED = re.compile(r"([bdfglmnprt])\1$")
 #: Where a sentence or a line may begin.
 _BEGINS = re.compile(r"(?<=[.!?])\s+|\n+|(?<=[\u3002\uff01\uff1f])")
-#: Words by which a window may move back to the begin of a sentence.
-BACK_WORDS = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,24 +303,38 @@ def stems_in(text: str) -> set[str]:
     return {_key(found, place) for place in range(len(found))}
 
 
-def best_passage(text: str, weights: Mapping[str, float], words: int = PASSAGE_WORDS) -> Passage:
-    """Return the window of this many words with the most weight; each stem counts once."""
-    found = list(_WORD.finditer(text))
-    if len(found) <= words:
+def best_passage(
+    text: str,
+    weights: Mapping[str, float],
+    chars: int = PASSAGE_CHARS,
+    index_stems: Callable[[list[str]], list[str]] | None = None,
+) -> Passage:
+    """Return the window of at most this many characters with the most weight; each stem counts once.
+
+    It starts and ends at word borders, unless a word is longer. Where no word has a stem of `weights`, `index_stems`
+    finds the words that only the index takes for the same.
+    """
+    if len(text) <= chars:
         return Passage(0, len(text))
+    found = list(_WORD.finditer(text))
     # The first letter excludes nearly every word without computing its stem.
     initials = {initial for key in weights for initial in (key[:1], key[:1].upper())}
     hits = [
-        (place, key)
+        (match, key)
         for place, match in enumerate(found)
         if ((word := match[0])[0] in initials or not word.isascii()) and (key := _key(found, place)) in weights
     ]
-    first, last = _best_run(hits, weights, words)
+    if index_stems is not None and not hits:
+        distinct = list({match[0] for match in found if match[0][0] in initials})
+        known = {word: its for word, its in zip(distinct, index_stems(distinct), strict=True) if its in weights}
+        hits = [(match, known[match[0]]) for match in found if match[0] in known]
+    first, last = _best_run(hits, weights, chars)
     # A third of the remaining room stands before the hits, because an answer follows.
-    start = max(0, min(first - (words - 1 - last + first) // 3, len(found) - words))
-    begin = _sentence_begin(text, found, start, first)
-    end = min(len(found), max(start + words, last + 1)) - 1
-    return Passage(begin, len(text) if end == len(found) - 1 else found[end].end())
+    start = _begin(text, found, first - max(0, chars - last + first) // 3, first)
+    inside = [match.end() for match in found if start < match.end() <= start + chars]
+    if start + chars >= len(text):
+        return Passage(start, len(text))
+    return Passage(start, inside[-1] if inside and inside[-1] >= min(last, start + chars) else start + chars)
 
 
 def _key(found: Sequence[re.Match[str]], place: int) -> str:
@@ -327,30 +345,28 @@ def _key(found: Sequence[re.Match[str]], place: int) -> str:
     return stem(word)
 
 
-def _best_run(hits: Sequence[tuple[int, str]], weights: Mapping[str, float], words: int) -> tuple[int, int]:
-    """Return the first and last hit of the best window, or the beginning without hits."""
+def _best_run(hits: Sequence[tuple[re.Match[str], str]], weights: Mapping[str, float], chars: int) -> tuple[int, int]:
+    """Return the begin and the end of the hits in the best window, or the beginning without hits."""
     inside: dict[str, int] = {}
     worth = best = 0.0
     left = 0
     run = (0, 0)
-    for place, key in hits:
+    for match, key in hits:
         inside[key] = inside.get(key, 0) + 1
         worth += weights[key] if inside[key] == 1 else 0.0
-        while hits[left][0] <= place - words:
+        while hits[left][0] is not match and match.end() - hits[left][0].start() > chars:
             gone = hits[left][1]
             inside[gone] -= 1
             worth -= 0.0 if inside[gone] else weights[gone]
             left += 1
         if worth > best + 1e-9:
-            best, run = worth, (hits[left][0], place)
+            best, run = worth, (hits[left][0].start(), match.end())
     return run
 
 
-def _sentence_begin(text: str, found: Sequence[re.Match[str]], start: int, first: int) -> int:
-    """Return the begin of the window's sentence, or of the first sentence before the first hit."""
-    if start == 0:
+def _begin(text: str, found: Sequence[re.Match[str]], earliest: int, first: int) -> int:
+    """Return the first begin of a sentence, else of a word, from `earliest` to the first hit."""
+    if earliest <= 0:
         return 0
-    earliest = found[max(0, start - BACK_WORDS)].start()
-    begins = [match.end() for match in _BEGINS.finditer(text, earliest, found[first].start())]
-    near = [begin for begin in begins if begin <= found[start].start()]
-    return near[-1] if near else begins[0] if begins else found[start].start()
+    sentence = _BEGINS.search(text, earliest - 1, first)
+    return sentence.end() if sentence else next(word.start() for word in found if word.start() >= earliest)

@@ -14,20 +14,19 @@ from typing import Any, NamedTuple
 
 from sprite.log.transcript import Observation, TranscriptDB
 from sprite.log.turn_index import MAX_POSTINGS, Opening, TurnLook
-from sprite.memory.apply import LearningLook
+from sprite.memory.apply import TRUSTED, UNTRUSTED, LearningLook, LearningsLooked
 from sprite.memory.database import MemoryDB
 from sprite.memory.query import Query, may_be_misspelled, near_spellings, parse_query
 from sprite.protocol.framing import set_in
 from sprite.protocol.shapes import LearningRow, SearchHit
 from sprite.search import ranking
-from sprite.search.ranking import CUT, PASSAGE_WORDS, best_passage, stems, stems_in
-from sprite.storage.full_text import OWN, Filters, index_stems
+from sprite.search.ranking import CUT, PASSAGE_CHARS, best_passage, stems, stems_in
+from sprite.storage.full_text import OWN, Filters, Index, Lexicon, index_stems
 
-#: Turns up to this length are shown whole, longer ones by their best passage. `around:` widens it.
-SNIPPET_CHARS = 600
-#: Characters and words shown of the turn that `around:` names.
+#: Texts up to this length are shown whole, longer ones by their best passage. `around:` widens it.
+SNIPPET_CHARS = 300
+#: Characters shown of the turn that `around:` names.
 AROUND_CHARS = 6000
-AROUND_WORDS = 900
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +42,8 @@ class Found:
     notes: tuple[str, ...] = ()
 
 
-def learning_hit(learning: LearningRow) -> SearchHit:
-    """Convert a learning to a hit."""
+def learning_hit(learning: LearningRow, weights: Mapping[str, float] | None = None) -> SearchHit:
+    """Convert a learning to a hit. Long ones show the passage with the most weight (by stems)."""
     return SearchHit(
         kind="learning",
         id=learning.id,
@@ -52,7 +51,7 @@ def learning_hit(learning: LearningRow) -> SearchHit:
         at=learning.created_at,
         session_id=learning.session_id,
         turn_id=learning.source_observation_id,
-        text=learning.content,
+        text=_cut(learning.content, weights or {}),
         superseded_by=learning.superseded_by,
         origin=learning.origin,
         project=learning.project,
@@ -80,18 +79,22 @@ def _shown(turn: Observation, weights: Mapping[str, float], *, wide: bool) -> st
     for name, part in ((asker, turn.user_message), ("Agent", turn.agent_response), ("Tools", _tools(turn))):
         if part:
             text += "\n" if text else ""
-            begins.append((len(text), name))
+            begins.append((len(text), f"{name}: "))
             # JSON can hold half of a surrogate pair, the wire format cannot.
             text += f"{name}: {set_in(part.encode('utf-8', 'replace').decode())}"
-    chars, words = (AROUND_CHARS, AROUND_WORDS) if wide else (SNIPPET_CHARS, PASSAGE_WORDS)
-    if len(text) <= chars:
+    return _cut(text, weights, begins, wide=wide)
+
+
+def _cut(
+    text: str, weights: Mapping[str, float], begins: Sequence[tuple[int, str]] = ((0, ""),), *, wide: bool = False
+) -> str:
+    if len(text) <= (AROUND_CHARS if wide else SNIPPET_CHARS):
         return text
-    passage = best_passage(text, weights, words)
-    end = min(passage.end, passage.start + chars)
+    passage = best_passage(text, weights, AROUND_CHARS if wide else PASSAGE_CHARS, index_stems)
     # Name the speaker of a cut passage, too.
     start, name = max(begin for begin in begins if begin[0] <= passage.start)
-    whose = f"{name}: {CUT}" if passage.start > start else ""
-    return f"{whose}{text[passage.start : end].strip()}{CUT if end < len(text) else ''}"
+    whose = f"{name}{CUT}" if passage.start > start else ""
+    return f"{whose}{text[passage.start : passage.end].strip()}{CUT if passage.end < len(text) else ''}"
 
 
 def _tools(turn: Observation) -> str:
@@ -144,6 +147,8 @@ MAX_RESPELLED = 4
 TIE_BREAK = 2e-9
 
 TURN = "TURN"
+#: Origin of the learnings that rest on the person's own words.
+PERSON = "user"
 
 
 async def search(
@@ -174,7 +179,7 @@ async def search(
             through, waiting = await transcript.reach()
             return Found([], through, waiting, (_no_such_project(query.project or "", known),))
     if query.around is not None:
-        weights = {stem: 1.0 for needle in query.needles for stem in stems(needle)}
+        weights = _weights(query, {})
         around = await transcript.conversation(query.around, AROUND, AROUND)
         hits = [turn_hit(turn, weights, wide=turn.id == query.around) for turn in around]
         if not hits:
@@ -182,7 +187,7 @@ async def search(
     else:
         hits = await _hits(transcript, memory, query, limit)
         if len(hits) < FEW and query.needles:
-            nearer = await _with_near_spellings(transcript, query)
+            nearer = replace(query, also=await transcript.ask(lambda look: _near(look.words, query)))
             if nearer.also:
                 hits = await _hits(transcript, memory, nearer, limit)
                 notes = (f"also: {', '.join(dict.fromkeys(other for _, other in nearer.also))}",) if hits else ()
@@ -219,20 +224,15 @@ async def _hits(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit:
     return await _newest(transcript, memory, query, limit)
 
 
-async def _with_near_spellings(transcript: TranscriptDB, query: Query) -> Query:
-    """Return the query with similar words of the log for the unknown ones."""
-
-    def look_near(look: TurnLook) -> tuple[tuple[str, str], ...]:
-        looked = look.look_up(query.needles, Filters())
-        also: list[tuple[str, str]] = []
-        unknown = query.unknown([found.turns for found in looked.postings])[:MAX_RESPELLED]
-        misspelled = [term for term in unknown if may_be_misspelled(term)]
-        for term, stem in zip(misspelled, index_stems(misspelled), strict=True):
-            near = near_spellings(term, stem, look.vocabulary(term[0]))
-            also += [(term, look.as_written(other)) for other in near]
-        return tuple(also)
-
-    return replace(query, also=await transcript.ask(look_near))
+def _near(words: Lexicon, query: Query) -> tuple[tuple[str, str], ...]:
+    """Return similar words of an index for the words that it lacks."""
+    also: list[tuple[str, str]] = []
+    unknown = query.unknown(words.having(query.needles))[:MAX_RESPELLED]
+    misspelled = [term for term in unknown if may_be_misspelled(term)]
+    for term, stem in zip(misspelled, index_stems(misspelled), strict=True):
+        near = near_spellings(term, stem, words.stems(term[0]))
+        also += [(term, words.as_written(other)) for other in near]
+    return tuple(also)
 
 
 async def _emptying(transcript: TranscriptDB, memory: MemoryDB, query: Query) -> tuple[str, ...]:
@@ -280,7 +280,7 @@ async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, lim
     pool = max(MIN_POOL, POOL * limit)
     # A learning leads to its turn even if only turns are wanted.
     fitting = learnings or replace(query.filters, types=())
-    learned, scores = await memory.ask(lambda look: _learnings(look, query, fitting, limit, pool))
+    learned, scores, trusted = await memory.ask(lambda look: _learnings(look, query, fitting, limit, pool))
     said = Said({}, {}, {}, {})
     if turns is not None:
         cited = _cited(learned, scores)
@@ -292,12 +292,21 @@ async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, lim
     if learnings is not None:
         ranked = await _once(transcript, learned, ranked, said, limit)
     chosen = _one_a_turn(ranked, limit)
+    chosen = _in_trusted_order(chosen, trusted, said, is_cut=len(ranked) > limit)
+    weights = _weights(query, said.weights)
     shown = await transcript.observations_of([hit.id for hit in chosen if not hit.learned])
     return [
-        learning_hit(learned[hit.id]) if hit.learned else turn_hit(shown[hit.id], said.weights)
+        learning_hit(learned[hit.id], weights) if hit.learned else turn_hit(shown[hit.id], weights)
         for hit in chosen
         if hit.learned or hit.id in shown
     ]
+
+
+def _weights(query: Query, known: Mapping[str, float]) -> dict[str, float]:
+    """Return the weights of a query's words by stem, also by the index's stem; 1 if not known."""
+    words = {stems([form])[0]: form.strip('"') for needle in query.needles for form in needle}
+    weights = {stem: known.get(stem, 1.0) for stem in words}
+    return {its: weights[stem] for stem, its in zip(words, index_stems(list(words.values())), strict=True)} | weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,14 +393,57 @@ def _one_a_turn(ranked: Sequence[Ranked], limit: int) -> list[Ranked]:
     return [ranked[place] for place in sorted(places)]
 
 
+def _in_trusted_order(chosen: Sequence[Ranked], trusted: Sequence[int], said: Said, *, is_cut: bool) -> list[Ranked]:
+    """Return the hits with the trusted learnings in their own order, whatever other text made of it.
+
+    If room is short, the turn of a learning that came too early for this order takes its place.
+    """
+    places = {key: place for place, key in enumerate(trusted)}
+    last = 0
+    hits: dict[Ranked, None] = {}
+    for hit in chosen:
+        if hit.learned and (place := places.get(hit.id)) is not None:
+            if is_cut and place < last and hit.turn is not None and hit.turn in said.scores:
+                hits[Ranked(said.scores[hit.turn], False, said.at[hit.turn], hit.turn, hit.turn)] = None
+                continue
+            last = max(last, place)
+        hits[hit] = None
+    ordered = iter(sorted((hit for hit in hits if hit.learned and hit.id in places), key=lambda hit: places[hit.id]))
+    return [next(ordered) if hit.learned and hit.id in places else hit for hit in hits]
+
+
 # --- learnings ---
 
 
 def _learnings(
     look: LearningLook, query: Query, filters: Filters, limit: int, pool: int
-) -> tuple[dict[int, LearningRow], dict[int, float]]:
-    """Return matching learnings and their scores."""
-    looked = look.look_up(query.needles, filters, limit, pool)
+) -> tuple[dict[int, LearningRow], dict[int, float], list[int]]:
+    """Return matching learnings, their scores, and those of origin `user`, best first by such learnings alone."""
+
+    def scored(index: Index, query: Query) -> tuple[dict[int, LearningRow], dict[int, float]]:
+        return _scored(look, look.look_up(index, query.needles, filters, limit, pool), pool)
+
+    own = replace(query, also=())  # the query's other spellings are words of any text
+    learned, scores = scored(TRUSTED, own)
+    literal = set(scores)
+    if len(literal) < FEW and (also := _near(look.words, own)):
+        more, more_scores = scored(TRUSTED, replace(query, also=also))
+        learned, scores = learned | more, scores | more_scores
+    respelled = scores.keys() - literal
+    others, other_scores = scored(UNTRUSTED, query)
+    learned |= others
+    if filters == Filters():
+        _add_replacements(look, learned)
+    trusted = {key: learning for key, learning in learned.items() if learning.origin == PERSON}
+    best = _valid_first(trusted, scores)
+    order = sorted(trusted, key=lambda key: (key in respelled, -round(best[key], 9), -trusted[key].created_at, -key))
+    # Another spelling counts among the turns only if these lack the word as the query has it.
+    places = scores if query.also else {key: scores[key] for key in literal}
+    return learned, _valid_first(learned, places | other_scores), order
+
+
+def _scored(look: LearningLook, looked: LearningsLooked, pool: int) -> tuple[dict[int, LearningRow], dict[int, float]]:
+    """Return the best learnings of one index and their scores."""
     if looked.postings is None:
         # Equal scores keep FTS5's order, which already decided between so many.
         scores = {key: score - place * TIE_BREAK for place, (key, score) in enumerate(looked.best)}
@@ -400,13 +452,9 @@ def _learnings(
         learned = look.learnings(ranking.have_most(looked.postings, looked.learnings, pool))
         lengths = {key: len(learning.content) for key, learning in learned.items()}
         scores = ranking.score_texts(looked.postings, lengths, looked.learnings)
-    if filters == Filters():
-        _add_replacements(look, learned)
-    sure = {
-        key: scores.get(key, 0.0) * (1 - CONFIDENCE + CONFIDENCE * learning.confidence)
-        for key, learning in learned.items()
+    return learned, {
+        key: scores[key] * (1 - CONFIDENCE + CONFIDENCE * learning.confidence) for key, learning in learned.items()
     }
-    return learned, _valid_first(learned, sure)
 
 
 def _add_replacements(look: LearningLook, learned: dict[int, LearningRow]) -> None:
@@ -423,7 +471,7 @@ def _add_replacements(look: LearningLook, learned: dict[int, LearningRow]) -> No
 
 def _valid_first(learned: Mapping[int, LearningRow], scores: Mapping[int, float]) -> dict[int, float]:
     """Return scores in which a replacement ranks at least as high, and its old learning below."""
-    ranked = dict(scores)
+    ranked = dict.fromkeys(learned, 0.0) | scores
     # A replacement has a higher id than the learning it replaces.
     for key in sorted(learned):
         by = learned[key].superseded_by

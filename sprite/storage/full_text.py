@@ -132,6 +132,12 @@ class Index:
         found: list[int] = json.loads(connection.execute(sql, (match, *self.parameters, limit)).fetchone()[0])
         return found
 
+    def totals(self, connection: sqlite3.Connection, columns: int) -> list[int]:
+        """Return FTS5's totals: rows, then words by column (https://sqlite.org/fts5.html, structure of its tables)."""
+        row = connection.execute(f"SELECT block FROM {self.table}_data WHERE id = 1").fetchone()  # noqa: S608 - ours
+        # An index that never had a row has no totals.
+        return varints(row[0], 1 + columns) if row and row[0] else [0] * (1 + columns)
+
     def ranked(self, connection: sqlite3.Connection, match: str, limit: int) -> list[tuple[int, float]]:
         """Return (id, score) of the best rows by FTS5's bm25; a higher score is better."""
         sql = f"SELECT {self.table}.rowid, rank {self._from()} ORDER BY rank LIMIT ?"
@@ -177,6 +183,60 @@ class Index:
                 scores[row] = max(score, scores.get(row, 0.0))
         # Ties keep FTS5's order.
         return heapq.nlargest(limit, scores.items(), key=lambda pair: (round(pair[1], 9), -pair[0]))
+
+
+class Lexicon:
+    """The words of an index, for other spellings of a query's words; forms are taken from `columns`."""
+
+    def __init__(self, connection: sqlite3.Connection, index: Index, columns: Sequence[str]) -> None:
+        self._connection = connection
+        self._index = index
+        self._columns = columns
+
+    def having(self, needles: Sequence[Sequence[str]]) -> list[int]:
+        """Return the number of rows with any of the phrases of each needle."""
+        return [self._index.count(self._connection, any_of(needle)) for needle in needles]
+
+    def stems(self, initial: str) -> list[tuple[str, int]]:
+        """Return the stems with this initial, each with its number of rows."""
+        connection, table = self._connection, self._index.table
+        # FTS5 exposes its vocabulary only through a table: a temporary one, which a read-only connection cannot
+        # create.
+        connection.execute("PRAGMA query_only=OFF")
+        try:
+            connection.execute(
+                f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.{table}_words USING fts5vocab(main, {table}, row)"
+            )
+        finally:
+            connection.execute("PRAGMA query_only=ON")
+        sql = f"SELECT term, doc FROM temp.{table}_words WHERE term >= ?1 AND term < ?2"  # noqa: S608 - our own table
+        return [(row[0], row[1]) for row in connection.execute(sql, (initial, chr(ord(initial) + 1)))]
+
+    def as_written(self, stem: str) -> str:
+        """Return the most frequent written form of a stem in the newest row that contains it."""
+        table, text = self._index.table, " || ' ' || ".join(self._columns)
+        sql = f"SELECT {text} FROM {table} WHERE {table} MATCH ? ORDER BY rowid DESC LIMIT 1"  # noqa: S608 - ours
+        row = self._connection.execute(sql, (f'{{{" ".join(self._columns)}}} : "{stem}"',)).fetchone()
+        words = [word for word in re.findall(r"\w+", row[0].casefold() if row else "") if word[0] == stem[0]]
+        distinct = list(dict.fromkeys(words))
+        having = [word for word, its in zip(distinct, index_stems(distinct), strict=True) if its == stem]
+        return max(having, key=words.count, default=stem)
+
+
+def varints(blob: bytes, number: int) -> list[int]:
+    """Return the first integers of a blob in SQLite's format: seven bits a byte, the last byte below 128."""
+    if (start := blob[:number]).isascii():  # one byte each, as the lengths of most texts are
+        return list(start)
+    found: list[int] = []
+    value = 0
+    for byte in blob:
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:  # noqa: PLR2004 - the format
+            found.append(value)
+            if len(found) == number:
+                break
+            value = 0
+    return found
 
 
 def _weight(total: int, count: int) -> float:

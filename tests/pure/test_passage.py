@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.search.ranking import PASSAGE_WORDS, best_passage, stem, stems, stems_in
+from sprite.search.ranking import PASSAGE_CHARS, best_passage, stem, stems, stems_in
 
 HAY = "Nothing of the kind was ever said here. "
 
@@ -24,7 +26,7 @@ def test_window_covers_most_weight() -> None:
     text = f"{HAY * 30}One needle. {HAY * 30}A needle and a thread. {HAY * 30}"
     part = shown(text, needl=1.0, thread=2.0)
     assert "A needle and a thread." in part
-    assert len(part.split()) <= PASSAGE_WORDS + 15
+    assert len(part) <= PASSAGE_CHARS
 
 
 def test_repeated_word_weighs_once() -> None:
@@ -55,7 +57,21 @@ def test_word_forms_share_stem(word: str, other: str) -> None:
     assert stem(word) == stem(other)
 
 
-@given(st.text(), st.dictionaries(st.text(max_size=3), st.floats(0.1, 9), max_size=3), st.integers(1, 70))
-def test_arbitrary_text_has_passage(text: str, weights: dict[str, float], words: int) -> None:
-    passage = best_passage(text, {**weights, **dict.fromkeys(stems_in(text[:20]), 1.0)}, words)
+@given(st.text(), st.dictionaries(st.text(max_size=3), st.floats(0.1, 9), max_size=3), st.integers(1, 400))
+def test_arbitrary_text_has_passage(text: str, weights: dict[str, float], chars: int) -> None:
+    passage = best_passage(text, {**weights, **dict.fromkeys(stems_in(text[:20]), 1.0)}, chars)
     assert 0 <= passage.start <= passage.end <= len(text)
+
+
+WORDS = st.lists(st.from_regex(r"[a-z]{1,9}[.!]?", fullmatch=True), max_size=120)
+
+
+@given(WORDS, WORDS, st.sampled_from([" ", "\n", ". "]))
+def test_passage_has_match_between_word_borders(before: list[str], after: list[str], space: str) -> None:
+    text = space.join([*before, "N\u00e9edle", *after])
+    passage = best_passage(text, {"needl": 1.0})
+    part = text[passage.start : passage.end]
+    assert "N\u00e9edle" in part
+    assert len(part) <= PASSAGE_CHARS
+    words = set(re.findall(r"\w+", text))
+    assert set(re.findall(r"\w+", part)) <= words

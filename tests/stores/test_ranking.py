@@ -104,6 +104,22 @@ async def test_speech_outranks_tool_output(stores: Stores) -> None:
     assert names(await find(stores, "oolong")) == [f"T{said}", "T1"]
 
 
+async def test_project_name_does_not_beat_text(stores: Stores) -> None:
+    """The paths in all of the project's tool calls contain its name, which somebody said only once."""
+    for number in range(60):
+        path = {"file_path": f"/home/ana/atlas/src/m{number}.py"}
+        await stores.turn(f"Fix test {number}", "Done", calls=[call("Read", "ok", path)], project="/home/ana/atlas")
+    said = await stores.turn("Let us begin with atlas now", "Fine")
+    await small_talk(stores, 15)
+    wanted = []
+    for number in range(8):
+        wanted.append(await stores.turn(f"Question {number}: how does staging differ from other servers?", ""))
+        await small_talk(stores)
+    found = names(await find(stores, "atlas staging", limit=10))
+    assert found[0] == f"T{said}"
+    assert {f"T{turn}" for turn in wanted} < set(found)
+
+
 async def test_memory_output_is_not_found(stores: Stores) -> None:
     await stores.turn("What do I drink?", "I do not know", calls=[call("mcp__sprite__search_memory", "oolong")])
     assert names(await find(stores, "oolong")) == []

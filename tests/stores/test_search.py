@@ -188,7 +188,23 @@ async def test_long_turn_shows_relevant_passage_as_excerpt(stores: Stores) -> No
 async def test_long_word_does_not_lengthen_excerpt(stores: Stores) -> None:
     await stores.turn("needle " + "x" * 10_000)
     (hit,) = (await find(stores, "needle")).hits
-    assert hit.text == f"User: needle {'x' * (SNIPPET_CHARS - len('User: needle '))}…"
+    assert hit.text == "User: needle…"
+
+
+async def test_long_learning_shows_relevant_passage(stores: Stores) -> None:
+    hay = "Nothing of the kind was said there, and nobody knows. " * 8
+    await stores.learn(f'DIGEST [t] {hay}The needle is in the drawer. {hay}| "needle"', "needle")
+    (hit,) = (await find(stores, "where is the needle? type:DIGEST")).hits
+    assert "The needle is in the drawer." in hit.text
+    assert hit.text.startswith("…Nothing")
+    assert 200 <= len(hit.text) <= SNIPPET_CHARS
+    assert hit.text in describe(await find(stores, "needle type:DIGEST"))
+
+
+async def test_excerpt_has_word_that_only_index_stems(stores: Stores) -> None:
+    await stores.turn("hay " * 200 + "Their organization is small. " + "hay " * 200)
+    (hit,) = (await find(stores, "organize")).hits
+    assert "Their organization is small." in hit.text
 
 
 async def test_around_shows_more_of_target_than_neighbours(stores: Stores) -> None:
