@@ -157,6 +157,19 @@ async def test_paused_owner_loses_lease_and_cannot_retake(database: Database) ->
         assert await a.own("bob") == Lease("a", 1)
 
 
+async def test_known_owner_is_cached_for_two_seconds(database: Database) -> None:
+    later = 0.0
+    async with bridge(database, "b", LeaseBook(lambda: later)) as b:
+        # No notification is sent, as when it is lost.
+        await database.statement("INSERT INTO leases VALUES ('ada', 'a', 'http://a', 1, db_now() + 60)")
+        assert await b.owner_of("ada") == Owner("http://a", 1)
+        await expire(database, "ada")
+        later = 1.5
+        assert await b.owner_of("ada") == Owner("http://a", 1)
+        later = 2.5
+        assert await b.owner_of("ada") is None
+
+
 async def test_released_lease_is_available_at_once(database: Database) -> None:
     async with bridge(database, "b") as b:
         async with bridge(database, "a") as a:
