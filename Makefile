@@ -38,7 +38,7 @@ fast: $(VENV)/.dev $(PAGE_TOOLS) ## lint, types and the tests that start no proc
 	@$(TOGETHER) lint units
 
 units:
-	$(PYTEST) -n 2 tests/pure tests/stores
+	$(PYTEST) -n 2 -m 'not soak and not postgres' tests/pure tests/stores
 
 lint: ruff mypy imports page ## ruff, mypy and the layers of imports; Biome and tsc for the page
 

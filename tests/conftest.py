@@ -99,8 +99,13 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order files; inside a file the tests keep their order."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Order files; inside a file the tests keep their order. Mark the tests that use Postgres."""
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if "postgres" in (*item.fixturenames, parameters.get("chosen_server")):
+            item.add_marker("postgres")
     places = {f"test_{name}": place for place, name in enumerate(LONGEST_FIRST)}
     last = len(places)
     items.sort(key=lambda item: (places.get(item.path.stem, last), FOLDERS.get(item.path.parent.name, 0)))

@@ -384,7 +384,7 @@ class Looks:
         """Record changes of memory files, and of facts about the whole except the person's files."""
         found = await asyncio.to_thread(memory_files, self.settings)
         await self._note(MEMORY, {name: _json(_facts_of(file)) for name, file in found.items()})
-        written = await self._memory.all_written()
+        written = await self._memory.written()
         await self._note(WRITTEN, {name: _json({"name": name, "sha256": sha}) for name, sha in written.items()})
         schemas = _json({name: len(schema.migrations) for name, schema in SCHEMAS.items()})
         if (await self.state.rows(MANIFEST)).get("schemas") != schemas:

@@ -344,6 +344,15 @@ class MemoryDB(Tables):
         """Return the newest version of a curated file; None while it is as shipped."""
         return await self._version("WHERE name = ? ORDER BY version DESC LIMIT 1", (name,))
 
+    async def latest_versions(self) -> dict[str, FileVersion]:
+        """Return the same for every file that has one."""
+        versions = await self._db.fetch_as(
+            FileVersion,
+            f"SELECT {_VERSION} FROM file_versions "  # noqa: S608 - our columns
+            "WHERE (name, version) IN (SELECT name, max(version) FROM file_versions GROUP BY name)",
+        )
+        return {version.name: version for version in versions}
+
     async def version(self, name: str, number: int) -> FileVersion | None:
         """Return one version of a curated file, or None."""
         return await self._version("WHERE name = ? AND version = ?", (name, number))
@@ -375,13 +384,8 @@ class MemoryDB(Tables):
         row = await self._db.fetch_one(sql, parameters)
         return FileVersion(**dict(row)) if row else None
 
-    async def written(self, name: str) -> str | None:
-        """Return the SHA-256 of the last content that Sprite wrote to a file, None if it never did."""
-        value: str | None = await self._db.fetch_value("SELECT sha256 FROM written_files WHERE name = ?", (name,))
-        return value
-
-    async def all_written(self) -> dict[str, str]:
-        """Return the same for every file that Sprite wrote."""
+    async def written(self) -> dict[str, str]:
+        """Return the SHA-256 of the last content that Sprite wrote to each file."""
         return await self._db.fetch_map("SELECT name, sha256 FROM written_files ORDER BY name")
 
     async def mark_written(self, name: str, sha256: str | None) -> None:

@@ -8,15 +8,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sprite.errors import PeerError
 from sprite.log.curations import Drift
 from sprite.log.transcript import TranscriptDB
-from sprite.memory.database import MemoryDB
+from sprite.memory.database import FileVersion, MemoryDB
 from sprite.memory.files import CURATED, DEPLOYED, MemoryFiles, over_limit, sha256, template
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The newest version of each curated file, and the SHA-256 of the last content written to it."""
+
+    latest: dict[str, FileVersion]
+    written: dict[str, str]
 
 
 class HandChanges:
@@ -36,7 +45,8 @@ class HandChanges:
         """Log every file that differs from the runtime's last write. Return whether there was one."""
         self.drift = await self._curations.open_drift()
         before = self._files.before_work()
-        found = [await self._look(name, at_work=before is not None) for name in CURATED]
+        recorded = await self.recorded()
+        found = [await self._look(name, recorded, at_work=before is not None) for name in CURATED]
         found += [await self._look_at_deployed(name, before) for name in DEPLOYED]
         if any(found):
             self.drift = await self._curations.open_drift()
@@ -84,14 +94,18 @@ class HandChanges:
             self._files.write(drift.name, drift.was)
         await self._curations.append_said("drift", {"name": drift.name, "rejected": drift.curation_id})
 
-    async def _look(self, name: str, *, at_work: bool) -> bool:
+    async def recorded(self) -> Recorded:
+        """Return what memory.db records about the curated files now."""
+        return Recorded(await self._memory.latest_versions(), await self._memory.written())
+
+    async def _look(self, name: str, recorded: Recorded, *, at_work: bool) -> bool:
         if (words := self._files.set_aside_the_unusable(name)) is not None:
             self._tell(words)
         if not self._files.exists(name):
             return False
         content, waiting = self._files.on_disk(name), self.drift.get(name)
         if waiting is None:
-            if await self.knows(name, content):
+            if await self.knows(name, content, recorded):
                 return False
         elif content == waiting.content:
             return False
@@ -142,19 +156,20 @@ class HandChanges:
             self._tell(f"{over}. It stays as you wrote it, and the agent is shown what is within the limits.")
         await self._curations.append_said("edit", {"name": name, "content": content, **more, **reported})
 
-    async def knows(self, name: str, content: str) -> bool:
+    async def knows(self, name: str, content: str, recorded: Recorded) -> bool:
         """Return whether the runtime wrote this content, or could have written it."""
         digest = sha256(content)
-        if digest == await self._memory.written(name):
+        written = recorded.written.get(name)
+        if digest == written:
             return True
         # A crash between the rename and its mark, or a rebuilt memory.db, leaves no mark. Any version that the runtime
         # could have written then counts as its own.
-        latest = await self._memory.latest_version(name)
+        latest = recorded.latest.get(name)
         if latest is None:
             return content == template(name)
         if digest == latest.sha256:
             return True
-        if await self._memory.written(name) is not None:
+        if written is not None:
             return False
         return content == template(name) or any(
             digest == version.sha256 for version in await self._memory.versions(name)

@@ -282,15 +282,16 @@ class Projection:
 
         Manual changes since the last check also stay: the next `settle` logs them.
         """
+        recorded = await self._hands.recorded()
         for name in CURATED:
             if (drift := self._hands.drift.get(name)) is not None:
                 if not self._files.exists(name):
                     self._files.write(name, drift.content)
                 continue
-            if self._files.exists(name) and not await self._hands.knows(name, self._files.on_disk(name)):
+            if self._files.exists(name) and not await self._hands.knows(name, self._files.on_disk(name), recorded):
                 continue
-            latest = await self._memory.latest_version(name)
-            written = await self._memory.written(name)
+            latest = recorded.latest.get(name)
+            written = recorded.written.get(name)
             if latest is None:
                 # The shipped version. A mark exists only if a forget removed every version.
                 if written is not None or not self._files.exists(name):

@@ -63,8 +63,9 @@ class Wire:
 
     def reset(self) -> None:
         """Pass everything through unchanged."""
-        #: Whether only the test sets the session state.
+        #: Whether only the test sets the session state, and the state that it set last.
         self.is_by_hand = False
+        self.session: dict[str, Any] | None = None
         self.sync: dict[str, Any] = {}
         self.asked: list[dict[str, Any]] = []
         self.answers: dict[str, dict[str, Any]] = {}
@@ -78,6 +79,8 @@ class Wire:
     def say(self, kind: str, reply_to: str | None = None, /, **payload: Any) -> None:
         assert self._route is not None
         message = {"type": kind, "id": "x", "timestamp": round(time.time() * 1000), "payload": payload}
+        if kind == "session_update":
+            self.session = payload["session"]
         if reply_to is not None:
             message["reply_to"] = reply_to
         self._route.send(json.dumps(message))
@@ -114,8 +117,9 @@ class Wire:
                 return
             if message["type"] == "state_sync":
                 message["payload"].update(self.sync)
-            elif message["type"] == "status" and "session" in self.sync:
-                message["payload"]["session"] = self.sync["session"]
+            elif message["type"] == "status" and self.is_by_hand and self.session is not None:
+                # The page asks for it a moment after the last turn, maybe of an earlier test.
+                message["payload"]["session"] = self.session
             elif message["payload"].get("op") == "health":
                 message["payload"]["health"].update(quarantined=self.quarantined, attention=self.attention)
             route.send(json.dumps(message))
@@ -235,8 +239,7 @@ async def test_background_work_has_line_and_stop(page: Page, wire: Wire) -> None
     line = page.get_by_role("group", name="In the background")
     await expect(line).to_be_hidden()
     work = {"id": "b1", "kind": "command", "title": "npm test", "since": time.time() - 3600}
-    wire.sync = {"session": {**IDLE, "background": [work], "held_until": time.time() + 600}}
-    wire.say("session_update", session=wire.sync["session"])
+    wire.say("session_update", session={**IDLE, "background": [work], "held_until": time.time() + 600})
     await expect(line).to_contain_text("npm test 1:0")
     await expect(line).to_contain_text("In the background, awake until")
     # A stop without an id would stop the person's mission.
@@ -252,7 +255,6 @@ async def test_background_work_has_line_and_stop(page: Page, wire: Wire) -> None
     await stop.click()
     await expect(page.locator(".toast", has_text="Stopped: npm test")).to_be_visible()
     assert wire.asked[-1]["payload"] == {}
-    wire.sync = {"session": IDLE}
     wire.say("session_update", session=IDLE)
     await expect(line).to_be_hidden()
 

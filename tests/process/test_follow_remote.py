@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import stat
 from collections.abc import AsyncIterator
@@ -169,7 +168,7 @@ async def test_sessions_reach_bridge_after_downtime(tmp_path: Path) -> None:
     answered = {**entry, "type": "assistant", "uuid": "a1", "message": reply}
     log = logs / "a.jsonl"
     log.write_text(f"{json.dumps(asked)}\n{json.dumps(answered)}\n")
-    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    state = tmp_path / "state"
     code, added, _ = await run_bridge("users", "add", "ada", "--data", str(data))
     assert code == 0, added
     code, printed, complaint = await run_bridge("users", "token", "ada", "--scope", "observe", "--data", str(data))
@@ -178,16 +177,17 @@ async def test_sessions_reach_bridge_after_downtime(tmp_path: Path) -> None:
     token.write_text(printed.splitlines()[-1])
     port = free_port()
     to = ("--to", f"http://127.0.0.1:{port}", "--token-file", token)
-    code, _, complaint = await once(away, logs, *to, **state)
+    code, _, complaint = await once(away, logs, *to, XDG_STATE_HOME=str(state))
     assert code == 1
     assert "the rest waits on this disk" in complaint
-    async with running_bridge(data, port=port), follower(away, logs, *to, **state) as running:
+    async with running_bridge(data, port=port), follower(away, logs, *to, XDG_STATE_HOME=str(state)) as running:
         await running.line()
         await eventually(lambda: said(workspace) == ["Hello from afar"], "the spooled turn does not arrive")
         with log.open("a") as file:
             file.write(f"{json.dumps(asked | {'uuid': 'q2'})}\n{json.dumps(answered | {'uuid': 'a2'})}\n")
         await eventually(lambda: said(workspace) == ["Hello from afar"] * 2, "the new turn does not arrive")
+        # The bridge stores a turn before it answers; a stop in between leaves the turn in the spool.
+        await eventually(lambda: list(state.rglob("spool/*")) == [], "the spool keeps delivered turns")
         assert await running.stop() == 0
     assert {turn["project"] for turn in observations(workspace)} == {"/code"}
     assert not away.exists(), "follow created an unneeded workspace"
-    assert await asyncio.to_thread(list, (tmp_path / "state").rglob("spool/*")) == []

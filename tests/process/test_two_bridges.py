@@ -7,6 +7,7 @@ import base64
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,13 @@ async def _served(
     stack: AsyncExitStack, running: BridgeProcess, cookie: str, resume: Message | None
 ) -> PageClient | None:
     async with AsyncExitStack() as attempt:
-        page = await attempt.enter_async_context(running.page(cookie, resume=resume))
+        try:
+            page = await attempt.enter_async_context(running.page(cookie, resume=resume))
+        except aiohttp.WSServerHandshakeError as refused:
+            # While the database does not answer, a page tries again, too.
+            if refused.status != HTTPStatus.SERVICE_UNAVAILABLE:
+                pytest.fail(f"the handshake was answered with {refused.status}", pytrace=False)
+            return None
         while (message := await page.next()) is not None:
             if message["type"] == "link" and message["payload"]["state"] == "ready":
                 stack.push_async_exit(attempt.pop_all())

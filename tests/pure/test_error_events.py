@@ -43,7 +43,7 @@ def test_other_events_pass_byte_for_byte(cuts: list[int], noise: bytes) -> None:
 
 
 @given(st.integers(1000, 400_000), st.sampled_from([b"\n\n", b"\r\n\r\n"]))
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 4)
 def test_large_event_passes_as_it_arrives(size: int, end: bytes) -> None:
     events = ErrorEvents()
     large = b"data: " + b"an error " * 300_000 + end

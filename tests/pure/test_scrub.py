@@ -10,7 +10,7 @@ from sprite.forget.scrub import Said, Spared
 _SETS = st.frozensets(st.sampled_from([f"word{letter}" for letter in "abcdefgh"]), min_size=1)
 
 
-@settings(max_examples=500)
+@settings(max_examples=5 * settings().max_examples)
 @given(st.lists(st.tuples(_SETS, st.booleans()), max_size=12), _SETS, _SETS, st.sampled_from([0.5, 0.6, 2 / 3, 1.0]))
 def test_spared_index_matches_comparison_with_all(
     learnings: list[tuple[frozenset[str], bool]], words: frozenset[str], rest: frozenset[str], close: float

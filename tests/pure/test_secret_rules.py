@@ -150,6 +150,13 @@ def test_shape_example_matches_no_other_shape() -> None:
         assert not any(found.spans(text) for found in library_formats() if found.kind == rule.kind), named(rule)
 
 
+def test_library_flag_holds_until_its_group_ends() -> None:
+    """Go's `(?i)` also holds behind a group inside its own."""
+    [rule] = [found for found in library_formats() if found.kind == "authress-service-client-access-key"]
+    key = expanded("sc_{alnum:12}.{alnum:5}.acc-{upper:16}.{alnum:40}")
+    assert rule.spans(key) == [(0, len(key), rule.kind)]
+
+
 def test_token_inside_word_is_not_matched() -> None:
     for rule, text in matches([shape for shape in SHAPES if shape.token]):
         ((start, _, _),) = format_of(rule).spans(text)

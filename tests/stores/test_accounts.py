@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from bridge.proxy.accounts import Bounds
-from bridge.proxy.budgets import BudgetError, Limits
+from bridge.db.open import open_database
+from bridge.proxy.accounts import Bounds, Ledger, LocalAccounts, UnavailableError
+from bridge.proxy.budgets import BudgetError, Budgets, Limits
 from bridge.proxy.calls import Spend
 from bridge.proxy.shared_accounts import Accounts
+from sprite.common.tasks import TaskDiedError
 from tests.accounts import accounts, let_in, settled
 from tests.in_thread import PATIENCE
+from tests.looks import eventually
+from tests.new_databases import put_bridge
+
+
+async def test_dead_ledger_writer_stops_calls(tmp_path: Path) -> None:
+    put_bridge(tmp_path / "bridge.db")
+    is_behind = False
+    async with open_database(tmp_path / "bridge.db") as database:
+        with suppress(TaskDiedError):
+            async with Ledger(database) as ledger:
+                at = LocalAccounts(Budgets(Limits()), ledger, database)
+                call = await let_in(at, 0.5)
+                call.status = 2**63
+                await eventually(lambda: ledger.is_behind, "the end of the writer was not noticed")
+                with pytest.raises(UnavailableError):
+                    await let_in(at, 0.5)
+                is_behind, call.status = True, 200
+    assert is_behind
 
 
 async def refused(at: Accounts, most: float, least: float | None = None) -> BudgetError:

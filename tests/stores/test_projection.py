@@ -603,17 +603,17 @@ async def after_the_log(_: Stores) -> None:
 async def after_the_rows(stores: Stores) -> None:
     """memory.db has the curation, but the file is still the old one."""
     old = stores.path("user.md").read_text()
-    mark = await stores.memory.written("user.md")
+    mark = (await stores.memory.written()).get("user.md", "")
     await stores.projection.settle()
     stores.path("user.md").write_text(old)
-    await stores.memory.mark_written("user.md", mark or "")
+    await stores.memory.mark_written("user.md", mark)
 
 
 async def after_the_rename(stores: Stores) -> None:
     """The file is new, but not marked as written."""
-    mark = await stores.memory.written("user.md")
+    mark = (await stores.memory.written()).get("user.md", "")
     await stores.projection.settle()
-    await stores.memory.mark_written("user.md", mark or "")
+    await stores.memory.mark_written("user.md", mark)
 
 
 async def with_a_torn_temporary(stores: Stores) -> None:

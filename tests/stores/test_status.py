@@ -11,7 +11,7 @@ from bridge.app import looked_into
 from bridge.commands import serve
 from bridge.db.open import open_database
 
-PEOPLE = 2000
+PEOPLE = 400
 #: Minimum number of loop passes during the listing.
 PASSES = PEOPLE // 100
 
