@@ -34,10 +34,10 @@ class Evidence:
 
 
 #: A message of up to this many words may only agree to a question, or pick from a list.
-_SHORT_WORDS = 12
+_SHORT_WORDS = 25
 _QUESTION_CHARS = 1_500
-#: Messages before a cited one that may carry a line together with it.
-_BEFORE = 2
+#: Messages around a cited one that may carry a line together with it, or revoke it.
+_BEFORE, _AFTER = 2, 4
 
 
 class Turns:
@@ -61,9 +61,11 @@ class Turns:
         return others[0] if len(others) == 1 else None
 
     def messages(self, turn: Turn) -> list[Turn]:
-        """Return the turn and the person's messages just before it, oldest first."""
+        """Return the turn and the person's messages just before and after it in its session, oldest first."""
         said = [known for known in self._before(turn) if known.own][:_BEFORE]
-        return [*reversed(said), turn]
+        same = (known for known in self.all.values() if known.logged.session_id == turn.logged.session_id)
+        after = [known for known in same if known.logged.id > turn.logged.id and known.own][:_AFTER]
+        return [*reversed(said), turn, *after]
 
     def question(self, turn: Turn) -> str:
         """Return the agent's words that a short message answers; "" if text of any author may have led them."""
