@@ -59,14 +59,48 @@ def _file_lines(lines: list[str]) -> list[int]:
     ]
 
 
+_TURN = re.compile(r"\[t(\d+)\]")
+_REFERENCE = re.compile(r"(?<=supersedes )L\d+(?:, L\d+)*|(?<=DONE )L\d+(?:, L\d+)*|(?<=\[)L\d+(?=\])")
+_NUMBERED = re.compile(r"^((?:DELETE|REPLACE) )(\d+)", re.MULTILINE)
+_TYPE = re.compile(r"^(?:PATTERN|CORRECTION|PREFERENCE|ACTION|TOOL_INSTALL)(?= \[)", re.MULTILINE)
+
+
+def _next(found: re.Match[str]) -> str:
+    return re.sub(r"\d+", lambda number: str(int(number[0]) + 1), found[0])
+
+
+def turns_off(answer: str, _: random.Random) -> str:
+    """Each turn's number is one too high."""
+    return _TURN.sub(_next, answer)
+
+
+def learnings_off(answer: str, _: random.Random) -> str:
+    """Each learning's number is one too high."""
+    return _REFERENCE.sub(_next, answer)
+
+
+def lines_off(answer: str, _: random.Random) -> str:
+    """Each line's number is one too high."""
+    return _NUMBERED.sub(lambda found: f"{found[1]}{int(found[2]) + 1}", answer)
+
+
+def all_facts(answer: str, _: random.Random) -> str:
+    """Every learning is a FACT."""
+    return _TYPE.sub("FACT", answer)
+
+
 SLIPS: Mapping[str, Slip] = {
     "recorded": none,
     "full stops": full_stops,
     "wrong words": wrong_words,
     "a line lost": lost_line,
+    "turns off": turns_off,
+    "ids off": learnings_off,
+    "lines off": lines_off,
+    "all FACT": all_facts,
 }
 
 
-def seeded(name: str) -> Callable[[str, str], str]:
-    """The slip of this name as a function of an answer and the turns it is about, which seed it."""
-    return lambda answer, turns: SLIPS[name](answer, random.Random(f"{name} {turns}"))
+def seeded(name: str) -> Callable[[str, str], str] | None:
+    """The slip of this name as a function of an answer and the turns it is about, which seed it; None for none."""
+    return None if SLIPS[name] is none else lambda answer, turns: SLIPS[name](answer, random.Random(f"{name} {turns}"))

@@ -120,7 +120,8 @@ async def _is_accepted(stores: Stores, proposal: dict[str, Any], known: Mapping[
     if proposal["kind"] == "learning":
         new = [each for each in await stores.learnings() if each.id not in known.values()]
         if proposal["type"] == "ACTION":
-            return bool(await stores.memory.actions("open"))
+            actions = await stores.memory.actions("open")
+            return any(action.source_learning_id not in known.values() for action in actions)
         return any(each.origin == "user" for each in new)
     lines = [text.strip() for text in stores.path("user.md").read_text("utf-8").split("\n")]
     if proposal["kind"] == "delete":

@@ -46,7 +46,7 @@ class RecordedModel:
         recordings: Recordings,
         about: Callable[[], Awaitable[str]],
         now: Callable[[], float],
-        slip: Callable[[str, str], str],
+        slip: Callable[[str, str], str] | None,
     ) -> None:
         self.served: list[Served] = []
         self.missing: NotRecordedError | None = None
@@ -54,7 +54,8 @@ class RecordedModel:
         self._recordings = recordings
         self._about = about
         self._now = now
-        self._slip = slip
+        self._is_slipping = slip is not None
+        self._slip = slip or (lambda answer, _: answer)
         self._cached: dict[str, float] = {}
         app = web.Application(client_max_size=_LARGEST_BODY)
         app.router.add_post("/v1/messages", self._messages)
@@ -75,24 +76,31 @@ class RecordedModel:
     async def _messages(self, http: web.Request) -> web.Response:
         body: dict[str, Any] = await http.json()
         system, user = _blocks(body["system"]), _blocks(body["messages"][0]["content"])
-        request = Request(len(self.served) + 1, await self._about(), _text(system), _text(user))
+        verifies = _text(system).startswith("You verify")
+        about = f"{await self._about()}{' verified' if verifies else ''}"
+        request = Request(len(self.served) + 1, about, _text(system), _text(user))
+        if verifies and self._is_slipping:
+            return self._answered(body["model"], self._recordings.verdicts(request.user), [*system, *user])
         try:
             record = self._recordings.answer(request)
         except NotRecordedError as error:
             self.missing = error
             # As if there were no key: not asked again, and no turn is to blame.
             return web.json_response({"type": "error", "error": {"message": "not recorded"}}, status=401)
-        answer = self._slip(record.answer, request.turns)
+        answer = record.answer if verifies else self._slip(record.answer, request.turns)
         size = len(request.system.encode()) + len(request.user.encode())
         beside = len(request.system.encode()) + len(_TURNS.sub("", request.user).encode())
         same = record.request_sha256 == request.sha256
         self.served.append(Served(request.turns, size, beside, len(answer.encode()), same))
+        return self._answered(body["model"], answer, [*system, *user])
+
+    def _answered(self, model: str, answer: str, blocks: list[dict[str, Any]]) -> web.Response:
         return web.json_response(
             {
-                "model": body["model"],
+                "model": model,
                 "content": [{"type": "text", "text": answer}],
                 "stop_reason": "end_turn",
-                "usage": self._usage([*system, *user]) | {"output_tokens": estimate_tokens(answer)},
+                "usage": self._usage(blocks) | {"output_tokens": estimate_tokens(answer)},
             }
         )
 

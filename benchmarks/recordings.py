@@ -7,6 +7,7 @@ answer's text, laid beside them, becomes the record when the benchmark runs next
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,16 @@ class Recording(msgspec.Struct, frozen=True):
     model: str
     turns: str
     answer: str
+    #: The user text of a verifier's request: its lines are looked up when an answer was changed by a slip.
+    request: str = ""
+
+
+_NUMBERED = re.compile(r"^(\d+)[.)]? (.*)$", re.MULTILINE)
+
+
+def _bare(line: str) -> str:
+    """Return a line without its kind: a slip may have changed it."""
+    return line.partition(": ")[2] or line
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +101,17 @@ class Recordings:
             f"alone, put its answer into {name.name}, and run this again with --answered-by and --model."
         )
 
+    def verdicts(self, user: str) -> str:
+        """Return the recorded verdicts on the lines of a verifier's request, by their text. Others are unsure."""
+        known: dict[str, str] = {}
+        for record in self.answers.values():
+            if record.turns.endswith(" verified"):
+                given = dict(_NUMBERED.findall(record.request.partition("\nLines:\n")[2]))
+                said = dict(_NUMBERED.findall(record.answer))
+                known |= {_bare(line): said.get(number, "unsure") for number, line in given.items()}
+        asked = _NUMBERED.findall(user.partition("\nLines:\n")[2])
+        return "\n".join(f"{number} {known.get(_bare(line), 'unsure')}" for number, line in asked)
+
     def _take_in(self, request: Request) -> Recording:
         if not self.answered_by or not self.model:
             raise NotRecordedError(
@@ -99,7 +121,8 @@ class Recordings:
             self._path(request, name).read_text(encoding="utf-8") for name in ("system.txt", "user.txt", "answer.txt")
         )
         # Of the texts that were answered, which are not today's if the code has changed meanwhile.
-        record = Recording(hash_of(system, user), self.answered_by, self.model, request.turns, answer)
+        shown = user if request.turns.endswith(" verified") else ""
+        record = Recording(hash_of(system, user), self.answered_by, self.model, request.turns, answer, shown)
         text = msgspec.json.format(msgspec.json.encode(record), indent=1)
         self._path(request, "json").write_bytes(text + b"\n")
         for name in ("system.txt", "user.txt", "answer.txt"):

@@ -208,7 +208,7 @@ def _hit(hit: SearchHit) -> str:
     name = f"L{hit.id} {hit.type}" if hit.kind == "learning" else f"turn {hit.id}"
     source = f", turn {hit.turn_id}" if hit.kind == "learning" and hit.turn_id is not None else ""
     marks = f" (superseded by L{hit.superseded_by})" if hit.superseded_by is not None else ""
-    if hit.origin in {"tool", "web", "program", "none"}:
+    if hit.origin not in {"user", "assistant"}:
         marks += f" (origin: {hit.origin}, not the person's words)"
     project = f", project {hit.project}" if hit.project is not None else ""
     return f"- [{name}, {_day(hit.at)}{source}, session {hit.session_id}{project}]{marks} {set_in(hit.text)}"

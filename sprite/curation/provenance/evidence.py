@@ -37,7 +37,7 @@ class Evidence:
 _SHORT_WORDS = 25
 _QUESTION_CHARS = 1_500
 #: Messages around a cited one that may carry a line together with it, or revoke it.
-_BEFORE, _AFTER = 2, 4
+_BEFORE, _AFTER = 4, 4
 
 
 class Turns:

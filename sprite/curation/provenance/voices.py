@@ -111,7 +111,7 @@ class Turn:
         turn = self.logged
         if self.is_persons:
             yield Voice("user", self.own, "person")
-            yield from (Voice("tool", part, "pasted") for part in self._message[1])
+            yield from (Voice("pasted", part, "pasted") for part in self._message[1])
         elif turn.trigger == "user":
             yield Voice(turn.source or "program", turn.user_message, "source")
         else:
@@ -146,7 +146,8 @@ def _of_call(call: Mapping[str, Any]) -> Iterator[Voice]:
         yield Voice("assistant", command, "input")
     yield Voice("assistant", text_of(given), "input")
     kind = kind_of(call)
-    origin = "memory" if kind == "memory" else "web" if str(call.get("name", "")) in WEB_TOOLS else "tool"
+    is_web = kind == "outside" and str(call.get("name", "")) in WEB_TOOLS
+    origin = "web" if is_web else {"document": "file", "outside": "outside"}.get(kind, "tool")
     yield Voice(origin, text_of(result), kind)
     # The curator is shown these as JSON, and a quote may reach across their fields.
     if isinstance(given, dict | list):
