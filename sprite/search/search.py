@@ -471,7 +471,7 @@ def _add_replacements(look: LearningLook, learned: dict[int, LearningRow]) -> No
 
 def _valid_first(learned: Mapping[int, LearningRow], scores: Mapping[int, float]) -> dict[int, float]:
     """Return scores in which a replacement ranks at least as high, and its old learning below."""
-    ranked = dict.fromkeys(learned, 0.0) | scores
+    ranked = {**dict.fromkeys(learned, 0.0), **scores}
     # A replacement has a higher id than the learning it replaces.
     for key in sorted(learned):
         by = learned[key].superseded_by
