@@ -18,6 +18,7 @@ from bridge.fake_model.words import normalised, significant
 
 _ATTRIBUTE = re.compile(r'([\w-]+)="([^"]*)"')
 _LINE_NUMBER = re.compile(r"^[0-9]+\| ?", re.MULTILINE)
+_REFUSED = re.compile(r"<refused>.*?</refused>", re.DOTALL)
 _TOOL_PART = re.compile(r"<input>(.*?)</input>", re.DOTALL)
 
 
@@ -70,7 +71,11 @@ class Batch:
 
 
 def parse_batch(text: str) -> Batch:
-    """Parse the user content of a curation request; unknown parts are ignored."""
+    """Parse the user content of a curation request; unknown parts are ignored.
+
+    Turns that are shown again with what was refused of them have nothing new for fixed rules.
+    """
+    text = _REFUSED.sub("", text)
     return Batch(
         turns=tuple(_turn(attributes, content) for attributes, content in _elements("turn", text)),
         learnings=tuple(

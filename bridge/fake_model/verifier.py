@@ -68,12 +68,12 @@ def _flaw(line: ProposedLine, messages: Sequence[Turn]) -> str | None:
         return _not_done(line.text, messages)
     if line.kind == "delete":
         # The fake curator deletes no line about the person.
-        return "no message ends it"
+        return "the messages do not end it"
     changed = _OLD.match(line.text)
     new, old = (changed["new"], changed["old"]) if changed else (line.text, None)
     types = _TYPES.get(line.kind)
     said = [found for turn in messages for found in curator.findings(turn) if types is None or found.type in types]
-    return None if any(_carries(found, new, old) for found in said) else "no message says it"
+    return None if any(_carries(found, new, old) for found in said) else "the messages do not say it"
 
 
 def _not_done(text: str, messages: Sequence[Turn]) -> str | None:
@@ -81,7 +81,7 @@ def _not_done(text: str, messages: Sequence[Turn]) -> str | None:
         return None
     action = text.removesuffix(f": {curator.DONE_REASON}")
     ended = [found for turn in messages for found in curator.endings(turn)]
-    return None if any(curator.related(found.content, action) for found in ended) else "no message says that it is done"
+    return None if any(curator.related(found.content, action) for found in ended) else "the messages do not finish it"
 
 
 def _carries(found: Finding, new: str, old: str | None) -> bool:

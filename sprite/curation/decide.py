@@ -189,6 +189,8 @@ class BatchFold:
         if evidence.is_persons:
             kind = _KINDS.get(type_, "fact")
             ruling = self._rulings.of(Item(kind, learning.content, evidence.turn.logged.id, evidence.quote))
+            if kind == "fact" and ruling.verdict != "yes" and (work := self._in_work(asked, evidence)) is not None:
+                evidence, ruling = work, Ruling("", "yes")
         elif type_ in PERSONAL_TYPES or type_ == "ACTION":
             type_ = "FACT"
             self._refuse("type_lowered", f"a {asked.type} that the user did not say became a FACT", learning, evidence)
@@ -200,6 +202,11 @@ class BatchFold:
         else:
             new = self._new(number, learning, type_, self._origin(learning, evidence), evidence.turn, evidence.quote)
             self._take(new, asked, evidence)
+
+    def _in_work(self, asked: ParsedLearning, evidence: Evidence) -> Evidence | None:
+        """Return the evidence of a FACT about the work whose quote the person's request has as well."""
+        work = self._turns.in_work(evidence)
+        return None if work is None or flaw(asked.content, work, self._turns, self._zone) is not None else work
 
     def _take(self, new: NewLearning, asked: ParsedLearning, evidence: Evidence) -> None:
         """Add a learning whose evidence holds, with its effects."""

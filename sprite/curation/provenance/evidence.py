@@ -60,6 +60,11 @@ class Turns:
         others = [found for turn in self.batch.values() if turn is not cited and (found := _said(quote, turn))]
         return others[0] if len(others) == 1 else None
 
+    def in_work(self, evidence: Evidence) -> Evidence | None:
+        """Return the agent's input or a local result that has the quote of the person's words as well."""
+        voices = [voice for voice in evidence.turn.voices if voice.kind in {"input", "result"}]
+        return _said(evidence.quote, evidence.turn, voices)
+
     def messages(self, turn: Turn) -> list[Turn]:
         """Return the turn and the person's messages just before and after it in its session, oldest first."""
         said = [known for known in self._before(turn) if known.own][:_BEFORE]
@@ -91,14 +96,15 @@ class Turns:
         return [known for known in reversed(same) if known.logged.id < turn.logged.id]
 
 
-def _said(quote: str, turn: Turn) -> Evidence | None:
-    """Find a quote by the strictest comparison in which any voice of the turn says it."""
+def _said(quote: str, turn: Turn, voices: Sequence[Voice] | None = None) -> Evidence | None:
+    """Find a quote by the strictest comparison in which any of the voices says it, by default of the whole turn."""
+    voices = turn.voices if voices is None else voices
     # The curator is shown turns as XML, and may copy the escaped text.
     wordings = [quote_of(wording) for wording in dict.fromkeys((quote, html.unescape(quote)))]
     if not any(wording.words for wording in wordings):
         return None
     for read in (Spoken.as_it_is, Spoken.in_parts, Spoken.nearly):
-        for voice in turn.voices:
+        for voice in voices:
             for wording in wordings:
                 for places in read(voice.spoken, wording):
                     return Evidence(turn, voice, voice.spoken.wording(places))
