@@ -196,7 +196,8 @@ class BatchFold:
             self._refuse("not_verified", ruling.reason or "the user's messages do not say it", learning, evidence)
         elif ruling.verdict == "unsure":
             self._refuse("unsure", "is this right?", learning, evidence)
-            self._add_or_repeat(self._new(number, learning, "FACT", "none", evidence.turn, evidence.quote))
+            new = self._new(number, learning, "FACT", "none", evidence.turn, evidence.quote, is_proven=False)
+            self._add_or_repeat(new)
         else:
             new = self._new(number, learning, type_, self._origin(learning, evidence), evidence.turn, evidence.quote)
             self._take(new, asked, evidence)
@@ -219,7 +220,7 @@ class BatchFold:
             return
         self._draft.refuse("unverified", f"its quote is not in the turn it names: {learning.content}")
         origin = "none" if evidence is None else "assistant"
-        self._add_or_repeat(self._new(number, learning, "FACT", origin, turn, learning.quote))
+        self._add_or_repeat(self._new(number, learning, "FACT", origin, turn, learning.quote, is_proven=False))
 
     def _is_known(self, content: str) -> bool:
         """Return whether memory says nearly the same: the agent may only read it aloud."""
@@ -257,9 +258,17 @@ class BatchFold:
         return evidence.voice.origin
 
     def _new(
-        self, number: int, learning: ParsedLearning, type_: str, origin: str, turn: Turn | None, quote: str | None
+        self,
+        number: int,
+        learning: ParsedLearning,
+        type_: str,
+        origin: str,
+        turn: Turn | None,
+        quote: str | None,
+        *,
+        is_proven: bool = True,
     ) -> NewLearning:
-        confidence = VERIFIED if origin == "user" else UNVERIFIED if origin == "none" else QUOTED_OTHER
+        confidence = UNVERIFIED if not is_proven else VERIFIED if origin == "user" else QUOTED_OTHER
         return NewLearning(
             number=number,
             created_at=self._curation.created_at if turn is None else turn.logged.timestamp,
