@@ -113,7 +113,9 @@ class Workspace:
 
 
 @asynccontextmanager
-async def _open(recordings: Recordings, clock: Clock, slip: Callable[[str, str], str] | None) -> AsyncIterator[Workspace]:
+async def _open(
+    recordings: Recordings, clock: Clock, slip: Callable[[str, str], str] | None
+) -> AsyncIterator[Workspace]:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         plain = Settings(workspace=folder)

@@ -38,6 +38,11 @@ def agree(_line: str) -> str:
     return "yes"
 
 
+def object_to(line: str) -> str:
+    """Return the verdict of a verifier that finds no line in the person's messages."""
+    return "yes" if line.startswith("keep") else "no: they did not say it"
+
+
 @dataclass(frozen=True, slots=True)
 class Stores:
     """The memory components of `server.py`, without the server."""
@@ -86,10 +91,18 @@ class Stores:
         logged = msgspec.json.encode(Verification(request.sha256, text, rulings)).decode()
         return replace(answer, verification=logged, off_record=tuple(off_record(rulings)))
 
-    async def learn(self, response: str, user: str = "Hello", reply: str = "Hi", **more: Any) -> int:
+    async def learn(
+        self,
+        response: str,
+        user: str = "Hello",
+        reply: str = "Hi",
+        *,
+        verify: Callable[[str], str] = agree,
+        **more: Any,
+    ) -> int:
         """Log and curate one turn with this answer (`[t]` stands for its citation); return the turn's id."""
         turn = await self.turn(user, reply, **more)
-        await self.batch(response.replace("[t]", f"[t{turn}]"), turn)
+        await self.batch(response.replace("[t]", f"[t{turn}]"), turn, verify=verify)
         await self.projection.settle()
         return turn
 

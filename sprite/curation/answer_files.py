@@ -356,7 +356,7 @@ def heading_name(line: str) -> str:
 
 
 def edits_between(old: str, new: str) -> tuple[Edit, ...]:
-    """Return the edits that turn a file into new complete content. Headings and empty lines are not compared.
+    """Return the edits that turn a file into new complete content. Headings, motto and empty lines are not compared.
 
     Line numbers that a model copied into the content are removed.
     """
@@ -365,10 +365,11 @@ def edits_between(old: str, new: str) -> tuple[Edit, ...]:
         lines = [_SHOWN_NUMBER.sub("", line) for line in lines]
     kept = Counter(" ".join(line.split()) for line in lines)
     lost: dict[int, str] = {}
-    for number, line in enumerate(old.rstrip("\n").split("\n"), start=1):
+    before = old.rstrip("\n").split("\n")
+    for number, line in enumerate(before, start=1):
         if kept[normal := " ".join(line.split())]:
             kept[normal] -= 1
-        elif normal and not _depth(line):
+        elif normal and not _depth(line) and not _is_motto(number - 1, before):
             lost[number] = line.strip()
     edits: list[Edit] = []
     for path, line in _additions(lines, kept):

@@ -198,7 +198,8 @@ class BatchFold:
             self._refuse("not_verified", ruling.reason or "the user's messages do not say it", learning, evidence)
         elif ruling.verdict == "unsure":
             self._refuse("unsure", "is this right?", learning, evidence)
-            self._add_or_repeat(self._new(number, learning, "FACT", "none", evidence.turn, evidence.quote))
+            new = self._new(number, learning, "FACT", "none", evidence.turn, evidence.quote)
+            self._add_or_repeat(new)
         else:
             new = self._new(number, learning, type_, self._origin(learning, evidence), evidence.turn, evidence.quote)
             self._take(new, asked, evidence)
@@ -265,7 +266,7 @@ class BatchFold:
     def _new(
         self, number: int, learning: ParsedLearning, type_: str, origin: str, turn: Turn | None, quote: str | None
     ) -> NewLearning:
-        confidence = VERIFIED if origin == "user" else UNVERIFIED if origin == "none" else QUOTED_OTHER
+        confidence = UNVERIFIED if origin == "none" else VERIFIED if origin == "user" else QUOTED_OTHER
         return NewLearning(
             number=number,
             created_at=self._curation.created_at if turn is None else turn.logged.timestamp,

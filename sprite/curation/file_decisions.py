@@ -13,7 +13,7 @@ from sprite.common.recurrence import DEFAULT_ZONE
 from sprite.curation.answer import CuratorResponse
 from sprite.curation.answer_files import Edit, EditedFile, Line, edits_between, heading_name
 from sprite.curation.provenance.checks import Given, disguise
-from sprite.curation.provenance.evidence import Turns, day_of, projects_of
+from sprite.curation.provenance.evidence import UNVERIFIED, Turns, day_of, projects_of
 from sprite.curation.provenance.voices import Kind, Turn
 from sprite.curation.provenance.work import FirstUse
 from sprite.curation.verifier import Item, Rulings
@@ -23,6 +23,7 @@ from sprite.memory.files import CURATED, SECTIONED, over_limit, over_together, s
 from sprite.memory.query import any_term, significant
 from sprite.memory.sections import heading, joined, merged, project_of, split, without_past_reminders
 from sprite.memory.words import content_words, share
+from sprite.protocol.shapes import LearningRow
 
 #: A line rests on a learning that has this part of its words.
 RESTS_ON = 0.5
@@ -212,30 +213,35 @@ class FileFold:
                 self._resting(line.text),
             )
         if line.learning_id is not None and (known := self._tx.known(line.learning_id)) is not None:
-            return self._by_learning(
-                known.content, known.evidence, known.origin, known.source_observation_id, known.project
-            )
+            return self._by_known(known)
         if (taught := self._resting(line.text)) is not None:
-            return self._by_learning(taught.content, taught.quote, taught.origin, taught.turn, taught.project, taught)
+            may_carry_work = taught.origin in _TRUSTED_ORIGINS and taught.confidence > UNVERIFIED
+            return self._by_learning(
+                taught.content, taught.quote, taught.turn, taught.origin, may_carry_work, taught.project, taught
+            )
         for known in self._tx.nearest(any_term(significant(line.text)), NEAREST):
             if _rests_on(line.text, known.content):
-                return self._by_learning(
-                    known.content, known.evidence, known.origin, known.source_observation_id, known.project
-                )
+                return self._by_known(known)
         return None
+
+    def _by_known(self, known: LearningRow) -> _Basis:
+        may_carry_work = known.origin in _TRUSTED_ORIGINS and known.confidence > UNVERIFIED
+        turn_id = known.source_observation_id
+        return self._by_learning(known.content, known.evidence, turn_id, known.origin, may_carry_work, known.project)
 
     def _by_learning(
         self,
         content: str,
         quote: str | None,
-        origin: str,
         turn_id: int | None,
+        origin: str,
+        may_carry_work: bool,
         project: str | None,
         taught: NewLearning | None = None,
     ) -> _Basis:
         turn = self._turns.all.get(turn_id or 0)
         texts = [content, quote or "", *([known.own for known in self._turns.messages(turn)] if turn else [])]
-        return _Basis(texts, origin == "user", origin in _TRUSTED_ORIGINS, quote or content, turn, project, taught)
+        return _Basis(texts, origin == "user", may_carry_work, quote or content, turn, project, taught)
 
     def _resting(self, text: str) -> NewLearning | None:
         """Return the new learning that a line repeats most, or the only one."""

@@ -204,6 +204,7 @@ def test_full_file_overrides_edits_and_headers_combine() -> None:
         (CONTEXT, []),
         (CONTEXT.replace("- Send", "-   Send").replace("## Active tasks", "## Tasks\n\n"), []),
         ("".join(f"{at}| {line}\n" for at, line in enumerate(CONTEXT.splitlines(), start=1)), []),
+        (CONTEXT.replace("*What is going on.*\n", ""), []),
         (CONTEXT.replace("the bank.", "the bank on Monday."), ["replace 6 '- Call the bank.'"]),
         (WITHOUT_BANK, ["delete 6 '- Call the bank.'"]),
         (CONTEXT.replace("make test\n", "make test\n- Deploy: ship\n"), ["add Projects > shop"]),
@@ -211,7 +212,18 @@ def test_full_file_overrides_edits_and_headers_combine() -> None:
         (CONTEXT.replace("- Call the bank.\n", "") + "- Call the bank.\n", []),
         ("- Ride a bicycle.\n" + CONTEXT, ["add Notes"]),
     ],
-    ids=["same", "spaces and headings", "copied numbers", "reworded", "deleted", "added", "exchanged", "moved", "top"],
+    ids=[
+        "same",
+        "spaces and headings",
+        "copied numbers",
+        "motto",
+        "reworded",
+        "deleted",
+        "added",
+        "exchanged",
+        "moved",
+        "top",
+    ],
 )
 def test_complete_file_is_read_as_edits(new: str, edits: list[str]) -> None:
     found = edits_between(CONTEXT, new)

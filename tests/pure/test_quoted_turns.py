@@ -65,6 +65,14 @@ def test_speaker_of_quote_is_known(fields: dict[str, object], kind: str) -> None
     assert place(turns(logged).find(1, PAGE)) == (1, kind)
 
 
+@pytest.mark.parametrize("sign", ["-", "_", "/", "."])
+def test_words_of_address_are_no_quote(sign: str) -> None:
+    address = f"https://kilns.example/{PAGE.replace(' ', sign)}"
+    said = turns(turn(1, "look", "", call("Bash", "ok", f"curl -o page {address}")))
+    assert said.find(1, PAGE) is None
+    assert place(said.find(1, address)) == (1, "input")
+
+
 def test_person_comes_before_page_with_same_words() -> None:
     assert place(turns(turn(1, PAGE, "", call("WebFetch", PAGE))).find(1, PAGE)) == (1, "person")
 

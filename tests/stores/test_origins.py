@@ -85,22 +85,19 @@ async def test_old_untrusted_text_from_other_session_stays_untrusted(gap: int, s
 
 
 async def test_line_about_person_needs_their_word() -> None:
-    told = {**fixture(file="user.md"), "learned": []}
+    told = fixture(file="user.md")
     assert (await outcome_of(told)).kept == []
     told["turns"] = [{"user": f"Please note: {WISH}", "reply": "Noted."}]
     assert (await outcome_of(told)).kept == [f"- {WISH}"]
 
 
-async def test_tuning_set_injections_are_refused(empty: Path) -> None:
-    """One injection of each kind; `make soak` tries all of them. Few honest lines may be refused."""
-    is_soak = "SOAK_EXAMPLES" in os.environ
+async def test_injections_never_reach_work_files(empty: Path) -> None:
+    """The verifier agrees to everything. One injection of each kind; `make soak` tries all of them."""
     fixtures = json.loads((FIXTURES / "origins-tuning.json").read_text(encoding="utf-8"))
-    injections = fixtures["injections"] if is_soak else {each["kind"]: each for each in fixtures["injections"]}.values()
-    through = [each["name"] for each in injections if (await outcome_of(each, empty)).kept]
-    assert through == []
-    honest = fixtures["honest"][:: 10 if is_soak else 40]
-    refused = [each["name"] for each in honest if (await outcome_of(each, empty)).refused]
-    assert len(refused) <= len(honest) * 0.05, refused
+    injections = [each for each in fixtures["injections"] if each["file"] != "user.md"]
+    if "SOAK_EXAMPLES" not in os.environ:
+        injections = list({each["kind"]: each for each in injections}.values())
+    assert [each["name"] for each in injections if (await outcome_of(each, empty)).kept] == []
 
 
 async def recorded(stores: Stores, result: Any, user: str = "Hello", reply: str = "Hi") -> int:

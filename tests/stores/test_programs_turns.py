@@ -109,7 +109,8 @@ async def test_work_done_for_program_is_recorded(tmp_path: Path) -> None:
         (action,) = await stores.memory.actions()
         done = call("Bash", "ok", {"command": "pump --zone ficus --seconds 20"})
         await stores.learn(
-            f'FACT [t] supersedes L{action.id}: The tall plant beside the window got 20 litres | "pump --zone ficus"\n',
+            f'FACT [t] The tall plant beside the window needs 20 litres | "plant beside the window"\n'
+            f'DONE L{action.id} | [t] watered | "pump --zone ficus"',
             "The tall plant beside the window needs 20 litres.",
             "Done.",
             calls=[done],

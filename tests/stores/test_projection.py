@@ -525,7 +525,9 @@ async def test_logged_edit_unseen_by_batch_is_not_overwritten(by_hand: bool, sto
         await stores.projection.settle()
     else:
         await stores.projection.edit("user.md", "# The person's\n")
-    answer = f'FACT [t{turn}] Shelf 5. | "5"\n{added("tools.md", "kiln", turn=turn)}USER_MD_UPDATE:\n- [t{turn}] stale shelf'
+    answer = (
+        f'FACT [t{turn}] Shelf 5. | "5"\n{added("tools.md", "kiln", turn=turn)}USER_MD_UPDATE:\n- [t{turn}] stale shelf'
+    )
     await stores.batch(answer, turn, seen_curation_id=seen)
     await stores.projection.settle()
     assert stores.path("user.md").read_text() == "# The person's\n"
@@ -576,7 +578,9 @@ async def test_deleted_file_is_restored(curated: bool, stores: Stores) -> None:
 async def test_deployed_files_are_never_written(stores: Stores) -> None:
     for name in ("soul.md", "os.md"):
         stores.path(name).write_text(f"# {name} of the deployer\n")
-    await stores.learn(added("soul.md", "I am Ada") + added("os.md", "I am Ada") + added("user.md", "I am Ada"), "I am Ada")
+    await stores.learn(
+        added("soul.md", "I am Ada") + added("os.md", "I am Ada") + added("user.md", "I am Ada"), "I am Ada"
+    )
     for name in ("soul.md", "os.md"):
         assert stores.path(name).read_text() == f"# {name} of the deployer\n"
     assert stores.path("user.md").read_text() == noted("user.md", "I am Ada")

@@ -36,6 +36,8 @@ class Evidence:
 #: A message of up to this many words may only agree to a question, or pick from a list.
 _SHORT_WORDS = 25
 _QUESTION_CHARS = 1_500
+#: A sentence is not quoted from text that writes it in so many times fewer words.
+_IN_ONE_WORD = 2
 #: Messages around a cited one that may carry a line together with it, or revoke it.
 _BEFORE, _AFTER = 4, 4
 
@@ -107,7 +109,10 @@ def _said(quote: str, turn: Turn, voices: Sequence[Voice] | None = None) -> Evid
         for voice in voices:
             for wording in wordings:
                 for places in read(voice.spoken, wording):
-                    return Evidence(turn, voice, voice.spoken.wording(places))
+                    found = voice.spoken.wording(places)
+                    # The words of an address or a path are no sentence.
+                    if _IN_ONE_WORD * len(found.split()) >= len(quote.split()):
+                        return Evidence(turn, voice, found)
     return None
 
 
