@@ -28,7 +28,7 @@ PIECE_CHARS = 700
 #: Part of the model's id: other pieces need other vectors.
 PIECE_RULE = f"first {PIECE_CHARS} characters of each side"
 #: Where a sentence ends.
-_ENDS = re.compile(r"[.!?](?=\s)|[\u3002\uff01\uff1f]|\n")
+_ENDS = re.compile(r"[.!?](?=\s|$)|[\u3002\uff01\uff1f]|\n")
 #: With fewer turns, mean and deviation say little.
 LEAST_TURNS = 30
 #: Weight of a turn's distance from the mean, in standard deviations; a long turn has more words beside the best.
@@ -56,7 +56,7 @@ def piece(text: str) -> str:
     text = text.strip()
     if len(text) <= PIECE_CHARS:
         return text
-    ends = [match.end() for match in _ENDS.finditer(text, PIECE_CHARS // 2, PIECE_CHARS)]
+    ends = [match.end() for match in _ENDS.finditer(text, PIECE_CHARS // 2 - 1, PIECE_CHARS)]
     end = ends[-1] if ends else text.rfind(" ", PIECE_CHARS // 2, PIECE_CHARS)
     return text[: end if end > 0 else PIECE_CHARS].strip()
 
