@@ -36,7 +36,9 @@ WEIGHT, WEIGHT_OF_LENGTH = 0.05, 0.15
 #: Rows multiplied at once, so that their copies as float32 stay in the processor's cache.
 _ROWS = 2048
 _SIDES = 2
-_FIRST_ROWS = 1024
+_SCALE_BYTES = 4
+#: Turns for which there is room at first, and turns read from the file at once.
+_LEAST_ROOM, _CHUNK = 1024, 20_000
 
 SCHEMA = Schema(
     name="vectors.db",
@@ -114,27 +116,37 @@ class Index:
         self._codes: Any = None
         self._scales: Any = None
 
-    def put(self, turn: int, sides: Sequence[bytes]) -> None:
-        """Add a turn, or replace it. Raises ValueError for other dimensions than the first vector's."""
+    def put(self, turns: Sequence[int], sides: Sequence[bytes]) -> None:
+        """Add turns with two sides each, or replace them. Raises ValueError unless all have the same dimensions."""
         np = _numpy()
+        size = max(map(len, sides))
+        if size == 0:
+            # Nothing was said in these turns; an index without dimensions cannot hold them.
+            return
         # A scale of 0 marks a side without words.
-        scales, codes = zip(*(_unpacked(side) for side in sides), strict=True)
-        size = max(map(len, codes))
+        rows = np.frombuffer(b"".join(side or bytes(size) for side in sides), dtype=np.uint8)
+        rows = rows.reshape(len(turns) * _SIDES, size)
         if self._codes is None:
-            self._turns = np.zeros(_FIRST_ROWS, dtype=np.int64)
-            self._codes = np.zeros((_FIRST_ROWS * _SIDES, size), dtype=np.int8)
-            self._scales = np.zeros(_FIRST_ROWS * _SIDES, dtype=np.float32)
-        if size not in {0, self._codes.shape[1]}:
-            raise ValueError(f"A vector has {size} dimensions instead of {self._codes.shape[1]}.")
-        place = self.places.setdefault(turn, len(self.places))
-        if place >= len(self._turns):
-            self._turns, self._codes, self._scales = (
-                np.concatenate([each, np.zeros_like(each)]) for each in (self._turns, self._codes, self._scales)
-            )
-        self._turns[place] = turn
-        for side in range(_SIDES):
-            self._scales[place * _SIDES + side] = scales[side]
-            self._codes[place * _SIDES + side] = codes[side] if len(codes[side]) else 0
+            self._turns = np.zeros(0, dtype=np.int64)
+            self._codes = np.zeros((0, size - _SCALE_BYTES), dtype=np.int8)
+            self._scales = np.zeros(0, dtype=np.float32)
+        if size - _SCALE_BYTES != self._codes.shape[1]:
+            raise ValueError(f"A vector has {size - _SCALE_BYTES} dimensions instead of {self._codes.shape[1]}.")
+        self.drop(turns)
+        first, end = len(self.places), len(self.places) + len(turns)
+        self._reserve(end)
+        self._turns[first:end] = turns
+        self._codes[first * _SIDES : end * _SIDES] = rows[:, _SCALE_BYTES:].view(np.int8)
+        self._scales[first * _SIDES : end * _SIDES] = rows[:, :_SCALE_BYTES].copy().view(np.float32)[:, 0]
+        self.places.update(zip(turns, range(first, end), strict=True))
+
+    def _reserve(self, turns: int) -> None:
+        if turns > len(self._turns):
+            more = max(turns, turns * 9 // 8, _LEAST_ROOM) - len(self._turns)
+            for name, rows in (("_turns", 1), ("_codes", _SIDES), ("_scales", _SIDES)):
+                old = getattr(self, name)
+                room = _numpy().zeros((more * rows, *old.shape[1:]), dtype=old.dtype)
+                setattr(self, name, _numpy().concatenate([old, room]))
 
     def drop(self, turns: Iterable[int]) -> None:
         """Remove turns; the last one takes the place of each."""
@@ -172,13 +184,6 @@ class Index:
         return Near(self._turns[:number].copy(), z, self.places)
 
 
-def _unpacked(side: bytes) -> tuple[float, Any]:
-    np = _numpy()
-    if not side:
-        return 0.0, b""
-    return float(np.frombuffer(side, dtype=np.float32, count=1)[0]), np.frombuffer(side, dtype=np.int8, offset=4)
-
-
 def _numpy() -> Any:
     return importlib.import_module("numpy")
 
@@ -205,20 +210,17 @@ class VectorsDB(Tables):
         def read(connection: sqlite3.Connection) -> dict[int, float]:
             self._index = Index()
             times: dict[int, float] = {}
-            for turn, at, person, reply in connection.execute("SELECT turn, at, person, reply FROM vectors"):
-                self._index.put(turn, (person, reply))
-                times[turn] = at
+            rows = connection.execute("SELECT turn, at, person, reply FROM vectors")
+            while chunk := rows.fetchmany(_CHUNK):
+                self._index.put([row[0] for row in chunk], [side for row in chunk for side in row[2:]])
+                times.update((row[0], row[1]) for row in chunk)
             return times
 
         return await self._db.read(read)
 
-    async def unload(self) -> None:
-        """Free the memory."""
-        await self._db.read(lambda _: setattr(self, "_index", Index()))
-
     async def add(self, turn: int, at: float, sides: Sequence[bytes]) -> None:
         """Store the vectors of a turn. Raises ValueError as `Index.put`."""
-        await self._db.read(lambda _: self._index.put(turn, sides))
+        await self._db.read(lambda _: self._index.put([turn], sides))
         await self._db.execute("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", (turn, at, *sides))
 
     async def delete(self, turns: Collection[int] | None = None) -> None:
