@@ -4,6 +4,7 @@ Beside search_memory, with and without the learnings a set has, stand two plain 
 whole exchange, and of the person's side alone. The data is not ours to ship (benchmarks/retrieval_sets.py).
 
     python -m benchmarks.bench_retrieval FOLDER [--only NAME ...] [--together NAME ...] [--classes] [--leave-one-out]
+        [--meaning FILE]
 """
 
 from __future__ import annotations
@@ -14,16 +15,21 @@ import sqlite3
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from array import array
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.retrieval_sets import DEPTHS, DataSet, Question, Recall, Said, Workspace, load
+from sprite.config import Settings
 from sprite.log.transcript import TranscriptDB, open_transcript
 from sprite.memory.database import MemoryDB, open_memory
 from sprite.memory.query import parse_query
 from sprite.search import ranking
+from sprite.search.meaning.embedders import Embedder, ProcessEmbedder
+from sprite.search.meaning.meaning import Meaning
+from sprite.search.meaning.vectors import open_vectors, piece
 from sprite.search.search import MAX_LIMIT, search
 from sprite.storage.full_text import TOKENIZER, spaced
 
@@ -149,20 +155,74 @@ def set_to(setting: Setting) -> Iterator[None]:
             setattr(ranking, name, value)
 
 
-async def ours(data: DataSet, settings: Sequence[Setting] = ({},), *, learnings: bool = False) -> list[Measured]:
+class CachedEmbedder:
+    """The bundled model with its vectors in a file, since a million words take an hour."""
+
+    def __init__(self, embedder: Embedder, path: Path) -> None:
+        self.model = embedder.model
+        self.warm, self.release = embedder.warm, embedder.release
+        self._embedder = embedder
+        self._cache = sqlite3.connect(path, isolation_level=None)
+        self._cache.execute("CREATE TABLE IF NOT EXISTS vectors (model, text, vector, PRIMARY KEY (model, text))")
+
+    async def embed(self, text: str) -> Sequence[float]:
+        """A text's vector, from the file if it is there."""
+        key = (self.model, text)
+        row = self._cache.execute("SELECT vector FROM vectors WHERE model = ? AND text = ?", key).fetchone()
+        if row is None:
+            row = (array("f", await self._embedder.embed(text)).tobytes(),)
+            self._cache.execute("INSERT INTO vectors VALUES (?, ?, ?)", (*key, row[0]))
+        return array("f", row[0])
+
+
+@asynccontextmanager
+async def embedding(
+    folder: Path, transcript: TranscriptDB, embedder: Embedder | None
+) -> AsyncIterator[tuple[Meaning | None, Callable[[int], Awaitable[None]]]]:
+    """Search by meaning, and a function that waits until so many turns have vectors; (None, ...) without a model."""
+    if embedder is None:
+        yield None, lambda _: asyncio.sleep(0)
+        return
+    async with open_vectors(folder / "vectors.db") as vectors:
+        meaning = Meaning(transcript, vectors, embedder, folder / "note")
+
+        async def caught_up(turns: int) -> None:
+            meaning.turns_changed()
+            while vectors.count < turns and not meaning.trouble:  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.001)
+
+        task = asyncio.create_task(meaning.run(lambda: False))
+        yield meaning, caught_up
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def ours(
+    data: DataSet, settings: Sequence[Setting] = ({},), *, learnings: bool = False, embedder: Embedder | None = None
+) -> list[Measured]:
     """Through `search`, once for each setting; a learning counts as the turn it cites, and takes a place of its own."""
     measured = [Measured() for _ in settings]
     for workspace in data.workspaces:
-        with tempfile.TemporaryDirectory() as folder:
-            async with stores(Path(folder)) as (transcript, memory, log, projection):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            async with (
+                stores(folder) as (transcript, memory, log, projection),
+                embedding(folder, transcript, embedder) as (meaning, caught_up),
+            ):
+                turns = 0
                 for question, new, learned in asked_in_order(workspace):
                     write_turns(log, new)
+                    await caught_up(turns := turns + len(new))
+                    if embedder is not None:
+                        # Its time is not the search's.
+                        await embedder.embed(piece(parse_query(question.text).text))
                     if learnings:
                         write_learnings(projection, learned, workspace.turns)
                     for setting, into in zip(settings, measured, strict=True):
                         started = time.process_time()
                         with set_to(setting):
-                            found = await search(transcript, memory, question.text, HITS[data.measure])
+                            hits = HITS[data.measure]
+                            found = await search(transcript, memory, question.text, hits, meaning=meaning)
                         into.milliseconds.append((time.process_time() - started) * 1000)
                         places = _places([hit.turn_id for hit in found.hits])
                         into.recalls.append(question.recall(places, workspace.turns, data.measure))
@@ -198,14 +258,16 @@ def by_class(data: DataSet, columns: Sequence[Measured]) -> None:
         print(f"    {kind[:38]:<38} {len(places):>5}   {'   '.join(f'{value:5.1f}' for value in values)}", flush=True)
 
 
-async def table(sets: Sequence[DataSet], *, classes: bool) -> None:
+async def table(sets: Sequence[DataSet], *, classes: bool, embedder: Embedder | None = None) -> None:
     """One line a set."""
-    print(f"{'':<26} questions   plain, whole         person's side        search_memory        with learnings")
+    print(f"{'':<26} questions   plain, whole         person's side        search_memory, with learnings, by meaning")
     print(f"{'recall at ' + ' / '.join(map(str, DEPTHS)):<38}{'':<63}x better plain at 10   ms, median (95 %)")
     for data in sets:
         columns = [plain(data, person_only=False), plain(data, person_only=True), *await ours(data)]
         if data.has_learnings:
             columns += await ours(data, learnings=True)
+        if embedder is not None:
+            columns += await ours(data, embedder=embedder)
         base = better(*columns[:2])
         ratios = " ".join(f"{column.mean[AT_10] / base:.3f}" for column in columns[2:])
         taken = statistics.quantiles(columns[2].milliseconds, n=20)
@@ -243,7 +305,13 @@ async def main(arguments: argparse.Namespace) -> None:
     """Prints the table, and what was asked for beside it."""
     sets = [data for data in load(arguments.folder) if not arguments.only or data.name in arguments.only]
     sets += [data.together() for data in sets if data.name in arguments.together]
-    await table(sets, classes=arguments.classes)
+    embedder = None
+    if arguments.meaning:
+        # Its sandbox hides the workspace.
+        embedder = CachedEmbedder(ProcessEmbedder(Settings(Path(tempfile.mkdtemp()))), arguments.meaning)
+    await table(sets, classes=arguments.classes, embedder=embedder)
+    if embedder is not None:
+        await embedder.release()
     if arguments.leave_one_out:
         await leave_one_out(sets)
 
@@ -256,5 +324,6 @@ if __name__ == "__main__":
         "--together", nargs="*", default=[], metavar="NAME", help="also all of this set in one workspace"
     )
     parser.add_argument("--classes", action="store_true", help="each class of question, at 10")
+    parser.add_argument("--meaning", type=Path, metavar="FILE", help="also by meaning; vectors are kept in this file")
     parser.add_argument("--leave-one-out", action="store_true", help="constants chosen on the other sets")
     asyncio.run(main(parser.parse_args()))

@@ -145,7 +145,7 @@ async def _ignore(_workspace: Workspace, _turn: Turn) -> None:
 async def replay(
     history: History,
     recordings: Recordings,
-    slip: Callable[[str, str], str],
+    slip: Callable[[str, str], str] | None,
     cuts: frozenset[int] = frozenset(),
     at_session: Callable[[Workspace, Turn], Awaitable[None]] = _ignore,
 ) -> Run:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
 
 from sprite.common import settings
 from sprite.common.settings import setting
@@ -30,6 +31,16 @@ LEAST_TURNS = 5
 _FIRST_PERSON = 1000
 #: A socket that only a Sprites VM has; the VM is then the sandbox of the agent.
 VM_SOCKET = Path("/.sprite/api.sock")
+
+
+def embeddings(text: str) -> str:
+    """Parse `off`, `bundled` or the address of an endpoint; without encryption only on this machine."""
+    if text in {"off", "bundled"}:
+        return text
+    parts = urlsplit(settings.url(text, may_have_query=True))
+    if parts.scheme != "https" and parts.hostname not in {"localhost", "127.0.0.1", "::1"}:
+        raise ValueError("must be off, bundled or an https address.")
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +116,15 @@ class Settings:
     is_offline: bool = setting(
         "SPRITE_OFFLINE", "1".__eq__, False, "`1` if the built-in offline model answers; the bridge sets it"
     )
+    #: Its address can contain a key.
+    embeddings: str = setting(
+        "SPRITE_EMBEDDINGS",
+        embeddings,
+        "off",
+        "search by meaning beside words: `off`, `bundled` (a model on this machine, from the extra `meaning`), or the "
+        "address of an OpenAI-compatible embeddings endpoint, `https://:KEY@example.org/v1?model=NAME`",
+        secret=True,
+    )
     #: Data folder of the bridge on this machine, whether it exists or not: hidden from the agent.
     bridge_data: Path | None = setting(
         "SPRITE_DATA",
@@ -148,6 +168,11 @@ class Settings:
     def memory_db(self) -> Path:
         """The projection."""
         return self.memory / "memory.db"
+
+    @property
+    def vectors_db(self) -> Path:
+        """Vectors of the turns, if search by meaning is on."""
+        return self.memory / "vectors.db"
 
     @property
     def workspace_db(self) -> Path:

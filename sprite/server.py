@@ -12,6 +12,7 @@ import secrets
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from sprite.agent.background import Background
@@ -49,6 +50,7 @@ from sprite.privacy.private_text import PrivateText
 from sprite.privacy.redaction import prepare
 from sprite.scheduler.keep_awake import kept_awake
 from sprite.scheduler.scheduler import Allowance, Scheduler
+from sprite.search.meaning.meaning import Meaning, forget_vectors, open_meaning
 from sprite.search.view import MemoryView
 from sprite.storage.connection import workspace_lock
 from sprite.workspace.database import open_workspace
@@ -81,9 +83,18 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         # Changes by the agent of a killed sprite must not count as the person's.
         await projection.agent_rests()
         shipping = Shipping(settings, transcript, workspace, memory)
-        forgetter = Forgetter(settings, transcript, memory, workspace, projection, shipping.forgotten)
+        meaning = await stack.enter_async_context(open_meaning(settings, transcript))
+        forgetter = Forgetter(
+            settings,
+            transcript,
+            memory,
+            workspace,
+            projection,
+            shipping.forgotten,
+            meaning.forget if meaning else partial(forget_vectors, settings),
+        )
         await forgetter.finish_interrupted()
-        view = MemoryView(transcript, memory, files, settings.own_project)
+        view = MemoryView(transcript, memory, files, settings.own_project, meaning)
         boots = BootFiles(settings.boot_files, transcript, ProjectBoot(files, memory, transcript))
         announce = MemoryEvents(feed, memory, view, boots.changed)
         user_files = UserFiles(settings.workspace, transcript, private_text.others)
@@ -95,15 +106,14 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             announce,
             is_left=lambda: feed.audience == 0,
             user_files=user_files,
-            on_turn=boots.changed,
+            on_turn=partial(_turns_changed, boots, meaning),
         )
         actions = Actions(projection, memory, announce, discreet=private_text.others)
         await stack.enter_async_context(announce.running(stop.set))
         await stack.enter_async_context(processor.running(stop.set))
         recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), private_text)
         desk = PermissionBroker(feed, StandingRules(settings.workspace))
-        uploads = Uploads(settings.documents, settings.run / UPLOADS)
-        uploads.prepare()
+        (uploads := Uploads(settings.documents, settings.run / UPLOADS)).prepare()
 
         sight = CanvasContext(workspace)
         agent = LazyAgent(
@@ -172,7 +182,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await stack.enter_async_context(
             kept_awake(settings.vm_socket, lambda: runtime.needs_machine or processor.needs_machine, stop.set)
         )
-        await stack.enter_async_context(_at_work(processor, runtime, scheduler, boots, stop.set))
+        await stack.enter_async_context(_at_work(processor, runtime, scheduler, boots, meaning, stop.set))
         await stop.wait()
         log.info("stopping: the turn is stored and memory is flushed")
         # Accept no new clients; connected ones still receive the end.
@@ -205,9 +215,10 @@ async def _at_work(
     runtime: AgentRuntime,
     scheduler: Scheduler,
     boots: BootFiles,
+    meaning: Meaning | None,
     on_death: Callable[[], None],
 ) -> AsyncIterator[None]:
-    """Curate what was left, run missions and due schedules, and write boot files while the block runs."""
+    """Curate what was left, run missions and due schedules, write boot files and embed turns while the block runs."""
     await processor.take_up()
     runtime.expect_mission()
     # Before the queue runs: withdraw missions of actions closed while the sprite was stopped.
@@ -218,7 +229,27 @@ async def _at_work(
         owned_task(runtime.run(), name="runtime", on_death=on_death, finish=runtime.stop),
         owned_task(scheduler.run(), name="scheduler", on_death=on_death, finish=scheduler.stop),
         owned_task(runtime.tell_slow_work(), name="slow work", on_death=on_death),
+        _embedding(processor, runtime, meaning, on_death),
     ):
+        yield
+
+
+def _turns_changed(boots: BootFiles, meaning: Meaning | None) -> None:
+    boots.changed()
+    if meaning:
+        meaning.turns_changed()
+
+
+@asynccontextmanager
+async def _embedding(
+    processor: ObservationProcessor, runtime: AgentRuntime, meaning: Meaning | None, on_death: Callable[[], None]
+) -> AsyncIterator[None]:
+    if meaning is None:
+        yield
+        return
+    processor.on_turn_began = meaning.turn_began
+    work = meaning.run(lambda: runtime.is_busy)
+    async with owned_task(work, name="meaning", on_death=on_death, may_return=True):
         yield
 
 

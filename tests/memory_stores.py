@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from sprite.memory.database import MemoryDB, open_memory
 from sprite.memory.files import CURATED, MemoryFiles, template
 from sprite.memory.projection import Projection
 from sprite.protocol.shapes import LearningRow
+from sprite.search.meaning.meaning import forget_vectors
 from sprite.search.search import Found, search
 from sprite.workspace.database import WorkspaceDB
 from tests.looks import dump
@@ -208,7 +210,15 @@ async def rebuilt(folder: Path, *, without_files: bool) -> dict[str, list[tuple[
 def forgetter_of(settings: Settings, stores: Stores, workspace: WorkspaceDB) -> Forgetter:
     """Make the component that forgets in these stores."""
     shipping = Shipping(settings, stores.transcript, workspace, stores.memory)
-    return Forgetter(settings, stores.transcript, stores.memory, workspace, stores.projection, shipping.forgotten)
+    return Forgetter(
+        settings,
+        stores.transcript,
+        stores.memory,
+        workspace,
+        stores.projection,
+        shipping.forgotten,
+        partial(forget_vectors, settings),
+    )
 
 
 def call(name: str, result: Any, tool_input: Any = None, **more: Any) -> dict[str, Any]:

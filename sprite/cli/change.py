@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 
 import msgspec
 
@@ -31,6 +32,7 @@ from sprite.protocol.memory import (
     RetryResult,
 )
 from sprite.protocol.shapes import Forgotten
+from sprite.search.meaning.meaning import forget_vectors
 from sprite.search.view import known_file
 
 EXIT_DECLINED = 1
@@ -94,7 +96,13 @@ async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bo
             await end_programs(settings.cli_state)
             shipping = Shipping(settings, own.transcript, own.workspace, own.memory)
             forgetter = Forgetter(
-                settings, own.transcript, own.memory, own.workspace, own.projection, shipping.forgotten
+                settings,
+                own.transcript,
+                own.memory,
+                own.workspace,
+                own.projection,
+                shipping.forgotten,
+                partial(forget_vectors, settings),
             )
             await forgetter.finish_interrupted()
             if preview:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import msgspec
@@ -16,6 +17,7 @@ from sprite.memory.files import shown_to, template
 from sprite.owner import Stores, open_stores
 from sprite.protocol.framing import one_line
 from sprite.protocol.shapes import SearchHit
+from sprite.search.meaning.meaning import BY_WORDS
 from sprite.search.view import file_as_of, known_file
 
 SNIPPET_CHARS = 200
@@ -25,6 +27,9 @@ async def search(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print the hits of a query, best first; exit code 1 if there are none."""
     async with open_stores(settings) as stores:
         found = await stores.view.search(" ".join(arguments.query), arguments.limit, arguments.project)
+    if settings.embeddings != "off":
+        # The model and the vectors are in the running sprite's memory.
+        found = replace(found, notes=(*found.notes, f"{BY_WORDS}, in this command."))
     if arguments.json:
         say_json(
             {

@@ -28,6 +28,7 @@ from sprite.memory.folders import last_error
 from sprite.owner import PROBE_SECONDS, open_stores, probe, running_status
 from sprite.protocol.shapes import Health
 from sprite.sandbox.sandbox import find_boundary
+from sprite.search.meaning.meaning import state as meaning_state
 from sprite.workspace.database import read_workspace
 
 GAUGE_CELLS = 20
@@ -45,6 +46,7 @@ async def status(settings: Settings, *, as_json: bool) -> int:
                 shipped = await shipping_report(stores.transcript, workspace)
         health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
     aside, sandbox = set_aside(settings.memory), find_boundary(settings, PROBE_SECONDS).words
+    meaning = meaning_state(settings)
     if as_json:
         facts: dict[str, object] = {
             "workspace": str(settings.workspace),
@@ -52,6 +54,7 @@ async def status(settings: Settings, *, as_json: bool) -> int:
             "trouble": running.trouble,
         }
         facts |= {"slow": running.slow, "paused": running.paused, "set_aside": aside, "sandbox": sandbox}
+        facts["meaning"] = meaning
         say_json({**facts, **msgspec.to_builtins(health), "shipping": msgspec.to_builtins(shipped)})
     else:
         is_well = not (health.attention or health.quarantined or health.drift or running.trouble)
@@ -62,6 +65,7 @@ async def status(settings: Settings, *, as_json: bool) -> int:
         if running.paused:
             say(f"  paused      {running.paused}")
         say(f"  sandbox     {sandbox}")
+        say(f"  meaning     {meaning}")
         _print(health)
         if shipped is not None and shipped.followed:
             _print_shipping(shipped)
@@ -154,6 +158,7 @@ async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -
         _databases,
         _token,
         _sandbox,
+        _meaning,
     ]
     findings = [check(settings) for check in checks]
     running = await probe(settings)
@@ -341,6 +346,11 @@ def _sandbox(settings: Settings) -> Finding:
     if not settings.memory.is_dir():
         return Finding("sandbox", ok=True, words="is tried at first start")
     return Finding("sandbox", ok=True, words=find_boundary(settings, PROBE_SECONDS).words)
+
+
+def _meaning(settings: Settings) -> Finding:
+    words = meaning_state(settings)
+    return Finding("meaning", ok=not words.startswith("off: "), words=words)
 
 
 async def _memory(settings: Settings) -> list[Finding]:

@@ -119,6 +119,8 @@ class ObservationProcessor:
         self._on_change = on_change
         self._user_files = user_files
         self._on_turn = on_turn
+        #: Called when a turn begins.
+        self.on_turn_began: Callable[[], None] = lambda: None
         self._one_flush = asyncio.Lock()
         self._wanted = asyncio.Event()
         self._least_wanted = self._least = settings.least_turns
@@ -152,6 +154,7 @@ class ObservationProcessor:
     def turn_began(self) -> None:
         """Stop the idle timer, because the conversation goes on."""
         self._rest.end()
+        self.on_turn_began()
 
     async def turn_ended(self) -> None:
         """Request a flush at the batch size; below it, start the idle timer."""

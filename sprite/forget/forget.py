@@ -16,7 +16,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -56,6 +56,8 @@ COLUMNS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "trusted_fts": ("content",),
         "untrusted_fts": ("content",),
     },
+    # Derived from a turn's words, and deleted with them.
+    "vectors.db": {"vectors": ("person", "reply")},
     "workspace.db": {
         "chat_messages": ("text", "tools_json"),
         "missions": ("text",),
@@ -204,7 +206,7 @@ class FileStore:
     #: (`.agent-at-work` and `shipped.json` describe the deployed files.)
     FREE: Final = (
         *("src/**", ".venv/**", "VERSION", "memory/shipped.json"),
-        *("run/lock", "run/token", "run/address", "run/purge", "run/agent", "run/cli"),
+        *("run/lock", "run/token", "run/address", "run/purge", "run/agent", "run/cli", "run/meaning"),
     )
 
     def __init__(self, settings: Settings) -> None:
@@ -255,7 +257,7 @@ class FileStore:
         if path.parent == settings.memory and path.name in DEPLOYED:
             return True
         # A journal has its database's name. A quarantined copy has a longer name and is deleted.
-        stores = (settings.transcript_db, settings.memory_db, settings.workspace_db)
+        stores = (settings.transcript_db, settings.memory_db, settings.workspace_db, settings.vectors_db)
         return any(str(path) in {f"{store}{suffix}" for suffix in ("", "-wal", "-shm")} for store in stores)
 
 
@@ -374,13 +376,16 @@ class Forgetter:
         workspace: WorkspaceDB,
         projection: Projection,
         tell_store: Callable[[], Awaitable[None]],
+        forget_vectors: Callable[[Collection[int] | None], Awaitable[None]],
     ) -> None:
+        """`forget_vectors` deletes what search by meaning derived from turns, or from all."""
         self._settings = settings
         self._transcript = transcript
         self._memory = memory
         self._workspace = workspace
         self._projection = projection
         self._tell_store = tell_store
+        self._forget_vectors = forget_vectors
         self._theirs = TheirFiles(settings)
         self._derived = MemoryStore(memory, MemoryFiles(settings.memory))
         #: In the order of removal.
@@ -418,6 +423,7 @@ class Forgetter:
             (self._settings.run / MARKER).touch()
             for store in self._sources:
                 await store.remove(made)
+            await self._forget_vectors(made.observations.keys())
             await self._finish(settle)
         found = await self._find(made, *self._sources, self._derived, self._theirs)
         return self._told(made, still=[*found, *await self._says_it_too(made)])
@@ -427,6 +433,8 @@ class Forgetter:
         if (self._settings.run / MARKER).exists():
             log.warning("a forget was cut off and is finished now")
             async with self._projection.held() as settle:
+                # The marker does not name the turns.
+                await self._forget_vectors(None)
                 await self._finish(settle)
 
     async def _finish(self, settle: Callable[[], Awaitable[object]]) -> None:

@@ -271,6 +271,11 @@ class TurnLook:
         )
         return [Opening(*row) for row in rows]
 
+    def times(self, after: int) -> list[tuple[int, float]]:
+        """Return the id and time of every indexed turn above an id, oldest first."""
+        rows = self._rows("SELECT id, at FROM turn_outlines WHERE id > ? ORDER BY id", (after,))
+        return [(row[0], row[1]) for row in rows]
+
     def newest(self, filters: Filters, limit: int) -> list[int]:
         """Return the ids of the newest turns that pass the filters."""
         where, parameters = filters.sql("at", "session_id", project=_of_projects("turn_outlines.id"))

@@ -271,6 +271,8 @@ class Query:
     #: The project as typed, and the keys that it can mean (see `search`).
     project: str | None = None
     projects: tuple[str, ...] | None = None
+    #: The question without its filters.
+    text: str = field(default="", compare=False)
 
     @property
     def filters(self) -> Filters:
@@ -356,7 +358,9 @@ def parse_query(text: str, now: datetime | None = None, names: frozenset[str] = 
     said = " ".join(words)
     terms = significant(_CONTRACTED.sub(" ", said)) or significant(said)
     when = NO_TIME if now is None else when_asked(said[:MAX_TIMED_CHARS], now)
-    return Query(terms, kinds, since, before, session, around, when, names=names, project=project)
+    return Query(
+        terms, kinds, since, before, session, around, when, names=names, project=project, text=" ".join(said.split())
+    )
 
 
 def significant(text: str, limit: int = MAX_TERMS) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ EXIT_NOT_ALLOWED = 71
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUSER = 0x10000000
+CLONE_NEWNET = 0x40000000
 MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_SLAVE = 0x80000
@@ -59,7 +60,7 @@ def main() -> NoReturn:
     program = sys.argv[2:]
     try:
         root = os.geteuid() == 0
-        everyone = _enter(privileged=root, sudo=plan["sudo"])
+        everyone = _enter(privileged=root, sudo=plan["sudo"], offline=plan["offline"])
         _furnish(plan, has_root=everyone or root)
         _enter(privileged=everyone, sudo=False)
     except OSError as error:
@@ -71,14 +72,14 @@ def main() -> NoReturn:
 # --- namespaces ---
 
 
-def _enter(*, privileged: bool, sudo: bool) -> bool:
+def _enter(*, privileged: bool, sudo: bool, offline: bool = False) -> bool:
     """Into a new user and mount namespace; True if every user of the old one is in it, False if only this one."""
     user, group = os.geteuid(), os.getegid()
     users, groups = _identity("uid_map"), _identity("gid_map")
     write_maps = _write_maps if privileged else _ask_sudo if sudo else None
     if write_maps is None:
-        _unshare()
-    elif _unshare_with(lambda process: write_maps(process, users, groups)):
+        _unshare(offline=offline)
+    elif _unshare_with(lambda process: write_maps(process, users, groups), offline=offline):
         return True
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"{user} {user} 1")
@@ -93,7 +94,7 @@ def _identity(name: str) -> str:
     return "\n".join(f"{inside} {inside} {count}" for inside, _, count in lines)
 
 
-def _unshare_with(write_maps: Callable[[int], None]) -> bool:
+def _unshare_with(write_maps: Callable[[int], None], *, offline: bool) -> bool:
     """Unshares while a child stays behind, which may write the maps; whether it could."""
     process = os.getpid()
     waits, tells = os.pipe()
@@ -108,7 +109,7 @@ def _unshare_with(write_maps: Callable[[int], None]) -> bool:
             os._exit(1)
     os.close(waits)
     try:
-        _unshare()
+        _unshare(offline=offline)
     finally:
         os.close(tells)
         _, status = os.waitpid(child, 0)
@@ -214,8 +215,9 @@ def _mount(source: str, target: str, kind: str | None, flags: int, options: str 
     _checked(_libc.mount(os.fsencode(source), os.fsencode(target), kind_bytes, flags, options.encode()), target)
 
 
-def _unshare() -> None:
-    _checked(_libc.unshare(CLONE_NEWUSER | CLONE_NEWNS), "a namespace")
+def _unshare(*, offline: bool) -> None:
+    # A new network namespace has no interface that is up.
+    _checked(_libc.unshare(CLONE_NEWUSER | CLONE_NEWNS | (CLONE_NEWNET if offline else 0)), "a namespace")
 
 
 def _checked(result: int, what: str) -> None:

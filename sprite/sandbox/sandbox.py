@@ -106,13 +106,15 @@ class Plan(TypedDict):
 
     `hide`: folders, outer ones first, each with what stays in it: [path, whether it is writable]. `pin`: folders
     that cannot be renamed. `close`: files, and sockets that bypass the sandbox. `sudo`: whether to ask sudo,
-    without a password, for a namespace with every user, so that the program may become root inside.
+    without a password, for a namespace with every user, so that the program may become root inside. `offline`: whether
+    it has no network.
     """
 
     hide: list[tuple[str, list[tuple[str, bool]]]]
     pin: list[str]
     close: list[str]
     sudo: bool
+    offline: bool
 
 
 def plan_of(settings: Settings, cli: Path | None) -> Plan:
@@ -140,6 +142,7 @@ def plan_of(settings: Settings, cli: Path | None) -> Plan:
         close=[str(path) for path in (*sorted(files), settings.vm_socket, *doors)],
         # On a VM the agent may install packages. Elsewhere sudo is not used.
         sudo=settings.permissions == "bypass" and not is_root() and shutil.which("sudo") is not None,
+        offline=False,
     )
 
 
@@ -264,3 +267,27 @@ def agent_command(settings: Settings) -> Path | None:
 
 def _cell(settings: Settings, cli: Path | None) -> list[str]:
     return [sys.executable, "-I", "-S", str(CELL), json.dumps(plan_of(settings, cli))]
+
+
+#: Folders beside the workspace and the home directories that a program which only computes does not need.
+_OTHERS_PLACES = ("/home", "/media", "/mnt", "/run", "/srv", "/tmp", "/var/tmp")  # noqa: S108 - to hide them
+
+
+def confined_command(settings: Settings, script: Path) -> list[str]:
+    """Return the command that runs a Python script without network, workspace and home directories.
+
+    Only its own folder and Python's are put back where they are inside. The script starts with this interpreter's
+    packages.
+    """
+    own = {settings.workspace, settings.system, *bridge_folders(settings), *home_folders()}
+    found = {place.resolve() for place in own | {*map(Path, _OTHERS_PLACES)} if place.is_dir()} - {Path("/")}
+    hidden = sorted(place for place in found if not any(other in found for other in place.parents))
+    prefix = Path(sys.prefix).resolve()
+    kept = {prefix, Path(sys.base_prefix).resolve(), script.resolve().parent}
+    hide = [(str(place), [(str(path), False) for path in sorted(kept) if place in path.parents]) for place in hidden]
+    # Sockets are reachable by path, also without a network.
+    doors = [settings.vm_socket, *(Path(door.format(user=os.geteuid())) for door in SERVICE_DOORS)]
+    pins = sorted({str(path) for place in hidden for path in place.parents} - {"/"})
+    plan = Plan(hide=hide, pin=pins, close=[str(path) for path in doors], sudo=False, offline=True)
+    python = prefix / "bin" / Path(sys.executable).name
+    return [sys.executable, "-I", "-S", str(CELL), json.dumps(plan), str(python), "-I", str(script.resolve())]

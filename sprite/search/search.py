@@ -20,8 +20,15 @@ from sprite.memory.query import Query, may_be_misspelled, near_spellings, parse_
 from sprite.protocol.framing import set_in
 from sprite.protocol.shapes import LearningRow, SearchHit
 from sprite.search import ranking
+<<<<<<< HEAD
 from sprite.search.ranking import CUT, PASSAGE_CHARS, best_passage, stems, stems_in
 from sprite.storage.full_text import OWN, Filters, Index, Lexicon, index_stems
+=======
+from sprite.search.meaning.meaning import Meaning
+from sprite.search.meaning.vectors import NOTHING_NEAR, Near
+from sprite.search.ranking import CUT, PASSAGE_WORDS, best_passage, stems, stems_in
+from sprite.storage.full_text import OWN, Filters, index_stems
+>>>>>>> m4
 
 #: Texts up to this length are shown whole, longer ones by their best passage. `around:` widens it.
 SNIPPET_CHARS = 300
@@ -160,6 +167,7 @@ async def search(
     *,
     project: str | None = None,
     own_project: str | None = None,
+    meaning: Meaning | None = None,
 ) -> Found:
     """Return hits for a question in natural language, best first; `limit` is clamped to 1 to 100.
 
@@ -172,6 +180,10 @@ async def search(
     if project is not None:
         query = replace(query, project=project)
     notes: tuple[str, ...] = ()
+    near = NOTHING_NEAR
+    reach: tuple[str, ...] = ()
+    if meaning is not None and query.around is None and len(query.text.split()) >= QUESTION_WORDS:
+        near, reach = await meaning.near(query.text)
     if query.project is not None:
         known = [key for key, _, _ in await transcript.projects(MOST_PROJECTS)]
         query = replace(query, projects=projects_meant(query.project, known, own_project))
@@ -185,16 +197,22 @@ async def search(
         if not hits:
             notes = (f"There is no turn {query.around}.",)
     else:
+<<<<<<< HEAD
         hits = await _hits(transcript, memory, query, limit)
         if len(hits) < FEW and query.needles:
             nearer = replace(query, also=await transcript.ask(lambda look: _near(look.words, query)))
+=======
+        hits, by_words = await _hits(transcript, memory, query, limit, near)
+        if by_words < FEW and query.needles:
+            nearer = await _with_near_spellings(transcript, query)
+>>>>>>> m4
             if nearer.also:
-                hits = await _hits(transcript, memory, nearer, limit)
+                hits, _ = await _hits(transcript, memory, nearer, limit, near)
                 notes = (f"also: {', '.join(dict.fromkeys(other for _, other in nearer.also))}",) if hits else ()
         if not hits:
             notes = await _emptying(transcript, memory, query)
     through, waiting = await transcript.reach()
-    return Found(hits, through, waiting, notes)
+    return Found(hits, through, waiting, (*notes, *reach))
 
 
 def projects_meant(given: str, known: Sequence[str], own: str | None) -> tuple[str, ...]:
@@ -214,14 +232,18 @@ def _no_such_project(given: str, known: Sequence[str]) -> str:
     return f"Nothing is known of a project {given[:200]!r}; {f'there are {named}' if known else 'there is none yet'}."
 
 
-async def _hits(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[SearchHit]:
+async def _hits(
+    transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int, near: Near = NOTHING_NEAR
+) -> tuple[list[SearchHit], int]:
+    """Return the hits, and the number of matches that are not by meaning alone."""
     if query.needles:
-        return await _fitting(transcript, memory, query, limit)
+        return await _fitting(transcript, memory, query, limit, near)
     if query.empty:
-        return []
+        return [], 0
     if query.when.since is not None:  # the question has no words except a time
         query = replace(query, since=query.since or query.when.since, before=query.before or query.when.before)
-    return await _newest(transcript, memory, query, limit)
+    hits = await _newest(transcript, memory, query, limit)
+    return hits, len(hits)
 
 
 def _near(words: Lexicon, query: Query) -> tuple[tuple[str, str], ...]:
@@ -245,11 +267,11 @@ async def _emptying(transcript: TranscriptDB, memory: MemoryDB, query: Query) ->
         (query.before, "before:", replace(query, before=None)),
     ]
     filters = [(name, without) for value, name, without in named if value]
-    found = [name for name, without in filters if await _hits(transcript, memory, without, 1)]
+    found = [name for name, without in filters if (await _hits(transcript, memory, without, 1))[0]]
     if found:
         return tuple(f"The filter {name} leaves nothing; without it there are hits." for name in found)
     bare = replace(query, types=(), session=None, since=None, before=None, project=None, projects=None)
-    if len(filters) > 1 and await _hits(transcript, memory, bare, 1):
+    if len(filters) > 1 and (await _hits(transcript, memory, bare, 1))[0]:
         return (f"The filters {', '.join(name for name, _ in filters)} leave nothing; without them there are hits.",)
     return ()
 
@@ -275,16 +297,23 @@ def _wanted(query: Query) -> tuple[Filters | None, Filters | None]:
     return turns, learnings
 
 
-async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[SearchHit]:
+async def _fitting(
+    transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int, near: Near
+) -> tuple[list[SearchHit], int]:
     turns, learnings = _wanted(query)
     pool = max(MIN_POOL, POOL * limit)
     # A learning leads to its turn even if only turns are wanted.
     fitting = learnings or replace(query.filters, types=())
+<<<<<<< HEAD
     learned, scores, trusted = await memory.ask(lambda look: _learnings(look, query, fitting, limit, pool))
     said = Said({}, {}, {}, {})
+=======
+    learned, scores = await memory.ask(lambda look: _learnings(look, query, fitting, limit, pool))
+    said = Said({}, {}, {}, {}, 0)
+>>>>>>> m4
     if turns is not None:
         cited = _cited(learned, scores)
-        said = await transcript.ask(lambda look: _turns(look, query, cited, pool))
+        said = await transcript.ask(lambda look: _turns(look, query, cited, pool, near))
     ranked = [Ranked(score, False, said.at[turn], turn, turn) for turn, score in said.scores.items()]
     if learnings is not None:
         ranked += [_ranked(learning, scores[learning.id], said) for learning in learned.values()]
@@ -295,11 +324,17 @@ async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, lim
     chosen = _in_trusted_order(chosen, trusted, said, is_cut=len(ranked) > limit)
     weights = _weights(query, said.weights)
     shown = await transcript.observations_of([hit.id for hit in chosen if not hit.learned])
+<<<<<<< HEAD
     return [
         learning_hit(learned[hit.id], weights) if hit.learned else turn_hit(shown[hit.id], weights)
+=======
+    hits = [
+        learning_hit(learned[hit.id]) if hit.learned else turn_hit(shown[hit.id], said.weights)
+>>>>>>> m4
         for hit in chosen
         if hit.learned or hit.id in shown
     ]
+    return hits, said.by_words + (len(learned) if learnings is not None else 0)
 
 
 def _weights(query: Query, known: Mapping[str, float]) -> dict[str, float]:
@@ -313,13 +348,14 @@ def _weights(query: Query, known: Mapping[str, float]) -> dict[str, float]:
 class Said:
     """Matching turns: their scores, the question's share in their own words, and their times.
 
-    `weights` are the weights of the question's words by stem.
+    `weights` are the weights of the question's words by stem. `by_words` turns match by words.
     """
 
     scores: dict[int, float]
     own: dict[int, float]
     at: dict[int, float]
     weights: dict[str, float]
+    by_words: int
 
 
 class Ranked(NamedTuple):
@@ -487,7 +523,7 @@ def _valid_first(learned: Mapping[int, LearningRow], scores: Mapping[int, float]
 # --- turns ---
 
 
-def _turns(look: TurnLook, query: Query, cited: Mapping[int, float], pool: int) -> Said:
+def _turns(look: TurnLook, query: Query, cited: Mapping[int, float], pool: int, meant: Near) -> Said:
     """Return the matching turns."""
     needles = query.needles
     looked = look.look_up(needles, query.filters)
@@ -499,6 +535,7 @@ def _turns(look: TurnLook, query: Query, cited: Mapping[int, float], pool: int) 
         period = set(look.newest(Filters(when.since, when.before), MAX_POSTINGS))
         anchors.update(ranking.best({turn: own_words[turn] for turn in own_words.keys() & period}, pool))
     anchors.update(ranking.best(cited, pool))
+    anchors.update(by_meaning := meant.pool(look, query.filters, pool))
     outlines = look.outlines(ranking.with_neighbours(anchors, ranking.REACH), query.filters)
     counts = ranking.presence(words, outlines)
     scores = ranking.score_turns(words, counts, anchors, outlines)
@@ -507,6 +544,7 @@ def _turns(look: TurnLook, query: Query, cited: Mapping[int, float], pool: int) 
     asked = len(looked.postings) >= QUESTION_WORDS
     fitting = [turn for turn in scores if scores[turn] + lifts[turn] and (asked or own[turn] or turn in cited)]
     candidates = ranking.best({turn: scores[turn] + lifts[turn] for turn in fitting}, pool)
+    candidates += [turn for turn in by_meaning if turn in outlines and turn not in candidates]
     counted = look.counts(
         needles, [found.turns for found in looked.postings], ranking.worth_counting(candidates, outlines)
     )
@@ -532,8 +570,10 @@ def _turns(look: TurnLook, query: Query, cited: Mapping[int, float], pool: int) 
         at = {turn: outlines[turn].at for turn in ranked}
         factors = ranking.by_time(ranked, at, first=when.end == "first")
         ranked |= {turn: ranked[turn] * factor for turn, factor in factors.items()}
+    for turn in ranked:
+        ranked[turn] += meant.term(outlines[turn], named=turn in named)
     weights = {stem: value for needle, value in zip(needles, words.weights, strict=True) for stem in stems(needle)}
-    return Said(ranked, own, {turn: outlines[turn].at for turn in ranked}, weights)
+    return Said(ranked, own, {turn: outlines[turn].at for turn in ranked}, weights, len(fitting))
 
 
 def _speakers_named(query: Query, openings: Iterable[Opening]) -> set[int]:

@@ -52,6 +52,7 @@ from sprite.protocol.shapes import (
     TurnRow,
     VersionRow,
 )
+from sprite.search.meaning.meaning import Meaning
 from sprite.search.search import DEFAULT_LIMIT, Found, search
 
 
@@ -204,13 +205,19 @@ class MemoryView:
     """Read-only access to memory."""
 
     def __init__(
-        self, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles, own_project: str | None = None
+        self,
+        transcript: TranscriptDB,
+        memory: MemoryDB,
+        files: MemoryFiles,
+        own_project: str | None = None,
+        meaning: Meaning | None = None,
     ) -> None:
         """`own_project` is the key of the sprite's workspace, whose items belong to the user."""
         self._transcript = transcript
         self._memory = memory
         self._files = files
         self._own_project = own_project
+        self._meaning = meaning
 
     async def state(self) -> MemoryState:
         """Return memory's key figures."""
@@ -309,7 +316,14 @@ class MemoryView:
             project = project_or_name(project)
         names = own_names(self._files.read("user.md"))
         return await search(
-            self._transcript, self._memory, query, limit, names, project=project, own_project=self._own_project
+            self._transcript,
+            self._memory,
+            query,
+            limit,
+            names,
+            project=project,
+            own_project=self._own_project,
+            meaning=self._meaning,
         )
 
     async def learnings(self, after: int = 0, limit: int = 100) -> list[LearningRow]:
@@ -408,6 +422,8 @@ class MemoryView:
         free = self._files.free_bytes()
         if free < LEAST_FREE_BYTES:
             words.append(f"the disk is nearly full: {free // 2**20} MiB are free")
+        if self._meaning is not None and self._meaning.trouble:
+            words.append(f"search by meaning is off: {self._meaning.trouble}")
         return words
 
     async def actions(self) -> list[ActionRow]:

@@ -377,6 +377,7 @@ async def test_doctor_passes_or_names_repairs(workspace: Path, model: OfflineMod
         "agent",
         *files,
         "sandbox",
+        "meaning",
         "sprite",
         "agent",
         "memory",

@@ -222,7 +222,7 @@ async def test_forget_of_many_turns_requires_yes_flag(tmp_path: Path) -> None:
 def test_every_workspace_file_is_registered(curated: Path) -> None:
     """A file below `.os/` is a registered database, a memory file, searched by `FileStore`, or free of words."""
     system = curated / ".os"
-    databases = {"memory/transcript.db", "memory/memory.db", "workspace.db"}
+    databases = {"memory/transcript.db", "memory/memory.db", "memory/vectors.db", "workspace.db"}
     known = {*databases, *(f"memory/{name}" for name in (*DEPLOYED, *CURATED))}
 
     def is_known(path: Path) -> bool:

@@ -57,7 +57,7 @@ def test_flags_and_fake_model_reach_sprites() -> None:
 def test_each_sprite_setting_reaches_vms() -> None:
     """Exceptions: settings of the machine, and those that the deploy itself writes."""
     read = {name for field in fields(SpriteSettings) for name in field.metadata.get("names", ())}
-    of_machine = {"SPRITE_TOKEN", "SPRITE_DATA", "SPRITE_EGRESS"}
+    of_machine = {"SPRITE_TOKEN", "SPRITE_DATA", "SPRITE_EGRESS", "SPRITE_EMBEDDINGS"}
     assert {name for name in read if name.startswith("SPRITE_")} - of_machine == set(SETTINGS)
 
 

@@ -11,6 +11,7 @@ from sprite.common.sqlite import Schema
 from sprite.forget.forget import COLUMNS
 from sprite.log import transcript
 from sprite.memory import database as memory
+from sprite.search.meaning import vectors
 from sprite.storage.connection import empty_database
 from sprite.workspace import database as workspace
 
@@ -42,6 +43,7 @@ FREE = {
         "log_seen": ("log_id",),
         "pending_actions": ("status", "rrule", "tz", "origin", "mission_id"),
     },
+    "vectors.db": {"model": ("id",)},
     "workspace.db": {
         "meta": ("key", "value"),
         "stacks": ("stack_id",),
@@ -90,7 +92,9 @@ def words_columns(schema: Schema) -> dict[str, set[str]]:
 _HOLD_WORDS = {"TEXT", "BLOB", ""}
 
 
-@pytest.mark.parametrize("schema", [transcript.SCHEMA, memory.SCHEMA, workspace.SCHEMA], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "schema", [transcript.SCHEMA, memory.SCHEMA, workspace.SCHEMA, vectors.SCHEMA], ids=lambda s: s.name
+)
 def test_every_column_of_words_is_registered_or_free(schema: Schema) -> None:
     registered, free = COLUMNS[schema.name], FREE[schema.name]
     assert words_columns(schema) == {

@@ -1,0 +1,190 @@
+"""Embed texts: with the bundled model in a confined process, or at an OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
+from urllib.parse import parse_qs, urlsplit
+
+from sprite.common import own_secrets
+from sprite.config import Settings
+from sprite.sandbox.sandbox import confined_command
+from sprite.search.meaning.worker import WEIGHTS_SHA256
+
+if TYPE_CHECKING:
+    from httpx2 import AsyncClient
+
+#: Name, weights, and the rule by which a turn is cut (`pieces.py`); vectors of another model are deleted.
+BUNDLED = f"all-MiniLM-L6-v2 int8, {WEIGHTS_SHA256[:16]}"
+WORKER = Path(__file__).with_name("worker.py")
+#: Loading takes a second, a text of 700 characters 50 ms; more on a machine that is short of memory.
+START_SECONDS, TEXT_SECONDS = 60.0, 30.0
+REQUEST_SECONDS = 30.0
+#: The endpoint's default model, which `?model=NAME` replaces.
+DEFAULT_MODEL = "text-embedding-3-small"
+_FLOAT_BYTES = 4
+_REASON_CHARS = 300
+_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
+
+
+class EmbedderDiedError(Exception):
+    """The embedding process ended, or cannot run here."""
+
+
+class EndpointError(Exception):
+    """The endpoint did not answer with a vector; it may later."""
+
+
+class Embedder(Protocol):
+    """Computes vectors; `model` identifies the space that they are in."""
+
+    model: str
+
+    async def embed(self, text: str) -> Sequence[float]:
+        """Return a text's vector. Raises EmbedderDiedError or EndpointError."""
+
+    async def warm(self) -> None:
+        """Prepare for a text that comes soon. Raises as above."""
+
+    async def release(self) -> None:
+        """Free the memory until the next text."""
+
+
+class ProcessEmbedder:
+    """The bundled model in a process without network, home and workspace, started on demand."""
+
+    model = BUNDLED
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._process: Process | None = None
+        self._said: IO[bytes] | None = None
+        self._dimensions = 0
+        self._lock = asyncio.Lock()
+
+    async def warm(self) -> None:
+        """See Embedder."""
+        async with self._lock:
+            await self._started()
+
+    async def embed(self, text: str) -> Sequence[float]:
+        """See Embedder. A cancelled call ends the process: its answer would be taken for the next text's."""
+        async with self._lock:
+            process = await self._started()
+            try:
+                if process.stdin is None or process.stdout is None:
+                    raise EmbedderDiedError
+                process.stdin.write(json.dumps(text).encode() + b"\n")
+                size = self._dimensions * _FLOAT_BYTES
+                answer = await asyncio.wait_for(process.stdout.readexactly(size), TEXT_SECONDS)
+            except (OSError, EOFError, TimeoutError) as error:
+                raise EmbedderDiedError(await self._last_words()) from error
+            except asyncio.CancelledError:
+                await self._end()
+                raise
+            return memoryview(answer).cast("f")
+
+    async def release(self) -> None:
+        """See Embedder."""
+        async with self._lock:
+            await self._end()
+
+    async def _started(self) -> Process:
+        if self._process is not None:
+            if self._process.returncode is None:
+                return self._process
+            raise EmbedderDiedError(await self._last_words())
+        command = [*confined_command(self._settings, WORKER), str(self._settings.memory)]
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed in _end
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *command, stdin=PIPE, stdout=PIPE, stderr=self._said, cwd="/", env=_ENVIRONMENT
+            )
+            if self._process.stdout is not None:
+                first = await asyncio.wait_for(self._process.stdout.readline(), START_SECONDS)
+                self._dimensions = int(first)
+        except (OSError, ValueError, TimeoutError) as error:
+            raise EmbedderDiedError(await self._last_words()) from error
+        return self._process
+
+    async def _last_words(self) -> str:
+        """End the process, and return why it failed."""
+        said, code = self._said, None
+        if self._process is not None:
+            with suppress(TimeoutError):
+                # A process that ended by itself has a code; it is about to be reaped.
+                code = await asyncio.wait_for(self._process.wait(), 1.0)
+        words = ""
+        if said is not None:
+            said.seek(0)
+            words = " ".join(said.read().decode(errors="replace").split())[-_REASON_CHARS:]
+        await self._end()
+        how = "it did not answer" if code is None else f"exit code {code}"
+        return words or how
+
+    async def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+        if self._said is not None:
+            self._said.close()
+            self._said = None
+
+
+class EndpointEmbedder:
+    """An OpenAI-compatible endpoint: `https://[:KEY@]HOST/v1[?model=NAME]`."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        host = parts.netloc.rpartition("@")[2]
+        self._url = f"{parts.scheme}://{host}{parts.path.rstrip('/')}/embeddings"
+        self._name = parse_qs(parts.query).get("model", [DEFAULT_MODEL])[0]
+        self._key = parts.password
+        own_secrets.hold(self._key)
+        self._client: AsyncClient | None = None
+        self.model = f"{self._name} at {host}{parts.path}"
+
+    async def warm(self) -> None:
+        """See Embedder."""
+
+    async def embed(self, text: str) -> Sequence[float]:
+        """See Embedder."""
+        import httpx2
+
+        if self._client is None:
+            headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+            self._client = httpx2.AsyncClient(headers=headers, timeout=REQUEST_SECONDS)
+        try:
+            answer = await self._client.post(self._url, json={"model": self._name, "input": text})
+            answer.raise_for_status()
+            return _vector(answer.json())
+        except (httpx2.HTTPError, ValueError, TypeError, LookupError) as error:
+            # The key is in no error: it is sent in a header.
+            raise EndpointError(f"{type(error).__name__}: {error}"[:_REASON_CHARS]) from error
+
+    async def release(self) -> None:
+        """See Embedder."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+
+def _vector(answer: Any) -> list[float]:
+    return [float(number) for number in answer["data"][0]["embedding"]]
+
+
+def embedder_of(settings: Settings) -> Embedder | None:
+    """Return what the settings ask for; None if search by meaning is off."""
+    if settings.embeddings == "off":
+        return None
+    return ProcessEmbedder(settings) if settings.embeddings == "bundled" else EndpointEmbedder(settings.embeddings)
