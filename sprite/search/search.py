@@ -20,15 +20,10 @@ from sprite.memory.query import Query, may_be_misspelled, near_spellings, parse_
 from sprite.protocol.framing import set_in
 from sprite.protocol.shapes import LearningRow, SearchHit
 from sprite.search import ranking
-<<<<<<< HEAD
-from sprite.search.ranking import CUT, PASSAGE_CHARS, best_passage, stems, stems_in
-from sprite.storage.full_text import OWN, Filters, Index, Lexicon, index_stems
-=======
 from sprite.search.meaning.meaning import Meaning
 from sprite.search.meaning.vectors import NOTHING_NEAR, Near
-from sprite.search.ranking import CUT, PASSAGE_WORDS, best_passage, stems, stems_in
-from sprite.storage.full_text import OWN, Filters, index_stems
->>>>>>> m4
+from sprite.search.ranking import CUT, PASSAGE_CHARS, best_passage, stems, stems_in
+from sprite.storage.full_text import OWN, Filters, Index, Lexicon, index_stems
 
 #: Texts up to this length are shown whole, longer ones by their best passage. `around:` widens it.
 SNIPPET_CHARS = 300
@@ -197,15 +192,9 @@ async def search(
         if not hits:
             notes = (f"There is no turn {query.around}.",)
     else:
-<<<<<<< HEAD
-        hits = await _hits(transcript, memory, query, limit)
-        if len(hits) < FEW and query.needles:
-            nearer = replace(query, also=await transcript.ask(lambda look: _near(look.words, query)))
-=======
         hits, by_words = await _hits(transcript, memory, query, limit, near)
         if by_words < FEW and query.needles:
-            nearer = await _with_near_spellings(transcript, query)
->>>>>>> m4
+            nearer = replace(query, also=await transcript.ask(lambda look: _near(look.words, query)))
             if nearer.also:
                 hits, _ = await _hits(transcript, memory, nearer, limit, near)
                 notes = (f"also: {', '.join(dict.fromkeys(other for _, other in nearer.also))}",) if hits else ()
@@ -304,13 +293,8 @@ async def _fitting(
     pool = max(MIN_POOL, POOL * limit)
     # A learning leads to its turn even if only turns are wanted.
     fitting = learnings or replace(query.filters, types=())
-<<<<<<< HEAD
     learned, scores, trusted = await memory.ask(lambda look: _learnings(look, query, fitting, limit, pool))
-    said = Said({}, {}, {}, {})
-=======
-    learned, scores = await memory.ask(lambda look: _learnings(look, query, fitting, limit, pool))
     said = Said({}, {}, {}, {}, 0)
->>>>>>> m4
     if turns is not None:
         cited = _cited(learned, scores)
         said = await transcript.ask(lambda look: _turns(look, query, cited, pool, near))
@@ -324,13 +308,8 @@ async def _fitting(
     chosen = _in_trusted_order(chosen, trusted, said, is_cut=len(ranked) > limit)
     weights = _weights(query, said.weights)
     shown = await transcript.observations_of([hit.id for hit in chosen if not hit.learned])
-<<<<<<< HEAD
-    return [
-        learning_hit(learned[hit.id], weights) if hit.learned else turn_hit(shown[hit.id], weights)
-=======
     hits = [
-        learning_hit(learned[hit.id]) if hit.learned else turn_hit(shown[hit.id], said.weights)
->>>>>>> m4
+        learning_hit(learned[hit.id], weights) if hit.learned else turn_hit(shown[hit.id], weights)
         for hit in chosen
         if hit.learned or hit.id in shown
     ]
