@@ -16,6 +16,9 @@ import msgspec
 from sprite.backup.replicator import Shipping
 from sprite.config import Settings
 from sprite.curation.decide import Judge
+from sprite.curation.extraction import Extractor, log_lost_call
+from sprite.curation.model import CuratorModel
+from sprite.curation.prompt import CuratorPrompt
 from sprite.curation.rebuild import Regrowth
 from sprite.curation.verifier import Verification, off_record, read_answer
 from sprite.forget.forget import Forgetter
@@ -142,6 +145,15 @@ class Stores:
     async def note(self, name: str, line: str) -> int:
         """Log and curate a turn of the person's that adds a line to a file; return the turn's id."""
         return await self.learn(added(name, line), line)
+
+    async def prompt(self, *turns: int) -> CuratorPrompt:
+        """Return the curator's prompt for these turns."""
+        model = CuratorModel(Settings(self.folder), partial(log_lost_call, self.transcript))
+        try:
+            extractor = Extractor(self.transcript, self.memory, self.files, model, self.judge)
+            return (await extractor.prompt(await self.turns_between(min(turns), max(turns))))[0]
+        finally:
+            await model.close()
 
     async def learnings(self) -> list[LearningRow]:
         return await self.memory.learnings(limit=10_000)

@@ -153,11 +153,11 @@ async def test_forget_cuts_merged_line_in_two(stores: Stores) -> None:
 
 
 async def test_forgotten_correction_keeps_its_target_superseded(stores: Stores) -> None:
-    await stores.learn('FACT [t] Reports are in EUR. | "in EUR"', "Reports are in EUR")
-    await stores.learn('CORRECTION [t] supersedes L1: Reports are in SEK. | "in SEK"', "no, in SEK")
+    await stores.learn('FACT [t] Tax reports are in EUR. | "in EUR"', "Tax reports are in EUR")
+    await stores.learn('CORRECTION [t] supersedes L1: Tax reports are in SEK. | "in SEK"', "no, in SEK")
     await forget_in(stores, learning=2)
     (left,) = await stores.learnings()
-    assert (left.content, left.superseded_by) == ("Reports are in EUR.", 2)
+    assert (left.content, left.superseded_by) == ("Tax reports are in EUR.", 2)
 
 
 async def test_learning_containing_forgotten_text_is_named(stores: Stores) -> None:

@@ -125,7 +125,7 @@ async def test_kill_during_rejection_still_restores_file(stores: Stores, tmp_pat
 
 async def test_curation_proceeds_and_keeps_drifted_file(stores: Stores) -> None:
     await drifted(stores)
-    await stores.learn("USER_MD_UPDATE:\n" + PERSON + "Ada lives in Bern.\n", user="Ada lives in Bern.")
+    await stores.learn("USER_MD_UPDATE:\n" + PERSON + '[t] Ada lives in Bern. | "in Bern"', user="Ada lives in Bern.")
     assert stores.files.read("user.md").endswith("Bern.\n")
     assert stores.path("user.md").read_text() == AGENT
     await stores.projection.reject("user.md")

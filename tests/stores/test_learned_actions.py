@@ -11,13 +11,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from sprite.config import Settings
-from sprite.curation.extraction import Extractor
-from sprite.curation.model import CuratorModel
 from sprite.memory.action_rows import MOST_SCHEDULED
 from sprite.memory.apply import Action
 from tests.looks import dump, eventually
-from tests.memory_stores import Stores, open_stores, rebuilt
+from tests.memory_stores import Stores, call, object_to, open_stores, rebuilt
 
 BERLIN = "Europe/Berlin"
 FICUS = "Remind me to water the ficus"
@@ -130,36 +127,26 @@ async def test_action_already_fired_is_not_duplicated(stores: Stores) -> None:
 async def test_curator_closes_recorded_action_by_number(stores: Stores) -> None:
     made = await stores.actions.add("Water the ficus", by="person", due="2099-12-01")
     kept = await stores.actions.add("Call the bank", by="person")
-    answer = f'FACT [t] supersedes L{made.id}: Ana watered the ficus. | "I have watered the ficus"'
-    await stores.learn(answer, "I have watered the ficus")
+    await stores.learn(f"DONE L{made.id} | [t] Ana watered it", "I have watered the ficus")
     closed = await stores.actions.action(made.id)
     assert closed.status == "done"
     assert json.loads(closed.history_json)[-1]["by"] == "curator"
     # Untrusted page text closes nothing.
-    page = f'FACT [t] supersedes L{kept.id}: The bank was called. | "bank was called"'
-    calls = [{"tool_use_id": "1", "name": "WebFetch", "input": {}, "result": "The bank was called", "is_error": False}]
-    await stores.learn(page, "Look", calls=calls)
+    said = "The bank was called"
+    answer = f'FACT [t] supersedes L{kept.id}: {said} | "{said}"\nDONE L{kept.id} | [t] {said} | "{said}"'
+    await stores.learn(answer, "Look", calls=[call("WebFetch", said)], verify=object_to)
     assert (await stores.actions.action(kept.id)).status == "open"
 
 
 async def test_curator_sees_every_open_action_with_time(stores: Stores) -> None:
     made = await stores.actions.add("Water the ficus", by="agent", due="2099-12-01", rrule="FREQ=DAILY")
     await stores.learn('ACTION [t] due 2099-12-02: Call Bo. | "Bo"', "Call Bo")
-    await stores.turn("Anything", at=at("2099-11-30 23:30"))
-    model = CuratorModel(Settings(stores.folder), _unused)
-    try:
-        prompt, _ = await Extractor(stores.memory, stores.files, model).prompt(await stores.transcript.waiting(9))
-    finally:
-        await model.close()
+    prompt = await stores.prompt(await stores.turn("Anything", at=at("2099-11-30 23:30")))
     shown = f'<learning id="{made.id}" type="ACTION" from="assistant" on="{datetime.now(ZoneInfo(BERLIN)):%Y-%m-%d}"'
     assert f'{shown} due="2099-12-01T09:00" every="FREQ=DAILY">Water the ficus</learning>' in prompt.user
     assert 'due="2099-12-02T09:00">Call Bo. (due 2099-12-02)</learning>' in prompt.user
     assert 'at="2099-11-30T23:30+01:00"' in prompt.user
     assert "2099-11-30 is a Monday" in prompt.user
-
-
-async def _unused(*_: object) -> int:
-    raise AssertionError
 
 
 async def test_times_past_under_other_extraction_do_not_fire(stores: Stores) -> None:

@@ -22,7 +22,7 @@ from sprite.memory.opening import misfit, open_own_memory
 from sprite.memory.projection import Projection
 from sprite.owner import open_stores as open_to_read
 from tests.looks import dump, rows
-from tests.memory_stores import Stores, open_stores
+from tests.memory_stores import Stores, added, noted, open_stores
 
 FIRST = "Ada lives in Lund."
 SECOND = "Bo repairs bicycles."
@@ -38,8 +38,7 @@ def folder(tmp_path: Path) -> Path:
 async def taught(stores: Stores, *contents: str) -> None:
     """Curate each fact as a separate turn, with a line in user.md."""
     for content in contents:
-        lines = [f"- {learning.content}" for learning in await stores.learnings()] + [f"- {content}"]
-        await stores.learn(f'FACT [t] {content} | "{content}"\nUSER_MD_UPDATE:\n' + "\n".join(lines), content)
+        await stores.learn(f'FACT [t] {content} | "{content}"\n{added("user.md", content)}', content)
 
 
 async def backed_up(folder: Path) -> Path:
@@ -118,7 +117,7 @@ async def test_foreign_log_is_detected_and_memory_rebuilt(
     assert aside.name in told[0]
     assert contents(aside) == [FIRST, SECOND]
     assert contents(folder / "memory.db") == known
-    assert (folder / "user.md").read_text().count("\n- ") == len(known[1:])
+    assert (folder / "user.md").read_text().count("\n- ") == len(known)
     (file,) = folder.glob(f"user.md.{reason}-*")
     assert SECOND in file.read_text()
     edits = rows(folder / "transcript.db", "SELECT * FROM curations WHERE kind = 'edit'")
@@ -240,13 +239,12 @@ async def test_log_identity_is_immutable(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", CURATED)
 async def test_every_curated_file_follows_restored_log(name: str, folder: Path) -> None:
-    update = f"{name.removesuffix('.md').upper()}_MD_UPDATE:\n- "
     async with open_stores(folder) as stores:
-        await stores.learn(f"{update}{FIRST}", FIRST)
+        await stores.note(name, FIRST)
     backup = Path(shutil.copy(folder / "transcript.db", folder.parent / "backup.db"))
     async with open_stores(folder) as stores:
-        await stores.learn(f"{update}{FIRST}\n- {SECOND}", SECOND)
+        await stores.note(name, SECOND)
         assert SECOND in stores.files.read(name)
     older(folder, backup)
     await opened(folder)
-    assert (folder / name).read_text() == f"- {FIRST}\n"
+    assert (folder / name).read_text() == noted(name, FIRST)

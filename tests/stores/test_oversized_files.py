@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from sprite.boot.prompt import BootPrompt
-from sprite.config import Settings
-from sprite.curation.extraction import Extractor, log_lost_call
-from sprite.curation.model import CuratorModel
 from sprite.memory.files import (
     BOOT_ORDER,
     BYTE_LIMIT,
@@ -55,13 +51,7 @@ def boot(stores: Stores) -> BootPrompt:
 
 
 async def curator_tokens(stores: Stores) -> int:
-    await stores.turn("What now?")
-    model = CuratorModel(Settings(stores.folder), partial(log_lost_call, stores.transcript))
-    try:
-        prompt, _ = await Extractor(stores.memory, stores.files, model).prompt(await stores.transcript.waiting(1))
-    finally:
-        await model.close()
-    return prompt.tokens
+    return (await stores.prompt(await stores.turn("What now?"))).tokens
 
 
 @pytest.mark.parametrize("name", BOOT_ORDER)

@@ -270,8 +270,11 @@ async def test_full_result_list_shows_each_turn_once(stores: Stores) -> None:
 
 
 async def test_correction_is_found_by_words_of_mistake(stores: Stores) -> None:
-    await stores.learn('FACT [t] The favourite colour is blue. | "blue"', "blue")
-    await stores.learn('CORRECTION [t] supersedes L1: Prefers green by now. | "green"', "green")
+    """An edit of a file shows that they are about the same."""
+    line = "USER_MD_EDIT:\nADD Profile | - The favourite colour is blue."
+    await stores.learn(f'FACT [t] The favourite colour is blue. | "blue"\n{line}', "blue")
+    line = 'USER_MD_EDIT:\nREPLACE "- The favourite" | - Prefers green by now.'
+    await stores.learn(f'CORRECTION [t] supersedes L1: Prefers green by now. | "green"\n{line}', "green")
     found = [name for name in names(await find(stores, "favourite colour")) if name.startswith("L")]
     assert found == ["L2", "L1"]
 

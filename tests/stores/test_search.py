@@ -163,11 +163,11 @@ async def test_superseded_learning_ranks_below_replacement(query: str, stores: S
     await stores.learn('FACT [t] The currency of invoices is EUR, the old currency. | "EUR"', "EUR")
     await stores.learn('FACT [t] The main customer is Volvo. | "Volvo"', "Volvo")
     await stores.learn(
-        "CORRECTION [t] supersedes L1: For everything that is written from now on the currency has to be SEK and no "
+        "CORRECTION [t] supersedes L1: For every invoice that is written from now on the currency has to be SEK and no "
         'other one. | "SEK"',
         "SEK",
     )
-    await stores.learn('CORRECTION [t] supersedes L3: The currency is NOK. | "NOK"', "NOK")
+    await stores.learn('CORRECTION [t] supersedes L3: The written currency is NOK. | "NOK"', "NOK")
     found = await find(stores, query)
     learnings = [name for name in names(found) if name in {"L1", "L3", "L4"}]
     assert "L1" in learnings

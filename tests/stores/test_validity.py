@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import datetime
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,10 +25,12 @@ async def chain(stores: Stores) -> list[tuple[int, int | None]]:
 
 
 async def test_correction_supersedes_named_learnings_but_keeps_them(stores: Stores) -> None:
-    await stores.learn('FACT [t] Reports are in EUR. | "in EUR"', "in EUR")
-    await stores.learn('FACT [t] Invoices are in EUR. | "invoices too"', "invoices too, in EUR")
+    await stores.learn('FACT [t] All reports are in EUR amounts. | "in EUR"', "in EUR")
+    await stores.learn('FACT [t] Invoices have amounts in EUR, all. | "invoices too"', "invoices too, in EUR")
     await stores.learn('FACT [t] Ada likes cats. | "like cats"', "I like cats")
-    await stores.learn('CORRECTION [t] supersedes L1, L2: All amounts are in SEK. | "all in SEK"', "no, all in SEK")
+    await stores.learn(
+        'CORRECTION [t] supersedes L1, L2: Amounts are in SEK, not EUR. | "all in SEK"', "no, all in SEK, not EUR"
+    )
     assert await chain(stores) == [(1, 4), (2, 4), (3, None), (4, None)]
     view = MemoryView(stores.transcript, stores.memory, stores.files)
     hits = [hit for hit in (await view.search("amounts reports invoices EUR SEK")).hits if hit.kind == "learning"]
@@ -37,32 +39,45 @@ async def test_correction_supersedes_named_learnings_but_keeps_them(stores: Stor
 
 
 async def test_superseded_learning_cannot_be_superseded_again(stores: Stores) -> None:
-    await stores.learn('FACT [t] It is 5. | "5"', "5")
-    await stores.learn('CORRECTION [t] supersedes L1: It is 6. | "6"', "6")
-    await stores.learn('CORRECTION [t] supersedes L1, L2: It is 7. | "7"', "7")
+    for number, replaced in (("5", ""), ("6", " supersedes L1:"), ("7", " supersedes L1, L2:")):
+        await stores.learn(f'FACT [t]{replaced} The kiln shelf is {number}. | "{number}"', number)
     assert await chain(stores) == [(1, 2), (2, 3), (3, None)]
 
 
+MAIL = {"command": "mail -s report ilse@office.example < numbers.txt"}
+
+
 @pytest.mark.parametrize(
-    ("turn", "done"),
+    ("turn", "quote", "is_done"),
     [
-        ({"reply": "I have sent the report to Ilse."}, True),
-        ({"user": "I sent the report to Ilse myself."}, True),
-        ({"calls": [call("WebFetch", "The report was sent to Ilse.")]}, False),
-        ({"calls": [call("Bash", "The report was sent to Ilse.")]}, False),
-        ({"calls": [call("mcp__sprite__search_memory", "The report was sent to Ilse.")]}, False),
+        ({"calls": [call("Bash", "ok", MAIL)]}, "mail -s report", True),
+        ({"calls": [call("Bash", "no route to host", MAIL, is_error=True)]}, "mail -s report", False),
+        ({"calls": [call("Bash", "ok", {"command": "ls"})]}, "ls", False),
+        ({"reply": "I have sent the report to Ilse."}, "I have sent the report", False),
+        ({"calls": [call("WebFetch", "The report was sent to Ilse.")]}, "The report was sent", False),
+        ({"calls": [call("Bash", "The report was sent to Ilse.")]}, "The report was sent", False),
+        ({"user": "I sent the report to Ilse myself."}, "I sent the report", True),
+        ({"user": "I sent the report to Ilse myself."}, None, True),
     ],
-    ids=["agent", "person", "page", "tool", "memory"],
+    ids=["command", "failed command", "other command", "reply", "page", "result", "person", "no quote"],
 )
-async def test_agent_may_complete_request_but_stranger_not(turn: dict[str, object], done: bool, stores: Stores) -> None:
-    await stores.learn('ACTION [t] Mail Ilse about the numbers. | "mail Ilse"', "Please mail Ilse about the numbers")
-    quote = next(iter(turn.values()))
-    quote = quote[0]["result"] if isinstance(quote, list) else quote
-    await stores.learn(f'FACT [t] supersedes L1: The report has been sent to Ilse. | "{quote}"', **turn)  # type: ignore[arg-type]
+@pytest.mark.parametrize("form", ["DONE", "FACT"])
+async def test_action_is_closed_by_command_or_person(
+    form: str, turn: dict[str, Any], quote: str | None, is_done: bool, stores: Stores
+) -> None:
+    """The verifier agrees where the person's words or a command finish it."""
+    await stores.learn('ACTION [t] Mail Ilse about the report. | "mail Ilse"', "Please mail Ilse about the report")
+    cited = f' | "{quote}"' if quote else ' | "sent the report"'
+    told = {"DONE": f'DONE L1 | [t] sent{f" | {chr(34)}{quote}{chr(34)}" if quote else ""}',
+            "FACT": f"FACT [t] supersedes L1: The report went to Ilse by mail.{cited}"}  # fmt: skip
+
+    def verify(line: str) -> str:
+        by_command = "(by the agent's command" in line
+        return "yes" if not line.startswith("done") or by_command or "user" in turn else "no: nobody did it"
+
+    await stores.learn(told[form], **turn, verify=verify)
     (action,) = await stores.memory.actions()
-    assert action.status == ("done" if done else "open")
-    kinds = [kind for kind, _ in await stores.reports()]
-    assert kinds.count("supersede_refused") == (not done)
+    assert action.status == ("done" if is_done else "open")
 
 
 async def test_agent_cannot_retract_persons_statement(stores: Stores) -> None:
@@ -107,18 +122,9 @@ async def test_person_endorses_tool_learning(stores: Stores) -> None:
     assert (learning.evidence, learning.source_observation_id) == ("closes at noon on Fridays", 2)
 
 
-async def test_person_endorses_learning_without_quote(stores: Stores) -> None:
+async def test_untrusted_claim_read_aloud_stays_untrusted(stores: Stores) -> None:
     line = "The office closes at noon on Fridays."
-    await stores.learn(f'FACT [t] {line} | "{line}"', calls=[call("WebFetch", line)])
-    await stores.learn(f"FACT [t] {line}", "Yes, the office closes at noon on Fridays", "Good")
-    (learning,) = await stores.learnings()
-    assert learning.origin == "user"
-
-
-@pytest.mark.parametrize("quote", [' | "The office closes at noon on Fridays."', ""])
-async def test_untrusted_claim_read_aloud_stays_untrusted(quote: str, stores: Stores) -> None:
-    line = "The office closes at noon on Fridays."
-    await stores.learn(f"FACT [t] {line}{quote}", "Look it up", calls=[call("WebFetch", line)])
+    await stores.learn(f'FACT [t] {line} | "{line}"', "Look it up", calls=[call("WebFetch", line)])
     for _ in range(26):
         await stores.turn("Something else", "Indeed")
     await stores.learn(f'FACT [t] {line} | "{line}"', "And Fridays?", line)
@@ -128,10 +134,10 @@ async def test_untrusted_claim_read_aloud_stays_untrusted(quote: str, stores: St
 
 async def test_persons_statement_does_not_become_agents(stores: Stores) -> None:
     line = "The office closes at noon on Fridays."
-    await stores.learn(f"FACT [t] {line}", line, "Good")
+    await stores.learn(f'FACT [t] {line} | "closes at noon"', line, "Good")
     await stores.learn(f'FACT [t] {line} | "{line}"', "And Fridays?", line)
     (learning,) = await stores.learnings()
-    assert (learning.origin, learning.confidence) == ("user", 0.5)
+    assert (learning.origin, learning.confidence) == ("user", 0.9)
 
 
 async def test_learning_keeps_number_when_earlier_ones_go(stores: Stores) -> None:
@@ -140,21 +146,12 @@ async def test_learning_keeps_number_when_earlier_ones_go(stores: Stores) -> Non
     assert [(row.id, row.content) for row in await stores.learnings()] == [(1, "It is 5."), (3, "It is 6.")]
 
 
-async def test_curator_sees_open_learnings_nearest_to_turns(stores: Stores, tmp_path: Path) -> None:
-    from sprite.config import Settings
-    from sprite.curation.extraction import Extractor, log_lost_call
-    from sprite.curation.model import CuratorModel
-
-    await stores.learn('FACT [t] Reports are in EUR. | "reports are in EUR"', "reports are in EUR")
-    await stores.learn('CORRECTION [t] supersedes L1: Reports are in SEK. | "in SEK"', "no, reports are in SEK")
+async def test_curator_sees_open_learnings_nearest_to_turns(stores: Stores) -> None:
+    await stores.learn('FACT [t] Tax reports are in EUR. | "reports are in EUR"', "reports are in EUR")
+    await stores.learn('CORRECTION [t] supersedes L1: Tax reports are in SEK. | "in SEK"', "no, reports are in SEK")
     await stores.learn('FACT [t] Ada keeps bees. | "keep bees"', "I keep bees")
-    turn = await stores.turn("Which currency do the reports use?")
-    model = CuratorModel(Settings(tmp_path), partial(log_lost_call, stores.transcript))
-    extractor = Extractor(stores.memory, stores.files, model)
-    prompt, _ = await extractor.prompt(await stores.turns_between(turn, turn))
+    prompt = await stores.prompt(await stores.turn("Which currency do the reports use?"))
     day = datetime.now().astimezone().strftime("%Y-%m-%d")
-    assert (
-        f'<learning id="2" type="CORRECTION" from="user" on="{day}" turn="2">Reports are in SEK.</learning>'
-        in prompt.user
-    )
+    learning = f'<learning id="2" type="CORRECTION" from="user" on="{day}" turn="2">Tax reports are in SEK.</learning>'
+    assert learning in prompt.user
     assert 'id="1"' not in prompt.user
