@@ -182,6 +182,8 @@ class FileFold:
         reason = disguise(text, given)
         if reason is None and lacking is not None:
             reason = f"{lacking} stands neither in its quote nor in the messages"
+        elif reason is None and project is not None and name not in SECTIONED:
+            reason = f"{name} has no section for the project {project}"
         elif reason is None and project is not None and basis.project not in {None, project}:
             reason = f"no turn of the project {project} carries it"
         elif reason is None and name == "user.md" and not basis.is_persons:

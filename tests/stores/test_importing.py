@@ -12,9 +12,9 @@ import pytest
 from sprite.__main__ import main
 from sprite.cli.import_logs import import_logs
 from sprite.config import Settings
-from sprite.curation.provenance.voices import Hearing
+from sprite.curation.provenance.voices import Turn, Voice
 from sprite.imports.finding import READERS
-from sprite.log.transcript import Observation, read_transcript
+from sprite.log.transcript import read_transcript
 from tests.elsewhere import (
     CODEX,
     GEMINI,
@@ -32,11 +32,11 @@ from tests.elsewhere import (
 from tests.looks import observations, rows
 
 
-async def hearing(workspace: Path) -> tuple[list[Observation], Hearing]:
-    """Return the log's turns, with each text's source as the guards judge it."""
+async def voices_of(workspace: Path, words: str) -> list[Voice]:
+    """Return the texts of the log's turns that have these words, with their speakers."""
     async with read_transcript(workspace / ".os/memory/transcript.db") as transcript:
         turns = await transcript.observations_after(0, 2**62)
-    return turns, Hearing(turns)
+    return [voice for turn in turns for voice in Turn(turn).voices if words in voice.text]
 
 
 def said(turns: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
@@ -208,8 +208,7 @@ async def test_older_gemini_chats_and_prompt_lists_combine(
     ]
     assert {turn["project"] for turn in turns} == {None}
     assert [(c["name"], c["is_error"]) for turn in turns for c in calls(turn)] == [("Read", True), ("Read", False)]
-    _, heard_in = await hearing(workspace)
-    assert not any("coffee" in message.own for message in heard_in.messages.values())
+    assert not any(voice.kind in {"person", "source"} for voice in await voices_of(workspace, "coffee"))
 
 
 async def test_withdrawn_gemini_message_is_still_imported(
@@ -268,9 +267,7 @@ async def test_claude_ai_export_yields_sessions_oldest_first(
     ]
     assert {(turn["source"], turn["project"]) for turn in turns} == {("claude.ai", None)}
     assert [call["name"] for call in calls(turns[1])] == ["Attachment", "Attachment", "WebSearch"]
-    _, heard_in = await hearing(workspace)
-    voices = [voice for each in heard_in.voices.values() for voice in each if "coffee" in voice.text]
-    assert {(voice.origin, voice.kind) for voice in voices} == {("tool", "outside")}
+    assert {(voice.origin, voice.kind) for voice in await voices_of(workspace, "coffee")} == {("tool", "outside")}
 
 
 # --- claude-mem ---
@@ -294,10 +291,8 @@ async def test_claude_mem_prompt_is_persons_summary_nobodys(
     assert [turn["project"] for turn in turns] == [HOUSE, HOUSE, None, None, None]
     assert "'garden'" in turns[2]["notice"]
     assert SECRET not in (workspace / ".os/memory/transcript.db").read_bytes().decode(errors="replace")
-    _, heard_in = await hearing(workspace)
-    voices = [voice for each in heard_in.voices.values() for voice in each if "roses dry" in voice.text]
-    assert {(voice.origin, voice.kind) for voice in voices} == {("tool", "outside")}
-    assert "I prefer tea" in heard_in.messages[1].own
+    assert {(voice.origin, voice.kind) for voice in await voices_of(workspace, "roses dry")} == {("tool", "outside")}
+    assert {voice.kind for voice in await voices_of(workspace, "I prefer tea")} == {"source"}
 
 
 async def test_claude_mem_database_is_read_only_with_journal(
