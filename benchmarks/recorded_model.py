@@ -14,6 +14,8 @@ from typing import Any, Self
 from aiohttp import web
 
 from benchmarks.recordings import NotRecordedError, Recordings, Request
+from bridge.fake_model.request import VERIFIER_MARKER
+from bridge.fake_model.verifier import agree
 from sprite.memory.files import estimate_tokens
 
 #: What is marked for caching is kept so long, from its last use on.
@@ -38,7 +40,7 @@ class RecordedModel:
     """`async with RecordedModel(...) as model:` serves at `model.url`; `missing` says why it could not answer.
 
     `about` tells which turns wait when a request comes, `now` the time in the history, `slip` what goes wrong with an
-    answer on its way.
+    answer on its way. Its verifier agrees to every line.
     """
 
     def __init__(
@@ -75,6 +77,9 @@ class RecordedModel:
     async def _messages(self, http: web.Request) -> web.Response:
         body: dict[str, Any] = await http.json()
         system, user = _blocks(body["system"]), _blocks(body["messages"][0]["content"])
+        if _text(system).startswith(VERIFIER_MARKER):
+            # Recordings hold the curator's answers alone.
+            return self._answered(body["model"], agree(_text(user)), [*system, *user])
         request = Request(len(self.served) + 1, await self._about(), _text(system), _text(user))
         try:
             record = self._recordings.answer(request)
@@ -87,12 +92,15 @@ class RecordedModel:
         beside = len(request.system.encode()) + len(_TURNS.sub("", request.user).encode())
         same = record.request_sha256 == request.sha256
         self.served.append(Served(request.turns, size, beside, len(answer.encode()), same))
+        return self._answered(body["model"], answer, [*system, *user])
+
+    def _answered(self, model: str, answer: str, blocks: list[dict[str, Any]]) -> web.Response:
         return web.json_response(
             {
-                "model": body["model"],
+                "model": model,
                 "content": [{"type": "text", "text": answer}],
                 "stop_reason": "end_turn",
-                "usage": self._usage([*system, *user]) | {"output_tokens": estimate_tokens(answer)},
+                "usage": self._usage(blocks) | {"output_tokens": estimate_tokens(answer)},
             }
         )
 
