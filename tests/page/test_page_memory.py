@@ -63,8 +63,8 @@ async def _live(memory: Path) -> None:
                 "Well, I  prefer tea\nto coffee, always.",
                 "PREFERENCE [t]: Prefers tea to coffee.",
             ),
-            ("I live in Lisbon", "I live in Lisbon.", "FACT [t]: Lives in Lisbon."),
-            ("I live in Porto now", "I live in Porto now.", "CORRECTION [t] supersedes L2: Lives in Porto."),
+            ("I live in Lisbon", "I live in Lisbon.", "FACT [t]: Lives in Lisbon (city)."),
+            ("I live in Porto now", "I live in Porto now.", "CORRECTION [t] supersedes L2: Lives in Porto (city)."),
             ("water the ficus", "Remind me to water the ficus.", "ACTION [t]: Water the ficus."),
             ("call Zoltan", "And remind me to call Zoltan.", "ACTION [t]: Call Zoltan."),
             (
@@ -535,7 +535,7 @@ async def test_timeline_pages_and_grows_without_duplicates(stack: PageStack, pag
     panel = await memory(page, "Timeline")
     shown = "() => [...document.querySelectorAll('[data-row]')].map(e => e.dataset.row)"
     await expect(panel).to_contain_text("Learned from turn")
-    await expect(panel.locator(".lessons", has_text="Lives in Porto.")).to_be_visible()
+    await expect(panel.locator(".lessons", has_text="Lives in Porto (city).")).to_be_visible()
     assert await violations(page) == []
     await panel.get_by_role("button", name="Older").click()
     await ask(page, "What is new?")

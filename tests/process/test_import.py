@@ -21,7 +21,7 @@ from sprite.config import Settings
 from tests.command_line import command, started
 from tests.elsewhere import CODEX
 from tests.harness import PATIENCE, ROOT, observations, rows, running_sprite
-from tests.inspection import curations, eventually, learnings
+from tests.inspection import curations, eventually, learnings, memory, memory_file
 from tests.session_logs import Recorded, write_many
 
 #: Age of the fixture's logs: `import` skips logs that were written a moment ago.
@@ -176,10 +176,16 @@ def test_import_dry_run_writes_nothing(logs: Recorded, workspace: Path, run: Run
 async def test_sprite_curates_import_but_not_own_logs(model: OfflineModel, logs: Recorded, workspace: Path) -> None:
     """The sprite's own conversation is a separate session, and its logs are never imported."""
     assert (await import_beside(workspace, logs.log("everyday"))).returncode == 0
-    model.script.curator({"raw_text": 'PREFERENCE [t5]: Ada prefers tea | "I prefer tea"\n'})
+    preference = 'PREFERENCE [t5]: Ada prefers tea | "I prefer tea"\n'
+    line = 'USER_MD_EDIT:\nADD Preferences | [t5] - Ada prefers tea. | "I prefer tea"\n'
+    model.script.curator({"raw_text": preference + line})
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await eventually(lambda: bool(curations(workspace)), "the import is not curated")
         await eventually(lambda: learnings(workspace) == ["Ada prefers tea"], "nothing is learned")
+        # No client proved that a person typed it.
+        (learned,) = memory(workspace, "SELECT type, origin FROM learnings")
+        assert learned == {"type": "FACT", "origin": "claude-code"}
+        assert "tea" not in memory_file(workspace, "user.md")
         found = await client.ask("memory", {"op": "search", "query": "who prefers tea"})
         assert any("tea" in hit["text"] for hit in found["payload"]["hits"]), found
         assert (await client.mission("Hello"))["event"] == "complete"
