@@ -22,7 +22,7 @@ from sprite.memory.decision import Draft, MadeOwn, Written
 from sprite.memory.files import CURATED, SECTIONED, over_limit, over_together, shown_to, template
 from sprite.memory.query import any_term, significant
 from sprite.memory.sections import heading, joined, merged, project_of, split, without_past_reminders
-from sprite.memory.words import content_words, share
+from sprite.memory.words import RUN, content_words, share
 from sprite.protocol.shapes import LearningRow
 
 #: A line rests on a learning that has this part of its words.
@@ -79,6 +79,8 @@ class FileFold:
         #: Edits by file, and the files whose edits come from complete new content.
         self._edits: dict[str, tuple[Edit, ...]] = {}
         self._complete: Mapping[str, str] = {}
+        #: New lines of the file that is being edited: a sentence may be copied in parts.
+        self._accepted: list[str] = []
 
     def read(self, response: CuratorResponse) -> None:
         """Take the edits of an answer. Complete files are compared with the present ones."""
@@ -112,6 +114,7 @@ class FileFold:
         file = EditedFile(old)
         drops = max(1, int(MAX_DROPPED * sum(bool(line.strip()) for line in old.split("\n"))))
         accepted: list[tuple[str, _Basis]] = []
+        self._accepted = []
         for edit in edits:
             at: int | None = None
             if edit.verb != "add":
@@ -168,6 +171,7 @@ class FileFold:
             else self._refusal(name, line, basis, replaced, section)
         )
         if reason is None:
+            self._accepted.append(line.text)
             return basis
         turn = line.turn_id if basis is None or basis.turn is None else basis.turn.logged.id
         self._draft.refuse("line_refused", f"{name}: refused, because {reason}: {line.text}", turn)
@@ -189,7 +193,9 @@ class FileFold:
             reason = self._not_persons(text, basis, replaced)
         elif reason is None and not basis.may_carry_work:
             reason = "a page, a mail, a file or the agent's own word is no evidence for it"
-        return reason or (None if name == "user.md" else self._first_use.strangers(text))
+        if reason is not None or name == "user.md":
+            return reason
+        return self._first_use.strangers(text) or self._first_use.copied(" ".join([*self._accepted[-RUN:], text]))
 
     def _not_persons(self, text: str, basis: _Basis, replaced: str) -> str | None:
         """Return why a line of user.md is not the person's word, or None."""

@@ -46,10 +46,15 @@ class FirstUse:
         self._foreign -= said
         self._shown_runs -= said_runs
 
+    def copied(self, text: str) -> str | None:
+        """Return what a text copies from a stranger or a result, or None."""
+        found = next((run for run in _runs(text) if run in self._shown_runs), None)
+        return None if found is None else f"it repeats word for word: {' '.join(found)}"
+
     def strangers(self, line: str) -> str | None:
         """Return why a line is a stranger's, or None."""
-        if (copied := next((run for run in _runs(line) if run in self._shown_runs), None)) is not None:
-            return f"it repeats word for word: {' '.join(copied)}"
+        if (copied := self.copied(line)) is not None:
+            return copied
         words = content_words(line)
         foreign = words & self._foreign
         if len(foreign) > MAX_FOREIGN * len(words):
