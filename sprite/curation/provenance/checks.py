@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from datetime import date
 from functools import cached_property
 
-from text_to_num import alpha2digit  # type: ignore[import-untyped] - it ships no types
+from text_to_num import alpha2digit  # type: ignore[import-untyped]  # it ships no types
 
 from sprite.curation.prompt import CALENDAR_DAYS
 from sprite.memory.words import content_words, plain
