@@ -49,11 +49,16 @@ async def search(settings: Settings, arguments: argparse.Namespace) -> int:
     return 0 if found.hits else 1
 
 
+def _replaced(number: int, by: int | None) -> str:
+    """Return the mark of a learning that does not hold any more: replaced, or done if nothing replaces it."""
+    return "" if by is None else " [done]" if by == number else f" [superseded by L{by}]"
+
+
 def _hit_line(hit: SearchHit) -> str:
     text = " ".join(hit.text.split())
     text = text if len(text) <= SNIPPET_CHARS else f"{text[:SNIPPET_CHARS]}…"
     name = f"L{hit.id}" if hit.kind == "learning" else f"t{hit.id}"
-    replaced = f" [superseded by L{hit.superseded_by}]" if hit.superseded_by is not None else ""
+    replaced = _replaced(hit.id, hit.superseded_by)
     project = f" {one_line(hit.project)}" if hit.project is not None else ""
     return f"{name:<6} {hit.type:<12} {day_and_time(hit.at)}{project}{replaced}  {text}"
 
@@ -160,7 +165,7 @@ async def learnings(settings: Settings, arguments: argparse.Namespace) -> int:
         return 0
     for row in rows:
         turn = f" t{row.source_observation_id}" if row.source_observation_id is not None else ""
-        replaced = f" [superseded by L{row.superseded_by}]" if row.superseded_by is not None else ""
+        replaced = _replaced(row.id, row.superseded_by)
         project = f" {one_line(row.project)}" if row.project is not None else ""
         say(f"L{row.id:<5} {row.type:<12} {day_and_time(row.created_at)}{turn} ({row.origin}){project}{replaced}  "
             f"{row.content}")  # fmt: skip

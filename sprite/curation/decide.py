@@ -181,7 +181,7 @@ class BatchFold:
         if evidence.voice.kind == "memory":
             self._refuse("echo", "the agent only read it aloud from memory", learning, evidence)
             return
-        if (why := flaw(asked.content, evidence, self._turns, self._zone, asked.due or "")) is not None:
+        if (why := flaw(asked.content, evidence, self._turns, self._zone, asked.type, asked.due or "")) is not None:
             self._refuse("refused", why, learning, evidence)
             return
         type_ = asked.type
@@ -243,19 +243,22 @@ class BatchFold:
         """Add the digest of a session, which replaces earlier ones. It is never evidence of the user's word."""
         turn = self._turns.batch.get(learning.turn_id or 0) or list(self._turns.batch.values())[-1]
         session = turn.logged.session_id
-        heard = [known for known in self._turns.batch.values() if known.logged.session_id == session]
+        heard = [known for known in self._turns.all.values() if known.logged.session_id == session]
         if not all(self._rulings.keeps(known.logged.id) for known in heard):
             return
-        given = Given(voice.text for known in heard for voice in known.voices)
-        why = disguise(learning.content, given) or given.lacks(learning.content, day_of(turn, self._zone))
+        earlier = [known.content for number_ in self._tx.digests_of(session) if (known := self._tx.known(number_))]
+        given = Given([*(voice.text for known in heard for voice in known.voices), *earlier])
+        why = disguise(learning.content, given) or given.lacks(
+            learning.content, day_of(turn, self._zone), may_name_files=True
+        )
         if why is not None:
             self._draft.refuse("refused", f"{why}: {learning.content}")
             return
         origin = "tool" if self._first_use.strangers(learning.content) else "assistant"
         self._add(self._new(number, learning, "DIGEST", origin, turn, None))
-        for earlier in self._tx.digests_of(session):
-            if earlier != number:
-                self._draft.put(Superseded(earlier, number))
+        for replaced in self._tx.digests_of(session):
+            if replaced != number:
+                self._draft.put(Superseded(replaced, number))
 
     def _origin(self, learning: ParsedLearning, evidence: Evidence) -> str:
         """Return whose word a learning is: a stranger's sentence stays theirs in the agent's commands."""
@@ -346,6 +349,9 @@ class BatchFold:
             elif self._is_finished(open_[0].content, done.why.text, turn, f"L{number}"):
                 for action in open_:
                     self._close(action)
+                if known is not None:
+                    # Nothing replaces it: it is finished.
+                    self._draft.put(Superseded(number, number))
                 self._retired.append(open_[0].content if known is None else known.content)
 
     def _is_finished(self, content: str, reason: str, turn: Turn, name: str) -> bool:

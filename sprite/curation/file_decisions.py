@@ -22,7 +22,7 @@ from sprite.memory.decision import Draft, MadeOwn, Written
 from sprite.memory.files import CURATED, SECTIONED, over_limit, over_together, shown_to, template
 from sprite.memory.query import any_term, significant
 from sprite.memory.sections import heading, joined, merged, project_of, split, without_past_reminders
-from sprite.memory.words import content_words, share
+from sprite.memory.words import RUN, content_words, share
 from sprite.protocol.shapes import LearningRow
 
 #: A line rests on a learning that has this part of its words.
@@ -34,8 +34,8 @@ MAX_DROPPED = 0.25
 #: Learnings to compare a line with.
 NEAREST = 3
 #: Voices that may carry a line about the work: the person, and what the agent did and saw on this computer.
-_WORKING: frozenset[Kind] = frozenset({"person", "input", "result"})
-_TRUSTED_ORIGINS = frozenset({"user", "assistant", "tool"})
+_WORKING: frozenset[Kind] = frozenset({"person", "input", "result", "document"})
+_WORKING_ORIGINS = frozenset({"user", "assistant", "tool", "file"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,8 @@ class FileFold:
         #: Edits by file, and the files whose edits come from complete new content.
         self._edits: dict[str, tuple[Edit, ...]] = {}
         self._complete: Mapping[str, str] = {}
+        #: New lines of the file that is being edited: a sentence may be copied in parts.
+        self._accepted: list[str] = []
 
     def read(self, response: CuratorResponse) -> None:
         """Take the edits of an answer. Complete files are compared with the present ones."""
@@ -112,6 +114,7 @@ class FileFold:
         file = EditedFile(old)
         drops = max(1, int(MAX_DROPPED * sum(bool(line.strip()) for line in old.split("\n"))))
         accepted: list[tuple[str, _Basis]] = []
+        self._accepted = []
         for edit in edits:
             at: int | None = None
             if edit.verb != "add":
@@ -168,6 +171,7 @@ class FileFold:
             else self._refusal(name, line, basis, replaced, section)
         )
         if reason is None:
+            self._accepted.append(line.text)
             return basis
         turn = line.turn_id if basis is None or basis.turn is None else basis.turn.logged.id
         self._draft.refuse("line_refused", f"{name}: refused, because {reason}: {line.text}", turn)
@@ -177,8 +181,9 @@ class FileFold:
         text = line.text.strip()
         worked = [] if name == "user.md" or basis.turn is None else basis.turn.worked
         given = Given([*basis.texts, *worked, replaced])
-        lacking = given.lacks(text, day_of(basis.turn, self._zone))
+        lacking = given.lacks(text, day_of(basis.turn, self._zone), may_name_files=name != "user.md")
         project = project_of(section)
+        is_said = basis.is_persons and (name == "user.md" or not self._is_work(text, basis))
         reason = disguise(text, given)
         if reason is None and lacking is not None:
             reason = f"{lacking} stands neither in its quote nor in the messages"
@@ -188,13 +193,20 @@ class FileFold:
             reason = f"no turn of the project {project} carries it"
         elif reason is None and name == "user.md" and not basis.is_persons:
             reason = "only the user's words carry a line of user.md"
-        elif reason is None and basis.is_persons:
+        elif reason is None and is_said:
             reason = self._not_said(text, basis, replaced)
         elif reason is None and not basis.may_carry_work:
             reason = "a page, a mail, a file or the agent's own word is no evidence for it"
-        if reason is None and not basis.is_persons:
-            reason = self._first_use.strangers(text, may_tell_documents=name in {"tools.md", "files.md"})
-        return reason
+        if reason is not None or is_said:
+            return reason
+        tells = name in {"tools.md", "files.md"}
+        together = " ".join([*self._accepted[-RUN:], text])
+        return self._first_use.strangers(text, may_tell_documents=tells) or self._first_use.copied(together)
+
+    def _is_work(self, text: str, basis: _Basis) -> bool:
+        """Return whether the turn's work has most of a line's words: then it is no statement of the person's alone."""
+        words = content_words(text)
+        return basis.turn is not None and share(words, content_words(" ".join(basis.turn.worked))) >= RESTS_ON
 
     def _not_said(self, text: str, basis: _Basis, replaced: str) -> str | None:
         """Return why a line is not the person's word, or None."""
@@ -217,7 +229,7 @@ class FileFold:
         if line.learning_id is not None and (known := self._tx.known(line.learning_id)) is not None:
             return self._by_known(known)
         if (taught := self._resting(line.text)) is not None:
-            may_carry_work = taught.origin in _TRUSTED_ORIGINS and taught.confidence > UNVERIFIED
+            may_carry_work = taught.origin in _WORKING_ORIGINS and taught.confidence > UNVERIFIED
             return self._by_learning(
                 taught.content, taught.quote, taught.turn, taught.origin, may_carry_work, taught.project, taught
             )
@@ -227,7 +239,7 @@ class FileFold:
         return None
 
     def _by_known(self, known: LearningRow) -> _Basis:
-        may_carry_work = known.origin in _TRUSTED_ORIGINS and known.confidence > UNVERIFIED
+        may_carry_work = known.origin in _WORKING_ORIGINS and known.confidence > UNVERIFIED
         turn_id = known.source_observation_id
         return self._by_learning(known.content, known.evidence, turn_id, known.origin, may_carry_work, known.project)
 

@@ -207,7 +207,8 @@ def hits_text(hits: Sequence[SearchHit], notes: Iterable[str], indexed_through: 
 def _hit(hit: SearchHit) -> str:
     name = f"L{hit.id} {hit.type}" if hit.kind == "learning" else f"turn {hit.id}"
     source = f", turn {hit.turn_id}" if hit.kind == "learning" and hit.turn_id is not None else ""
-    marks = f" (superseded by L{hit.superseded_by})" if hit.superseded_by is not None else ""
+    by = hit.superseded_by
+    marks = "" if by is None else " (done)" if by == hit.id else f" (superseded by L{by})"
     if hit.origin not in {"user", "assistant"}:
         marks += f" (origin: {hit.origin}, not the person's words)"
     project = f", project {hit.project}" if hit.project is not None else ""

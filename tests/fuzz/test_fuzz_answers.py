@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from sprite.config import Settings
 from sprite.curation.answer import LEARNING_TYPES, parse_response
-from sprite.curation.answer_files import with_lines_meant
 from sprite.curation.extraction import Extractor, log_lost_call
 from sprite.curation.model import CuratorModel
 from sprite.memory.files import CURATED, over_limit, over_together
@@ -57,9 +56,13 @@ HEADERS = st.builds(
     st.sampled_from(["", " ", " NONE", " # User", " ADD Profile | - The user prefers tea."]),
 )
 EDITS = st.builds(
-    "{} {} | {}".format,
-    st.sampled_from(["DELETE", "REPLACE", "ADD", "- REPLACE", "remove lines"]),
-    st.sampled_from(["1", "2", "4", "6-8", "1-9999", "3, 5 and 7", "0", "Profile", "Reminders > x", "9" * 5, ""]),
+    '{} {} | {}{} | "{}"'.format,
+    st.sampled_from(["DELETE", "REPLACE", "ADD", "- REPLACE", "remove lines", "DONE"]),
+    st.sampled_from(
+        ['"- The user"', '4 "- The user keeps"', '6 "- Never"', "1", "0", "L1", "Profile", "Reminders > x", ""]
+    ),
+    st.sampled_from(["", "[t1] - ", "[t2] ", "[L1] "]),
+    WORDS,
     WORDS,
 )
 MARKS = st.sampled_from(
@@ -133,13 +136,13 @@ async def live_through(history: History, folder: Path) -> None:
         await stores.projection.settle()
         await stores.projection.edit("user.md", TYPED)
         model = CuratorModel(Settings(folder), partial(log_lost_call, stores.transcript))
-        extractor = Extractor(stores.memory, stores.files, model)
+        extractor = Extractor(stores.transcript, stores.memory, stores.files, model, stores.judge)
         for batch in history.batches:
             calls = [] if batch.fetched is None else [call("WebFetch", batch.fetched)]
             turn = await stores.turn(batch.user, batch.reply, calls=calls)
             # The curator prompt can be built from any content.
             await extractor.prompt(await stores.observations())
-            answer = with_lines_meant("\n".join(batch.answer), {name: stores.files.read(name) for name in CURATED})
+            answer = "\n".join(batch.answer)
             parse_response(answer)
             await stores.batch(answer, turn)
             if batch.is_settled:

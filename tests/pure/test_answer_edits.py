@@ -212,18 +212,7 @@ def test_full_file_overrides_edits_and_headers_combine() -> None:
         (CONTEXT.replace("- Call the bank.\n", "") + "- Call the bank.\n", []),
         ("- Ride a bicycle.\n" + CONTEXT, ["add Notes"]),
     ],
-    ids=[
-        "same",
-        "spaces and headings",
-        "copied numbers",
-        "motto",
-        "reworded",
-        "deleted",
-        "added",
-        "exchanged",
-        "moved",
-        "top",
-    ],
+    ids="same spaces numbers motto reworded deleted added exchanged moved top".split(),
 )
 def test_complete_file_is_read_as_edits(new: str, edits: list[str]) -> None:
     found = edits_between(CONTEXT, new)

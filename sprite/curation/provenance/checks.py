@@ -22,10 +22,11 @@ _LANGUAGES = ("en", "de", "fr", "es", "nl", "it", "pt")
 _MOST_SPELLED_CHARS = 4_000
 
 _ADDRESS = re.compile(
-    r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.-]*\w|\b(?:https?://|www\.)[^\s<>\"')\]]*[\w/]|(?<![\w@])@\w[\w.-]*\w|"
-    r"(?<![\w/.-])[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}(?![\w-])",
+    r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.-]*\w|\b(?:https?://|www\.)[^\s<>\"')\]]*[\w/]|(?<![\w@])@\w[\w.-]*\w",
     re.IGNORECASE,
 )
+#: A host, or the name of a file.
+_HOST = re.compile(r"(?<![\w/.-])[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}(?![\w-])", re.IGNORECASE)
 #: Groups of digits and capitals, as in accounts and telephone numbers.
 _ACCOUNT = re.compile(r"(?<![\w.,])(?:\+?\d{1,4}|[A-Z]{2}\d{2})(?:[ -]?[A-Z0-9]{2,}){2,}(?![A-Z0-9]|[.,]\d)")
 #: Fewer digits are a number like others.
@@ -90,15 +91,18 @@ class Given:
         is_afternoon = number.isdecimal() and len(number) == 2 and _HALF_A_DAY < int(number) <= 2 * _HALF_A_DAY  # noqa: PLR2004 - digits
         return is_afternoon and self.has(str(int(number) - _HALF_A_DAY))
 
-    def lacks(self, line: str, day: date | None = None) -> str | None:
+    def lacks(self, line: str, day: date | None = None, *, may_name_files: bool = False) -> str | None:
         """Return the first number, date or address of a line that is not in these texts, or None.
 
-        Days around `day` may be worked out from words like "tomorrow".
+        Days around `day` may be worked out from words like "tomorrow". With `may_name_files`, words like "notes.md" are
+        names of files, not hosts.
         """
-        for address in _ADDRESS.findall(line):
-            if not self._has_address(address.casefold()):
-                return str(address)
-        rest = _ADDRESS.sub(" ", line)
+        rest = line
+        for kind in (_ADDRESS, _HOST):
+            for address in kind.findall(rest):
+                if not (kind is _HOST and may_name_files) and not self._has_address(address.casefold()):
+                    return str(address)
+            rest = kind.sub(" ", rest)
         for found in _DATE.finditer(rest):
             if found[0] not in self.text and not self._has_day(found, day):
                 return found[0]

@@ -116,13 +116,15 @@ def _said(quote: str, turn: Turn, voices: Sequence[Voice] | None = None) -> Evid
     return None
 
 
-def flaw(text: str, evidence: Evidence, turns: Turns, zone: str, due: str = "") -> str | None:
-    """Return why a text cannot rest on its evidence, or None: it hides something, or has a number from elsewhere.
+def flaw(text: str, evidence: Evidence, turns: Turns, zone: str, type_: str, due: str = "") -> str | None:
+    """Return why a learning cannot rest on its evidence, or None: it hides something, or has a number from elsewhere.
 
-    An action may repeat its time `due`, which the verifier checks.
+    An action may repeat its time `due`, which the verifier checks. A fact may name what the turn's work shows.
     """
-    given = Given([*turns.spoken(evidence), due.replace("-", " ").replace("T", " ")])
-    lacking = given.lacks(text, day_of(evidence.turn, zone))
+    is_fact = type_ not in {"PREFERENCE", "CORRECTION", "ACTION"}
+    worked = evidence.turn.worked if is_fact else []
+    given = Given([*turns.spoken(evidence), *worked, due.replace("-", " ").replace("T", " ")])
+    lacking = given.lacks(text, day_of(evidence.turn, zone), may_name_files=is_fact and not evidence.is_persons)
     return disguise(text, given) or (f"{lacking} stands neither in its quote nor in the messages" if lacking else None)
 
 

@@ -61,10 +61,15 @@ class FirstUse:
         self._documents -= said
         self._shown_runs -= said_runs
 
+    def copied(self, text: str) -> str | None:
+        """Return what a text copies from a stranger or a result, or None."""
+        found = next((run for run in _runs(text) if run in self._shown_runs), None)
+        return None if found is None else f"it repeats word for word: {' '.join(found)}"
+
     def strangers(self, line: str, *, may_tell_documents: bool = False) -> str | None:
         """Return why a line is a stranger's, or None."""
-        if (copied := next((run for run in _runs(line) if run in self._shown_runs), None)) is not None:
-            return f"it repeats word for word: {' '.join(copied)}"
+        if (copied := self.copied(line)) is not None:
+            return copied
         address = next((known for known in _ADDRESS.findall(line) if known.casefold() in self._shown_addresses), None)
         if address is not None:
             return f"nobody but others gave the address {address}"
