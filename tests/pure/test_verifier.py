@@ -49,13 +49,15 @@ def test_request_has_documented_form() -> None:
     assert request.lines == (item.key, "keep: t2")
 
 
-def test_request_shows_two_messages_before_in_same_session() -> None:
-    batch = [turn(number, f"message {number}") for number in range(1, 6)]
-    other = turn(6, "of another session", session_id="s2")
-    later = turn(7, "message 7")
-    assert messages(user_text(turns(*batch, other, later), Item("fact", "x", 5))) == ["t3", "t4", "t5"]
-    assert messages(user_text(turns(batch[4], earlier=batch[:4]), Item("fact", "x", 5))) == ["t3", "t4", "t5"]
-    assert messages(user_text(turns(*batch), Item("fact", "x", 1), Item("fact", "y", 5))) == ["t1", "t3", "t4", "t5"]
+def test_request_shows_messages_around_in_same_session() -> None:
+    batch = [turn(number, f"message {number}") for number in range(1, 14)]
+    other = turn(14, "of another session", session_id="s2")
+    around = [f"t{number}" for number in range(3, 12)]
+    assert messages(user_text(turns(*batch, other), Item("fact", "x", 7))) == around
+    assert messages(user_text(turns(*batch[6:], earlier=batch[:6]), Item("fact", "x", 7))) == around
+    last = [f"t{number}" for number in (9, 10, 11, 12, 13)]
+    shown = messages(user_text(turns(*batch), Item("fact", "x", 1), Item("fact", "y", 13)))
+    assert shown == [f"t{number}" for number in range(1, 6)] + last
 
 
 def test_request_has_only_words_of_person() -> None:
@@ -78,7 +80,7 @@ def test_request_has_only_words_of_person() -> None:
     [
         (turn(1, "Plan my day", "Shall I book it?"), "yes", True),
         (turn(1, "Plan my day", "Shall I book it?"), "the second one of these, please", True),
-        (turn(1, "Plan my day", "Shall I book it?"), "yes " * 13, False),
+        (turn(1, "Plan my day", "Shall I book it?"), "yes " * 26, False),
         (turn(1, "Plan my day", "Shall I book it?", PAGE), "yes", False),
         (turn(1, "Look\n> at that", "Shall I book it?"), "yes", False),
         (turn(1, "Plan my day", "Shall I book it?", notice="it said so"), "yes", False),

@@ -110,10 +110,10 @@ STRANGERS_TURNS: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
     "greeting": ({"user": "What does the page say?"}, "What does the page say?", None),
     "a word": ({"user": "What does the page say?"}, "page", None),
     "no quote": ({"user": "What does the page say?"}, None, "none"),
-    "read aloud": ({"user": "Hello!", "reply": f"It says: {PAGE}"}, f"It says: {PAGE}", "assistant"),
-    "quoted mail": ({"user": f"Sum this up:\n> {PAGE}"}, PAGE, "tool"),
-    "pasted block": ({"user": f"Sum this up:\n```\n{PAGE}\n```\nthanks"}, PAGE, "tool"),
-    "marked paste": ({"user": f"Sum up {PAGE}", "pasted": ((7, 7 + len(PAGE)),)}, PAGE, "tool"),
+    "read aloud": ({"user": "Hello!", "reply": f"It says: {PAGE}"}, f"It says: {PAGE}", "none"),
+    "quoted mail": ({"user": f"Sum this up:\n> {PAGE}"}, PAGE, "pasted"),
+    "pasted block": ({"user": f"Sum this up:\n```\n{PAGE}\n```\nthanks"}, PAGE, "pasted"),
+    "marked paste": ({"user": f"Sum up {PAGE}", "pasted": ((7, 7 + len(PAGE)),)}, PAGE, "pasted"),
     "program": ({"user": PAGE, "trigger": "program", "asked_by": "planner"}, PAGE, "program"),
     "import": ({"user": PAGE, "source": "codex"}, PAGE, "codex"),
     "task": ({"user": PAGE, "trigger": "task"}, PAGE, "tool"),
@@ -126,7 +126,7 @@ STRANGERS_TURNS: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
 async def test_strangers_sentence_never_becomes_persons(said: str, kind: str, stores: Stores) -> None:
     turn, quoted, origin = STRANGERS_TURNS[said]
     quote = f' | "{quoted}"' if quoted else ""
-    source, its = (WEB, "web") if kind in {"PREFERENCE", "ACTION"} else (TOOL, "tool")
+    source, its = (WEB, "web") if kind in {"PREFERENCE", "ACTION"} else (TOOL, "file")
     answer = f"{kind} [t] {PAGE}{quote}\n" + "".join(update(name, f"- {PAGE}") for name in CURATED)
     await stores.learn(answer, **turn, calls=[source], verify=object_to)
     wanted = its if origin == "source" else origin
@@ -191,7 +191,7 @@ async def test_agents_word_alone_is_not_filed(name: str, stores: Stores) -> None
     learned = f'FACT [t] {reply} | "{reply}"\n'
     await stores.learn(learned + update(name, f'- [t] {reply} | "{reply}"', f"- {reply}"), "Thanks!", reply)
     await stores.learn(update(name, f"- {reply}", f"- [L1] {reply}"), "Thanks again!")
-    assert await origins(stores) == [("FACT", "assistant", 0.1)]
+    assert await origins(stores) == [("FACT", "none", 0.1)]
     assert "printer" not in await files(stores)
 
 

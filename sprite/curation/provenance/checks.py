@@ -97,12 +97,11 @@ class Given:
         Days around `day` may be worked out from words like "tomorrow". With `may_name_files`, words like "notes.md" are
         names of files, not hosts.
         """
-        rest = line
-        for kind in (_ADDRESS, _HOST):
-            for address in kind.findall(rest):
-                if not (kind is _HOST and may_name_files) and not self._has_address(address.casefold()):
-                    return str(address)
-            rest = kind.sub(" ", rest)
+        rest = _ADDRESS.sub(" ", line)
+        addresses = [*_ADDRESS.findall(line), *(() if may_name_files else _HOST.findall(rest))]
+        if (unknown := next((each for each in addresses if not self._has_address(each.casefold())), None)) is not None:
+            return str(unknown)
+        rest = _HOST.sub(" ", rest)
         for found in _DATE.finditer(rest):
             if found[0] not in self.text and not self._has_day(found, day):
                 return found[0]
