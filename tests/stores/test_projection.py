@@ -256,7 +256,7 @@ QUOTE = "all dates as DD/MM"
     [
         ({"user": f"I want {QUOTE}!"}, "user", 0.9),
         ({"user": "I want ALL   dates\nas dd/mm"}, "user", 0.9),
-        ({"user": "Hello", "reply": f"So: {QUOTE}"}, "assistant", 0.6),
+        ({"user": "Hello", "reply": f"So: {QUOTE}"}, "assistant", 0.1),
         ({"calls": [call("Write", "ok", {"content": f"x {QUOTE} x"})]}, "assistant", 0.6),
         ({"calls": [call("Bash", f"readme: {QUOTE}")]}, "tool", 0.6),
         ({"calls": [call("WebSearch", f"page: {QUOTE}")]}, "web", 0.6),
