@@ -14,7 +14,7 @@ from msgspec import Meta, Struct, field
 
 from sprite.protocol.framing import on_one_line, set_in
 from sprite.protocol.messages import MAX_MISSION_CHARS
-from sprite.protocol.shapes import SearchHit
+from sprite.protocol.shapes import RETIRED, SearchHit
 
 #: A query is usually a sentence.
 MAX_QUERY_CHARS = 20_000
@@ -207,7 +207,9 @@ def hits_text(hits: Sequence[SearchHit], notes: Iterable[str], indexed_through: 
 def _hit(hit: SearchHit) -> str:
     name = f"L{hit.id} {hit.type}" if hit.kind == "learning" else f"turn {hit.id}"
     source = f", turn {hit.turn_id}" if hit.kind == "learning" and hit.turn_id is not None else ""
-    marks = f" (superseded by L{hit.superseded_by})" if hit.superseded_by is not None else ""
+    marks = f" (superseded by L{hit.superseded_by})" if hit.superseded_by else ""
+    marks += " (no longer true)" if hit.superseded_by == RETIRED else ""
+    marks += " (unverified)" if hit.unverified else ""
     if hit.origin not in {"user", "assistant"}:
         marks += f" (origin: {hit.origin}, not the person's words)"
     project = f", project {hit.project}" if hit.project is not None else ""
