@@ -113,6 +113,8 @@ async def _memory(settings: Settings, arguments: argparse.Namespace) -> int:
         "accept": change.accept,
         "reject": change.reject,
         "restore": change.restore,
+        "confirm": change.answer,
+        "retire": change.answer,
         "retry": change.retry,
         "forget": change.forget,
     }
@@ -381,6 +383,13 @@ def _add_memory_commands(
     learnings = commands.add_parser("learnings", parents=parents, help="what was learned, oldest first")
     learnings.add_argument("--after", type=_number, default=0, metavar="ID", help="only those with a higher number")
     learnings.add_argument("--limit", type=_number, default=100, metavar="N", help="how many (default: 100)")
+
+    for name, words in (
+        ("confirm", "say that an unverified learning is right: it becomes your own word"),
+        ("retire", "say that an unverified learning is not right: it no longer holds"),
+    ):
+        answer = commands.add_parser(name, parents=[here], help=words)
+        answer.add_argument("learning", type=_number, metavar="N", help="its number, as `learnings` shows it")
 
     restore = commands.add_parser(
         "restore", parents=[here], help="make an earlier version of a curated file the newest"

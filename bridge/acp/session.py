@@ -324,7 +324,7 @@ def _hit(hit: SearchHit) -> str:
     """Return a search hit as a list item, with its turn."""
     kind = hit.type if hit.kind == "learning" else "said"
     turn = f"turn {hit.turn_id}" if hit.turn_id is not None else "no turn"
-    gone = " (replaced since)" if hit.superseded_by else ""
+    gone = " (replaced since)" if hit.superseded_by is not None else " (unverified)" if hit.unverified else ""
     project = f" · project {one_line(hit.project)}" if hit.project is not None else ""
     return f"- {turn} · {_day(hit.at)}{project} · {kind}{gone}: {_short(hit.text)}"
 

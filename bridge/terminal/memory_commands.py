@@ -79,11 +79,12 @@ def learnings(rows: list[LearningRow]) -> RenderableType:
     for style in ("dim", "magenta", ""):
         drawn.add_column(style=style, no_wrap=style != "")
     for row in rows:
-        gone = "strike dim" if row.superseded_by else ""
+        gone = "strike dim" if row.superseded_by is not None else ""
+        mark = (" (unverified)", "yellow") if row.is_unverified and not gone else ""
         drawn.add_row(
             Text(when(row.created_at)),
             Text(one_line(row.type)),
-            Text.assemble((one_line(row.content), gone), _whence(row.source_observation_id, row.project)),
+            Text.assemble((one_line(row.content), gone), mark, _whence(row.source_observation_id, row.project)),
         )
     return drawn
 
@@ -135,7 +136,8 @@ def hits(found: list[SearchHit], *, waiting: int, notes: Sequence[str] = ()) -> 
             Text(when(hit.at)),
             Text(one_line(kind)),
             Text.assemble(
-                (short, "strike dim" if hit.superseded_by else ""),
+                (short, "strike dim" if hit.superseded_by is not None else ""),
+                (" (unverified)" if hit.unverified else "", "yellow"),
                 _whence(hit.turn_id if hit.kind == "learning" else None, hit.project),
             ),
         )

@@ -1,4 +1,7 @@
-"""`memory forget`, `restore`, `accept`, `reject` and `retry`: a person's changes to memory, from a terminal."""
+"""A person's changes to memory from a terminal.
+
+`memory forget`, `restore`, `accept`, `reject`, `confirm`, `retire` and `retry`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from sprite.config import Settings
 from sprite.errors import PeerError, WorkspaceLockedError
 from sprite.forget.forget import MANY_TURNS, NOT_CONFIRMED, Forgetter
 from sprite.forget.plan import Target
+from sprite.memory.answers import Op
 from sprite.memory.files import template
 from sprite.owner import ask_running, owned
 from sprite.protocol.memory import (
@@ -26,6 +30,8 @@ from sprite.protocol.memory import (
     FileResult,
     ForgetRequest,
     ForgetResult,
+    LearningRequest,
+    LearningResult,
     RejectRequest,
     RejectResult,
     RetryRequest,
@@ -177,6 +183,19 @@ async def restore(settings: Settings, arguments: argparse.Namespace) -> int:
             content = (await ask_running(settings, asked, FileResult)).content
         await ask_running(settings, EditRequest(arguments.name, content), EditResult)
     say(f"{arguments.name} is as it was in version {arguments.version}; the versions in between are kept.")
+    return 0
+
+
+async def answer(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Confirm or retire an unverified learning."""
+    op: Op = "confirm" if arguments.memory_command == "confirm" else "retire"
+    try:
+        async with owned(settings) as own:
+            await own.projection.answer(arguments.learning, op)
+    except WorkspaceLockedError:
+        await ask_running(settings, LearningRequest(arguments.learning, op), LearningResult)
+    words = "is now your own word" if op == "confirm" else "no longer holds; it stays in the log"
+    say(f"Learning {arguments.learning} {words}.")
     return 0
 
 

@@ -16,7 +16,7 @@ from sprite.errors import PeerError
 from sprite.memory.files import shown_to, template
 from sprite.owner import Stores, open_stores
 from sprite.protocol.framing import one_line
-from sprite.protocol.shapes import SearchHit
+from sprite.protocol.shapes import RETIRED, SearchHit
 from sprite.search.meaning.meaning import BY_WORDS
 from sprite.search.view import file_as_of, known_file
 
@@ -49,18 +49,22 @@ async def search(settings: Settings, arguments: argparse.Namespace) -> int:
     return 0 if found.hits else 1
 
 
-def _replaced(number: int, by: int | None) -> str:
-    """Return the mark of a learning that does not hold any more: replaced, or done if nothing replaces it."""
-    return "" if by is None else " [done]" if by == number else f" [superseded by L{by}]"
-
-
 def _hit_line(hit: SearchHit) -> str:
     text = " ".join(hit.text.split())
     text = text if len(text) <= SNIPPET_CHARS else f"{text[:SNIPPET_CHARS]}…"
     name = f"L{hit.id}" if hit.kind == "learning" else f"t{hit.id}"
-    replaced = _replaced(hit.id, hit.superseded_by)
+    replaced = mark(hit.id, hit.superseded_by, is_unverified=hit.unverified)
     project = f" {one_line(hit.project)}" if hit.project is not None else ""
     return f"{name:<6} {hit.type:<12} {day_and_time(hit.at)}{project}{replaced}  {text}"
+
+
+def mark(number: int, superseded_by: int | None, *, is_unverified: bool) -> str:
+    """Return a mark for a learning that no longer holds, is done or is unverified."""
+    if superseded_by is None:
+        return " [unverified]" if is_unverified else ""
+    if superseded_by == number:
+        return " [done]"
+    return " [no longer true]" if superseded_by == RETIRED else f" [superseded by L{superseded_by}]"
 
 
 async def file(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -165,10 +169,12 @@ async def learnings(settings: Settings, arguments: argparse.Namespace) -> int:
         return 0
     for row in rows:
         turn = f" t{row.source_observation_id}" if row.source_observation_id is not None else ""
-        replaced = _replaced(row.id, row.superseded_by)
+        replaced = mark(row.id, row.superseded_by, is_unverified=row.is_unverified)
         project = f" {one_line(row.project)}" if row.project is not None else ""
         say(f"L{row.id:<5} {row.type:<12} {day_and_time(row.created_at)}{turn} ({row.origin}){project}{replaced}  "
             f"{row.content}")  # fmt: skip
     if not rows:
         say("Nothing has been learned yet.")
+    if any(row.is_unverified and row.superseded_by is None for row in rows):
+        say("Unverified: is this right? `memory confirm N` makes it yours, `memory retire N` ends it.")
     return 0

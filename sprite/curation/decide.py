@@ -9,20 +9,14 @@ import logging
 import time
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from sprite.common.due_times import parse_due
 from sprite.common.recurrence import DEFAULT_ZONE, first_after, next_after, parse_rule
 from sprite.curation.answer import ParsedDone, ParsedLearning, parse_response
 from sprite.curation.file_decisions import NEAREST, FileFold
 from sprite.curation.provenance.checks import Given, disguise
-from sprite.curation.provenance.evidence import (
-    QUOTED_OTHER,
-    UNVERIFIED,
-    VERIFIED,
-    Evidence,
-    Turns,
-    day_of,
-    flaw,
-)
+from sprite.curation.provenance.evidence import Evidence, Turns, day_of, flaw
 from sprite.curation.provenance.voices import Turn
 from sprite.curation.provenance.work import FirstUse
 from sprite.curation.verifier import Item, Request, Ruling, Rulings, build_request, keep_item, rulings_in
@@ -30,7 +24,17 @@ from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation, NewCuration
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.action_rows import MOST_SCHEDULED, alikeness, decide_action, made_words, pass_over
-from sprite.memory.apply import MADE_IDS, Action, NewLearning, Projected, ProjectedActions
+from sprite.memory.answers import decide_answer
+from sprite.memory.apply import (
+    MADE_IDS,
+    QUOTED_OTHER,
+    UNVERIFIED,
+    VERIFIED,
+    Action,
+    NewLearning,
+    Projected,
+    ProjectedActions,
+)
 from sprite.memory.database import MemoryDB
 from sprite.memory.decision import (
     REPORT_CHARS,
@@ -199,10 +203,14 @@ class BatchFold:
         elif ruling.verdict == "unsure":
             self._refuse("unsure", "is this right?", learning, evidence)
             new = self._new(number, learning, "FACT", "none", evidence.turn, evidence.quote)
-            self._add_or_repeat(new)
+            self._add_or_repeat(self._asking(new, asked.type))
         else:
             new = self._new(number, learning, type_, self._origin(learning, evidence), evidence.turn, evidence.quote)
-            self._take(new, asked, evidence)
+            self._take(self._asking(new, asked.type) if evidence.is_claimed else new, asked, evidence)
+
+    def _asking(self, new: NewLearning, type_: str) -> NewLearning:
+        """Return a learning that the person is asked to confirm as one of this type. To-dos are not made this way."""
+        return msgspec.structs.replace(new, proposed=new.type if type_ == "ACTION" else type_)
 
     def _in_work(self, asked: ParsedLearning, evidence: Evidence) -> Evidence | None:
         """Return the evidence of a FACT about the work whose quote the person's request has as well."""
@@ -288,6 +296,9 @@ class BatchFold:
     def _add_or_repeat(self, new: NewLearning) -> int:
         """Add a learning, or count it where memory has it. Return its id."""
         known = self._tx.same_learning(new.type, new.said, new.project)
+        if known is None and new.proposed is not None and self._tx.is_retired(new.said):
+            self._draft.refuse("retired", f"the user said that it is not right: {new.content}", new.turn)
+            return new.number
         if known is None:
             return self._add(new)
         is_better = new.origin == "user" if new.origin != known.origin else new.confidence > known.confidence
@@ -503,7 +514,7 @@ class Judge:
 
 
 def decide(tx: Projected, curation: Curation, turns: Turns, rulings: Rulings) -> list[Part]:
-    """Decide about an answer, a change of an action, or the extraction that takes over.
+    """Decide about an answer, a change of an action or a learning, or the extraction that takes over.
 
     `turns` are those of the answer. The decision is also written to memory.db, so the caller rolls the transaction
     back.
@@ -513,6 +524,8 @@ def decide(tx: Projected, curation: Curation, turns: Turns, rulings: Rulings) ->
         BatchFold(draft, turns, rulings).apply()
     elif curation.kind == "action":
         decide_action(draft)
+    elif curation.kind == "learning":
+        decide_answer(draft)
     else:
         pass_over(draft)
     return draft.parts

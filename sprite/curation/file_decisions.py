@@ -13,11 +13,11 @@ from sprite.common.recurrence import DEFAULT_ZONE
 from sprite.curation.answer import CuratorResponse
 from sprite.curation.answer_files import Edit, EditedFile, Line, edits_between, heading_name
 from sprite.curation.provenance.checks import Given, disguise
-from sprite.curation.provenance.evidence import UNVERIFIED, Turns, day_of, projects_of
+from sprite.curation.provenance.evidence import Turns, day_of, projects_of
 from sprite.curation.provenance.voices import Kind, Turn
 from sprite.curation.provenance.work import FirstUse
 from sprite.curation.verifier import Item, Rulings
-from sprite.memory.apply import NewLearning
+from sprite.memory.apply import UNVERIFIED, NewLearning
 from sprite.memory.decision import Draft, MadeOwn, Written
 from sprite.memory.files import CURATED, SECTIONED, over_limit, over_together, shown_to, template
 from sprite.memory.query import any_term, significant
@@ -253,7 +253,9 @@ class FileFold:
         project: str | None,
         taught: NewLearning | None = None,
     ) -> _Basis:
-        turn = self._turns.all.get(turn_id or 0)
+        # The person confirmed a learning without a quote: its content is their own word, not its turn.
+        is_confirmed = origin == "user" and quote is None
+        turn = None if is_confirmed else self._turns.all.get(turn_id or 0)
         texts = [content, quote or "", *([known.own for known in self._turns.messages(turn)] if turn else [])]
         return _Basis(texts, origin == "user", may_carry_work, quote or content, turn, project, taught)
 

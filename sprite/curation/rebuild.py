@@ -28,9 +28,11 @@ from sprite.log.transcript import Observation, TranscriptDB, side_by_side
 from sprite.memory.apply import NewLearning
 from sprite.memory.database import MemoryDB, open_memory
 from sprite.memory.decision import (
+    DECIDED,
     Acted,
     Again,
     Change,
+    Confirmed,
     Heard,
     MadeOwn,
     Part,
@@ -45,6 +47,7 @@ from sprite.memory.decision import (
 )
 from sprite.memory.files import DEPLOYED, MemoryFiles
 from sprite.memory.projection import Projection
+from sprite.protocol.shapes import RETIRED
 
 log = logging.getLogger(__name__)
 
@@ -203,7 +206,7 @@ class _Aside:
 class Regrowth:
     """The memory of a re-extraction, in a separate memory.db that grows with each answer.
 
-    Users' changes are applied between the answers; changes of actions get a new decision.
+    Users' changes are applied between the answers; changes of actions and learnings get a new decision.
     """
 
     def __init__(self, transcript: TranscriptDB, projection: Projection, judge: Judge) -> None:
@@ -228,11 +231,12 @@ class Regrowth:
     async def come_to(self, turns: Sequence[Observation]) -> None:
         """Apply users' changes made before the last of these turns.
 
-        A change of an action follows the answer about the turn that taught the action, even if that turn ended later.
+        A change of an action or a learning follows the answer about the turn that taught it, even if that turn ended
+        later.
         """
         waiting, self._changes = self._changes, []
         for change in waiting:
-            is_taught = change.kind != "action" or (change.first_observation_id or 0) < turns[0].id
+            is_taught = (change.first_observation_id or 0) < turns[0].id
             if is_taught and change.created_at <= turns[-1].timestamp:
                 await self._change(change)
             else:
@@ -256,7 +260,7 @@ class Regrowth:
 
     async def _change(self, change: Curation) -> None:
         parts: list[Part] = []
-        if change.kind == "action":
+        if change.kind in DECIDED:
             parts = await self._judge.decide(change)
             change = replace(change, decision_json=write_decision(parts))
         self._applied.append(Again(change.id, parts))
@@ -322,6 +326,16 @@ def _words(parts: Sequence[Part]) -> Counter[str]:
     return Counter(words for part in parts for words in _words_of(part))
 
 
+def _changed(part: Superseded | Confirmed | MadeOwn) -> str:
+    match part:
+        case Superseded(learning, by):
+            return f"L{learning} is replaced by L{by}" if by != RETIRED else f"L{learning} is retired"
+        case Confirmed(learning, type_):
+            return f"L{learning} is confirmed as {type_}"
+        case MadeOwn(learning):
+            return f"L{learning} is the person's own"
+
+
 def _words_of(part: Part) -> Iterator[str]:
     match part:
         case NewLearning():
@@ -330,10 +344,8 @@ def _words_of(part: Part) -> Iterator[str]:
             yield f"L{of} was taught again: {new.content}"
         case Heard(learning):
             yield f"L{learning} was taught again"
-        case Superseded(learning, by):
-            yield f"L{learning} is replaced by L{by}"
-        case MadeOwn(learning):
-            yield f"L{learning} is the person's own"
+        case Superseded() | Confirmed() | MadeOwn():
+            yield _changed(part)
         case Written(name, content):
             yield from (f"{name}: {line}" for line in content.split("\n") if line.strip())
         case Refusal(kind, detail):

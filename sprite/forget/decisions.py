@@ -19,6 +19,7 @@ from sprite.memory.apply import MADE_IDS, NewLearning
 from sprite.memory.decision import (
     Acted,
     Again,
+    Confirmed,
     Heard,
     MadeOwn,
     Part,
@@ -129,7 +130,7 @@ class DecisionScrubber:
                 yield from self._repeat(part)
             case Acted():
                 yield from self._act(part)
-            case Heard(number) | MadeOwn(number) | Superseded(number):
+            case Heard(number) | Confirmed(number) | MadeOwn(number) | Superseded(number):
                 # A superseded learning stays superseded if its replacement is forgotten.
                 if (now := self._number(number)) is not None:
                     by = {"by": self._moved.get(part.by, part.by)} if isinstance(part, Superseded) else {}

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from sprite.curation.answer import ParsedLearning, parse_response
 from sprite.curation.provenance.voices import text_of
 from sprite.errors import PeerError
-from sprite.forget.scrub import ActionScrubber, Said, Scrubber, Spared, bare, core, map_strings
+from sprite.forget.scrub import ActionScrubber, Said, Scrubber, Spared, bare, core, map_strings, scrubbed_answer
 from sprite.log.curations import Curation
 from sprite.log.transcript import Observation, TranscriptDB
 from sprite.memory.database import MemoryDB
@@ -125,6 +125,8 @@ class Plan:
         if before is not None:
             how = "changed while the agent was at work" if curation.kind == "drift" else "edited by hand"
             where = f"{json.loads(curation.response).get('name')}, {how}"
+        elif curation.kind == "learning":
+            where, before, after = "your word on a learning", _action_words(curation.response), _action_words(response)
         elif curation.kind == "action":
             where, before, after = "an action", _action_words(curation.response), _action_words(response)
         else:
@@ -190,7 +192,9 @@ async def survey(made: Plan, transcript: TranscriptDB, memory: MemoryDB) -> None
         _take(made, turn)
     actions = ActionScrubber(made.scrubber, made.emptied_missions, made.gone)
     async for curation in _each(transcript.curations.after):
-        if curation.kind == "action":
+        if curation.kind == "learning":
+            response = scrubbed_answer(curation.response, made.scrubber, made.gone)
+        elif curation.kind == "action":
             response = actions.row(curation.id, curation.response)
         else:
             response = _scrubbed(curation, made.scrubber, made.typed)

@@ -11,10 +11,12 @@ from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from sprite.curation.answer import read_learning
 from sprite.curation.answer_files import read_header
 from sprite.memory.action_rows import Added, Changed, Known, Noted, Resolved, Updated, read_record, write_record
+from sprite.memory.answers import read_answer, write_answer
 from sprite.memory.apply import MADE_IDS
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 
@@ -446,6 +448,17 @@ class ActionScrubber:
             return True
         # A person's text goes only if it has the exact words, not similar ones.
         return self._scrubber.finds(text) if record.by == "person" else self._scrubber.takes_line(text)
+
+
+def scrubbed_answer(response: str, scrubber: Scrubber, learnings: Mapping[int, str]) -> str:
+    """Return the new text of a person's word on a learning. `learnings` are the forgotten ones' contents by number."""
+    try:
+        answer = read_answer(response)
+    except ValueError:
+        return scrubber.text(response)
+    of = answer.of
+    is_gone = learnings.get(answer.learning) == of.content or scrubber.takes_learning(of.content, of.turn)
+    return write_answer(replace(answer, of=Known(FORGOTTEN))) if is_gone and of.content != FORGOTTEN else response
 
 
 def text_of(record: Changed) -> str:

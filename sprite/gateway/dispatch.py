@@ -43,6 +43,8 @@ from sprite.protocol.memory import (
     ForgetResult,
     HealthRequest,
     HealthResult,
+    LearningRequest,
+    LearningResult,
     MemoryRequest,
     RejectRequest,
     RejectResult,
@@ -267,7 +269,7 @@ class Gateway:
     async def _asked_of_memory(self, request: AnyMemoryRequest) -> AnyMemoryResult | Error:
         result: AnyMemoryResult | Error
         match request:
-            case EditRequest() | AcceptRequest() | RejectRequest() | RetryRequest():
+            case EditRequest() | AcceptRequest() | RejectRequest() | RetryRequest() | LearningRequest():
                 result = await self._change(request)
             case AddActionRequest() | UpdateActionRequest() | ResolveActionRequest():
                 result = await act(self._work.actions, self._memory.view, request)
@@ -287,7 +289,9 @@ class Gateway:
                 result = await look(self._memory.view, request, self._settings.run)
         return result
 
-    async def _change(self, request: EditRequest | AcceptRequest | RejectRequest | RetryRequest) -> AnyMemoryResult:
+    async def _change(
+        self, request: EditRequest | AcceptRequest | RejectRequest | RetryRequest | LearningRequest
+    ) -> AnyMemoryResult:
         result: AnyMemoryResult
         match request:
             case EditRequest(version=int()) | AcceptRequest(curation_id=int()) | RejectRequest(curation_id=int()):
@@ -304,6 +308,9 @@ class Gateway:
             case RejectRequest(name, seen):
                 self._publish(await self._memory.projection.reject(name, seen))
                 result = RejectResult(name, *await self._memory.view.file(name))
+            case LearningRequest(learning_id, answer):
+                self._publish(await self._memory.projection.answer(learning_id, answer))
+                result = LearningResult(await self._memory.view.learning(learning_id))
             case RetryRequest(turn_id):
                 self._publish(await self._memory.projection.retry(turn_id))
                 self._memory.processor.request(all_=True)

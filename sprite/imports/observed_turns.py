@@ -36,11 +36,15 @@ MAX_KEPT_BYTES = 1024 * 1024 - 16 * 1024
 _SESSION = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 _SOURCE = re.compile(r"\A[a-z0-9][a-z0-9._-]*\Z")
 _CLAUDE_CODE_ID = re.compile(r"\A[!-~]{1,128}\Z")
+#: Origins of learnings that no program may claim: "user" would make its words the person's.
+_ORIGINS = frozenset(
+    {"user", "assistant", "tool", "web", "file", "outside", "pasted", "memory", "program", "none", "curator", "person"}
+)
 
 
 def checked_source(source: str) -> str:
-    """Return a program's name. PeerError if it is invalid."""
-    if len(source) > MAX_SOURCE_CHARS or not _SOURCE.match(source):
+    """Return a program's name. PeerError if it is invalid, or the name of another origin of learnings."""
+    if len(source) > MAX_SOURCE_CHARS or not _SOURCE.match(source) or source in _ORIGINS:
         raise PeerError(
             f"The source {source[:MAX_SOURCE_CHARS]!r} is no program's name: at most {MAX_SOURCE_CHARS} small "
             "letters, digits, dots and dashes, such as claude-code."

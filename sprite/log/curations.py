@@ -1,7 +1,8 @@
 """The log's curations: every event that changes memory, append-only.
 
-A curation is a batch's raw answer, a person's edit, a forget, or a quarantined turn. It may also be a file's drift,
-which changes nothing until a person accepts it. The tables are in transcript.db; times are Unix seconds.
+A curation is a batch's raw answer, a person's edit, a forget, or a quarantined turn. It may also be a person's word on
+an unverified learning, or a file's drift, which changes nothing until a person accepts it. The tables are in
+transcript.db; times are Unix seconds.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Spending(Tables):
         )
 
 
-CurationKind = Literal["batch", "edit", "forget", "quarantine", "drift", "action"]
+CurationKind = Literal["batch", "edit", "forget", "quarantine", "drift", "action", "learning"]
 _ROW = (
     "id, created_at, kind, first_observation_id, last_observation_id, model, prompt_sha256, response, "
     "usage_json, cost_usd, seen_curation_id, generation, decision_json, verification_json"
@@ -211,7 +212,10 @@ class Curations(Tables):
         return await self._db.transact(write)
 
     async def append_event(self, curation: NewCuration) -> Curation:
-        """Log a change of an action, or a batch of a re-extraction. Memory changes when all its batches are done."""
+        """Log a change of an action or a learning, or a batch of a re-extraction.
+
+        Memory changes when all batches of a re-extraction are done.
+        """
         curation_id = await self._db.transact(lambda tx: append(tx, curation))
         return (await self._select("WHERE id = ?", (curation_id,)))[0]
 
@@ -312,10 +316,12 @@ class Curations(Tables):
         return [Curation(**{name: value for name, value in row.items() if name != "ended"}) for row in dated]
 
     async def peoples_changes(self, before: int = LARGEST_ROW_ID) -> list[Curation]:
-        """Return the edits of files and the changes of actions below a row, oldest first."""
+        """Return the edits of files and the changes of actions and learnings below a row, oldest first."""
         # An edit with a decision is the activation of an extraction.
         return await self._select(
-            "WHERE id < ? AND (kind = 'action' OR (kind = 'edit' AND decision_json IS NULL)) ORDER BY id", (before,)
+            "WHERE id < ? AND (kind IN ('action', 'learning') OR (kind = 'edit' AND decision_json IS NULL)) "
+            "ORDER BY id",
+            (before,),
         )
 
     async def batches(self, generation: int) -> list[tuple[int, int]]:

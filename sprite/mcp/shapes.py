@@ -14,7 +14,7 @@ from msgspec import Meta, Struct, field
 
 from sprite.protocol.framing import on_one_line, set_in
 from sprite.protocol.messages import MAX_MISSION_CHARS
-from sprite.protocol.shapes import SearchHit
+from sprite.protocol.shapes import RETIRED, SearchHit
 
 #: A query is usually a sentence.
 MAX_QUERY_CHARS = 20_000
@@ -209,6 +209,8 @@ def _hit(hit: SearchHit) -> str:
     source = f", turn {hit.turn_id}" if hit.kind == "learning" and hit.turn_id is not None else ""
     by = hit.superseded_by
     marks = "" if by is None else " (done)" if by == hit.id else f" (superseded by L{by})"
+    marks = " (no longer true)" if by == RETIRED else marks
+    marks += " (unverified)" if hit.unverified else ""
     if hit.origin not in {"user", "assistant"}:
         marks += f" (origin: {hit.origin}, not the person's words)"
     project = f", project {hit.project}" if hit.project is not None else ""

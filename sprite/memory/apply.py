@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from sprite.protocol.shapes import LearningRow
+from sprite.protocol.shapes import RETIRED, LearningRow
 from sprite.storage.full_text import TOKENIZER, Filters, Index, Lexicon, ProjectSql, any_of, spaced_sql
 
 LEARNING_INDEX = f"""
@@ -23,6 +23,12 @@ CREATE VIRTUAL TABLE learnings_fts USING fts5 (
     content, type, content = 'learnings_text', content_rowid = 'id', tokenize = '{TOKENIZER}'
 );
 CREATE TRIGGER learnings_indexed AFTER INSERT ON learnings BEGIN
+    INSERT INTO learnings_fts (rowid, content, type)
+    SELECT id, content, type FROM learnings_text WHERE id = NEW.id;
+END;
+CREATE TRIGGER learnings_retyped AFTER UPDATE OF type ON learnings BEGIN
+    INSERT INTO learnings_fts (learnings_fts, rowid, content, type)
+    SELECT 'delete', id, content, OLD.type FROM learnings_text WHERE id = NEW.id;
     INSERT INTO learnings_fts (rowid, content, type)
     SELECT id, content, type FROM learnings_text WHERE id = NEW.id;
 END;
@@ -251,11 +257,18 @@ class ProjectedActions:
         self._tx.execute("UPDATE projection SET tz = ?", (tz,))
 
 
+#: Confidence of a learning: verified words of the person, words of others, unverified.
+VERIFIED = 0.9
+QUOTED_OTHER = 0.6
+UNVERIFIED = 0.1
+
+
 class NewLearning(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="did", tag="learn"):
     """A new learning of an answer, with its number, as stored in the log.
 
     `turn` and `quote` are its evidence, `origin` is the author of those words. `said` is the content without
-    fillers, used to detect repeats.
+    fillers, used to detect repeats. `proposed` is the type that it gets if the person confirms it; None if it need not
+    be confirmed.
     """
 
     number: int
@@ -269,6 +282,7 @@ class NewLearning(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="di
     session: str | None = None
     quote: str | None = None
     project: str | None = None
+    proposed: str | None = None
 
 
 class Projected:
@@ -338,8 +352,8 @@ class Projected:
         """Store a learning."""
         self.tx.execute(
             "INSERT INTO learnings (id, created_at, session_id, type, content, source_observation_id, "
-            "confidence, curation_id, origin, evidence, last_seen, said, project) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "confidence, curation_id, origin, evidence, last_seen, said, project, proposed) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 learning.number,
                 learning.created_at,
@@ -354,6 +368,7 @@ class Projected:
                 learning.created_at,
                 learning.said,
                 learning.project,
+                learning.proposed,
             ),
         )
 
@@ -364,10 +379,25 @@ class Projected:
     def corroborate(self, learning_id: int, new: NewLearning) -> None:
         """Replace a learning's evidence by the better evidence of `new`, which says the same."""
         self.tx.execute(
-            "UPDATE learnings SET origin = ?, confidence = ?, evidence = ?, source_observation_id = ?, "
-            "session_id = ? WHERE id = ?",
-            (new.origin, new.confidence, new.quote, new.turn, new.session, learning_id),
+            "UPDATE learnings SET origin = ?1, confidence = ?, evidence = ?, source_observation_id = ?, "
+            "session_id = ?, proposed = CASE WHEN ?1 = 'user' THEN NULL ELSE coalesce(?, proposed) END WHERE id = ?",
+            (new.origin, new.confidence, new.quote, new.turn, new.session, new.proposed, learning_id),
         )
+
+    def confirm(self, learning_id: int, type_: str) -> None:
+        """Make an unverified learning the person's own word. Its content replaces the evidence that proved nothing."""
+        self.tx.execute(
+            "UPDATE learnings SET type = ?, origin = 'user', confidence = ?, evidence = NULL, proposed = NULL "
+            "WHERE id = ?",
+            (type_, VERIFIED, learning_id),
+        )
+
+    def is_retired(self, said: str) -> bool:
+        """Return whether the person retired a learning of this text."""
+        row = self.tx.execute(
+            "SELECT 1 FROM learnings WHERE said = ? AND superseded_by = ? LIMIT 1", (said, RETIRED)
+        ).fetchone()
+        return row is not None
 
     def make_own(self, learning_id: int) -> None:
         """Make a learning the person's own instead of a project's."""
@@ -376,7 +406,7 @@ class Projected:
     def supersede(self, learning_id: int, by: int) -> None:
         """Mark a valid learning as replaced."""
         self.tx.execute(
-            "UPDATE learnings SET superseded_by = ?1 WHERE id = ?2 AND id <> ?1 AND superseded_by IS NULL",
+            "UPDATE learnings SET superseded_by = ?1 WHERE id = ?2 AND superseded_by IS NULL",
             (by, learning_id),
         )
 

@@ -40,13 +40,17 @@ SCHEMA = Schema(
             origin TEXT NOT NULL DEFAULT 'none',
             evidence TEXT,
             -- May name a learning that was forgotten: what it replaced does not stand again.
+            -- 0: the person retired it.
             superseded_by INTEGER,
             seen INTEGER NOT NULL DEFAULT 1,
             last_seen REAL NOT NULL DEFAULT 0,
             said TEXT NOT NULL DEFAULT '',
             -- Of which project it is; null for the person's own.
-            project TEXT
+            project TEXT,
+            -- The type that it gets if the person confirms it; null if it need not be confirmed.
+            proposed TEXT
         );
+        CREATE INDEX learnings_retired ON learnings (said) WHERE superseded_by = 0;
         CREATE INDEX learnings_said ON learnings (said, type) WHERE superseded_by IS NULL;
         CREATE INDEX learnings_curation ON learnings (curation_id);
         CREATE INDEX learnings_standing ON learnings (type, id) WHERE superseded_by IS NULL;

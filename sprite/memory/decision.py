@@ -61,10 +61,17 @@ class Heard(_Part, frozen=True, tag="hear"):
 
 
 class Superseded(_Part, frozen=True, tag="supersede"):
-    """One learning replaces another."""
+    """One learning replaces another; `by` is 0 if the person retired it."""
 
     learning: int
     by: int
+
+
+class Confirmed(_Part, frozen=True, tag="confirm"):
+    """The person confirmed a learning, which is of this type from here on."""
+
+    learning: int
+    type: str
 
 
 class MadeOwn(_Part, frozen=True, tag="own"):
@@ -126,7 +133,8 @@ class Again(_Part, frozen=True, tag="again"):
     parts: list[Part] = []
 
 
-Part = NewLearning | Numbered | Repeated | Heard | Superseded | MadeOwn | Written | Refusal | Acted | Zone | Again
+_OfLearning = NewLearning | Numbered | Repeated | Heard | Superseded | Confirmed | MadeOwn
+Part = _OfLearning | Written | Refusal | Acted | Zone | Again
 _DECODER: msgspec.json.Decoder[list[Part]] = msgspec.json.Decoder(list[Part])
 _NO_COLUMNS = frozenset({"action", "is_new", "by", "note"})
 
@@ -147,9 +155,13 @@ def in_order(rows: Iterable[Curation], changes: Iterable[Curation]) -> Iterator[
     for row in rows:
         for part in read_decision(row.decision_json or "[]"):
             if isinstance(part, Again) and (change := known.get(part.row)) is not None:
-                decision = write_decision(part.parts) if change.kind == "action" else None
+                decision = write_decision(part.parts) if change.kind in DECIDED else None
                 yield replace(change, decision_json=decision)
         yield row
+
+
+#: Kinds of people's changes with a decision of their own; others state their effect.
+DECIDED = frozenset({"action", "learning"})
 
 
 class Fold:
@@ -194,6 +206,8 @@ class Fold:
                 tx.count_again(learning, at)
             case Superseded(learning, by):
                 tx.supersede(learning, by)
+            case Confirmed(learning, type_):
+                tx.confirm(learning, type_)
             case MadeOwn(learning):
                 tx.make_own(learning)
 

@@ -20,9 +20,10 @@ from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation, Drift, NewCuration
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.action_rows import AnyRecord, decide_action, write_record
+from sprite.memory.answers import Op, answered, decide_answer, write_answer
 from sprite.memory.apply import Projected
 from sprite.memory.database import MemoryDB
-from sprite.memory.decision import Change, Draft, Fold, Part, in_order, read_decision, write_decision
+from sprite.memory.decision import DECIDED, Change, Draft, Fold, Part, in_order, read_decision, write_decision
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
 from sprite.memory.hand_changes import HandChanges, held_back, in_memory
 
@@ -31,7 +32,7 @@ def fold(tx: Projected, curation: Curation) -> Change:
     """Apply one curation."""
     folding = Fold(tx, curation)
     try:
-        if curation.decision_json is not None or curation.kind in {"batch", "action"}:
+        if curation.decision_json is not None or curation.kind in {"batch", *DECIDED}:
             for part in read_decision(curation.decision_json or ""):
                 folding.put(part)
         elif curation.kind == "edit":
@@ -211,6 +212,18 @@ class Projection:
             curation_id = (await self._transcript.curations.append_event(row)).id
             return curation_id, changes + await self._settle()
 
+    async def answer(self, learning_id: int, op: Op) -> list[Change]:
+        """Log and apply a person's word on an unverified learning. PeerError if there is no such learning."""
+        async with self._lock:
+            changes = await self._settle()
+            record = answered(learning_id, await self._memory.learning(learning_id), op)
+            turn = record.of.turn
+            row = NewCuration("learning", write_answer(record), first_observation_id=turn, last_observation_id=turn)
+            now = time.time()
+            parts = await self._memory.rehearse(lambda tx: _decided_answer(Draft(tx, row.at(now))))
+            await self._transcript.curations.append_event(replace(row, decision=write_decision(parts), created_at=now))
+            return changes + await self._settle()
+
     async def retry(self, turn_id: int) -> list[Change]:
         """Release a turn from quarantine. PeerError if it is not quarantined."""
         _, generation = await self._transcript.curations.activation()
@@ -306,6 +319,11 @@ class Projection:
 
 def _decided_action(draft: Draft) -> list[Part]:
     decide_action(draft)
+    return draft.parts
+
+
+def _decided_answer(draft: Draft) -> list[Part]:
+    decide_answer(draft)
     return draft.parts
 
 

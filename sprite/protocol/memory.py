@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
@@ -185,6 +185,16 @@ class RetryRequest(MemoryRequest, tag="retry"):
     turn_id: RowId
 
 
+class LearningRequest(MemoryRequest, tag="learning"):
+    """A person's word on an unverified learning: `confirm` makes it the person's own, `retire` ends it.
+
+    `not_found` if there is no such learning, `conflict` if it does not wait for an answer (any more).
+    """
+
+    id: RowId
+    action: Literal["confirm", "retire"]
+
+
 class ForgetRequest(MemoryRequest, tag="forget"):
     """Exactly one of text, turn, session and learning; `preview` only says what would go, `yes` that many turns may."""
 
@@ -237,6 +247,7 @@ AnyMemoryRequest = (
     | UserFilesRequest
     | DeleteUserFileRequest
     | RetryRequest
+    | LearningRequest
     | ForgetRequest
     | CurationsRequest
     | ObservationsRequest
@@ -383,6 +394,12 @@ class RetryResult(MemoryResult, tag="retry"):
     quarantined: list[QuarantinedTurn]
 
 
+class LearningResult(MemoryResult, tag="learning"):
+    """The learning as it now is."""
+
+    learning: LearningRow
+
+
 class ForgetResult(MemoryResult, tag="forget"):
     """What would go, or what went.
 
@@ -438,6 +455,7 @@ AnyMemoryResult = (
     | UserFilesResult
     | DeleteUserFileResult
     | RetryResult
+    | LearningResult
     | ForgetResult
     | CurationsResult
     | ObservationsResult

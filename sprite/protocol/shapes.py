@@ -214,10 +214,15 @@ class MemoryState(Struct):
     unshipped_forgets: int = 0
 
 
+#: `superseded_by` of a learning that the person retired: nothing replaced it.
+RETIRED = 0
+
+
 class LearningRow(Struct):
     """Something learned, with its evidence; `superseded_by` is the id of the learning that replaced it.
 
-    `project` is null where it is the person's own.
+    It is 0 if the person retired the learning. `project` is null where it is the person's own. `proposed` is the type
+    that the learning gets if the person confirms it, null if it need not be confirmed.
     """
 
     id: int
@@ -234,6 +239,12 @@ class LearningRow(Struct):
     seen: int
     last_seen: float
     project: str | None = None
+    proposed: str | None = None
+
+    @property
+    def is_unverified(self) -> bool:
+        """Return whether neither evidence nor the person has confirmed it."""
+        return self.proposed is not None or self.origin == "none"
 
 
 class ActionChange(Struct):
@@ -288,7 +299,8 @@ class VersionRow(Struct):
 class SearchHit(Struct, omit_defaults=True):
     """One result of a search; `turn_id` is the turn it is or comes from, `type` a learning's, or TURN.
 
-    `project` is left out for the person's own.
+    `project` is left out for the person's own. `unverified` marks a learning that neither evidence nor the person has
+    confirmed.
     """
 
     kind: Literal["learning", "turn"]
@@ -301,6 +313,7 @@ class SearchHit(Struct, omit_defaults=True):
     superseded_by: int | None = None
     origin: str | None = None
     project: str | None = None
+    unverified: bool = False
 
 
 class LoggedTurn(Struct):

@@ -57,6 +57,7 @@ def learning_hit(learning: LearningRow, weights: Mapping[str, float] | None = No
         superseded_by=learning.superseded_by,
         origin=learning.origin,
         project=learning.project,
+        unverified=learning.is_unverified,
     )
 
 

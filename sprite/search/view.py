@@ -94,6 +94,7 @@ _TOLD = (
     "cards",
     "reason",
     "retry",
+    "learning",
     *("op", "action", "once", "due", "rrule", "tz", "next", "late_by", "priority", "what"),
 )
 
@@ -329,6 +330,13 @@ class MemoryView:
     async def learnings(self, after: int = 0, limit: int = 100) -> list[LearningRow]:
         """Return learnings above an id as rows, oldest first."""
         return await self._memory.learnings(after, max(1, min(limit, MAX_ROWS)))
+
+    async def learning(self, learning_id: int) -> LearningRow:
+        """Return one learning. PeerError if there is none."""
+        found = await self._memory.learning(learning_id)
+        if found is None:
+            raise PeerError(f"There is no learning {learning_id}.", code="not_found")
+        return found
 
     async def newest_learnings(self, before: int | None = None, limit: int = 100) -> list[LearningRow]:
         """Return learnings below an id as rows, newest first."""

@@ -13,11 +13,6 @@ from sprite.curation.provenance.quotes import Spoken, quote_of
 from sprite.curation.provenance.voices import Turn, Voice
 from sprite.log.transcript import Observation
 
-#: Confidence of a learning: verified words of the person, words of others, unverified.
-VERIFIED = 0.9
-QUOTED_OTHER = 0.6
-UNVERIFIED = 0.1
-
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -31,6 +26,11 @@ class Evidence:
     def is_persons(self) -> bool:
         """Return whether the person says it."""
         return self.voice.kind == "person"
+
+    @property
+    def is_claimed(self) -> bool:
+        """Return whether it is a message for which no client proves that a human typed it."""
+        return self.voice.kind == "source" or self.voice.origin == "program"
 
 
 #: A message of up to this many words may only agree to a question, or pick from a list.
