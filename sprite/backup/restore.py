@@ -88,6 +88,9 @@ def finish(settings: Settings) -> bytes | None:
     if (decided / MEMORY).is_dir():
         for path in sorted((decided / MEMORY).iterdir()):
             path.replace(settings.memory / path.name)
+    # They derive from the log that is replaced.
+    for suffix in _SUFFIXES:
+        Path(f"{settings.vectors_db}{suffix}").unlink(missing_ok=True)
     for live in (settings.workspace_db, settings.memory_db, settings.transcript_db):
         new = decided / live.name
         if new.exists():

@@ -626,7 +626,9 @@ async def test_workspace_without_turns_counts_as_empty(archive: Path, tmp_path: 
         pass
     (new / "documents").mkdir()
     (new / "documents/notes.txt").write_text("Notes")
+    (new / ".os/memory/vectors.db").write_text("of another log")
     await imported(archive, new)
+    assert not (new / ".os/memory/vectors.db").exists()
     assert (await exported(new, tmp_path / "again.zip")).read_bytes() == archive.read_bytes()
 
 

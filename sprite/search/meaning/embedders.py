@@ -9,7 +9,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from sprite.common import own_secrets
@@ -20,7 +20,7 @@ from sprite.search.meaning.worker import WEIGHTS_SHA256
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
 
-#: Name, weights, and the rule by which a turn is cut (`pieces.py`); vectors of another model are deleted.
+#: Name and weights; vectors of another model are deleted.
 BUNDLED = f"all-MiniLM-L6-v2 int8, {WEIGHTS_SHA256[:16]}"
 WORKER = Path(__file__).with_name("worker.py")
 #: Loading takes a second, a text of 700 characters 50 ms; more on a machine that is short of memory.
@@ -115,18 +115,16 @@ class ProcessEmbedder:
 
     async def _last_words(self) -> str:
         """End the process, and return why it failed."""
-        said, code = self._said, None
+        code, words = None, ""
         if self._process is not None:
             with suppress(TimeoutError):
                 # A process that ended by itself has a code; it is about to be reaped.
                 code = await asyncio.wait_for(self._process.wait(), 1.0)
-        words = ""
-        if said is not None:
-            said.seek(0)
-            words = " ".join(said.read().decode(errors="replace").split())[-_REASON_CHARS:]
+        if self._said is not None:
+            self._said.seek(0)
+            words = " ".join(self._said.read().decode(errors="replace").split())[-_REASON_CHARS:]
         await self._end()
-        how = "it did not answer" if code is None else f"exit code {code}"
-        return words or how
+        return words or ("it did not answer" if code is None else f"exit code {code}")
 
     async def _end(self) -> None:
         process, self._process = self._process, None
@@ -167,7 +165,7 @@ class EndpointEmbedder:
         try:
             answer = await self._client.post(self._url, json={"model": self._name, "input": text})
             answer.raise_for_status()
-            return _vector(answer.json())
+            return [float(number) for number in answer.json()["data"][0]["embedding"]]
         except (httpx2.HTTPError, ValueError, TypeError, LookupError) as error:
             # The key is in no error: it is sent in a header.
             raise EndpointError(f"{type(error).__name__}: {error}"[:_REASON_CHARS]) from error
@@ -177,10 +175,6 @@ class EndpointEmbedder:
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
-
-
-def _vector(answer: Any) -> list[float]:
-    return [float(number) for number in answer["data"][0]["embedding"]]
 
 
 def embedder_of(settings: Settings) -> Embedder | None:

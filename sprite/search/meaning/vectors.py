@@ -110,7 +110,9 @@ NOTHING_NEAR = Near((), (), {})
 class Index:
     """The vectors in memory: row 2n is the person's side of a turn, row 2n + 1 the reply. Used by one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int = 0) -> None:
+        """`room` is the number of turns that are known to come."""
+        self._room = max(room, _LEAST_ROOM)
         self.places: dict[int, int] = {}
         self._turns: Any = None
         self._codes: Any = None
@@ -142,7 +144,7 @@ class Index:
 
     def _reserve(self, turns: int) -> None:
         if turns > len(self._turns):
-            more = max(turns, turns * 9 // 8, _LEAST_ROOM) - len(self._turns)
+            more = max(turns * 9 // 8, self._room) - len(self._turns)
             for name, rows in (("_turns", 1), ("_codes", _SIDES), ("_scales", _SIDES)):
                 old = getattr(self, name)
                 room = _numpy().zeros((more * rows, *old.shape[1:]), dtype=old.dtype)
@@ -208,7 +210,7 @@ class VectorsDB(Tables):
             await self._db.execute("INSERT INTO model VALUES (?)", (model,))
 
         def read(connection: sqlite3.Connection) -> dict[int, float]:
-            self._index = Index()
+            self._index = Index(connection.execute("SELECT count(*) FROM vectors").fetchone()[0])
             times: dict[int, float] = {}
             rows = connection.execute("SELECT turn, at, person, reply FROM vectors")
             while chunk := rows.fetchmany(_CHUNK):
