@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -76,7 +77,7 @@ async def _live(memory: Path) -> None:
         ]
         for number, (quote, said, answer) in enumerate(taught):
             update = f"\nUSER_MD_UPDATE:\n{USER_MD}" if number == 2 else ""
-            elsewhere = {"project": PROJECT, "source": "claude-code"} if "ships" in quote else {}
+            elsewhere: dict[str, Any] = {"project": PROJECT, "source": "claude-code"} if "ships" in quote else {}
             await stores.learn(
                 f'{answer} | "{quote}"{update}', said, "Noted.", at=began + 86_400 + 60 * number, **elsewhere
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ async def test_killed_schedule_turn_keeps_its_source(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("trigger", "is_wish"), [("user", True), ("schedule", False)])
 async def test_schedule_text_proves_no_wish(tmp_path: Path, trigger: str, is_wish: bool) -> None:
-    said = {"user": WISH} if is_wish else {"user": "", "notice": WISH}
+    said: dict[str, Any] = {"user": WISH} if is_wish else {"user": "", "notice": WISH}
     async with open_stores(tmp_path) as stores:
         answer = (
             f'PREFERENCE [t] Prefers tea to coffee | "{WISH}"\nUSER_MD_UPDATE:\n# User\n\n- Prefers tea to coffee\n'
