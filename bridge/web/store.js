@@ -148,6 +148,10 @@ export function createStore() {
         state.memory = { ...state.memory, drift: payload.drift };
         touch('memory');
       }
+      for (const row of payload.answered ?? []) {
+        conversation.answered(row);
+        touch('chat');
+      }
       if (payload.learnings.length) {
         const { learnings, files, curation_id: id } = payload;
         const where = { id: `curation-${id}`, at: message.timestamp / 1000 };
