@@ -153,7 +153,11 @@ export function createStore() {
         touch('chat');
       }
       if (payload.learnings.length) {
-        const { learnings, files, curation_id: id } = payload;
+        const { files, curation_id: id } = payload;
+        // Questions come first: a notice shows only a few rows.
+        const learnings = payload.learnings.toSorted(
+          (a, b) => Number(Boolean(b.proposed)) - Number(Boolean(a.proposed)),
+        );
         const where = { id: `curation-${id}`, at: message.timestamp / 1000 };
         conversation.notice({ notice: 'learned', learnings, files }, where);
         touch('chat');

@@ -180,6 +180,8 @@ export class Conversation {
       const index = entry.learnings.findIndex(({ id }) => id === row.id);
       if (index === -1) continue;
       entry.learnings = entry.learnings.with(index, row);
+      // The notice that was open for the question stays open.
+      entry.isAnswered = true;
       entry.version += 1;
     }
   }

@@ -16,8 +16,7 @@ const FEW = 3;
 export function notice(entry, page) {
   if (entry.notice === 'session') return html`<p class="notice rule" data-notice="session">${entry.text}</p>`;
   const { learnings, files } = entry;
-  const first = [...learnings.filter(isAsked), ...learnings.filter((row) => !isAsked(row))];
-  const rows = first.slice(0, MOST).map((row) => {
+  const rows = learnings.slice(0, MOST).map((row) => {
     const { id, type, content } = row;
     const why = id ? button('Why?', () => page.openLearning(id), { look: 'quiet' }) : nothing;
     const name = (type ?? '').toLowerCase().replaceAll('_', ' ');
@@ -27,7 +26,7 @@ export function notice(entry, page) {
   });
   const written = files.map((name) => button(name, () => page.openFile(name), { look: 'quiet mono' }));
   return html`<details class="notice learned" data-notice="learned" 
-    ?open=${learnings.length <= FEW || learnings.some(isAsked)}
+    ?open=${learnings.length <= FEW || learnings.some(isAsked) || entry.isAnswered}
   >
     <summary>
       ${icon('brain', true)}<span class="grow">Sprite learned ${plural(learnings.length, 'thing')}</span>

@@ -183,6 +183,7 @@ interface LearnedNotice {
   notice: 'learned';
   learnings: LearningRow[];
   files: string[];
+  isAnswered?: boolean;
 }
 export type NoticeText = SessionNotice | LearnedNotice;
 
