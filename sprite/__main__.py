@@ -164,8 +164,11 @@ async def _mcp(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _doctor(settings: Settings, arguments: argparse.Namespace) -> int:
+    from sprite.cli.live import live
     from sprite.cli.status import doctor
 
+    if arguments.live:
+        return await live(settings, as_json=arguments.json)
     return await doctor(settings, as_json=arguments.json, ask_model=not arguments.without_model)
 
 
@@ -274,6 +277,11 @@ def _parser() -> argparse.ArgumentParser:
 
     doctor = commands.add_parser("doctor", parents=[here, printed], help="check this machine and say what to do")
     doctor.add_argument("--without-model", action="store_true", help="do not ask the model: it has no key here yet")
+    doctor.add_argument(
+        "--live",
+        action="store_true",
+        help="only ask the verifier's model about 40 fixed lines, count its wrong answers and say the cost",
+    )
     doctor.set_defaults(command=_doctor)
 
     schema = commands.add_parser("schema", help="print the wire protocol as JSON Schema")

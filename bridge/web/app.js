@@ -5,6 +5,7 @@ import { mountChat } from './chat/chat.js';
 import { ENDED } from './chat/conversation.js';
 import { createConnection } from './connection.js';
 import { createOutbox } from './outbox.js';
+import { wordsOf } from './problem.js';
 import { createCommands } from './shell/commands.js';
 import { createInstall } from './shell/install.js';
 import { createLayout } from './shell/layout.js';
@@ -85,6 +86,17 @@ const page = {
   openFile: async (name) => {
     layout.open('memory');
     (await loadMemory()).openFile(name);
+  },
+  answerLearning: async ({ id }, action) => {
+    try {
+      await connection.ask('memory', { op: 'learning', id, action });
+      toast({
+        kind: 'success',
+        text: action === 'confirm' ? 'Confirmed: it is your own word now.' : 'It no longer holds.',
+      });
+    } catch (problem) {
+      toast({ kind: 'error', text: `Your answer was not taken: ${wordsOf(problem)}` });
+    }
   },
   openLearning: async (id) => {
     layout.open('memory');

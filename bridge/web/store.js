@@ -148,8 +148,16 @@ export function createStore() {
         state.memory = { ...state.memory, drift: payload.drift };
         touch('memory');
       }
+      for (const row of payload.answered ?? []) {
+        conversation.answered(row);
+        touch('chat');
+      }
       if (payload.learnings.length) {
-        const { learnings, files, curation_id: id } = payload;
+        const { files, curation_id: id } = payload;
+        // Questions come first: a notice shows only a few rows.
+        const learnings = payload.learnings.toSorted(
+          (a, b) => Number(Boolean(b.proposed)) - Number(Boolean(a.proposed)),
+        );
         const where = { id: `curation-${id}`, at: message.timestamp / 1000 };
         conversation.notice({ notice: 'learned', learnings, files }, where);
         touch('chat');

@@ -74,11 +74,13 @@ class MemoryEvents:
             log.exception("a change of memory could not be announced")
 
     async def _announce_memory(self, change: Change) -> None:
+        answered = [await self._memory.learning(number) for number in change.answered]
         self._feed.publish(
             MemoryUpdate(
                 files=list(dict.fromkeys(change.files)),
                 learnings=await self._memory.learnings_of(change.curation_id),
                 curation_id=change.curation_id,
                 drift=list(await self._view.drift()),
+                answered=[row for row in answered if row is not None],
             )
         )

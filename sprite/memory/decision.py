@@ -16,6 +16,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from sprite.log.curations import Curation
 from sprite.memory.apply import MADE_IDS, Action, NewLearning, Projected
+from sprite.protocol.shapes import RETIRED
 
 
 @dataclass(slots=True)
@@ -29,6 +30,8 @@ class Change:
     files: list[str] = field(default_factory=list)
     learnings: list[int] = field(default_factory=list)
     actions: list[int] = field(default_factory=list)
+    #: Earlier learnings that the person confirmed or retired.
+    answered: list[int] = field(default_factory=list)
     is_of_memory: bool = True
 
 
@@ -188,6 +191,8 @@ class Fold:
                 self._act(part)
             case _:
                 self._learn(part)
+                if isinstance(part, Confirmed) or (isinstance(part, Superseded) and part.by == RETIRED):
+                    self.change.answered.append(part.learning)
 
     def _learn(self, part: Part) -> None:
         tx, at = self.tx, self.curation.created_at

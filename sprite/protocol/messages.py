@@ -500,13 +500,15 @@ class StackUpdate(Payload, omit_defaults=False):
 class MemoryUpdate(Payload, omit_defaults=False):
     """Memory changed: the names of the files rewritten, the learnings added, by which curation.
 
-    `drift` names every file that waits for the person's word, as in the state.
+    `drift` names every file that waits for the person's word, as in the state. `answered` are earlier learnings that
+    the person confirmed or retired, as they now are.
     """
 
     files: list[str]
     learnings: list[LearningRow]
     curation_id: int
     drift: list[str] = field(default_factory=list)
+    answered: list[LearningRow] = field(default_factory=list)
 
 
 class PermissionRequest(Payload, omit_defaults=False):

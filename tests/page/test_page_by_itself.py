@@ -71,6 +71,8 @@ class Wire:
         self.answers: dict[str, dict[str, Any]] = {}
         self.quarantined: list[dict[str, Any]] = []
         self.attention: list[str] = []
+        #: The learning as it is after the person's word on it.
+        self.answered: dict[str, Any] = {}
 
     async def open(self, stack: PageStack, context: BrowserContext) -> Page:
         await context.route_web_socket("**/ws", self._routed)
@@ -99,6 +101,11 @@ class Wire:
 
         def up(frame: str | bytes) -> None:
             message = json.loads(frame)
+            if message["payload"].get("op") == "learning":
+                self.asked.append(message)
+                self.say("memory_result", message["id"], op="learning", learning=self.answered)
+                self.say("memory_update", curation_id=8, learnings=[], files=[], drift=[], answered=[self.answered])
+                return
             if message["payload"].get("op") == "retry":
                 self.asked.append(message)
                 self.quarantined = []
@@ -404,6 +411,28 @@ async def test_learnings_are_shown_as_chat_notice(page: Page, wire: Wire) -> Non
     await expect(notice).to_contain_text("Prefers tea to coffee")
     await expect(notice.get_by_role("button", name="user.md")).to_be_visible()
     await shoot(page, "learned")
+
+
+@pytest.mark.parametrize(("button", "action"), [("Yes", "confirm"), ("No", "retire")])
+async def test_chat_notice_asks_about_unverified_learning(button: str, action: str, page: Page, wire: Wire) -> None:
+    number = len(action)
+    asked = {"id": number, "type": "FACT", "content": f"Prefers {action} tea", "proposed": "PREFERENCE"}
+    asked |= {"superseded_by": None, "origin": "codex"}
+    others = [{"id": 90 + each, "type": "FACT", "content": f"Fact {each}", "superseded_by": None} for each in range(5)]
+    wire.say("memory_update", curation_id=70 + number, learnings=[*others, asked], files=[], drift=[])
+    notice = page.locator(".notice.learned", has_text=f"{action} tea")
+    # It comes first, and the notice is open for it.
+    first = notice.get_by_role("listitem").first
+    await expect(first).to_contain_text("Is this right?")
+    await shoot(page, f"asked-{action}")
+    wire.answered = {**asked, "type": "PREFERENCE", "proposed": None, "origin": "user"}
+    if action == "retire":
+        wire.answered = {**asked, "superseded_by": 0}
+    await first.get_by_role("button", name=button).click()
+    await expect(notice).not_to_contain_text("Is this right?")
+    await expect(notice.get_by_text("No longer true")).to_have_count(action == "retire")
+    await expect(page.locator(".toast").last).to_contain_text("Confirmed" if action == "confirm" else "no longer holds")
+    assert [message["payload"] for message in wire.asked] == [{"op": "learning", "id": number, "action": action}]
 
 
 async def test_quarantined_turn_can_be_retried(page: Page, wire: Wire) -> None:

@@ -81,6 +81,8 @@ async def _live(memory: Path) -> None:
             await stores.learn(
                 f'{answer} | "{quote}"{update}', said, "Noted.", at=began + 86_400 + 60 * number, **elsewhere
             )
+        await stores.learn('PREFERENCE [t] Sings in the bath. | "sing in the bath"', "I sing in the bath.",
+                           at=began + 89_000, source="codex")  # fmt: skip
         await stores.learn("NONE", "Show me a long line.", f"```\n{'wide' * 100}\n```", at=began + 90_000)
         await stores.learn("NONE", f"I like {EVIL}", f"So do I: {EVIL}", at=began + 90_060)
 
@@ -562,6 +564,21 @@ async def test_timeline_pages_and_grows_without_duplicates(stack: PageStack, pag
     # Later checks need not search through so many rows.
     await page.reload()
     await ready(page)
+
+
+async def test_person_confirms_unverified_learning(stack: PageStack, page: Page) -> None:
+    panel = await memory(page, "Learned")
+    learned = panel.get_by_role("article").filter(has_text="Sings in the bath")
+    await expect(learned).to_contain_text("Unverified")
+    question = learned.get_by_role("group", name="Is this right? Sings in the bath.")
+    await question.get_by_role("button", name="Yes").click()
+    await expect(learned).to_contain_text("you confirmed it")
+    await expect(learned).to_contain_text("Preference")
+    await expect(question).to_have_count(0)
+    (row,) = rows(stack.workspace, "memory.db", "SELECT type, origin FROM learnings WHERE content LIKE 'Sings%'")
+    assert tuple(row.values()) == ("PREFERENCE", "user")
+    await panel.get_by_role("tab", name="Timeline").click()
+    await expect(panel.get_by_text("You confirmed “Sings in the bath.”")).to_be_visible()
 
 
 # --- forgetting, which ends the agent's session ---

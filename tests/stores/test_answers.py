@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,7 @@ async def test_confirmed_learning_becomes_persons_own(kind: str, proposed: str, 
 
 
 @pytest.mark.parametrize("turn", [{"source": "codex"}, {"trigger": "program", "asked_by": "planner"}])
-async def test_claim_of_program_waits_for_person(turn: dict[str, str], stores: Stores) -> None:
+async def test_claim_of_program_waits_for_person(turn: dict[str, Any], stores: Stores) -> None:
     await stores.learn(TAUGHT + "\n" + added("user.md", TEA), TEA, **turn)
     origin = turn.get("source", "program")
     assert await known(stores) == [("FACT", origin, 0.6, "PREFERENCE", None)]

@@ -2,7 +2,7 @@
 //
 // An entry is an exchange or a notice; the parts of an exchange are the pieces of its answer (types/page.d.ts).
 
-/** @import { AgentEvent, ChatMessage, ChatSaid, PermissionRequest, Running, StateSync } from '../types/page.js' */
+/** @import { AgentEvent, ChatMessage, ChatSaid, LearningRow, PermissionRequest, Running, StateSync } from '../types/page.js' */
 /** @import { Decision, Entry, Exchange, ExchangeStatus, Notice, NoticeText, ToolPart } from '../types/page.js' */
 
 /** @type {ReadonlySet<string>} */
@@ -168,6 +168,22 @@ export class Conversation {
   notice(text, { id = null, at = Date.now() / 1000 } = {}) {
     if (id !== null && this.entries.some((entry) => entry.kind === 'notice' && entry.id === id)) return;
     this.entries.push({ kind: 'notice', key: this.#key(), id, at, version: 0, ...text });
+  }
+
+  /**
+   * Shows the person's word on a learning in the notices that name it.
+   * @param {LearningRow} row
+   */
+  answered(row) {
+    for (const entry of this.entries) {
+      if (entry.kind !== 'notice' || entry.notice !== 'learned') continue;
+      const index = entry.learnings.findIndex(({ id }) => id === row.id);
+      if (index === -1) continue;
+      entry.learnings = entry.learnings.with(index, row);
+      // The notice that was open for the question stays open.
+      entry.isAnswered = true;
+      entry.version += 1;
+    }
   }
 
   // --- inside ---

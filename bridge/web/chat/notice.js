@@ -1,7 +1,8 @@
-// A line between exchanges: memory has learned, or a session has ended.
+// A line between exchanges: memory has learned, or a session has ended. Unverified learnings have a question.
 
 import { plural } from '../format.js';
 import { icon } from '../icons.js';
+import { isAsked, question } from '../memory/learning_question.js';
 import { button } from '../template.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 
@@ -15,13 +16,18 @@ const FEW = 3;
 export function notice(entry, page) {
   if (entry.notice === 'session') return html`<p class="notice rule" data-notice="session">${entry.text}</p>`;
   const { learnings, files } = entry;
-  const rows = learnings.slice(0, MOST).map(({ id, type, content }) => {
+  const rows = learnings.slice(0, MOST).map((row) => {
+    const { id, type, content } = row;
     const why = id ? button('Why?', () => page.openLearning(id), { look: 'quiet' }) : nothing;
     const name = (type ?? '').toLowerCase().replaceAll('_', ' ');
-    return html`<li><span class="badge info">${name}</span> <span>${content}</span>${why}</li>`;
+    const asked = isAsked(row) ? question(row, page.answerLearning) : nothing;
+    const gone = row.superseded_by === 0 ? html` <span class="badge warn">No longer true</span>` : nothing;
+    return html`<li><span class="badge info">${name}</span> <span>${content}</span>${gone}${why}${asked}</li>`;
   });
   const written = files.map((name) => button(name, () => page.openFile(name), { look: 'quiet mono' }));
-  return html`<details class="notice learned" data-notice="learned" ?open=${learnings.length <= FEW}>
+  return html`<details class="notice learned" data-notice="learned" 
+    ?open=${learnings.length <= FEW || learnings.some(isAsked) || entry.isAnswered}
+  >
     <summary>
       ${icon('brain', true)}<span class="grow">Sprite learned ${plural(learnings.length, 'thing')}</span>
       ${icon('chevron', true)}

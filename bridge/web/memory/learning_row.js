@@ -4,11 +4,12 @@ import { iso, number, when } from '../format.js';
 import { icon } from '../icons.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { ORIGINS, TYPES, where } from './labels.js';
+import { isUnverified, question } from './learning_question.js';
 
 /** @import { LearningRow, MemoryActs } from '../types/page.js' */
 
 /**
- * `acts`: openTurn(id, quote), openLearning(id), forget(row).
+ * `acts`: openTurn(id, quote), openLearning(id), answer(row, action), forget(row).
  * @param {LearningRow} row
  * @param {MemoryActs} acts
  * @param {{ fresh?: boolean }} [how]
@@ -26,6 +27,7 @@ export function learningRow(row, acts, { fresh = false } = {}) {
       <span class="badge ${row.type === 'CORRECTION' ? 'info' : ''}">${TYPES[row.type] ?? row.type}</span>
       ${fresh ? html`<span class="badge ok">Just learned</span>` : nothing}
       ${gone ? html`<span class="badge warn">No longer holds</span>` : nothing}
+      ${isUnverified(row) ? html`<span class="badge warn">Unverified</span>` : nothing}
       <time class="small-text muted" datetime=${iso(row.created_at)}>${when(row.created_at)}</time>
       <span class="grow"></span>
       <button
@@ -39,13 +41,14 @@ export function learningRow(row, acts, { fresh = false } = {}) {
       </button>
     </div>
     <p class="learning-text">${row.content}</p>
-    ${evidence(row, acts)}
+    ${evidence(row, acts)} ${isUnverified(row) ? question(row, acts.answer) : nothing}
     <p class="learning-foot small-text muted">
-      ${ORIGINS[row.origin] ?? row.origin}${where(row)}${
+      ${isConfirmed(row) ? 'you confirmed it' : (ORIGINS[row.origin] ?? row.origin)}${where(row)}${
         row.seen > 1 ? html` · heard ${number(row.seen)} times, last ${when(row.last_seen)}` : nothing
       }
+      ${heir === 0 ? ' · you said that it is not right' : nothing}
       ${
-        gone
+        heir
           ? html` · replaced by
               <button type="button" class="link" @click=${() => acts.openLearning(heir)}>
                 learning ${heir}
@@ -55,6 +58,12 @@ export function learningRow(row, acts, { fresh = false } = {}) {
     </p>
   </article>`;
 }
+
+/**
+ * Whether its word is the person's answer to the question: then no quote is its evidence.
+ * @param {LearningRow} row
+ */
+const isConfirmed = (row) => row.origin === 'user' && row.evidence === null;
 
 /** @param {LearningRow} row @param {MemoryActs} acts */
 function evidence({ source_observation_id: turn, evidence: quote }, { openTurn }) {

@@ -56,6 +56,15 @@ export class Learnings extends View {
     this.invalidate(300);
   }
 
+  /**
+   * Shows the person's word on learnings.
+   * @param {LearningRow[]} rows
+   */
+  answered(rows) {
+    if (this.loaded) this.#rows.put(rows);
+    this.draw();
+  }
+
   async load() {
     this.#rows.renew(await this.client.learnings());
   }

@@ -78,6 +78,7 @@ class Memory {
       openFile: (name, version) => this.openFile(name, version),
       openLearning: (id) => this.openLearning(id),
       openLearningsOf: (curation) => this.#openLearningsOf(curation),
+      answer: (row, action) => page.answerLearning(row, action),
       forget: (row) => this.#forget({ learning: row.id }, `“${row.content}”`),
       forgetWords: () => this.#forgetWords(),
       flush: () => this.#flush(),
@@ -147,8 +148,9 @@ class Memory {
    * Handles a change of memory by a curation, an edit, or another page.
    * @param {MemoryUpdate} update
    */
-  #changed({ files, learnings }) {
+  #changed({ files, learnings, answered = [] }) {
     const views = this.#views;
+    if (answered.length > 0) views.learnings.answered(answered);
     views.files.changed(files);
     if (learnings.length > 0) {
       views.learnings.learned(learnings);

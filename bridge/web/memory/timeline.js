@@ -297,6 +297,10 @@ export function headline({ id, kind, learnings, files, first_turn: first, last_t
       : `You edited ${detail.name ?? 'a file'}`;
   }
   if (kind === 'action') return actionHeadline(id, detail);
+  if (kind === 'learning') {
+    const told = detail.content === undefined ? `learning ${detail.learning}` : `“${detail.content}”`;
+    return detail.op === 'confirm' ? `You confirmed ${told}` : `You said that ${told} is not right`;
+  }
   const from = first === null ? '' : ` from ${turnRange(first, last)}`;
   if (!active) return `Learned${from}, replaced since`;
   return learnings > 0 || files.length > 0 ? `Learned${from}` : `Looked for things to learn${from}: nothing new`;

@@ -37,6 +37,7 @@ export interface Messages {
       | UserFilesRequest
       | DeleteUserFileRequest
       | RetryRequest
+      | LearningRequest
       | ForgetRequest
       | CurationsRequest
       | ObservationsRequest
@@ -78,6 +79,7 @@ export interface Messages {
       | UserFilesResult
       | DeleteUserFileResult
       | RetryResult
+      | LearningResult
       | ForgetResult
       | CurationsResult
       | ObservationsResult
@@ -401,6 +403,16 @@ export interface DeleteUserFileRequest {
 export interface RetryRequest {
   op: "retry";
   turn_id: number;
+}
+/**
+ * A person's word on an unverified learning: `confirm` makes it the person's own, `retire` ends it.
+ *
+ *     `not_found` if there is no such learning, `conflict` if it does not wait for an answer (any more).
+ */
+export interface LearningRequest {
+  op: "learning";
+  id: number;
+  action: "confirm" | "retire";
 }
 /**
  * Exactly one of text, turn, session and learning; `preview` only says what would go, `yes` that many turns may.
@@ -943,18 +955,21 @@ export interface CanvasUpdate {
 /**
  * Memory changed: the names of the files rewritten, the learnings added, by which curation.
  *
- *     `drift` names every file that waits for the person's word, as in the state.
+ *     `drift` names every file that waits for the person's word, as in the state. `answered` are earlier learnings that
+ *     the person confirmed or retired, as they now are.
  */
 export interface MemoryUpdate {
   files: string[];
   learnings: LearningRow[];
   curation_id: number;
   drift?: string[];
+  answered?: LearningRow[];
 }
 /**
  * Something learned, with its evidence; `superseded_by` is the id of the learning that replaced it.
  *
- *     `project` is null where it is the person's own.
+ *     It is 0 if the person retired the learning. `project` is null where it is the person's own. `proposed` is the type
+ *     that the learning gets if the person confirms it, null if it need not be confirmed.
  */
 export interface LearningRow {
   id: number;
@@ -971,6 +986,7 @@ export interface LearningRow {
   seen: number;
   last_seen: number;
   project?: string | null;
+  proposed?: string | null;
 }
 /**
  * The memory files, in the order of the boot prompt.
@@ -1037,7 +1053,8 @@ export interface SearchResult {
 /**
  * One result of a search; `turn_id` is the turn it is or comes from, `type` a learning's, or TURN.
  *
- *     `project` is left out for the person's own.
+ *     `project` is left out for the person's own. `unverified` marks a learning that neither evidence nor the person has
+ *     confirmed.
  */
 export interface SearchHit {
   kind: "learning" | "turn";
@@ -1050,6 +1067,7 @@ export interface SearchHit {
   superseded_by?: number | null;
   origin?: string | null;
   project?: string | null;
+  unverified?: boolean;
 }
 /**
  * Turns of one conversation, oldest first.
@@ -1208,6 +1226,13 @@ export interface DeleteUserFileResult {
 export interface RetryResult {
   op: "retry";
   quarantined: QuarantinedTurn[];
+}
+/**
+ * The learning as it now is.
+ */
+export interface LearningResult {
+  op: "learning";
+  learning: LearningRow;
 }
 /**
  * What would go, or what went.

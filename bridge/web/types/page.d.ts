@@ -183,6 +183,7 @@ interface LearnedNotice {
   notice: 'learned';
   learnings: LearningRow[];
   files: string[];
+  isAnswered?: boolean;
 }
 export type NoticeText = SessionNotice | LearnedNotice;
 
@@ -209,11 +210,15 @@ export type ActionDraft = Partial<Pick<AddActionRequest, 'content' | 'due' | 'rr
 export type ForgetTarget = Pick<ForgetRequest, 'text' | 'turn' | 'session' | 'learning'>;
 
 /** Actions available in all of memory's views. */
+/** The person's word on an unverified learning. */
+export type LearningAnswer = 'confirm' | 'retire';
+
 export interface MemoryActs {
   openTurn(id: number, quote?: string | null): unknown;
   openFile(name: string, version?: number): unknown;
   openLearning(id: number): unknown;
   openLearningsOf(curation: CurationRow): unknown;
+  answer(row: LearningRow, action: LearningAnswer): unknown;
   forget(row: LearningRow): unknown;
   forgetWords(): unknown;
   flush(): unknown;
@@ -329,6 +334,7 @@ export interface Page {
   openTurn(id: number): Promise<void>;
   openFile(name: string): Promise<void>;
   openLearning(id: number): Promise<void>;
+  answerLearning(row: LearningRow, action: LearningAnswer): Promise<void>;
   searchMemory(query?: string): Promise<void>;
   /** Shows the list of actions. */
   openActions(): Promise<void>;
