@@ -130,7 +130,7 @@ PERSONAL_TYPES = frozenset({"PREFERENCE", "CORRECTION"})
 _KINDS = {"PREFERENCE": "preference", "CORRECTION": "correction", "ACTION": "action"}
 #: If memory has this share of a sentence's words, the agent may only have read it aloud.
 ECHO_SHARE = 0.8
-#: A learning may only replace another that it shares so many content words with.
+#: A learning may only replace another that it shares so many content words with: of a short one, all but one.
 RELATED_WORDS = 2
 
 
@@ -430,8 +430,9 @@ class BatchFold:
         if (known.source_observation_id or 0) > (self._curation.last_observation_id or 0):
             # A quarantined turn is curated late. It must not revoke learnings from newer turns.
             return "it was learned from a newer turn"
-        shared = content_words(known.content) & content_words(new.content)
-        if len(shared) < RELATED_WORDS and not self._files.replaces(known.content, new.content):
+        old, now = content_words(known.content), content_words(new.content)
+        needed = max(1, min(RELATED_WORDS, len(old) - 1, len(now) - 1))
+        if len(old & now) < needed and not self._files.replaces(known.content, new.content):
             return "the new learning is not about it"
         return None
 

@@ -198,9 +198,13 @@ def disguise(line: str, given: Given) -> str | None:
         if (len(alphabets) > 1 or alphabets & {"MATHEMATICAL", "FULLWIDTH"}) and word.casefold() not in given.text:
             return f"the letters of {word} are not of one usual alphabet"
     for token in _ENCODED.findall(line):
-        if token.casefold() not in given.text and not _is_path_or_words(token):
+        if token.casefold() not in given.text and _is_code(token) and not _is_path_or_words(token):
             return f"{token[:40]} looks encoded"
     return None if content_words(line) else "it says nothing that can be compared"
+
+
+def _is_code(token: str) -> bool:
+    return any(sign.isdigit() or sign in "+=%" for sign in token) or not token[1:].islower()
 
 
 def _is_path_or_words(token: str) -> bool:
