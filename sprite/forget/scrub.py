@@ -277,7 +277,8 @@ class Scrubber:
         return self._taken[line]
 
     def _left_of(self, line: str) -> str | None:
-        if not line.strip() or line.lstrip().startswith("#"):
+        # Headings and the motto in italics are not the person's text.
+        if not line.strip() or line.lstrip().startswith("#") or (line.startswith("*") and line.endswith("*")):
             return None if self.finds(line) else line
         if core(line) in self._cores:
             return None

@@ -35,7 +35,7 @@ FREE = {
         "ship_changes": ("part",),
     },
     "memory.db": {
-        "learnings": ("session_id", "type", "origin", "project"),
+        "learnings": ("session_id", "type", "origin", "project", "proposed"),
         "file_versions": ("name", "source", "sha256"),
         "written_files": ("name", "sha256"),
         "reports": ("kind",),

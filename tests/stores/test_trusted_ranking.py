@@ -98,7 +98,7 @@ async def test_confirmed_learning_becomes_trusted(stores: Stores) -> None:
     (before,) = await stores.learnings()
     await stores.learn('FACT [t] The port is 8080. | "port is 8080"', "The port is 8080.", "Noted.")
     (after,) = await stores.learnings()
-    assert (before.origin, after.origin) == ("assistant", "user")
+    assert (before.origin, after.origin) == ("none", "user")
     with sqlite3.connect(stores.path("memory.db")) as reader:
         counts = [
             reader.execute(f"SELECT count(*) FROM {table} WHERE {table} MATCH 'port'").fetchone()[0]
