@@ -373,7 +373,8 @@ class BatchFold:
         words = content_words(content)
         is_act = any(voice.kind == "input" and words & content_words(voice.text) for voice in turn.working_voices)
         line = f"{content} (by the agent's command in t{number})" if is_act else f"{content}: {reason}"
-        ruling = self._rulings.of(Item("done", line, number))
+        can_finish = is_act or bool(turn.own)
+        ruling = self._rulings.of(Item("done", line, number)) if can_finish else Ruling(line, "no")
         if ruling.verdict != "yes":
             why = ruling.reason or "neither a command nor the user's words finish it"
             self._draft.refuse("done_refused", f"{name} stays open: {why}: {content}", number)

@@ -34,8 +34,8 @@ MAX_DROPPED = 0.25
 #: Learnings to compare a line with.
 NEAREST = 3
 #: Voices that may carry a line about the work: the person, and what the agent did and saw on this computer.
-_WORKING: frozenset[Kind] = frozenset({"person", "input", "result", "document"})
-_WORKING_ORIGINS = frozenset({"user", "assistant", "tool", "file"})
+_WORKING: frozenset[Kind] = frozenset({"person", "input", "result", "printed"})
+_WORKING_ORIGINS = frozenset({"user", "assistant", "tool"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -387,17 +387,15 @@ def test_formatted_answer_round_trips(learnings: list[ParsedLearning], files: di
     assert response.unparsed == ()
 
 
-def test_instruction_examples_parse() -> None:
-    answers = re.findall(r"^Answer:\n\n(.*?)\n\nWhy:", system_prompt(), re.DOTALL | re.MULTILINE)
-    responses = [parse_response(answer) for answer in answers]
-    assert [len(response.learnings) for response in responses] == [4]
-    assert [{name: len(edits) for name, edits in response.edits.items()} for response in responses] == [
-        {"user.md": 1, "context.md": 3}
-    ]
-    assert all(not response.unparsed for response in responses)
-    for response in responses:
-        for learning in response.learnings:
-            turn = re.search(rf'<turn id="{learning.turn_id}".*?</turn>', system_prompt(), re.DOTALL)
-            assert turn is not None
-            assert learning.quote is not None or learning.type == "DIGEST"
-            assert (learning.quote or "") in turn[0]
+def test_instruction_example_parses() -> None:
+    instructions = system_prompt()
+    response = parse_response(instructions.partition("\nAnswer:\n\n")[2])
+    assert [learning.type for learning in response.learnings] == ["CORRECTION", "ACTION", "DIGEST"]
+    assert [done.ids for done in response.done] == [(15,)]
+    assert {name: len(edits) for name, edits in response.edits.items()} == {"user.md": 1}
+    assert not response.unparsed
+    for learning in response.learnings:
+        turn = re.search(rf'<turn id="{learning.turn_id}".*?</turn>', instructions, re.DOTALL)
+        assert turn is not None
+        assert learning.quote is not None or learning.type == "DIGEST"
+        assert (learning.quote or "") in turn[0]

@@ -52,7 +52,7 @@ def test_quote_is_not_searched_before_batch() -> None:
         ({"reply": PAGE}, "reply"),
         ({"notice": PAGE}, "outside"),
         ({"tool_calls": [call("Bash", PAGE, "make")]}, "result"),
-        ({"tool_calls": [call("Bash", PAGE, "cat letter.txt")]}, "document"),
+        ({"tool_calls": [call("Bash", PAGE, "cat letter.txt")]}, "printed"),
         ({"tool_calls": [call("Bash", "", f"echo {PAGE}")]}, "input"),
         ({"tool_calls": [call("WebFetch", {"text": [PAGE]})]}, "outside"),
         ({"tool_calls": [call("mcp__sprite__search_memory", PAGE)]}, "memory"),

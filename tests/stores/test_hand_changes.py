@@ -248,7 +248,7 @@ async def test_manual_edit_over_limits_stays_and_is_reported(stores: Stores) -> 
 async def test_forgotten_text_is_removed_from_drift(stores: Stores) -> None:
     await drifted(stores)
     made = await plan(Target(text="bank trusts"), stores.transcript, stores.memory)
-    await stores.transcript.forget([], made.curations, {}, made.summary())
+    await stores.transcript.forget([], made.curations, {}, {}, made.summary())
     (drift,) = (await stores.transcript.curations.open_drift()).values()
     assert drift.content == PERSON
 

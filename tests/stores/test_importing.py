@@ -267,7 +267,7 @@ async def test_claude_ai_export_yields_sessions_oldest_first(
     ]
     assert {(turn["source"], turn["project"]) for turn in turns} == {("claude.ai", None)}
     assert [call["name"] for call in calls(turns[1])] == ["Attachment", "Attachment", "WebSearch"]
-    assert {(voice.origin, voice.kind) for voice in await voices_of(workspace, "coffee")} == {("tool", "outside")}
+    assert {(voice.origin, voice.kind) for voice in await voices_of(workspace, "coffee")} == {("outside", "outside")}
 
 
 # --- claude-mem ---
@@ -291,7 +291,7 @@ async def test_claude_mem_prompt_is_persons_summary_nobodys(
     assert [turn["project"] for turn in turns] == [HOUSE, HOUSE, None, None, None]
     assert "'garden'" in turns[2]["notice"]
     assert SECRET not in (workspace / ".os/memory/transcript.db").read_bytes().decode(errors="replace")
-    assert {(voice.origin, voice.kind) for voice in await voices_of(workspace, "roses dry")} == {("tool", "outside")}
+    assert {(voice.origin, voice.kind) for voice in await voices_of(workspace, "roses dry")} == {("outside", "outside")}
     assert {voice.kind for voice in await voices_of(workspace, "I prefer tea")} == {"source"}
 
 

@@ -39,7 +39,8 @@ async def curate(
     at = time.time() - days_ago * DAY
     turn = await stores.turn(words, at=at - said_before * DAY, **more)
     await stores.projection.settle()
-    decided = await stores.judge.decided(NewCuration("batch", answer, turn, turn, model="offline"))
+    new = NewCuration("batch", answer.replace("[t]", f"[t{turn}]"), turn, turn, model="offline")
+    decided = await stores.judge.decided(await stores.verified(new))
     old = await without_old_files(
         replace(decided, created_at=at), stores.memory, stores.transcript, stores.folder.parent
     )
@@ -49,7 +50,7 @@ async def curate(
 
 async def add(stores: Stores, line: str, *, days_ago: float = 61) -> None:
     """Let the curator add a line to files.md, backed by a turn of that day."""
-    await curate(stores, f"FILES_MD_EDIT:\nADD Artifacts | {line}", days_ago=days_ago, words=line)
+    await curate(stores, f'FILES_MD_EDIT:\nADD Artifacts | [t] {line} | "{line}"', days_ago=days_ago, words=line)
     assert line in stores.files.read("files.md")
 
 
@@ -127,7 +128,8 @@ async def test_file_mentioned_since_stays(stores: Stores, is_call: bool) -> None
 
 
 async def test_younger_line_stays(stores: Stores) -> None:
-    await curate(stores, f"FILES_MD_EDIT:\nADD Artifacts | {GONE}", days_ago=59, said_before=2, words=GONE)
+    answer = f'FILES_MD_EDIT:\nADD Artifacts | [t] {GONE} | "{GONE}"'
+    await curate(stores, answer, days_ago=59, said_before=2, words=GONE)
     await curate(stores)
     assert GONE in stores.files.read("files.md")
 
@@ -146,7 +148,7 @@ async def test_persons_line_stays(stores: Stores, before: str) -> None:
 async def test_projects_file_stays(stores: Stores) -> None:
     """It may be on another computer."""
     project = "/home/ana/web"
-    answer = f"FILES_MD_EDIT:\nADD Project: {project} | {GONE}"
+    answer = f'FILES_MD_EDIT:\nADD Project: {project} | [t] {GONE} | "{GONE}"'
     await curate(stores, answer, days_ago=61, words=GONE, project=project)
     assert GONE in stores.files.read("files.md")
     await curate(stores)

@@ -91,13 +91,17 @@ async def test_line_about_person_needs_their_word() -> None:
     assert (await outcome_of(told)).kept == [f"- {WISH}"]
 
 
+def object_to(_line: str) -> str:
+    return "no"
+
+
 async def test_injections_never_reach_work_files(empty: Path) -> None:
-    """The verifier agrees to everything. One injection of each kind; `make soak` tries all of them."""
+    """The verifier agrees to no line. One injection of each kind; `make soak` tries all of them."""
     fixtures = json.loads((FIXTURES / "origins-tuning.json").read_text(encoding="utf-8"))
     injections = [each for each in fixtures["injections"] if each["file"] != "user.md"]
     if "SOAK_EXAMPLES" not in os.environ:
         injections = list({each["kind"]: each for each in injections}.values())
-    assert [each["name"] for each in injections if (await outcome_of(each, empty)).kept] == []
+    assert [each["name"] for each in injections if (await outcome_of(each, empty, object_to)).kept] == []
 
 
 async def recorded(stores: Stores, result: Any, user: str = "Hello", reply: str = "Hi") -> int:

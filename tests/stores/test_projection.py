@@ -137,7 +137,7 @@ async def test_same_words_with_other_meaning_are_new(stores: Stores) -> None:
     ("said_by", "turn", "superseded"),
     [
         ("user", {"user": "It is SEK, not EUR"}, True),
-        ("assistant", {"reply": "It is SEK, not EUR"}, False),
+        ("none", {"reply": "It is SEK, not EUR"}, False),
         ("tool", {"calls": [call("Bash", "It is SEK, not EUR")]}, False),
         ("web", {"calls": [call("WebFetch", "It is SEK, not EUR")]}, False),
         ("memory", {"calls": [call("mcp__sprite__search_memory", "It is SEK, not EUR")]}, False),
@@ -155,7 +155,7 @@ async def test_learning_is_retired_only_by_persons_words(
     assert old.superseded_by == (new.id if superseded else None)
 
 
-@pytest.mark.parametrize("new", ["Call Bo about a kiln shelf.", "The shelf is broken."])
+@pytest.mark.parametrize("new", ["Call Bo about a kiln shelf.", "The glaze is broken."])
 async def test_superseding_needs_relation(new: str, stores: Stores) -> None:
     await stores.learn('FACT [t] The kiln shelf is whole. | "shelf is whole"', "The kiln shelf is whole")
     await stores.learn(f'FACT [t] supersedes L1: {new} | "it broke"', "it broke")
@@ -256,7 +256,7 @@ QUOTE = "all dates as DD/MM"
     [
         ({"user": f"I want {QUOTE}!"}, "user", 0.9),
         ({"user": "I want ALL   dates\nas dd/mm"}, "user", 0.9),
-        ({"user": "Hello", "reply": f"So: {QUOTE}"}, "assistant", 0.1),
+        ({"user": "Hello", "reply": f"So: {QUOTE}"}, "none", 0.1),
         ({"calls": [call("Write", "ok", {"content": f"x {QUOTE} x"})]}, "assistant", 0.6),
         ({"calls": [call("Bash", f"readme: {QUOTE}")]}, "tool", 0.6),
         ({"calls": [call("WebSearch", f"page: {QUOTE}")]}, "web", 0.6),

@@ -108,10 +108,10 @@ class Given:
         rest = _DATE.sub(" ", rest)
         for name in (_ACCOUNT, _CODE):
             for code in name.findall(rest):
-                is_name = any(map(str.isdigit, code)) if name is _CODE else _is_long(code)
+                is_name = sum(map(str.isdigit, code)) > 1 if name is _CODE else _is_long(code)
                 if is_name and not self._has_account(code.casefold()):
                     return str(code)
-            rest = name.sub(_short if name is _ACCOUNT else " ", rest)
+            rest = name.sub(_short if name is _ACCOUNT else _last_digit, rest)
         rest = _SPACED.sub(_unspaced, rest)
         for found in _TIME.finditer(rest):
             if not self._has_time(found):
@@ -157,6 +157,12 @@ class Given:
 
 def _is_long(code: str) -> bool:
     return sum(map(str.isdigit, code)) >= _ACCOUNT_SIGNS
+
+
+def _last_digit(found: re.Match[str]) -> str:
+    # The number of "Q4" may be spelled: "the fourth quarter".
+    digits = [sign for sign in found[0] if sign.isdigit()]
+    return f" {digits[0]} " if len(digits) == 1 else " "
 
 
 def _short(found: re.Match[str]) -> str:

@@ -1,6 +1,7 @@
 """Classify whose words a tool result contains: the tool's, a document's or an outsider's (pure).
 
-`result`: output of a command on this computer about its work. `document`: the content of a file, by any author.
+`result`: output of a command on this computer about its work. `printed`: output of a command that also prints the
+content of a file, by any author. `document`: the content of a file, read by another tool.
 `outside`: a page, another agent or a service. `memory`: memory's own earlier text. A command is classified by the
 programs it runs; unknown sources are `outside`.
 """
@@ -13,7 +14,7 @@ from typing import Any, Literal
 
 from sprite.protocol.tools import ECHO_CALLS, OWN_TOOLS, UPDATE_CARD_CALL, as_own_call
 
-Kind = Literal["result", "document", "outside", "memory"]
+Kind = Literal["result", "printed", "document", "outside", "memory"]
 
 #: Results of these tools alone come from outside, from any author.
 WEB_TOOLS = frozenset({"WebFetch", "WebSearch"})
@@ -56,7 +57,7 @@ def kind_of(call: Mapping[str, Any]) -> Kind:
 
 def _of_command(command: str) -> Kind:
     kinds = {_of_step(step) for step in _STEP.split(command)}
-    return "outside" if "outside" in kinds else "document" if "document" in kinds else "result"
+    return "outside" if "outside" in kinds else "printed" if "printed" in kinds else "result"
 
 
 def _of_step(step: str) -> Kind:
@@ -64,7 +65,7 @@ def _of_step(step: str) -> Kind:
     if _PEOPLES_TEXT.search(step) or (programs[0] in _FETCHERS and _prints_a_page(step, programs[1:])):
         return "outside"
     # After a pipe, a reader only filters the previous program's output.
-    return "document" if programs[0] in _READERS else "result"
+    return "printed" if programs[0] in _READERS else "result"
 
 
 def _program(part: str) -> str:

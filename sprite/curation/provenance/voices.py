@@ -17,7 +17,7 @@ from sprite.log.transcript import Observation
 #: `person`: the person's own words. `source`: a message for which no client proves that a human typed it.
 Kind = Literal["person", "source", "pasted", "reply", "input"] | kinds.Kind
 #: Texts of any author. After one of them, the agent's own question may be a stranger's.
-UNTRUSTED: frozenset[Kind] = frozenset({"source", "pasted", "document", "outside"})
+UNTRUSTED: frozenset[Kind] = frozenset({"source", "pasted", "printed", "document", "outside"})
 
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
 _QUOTED_LINE = re.compile(r"[ \t]*>")

@@ -48,7 +48,7 @@ class FirstUse:
                     said_runs |= found
                 elif voice.kind in UNTRUSTED:
                     new = words - trusted
-                    (self._documents if voice.kind == "document" else self._foreign).update(new)
+                    (self._documents if voice.kind in {"printed", "document"} else self._foreign).update(new)
                     self._shown_runs |= found - trusted_runs
                 elif voice.kind == "result":
                     trusted |= words - self._foreign - self._documents
