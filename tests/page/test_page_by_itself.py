@@ -430,7 +430,7 @@ async def test_chat_notice_asks_about_unverified_learning(button: str, action: s
         wire.answered = {**asked, "superseded_by": 0}
     await first.get_by_role("button", name=button).click()
     await expect(notice).not_to_contain_text("Is this right?")
-    await expect(notice.get_by_text("No longer true")).to_have_count(action == "retire")
+    await expect(notice.get_by_text("No longer true")).to_have_count(int(action == "retire"))
     await expect(page.locator(".toast").last).to_contain_text("Confirmed" if action == "confirm" else "no longer holds")
     assert [message["payload"] for message in wire.asked] == [{"op": "learning", "id": number, "action": action}]
 
