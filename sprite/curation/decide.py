@@ -215,7 +215,9 @@ class BatchFold:
     def _in_work(self, asked: ParsedLearning, evidence: Evidence) -> Evidence | None:
         """Return the evidence of a FACT about the work whose quote the person's request has as well."""
         work = self._turns.in_work(evidence)
-        return None if work is None or flaw(asked.content, work, self._turns, self._zone) is not None else work
+        if work is None or flaw(asked.content, work, self._turns, self._zone, asked.type) is not None:
+            return None
+        return work
 
     def _take(self, new: NewLearning, asked: ParsedLearning, evidence: Evidence) -> None:
         """Add a learning whose evidence holds, with its effects."""

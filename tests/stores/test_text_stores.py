@@ -16,7 +16,7 @@ from sprite.storage.connection import empty_database
 from sprite.workspace import database as workspace
 
 #: Columns without people's text: ids, names given by the program, times, hashes, numbers as JSON.
-FREE = {
+FREE: dict[str, dict[str, tuple[str, ...]]] = {
     "transcript.db": {
         "sessions": ("id", "cli_session_id"),
         "observations": (
