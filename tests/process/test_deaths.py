@@ -34,6 +34,8 @@ from tests.inspection import descendants, endings, eventually, memory_file, requ
 SPRITE = ("accept", "announcer", "awake", "boot files", "curation", "feed", "runtime", "scheduler", "slow work")
 #: Task that a sprite requires to start.
 AT_START = "agent import"
+#: Task that searches by meaning require, where they are on.
+MEANING = "meaning"
 #: Task that a connection requires.
 CONNECTION = "connection sender"
 #: Tasks that a bridge requires. `LINK` names those of the connection to one sprite.
@@ -64,7 +66,7 @@ def owned_names(program: str) -> set[str]:
 
 
 def test_all_owned_tasks_are_covered() -> None:
-    assert owned_names("sprite") == {*SPRITE, AT_START, CONNECTION}
+    assert owned_names("sprite") == {*SPRITE, AT_START, CONNECTION, MEANING}
     assert owned_names("bridge") == {*BRIDGE, *SHARED, WEBHOOK, LINK, EDITOR}
 
 
