@@ -17,7 +17,7 @@ MAX_FOREIGN = 1 / 3
 #: A path, a package, a version: words bound by signs without a space. They have many words and say nothing.
 _BOUND = re.compile(r"(?<!\w)[~.]{0,3}/?\w++(?:[-/._:=@+~]++\w++)+/?")
 #: An e-mail address, a URL or a handle. A bare host looks like a file's name.
-_ADDRESS = re.compile(r"[\w.+-]*@[\w.-]*\w|\b(?:https?://|www\.)[^\s<>\"')\]]*[\w/]", re.IGNORECASE)
+_ADDRESS = re.compile(r"(?<![\w.+-])[\w.+-]*@[\w.-]*\w|\b(?:https?://|www\.)[^\s<>\"')\]]*[\w/]", re.IGNORECASE)
 
 
 class FirstUse:
