@@ -18,6 +18,8 @@ _MESSAGE = re.compile(r'<message(?: id="t(?P<id>\d+)"[^>]*)?>(?P<text>.*?)</mess
 _END_OF_MESSAGES = "</messages>"
 _LINE = re.compile(r"^(?P<number>\d+)\. (?P<proposed>(?P<kind>[a-z]+): (?P<text>.*))$", re.MULTILINE)
 _OLD = re.compile(r"\A(?P<new>.*) \(instead of: (?P<old>.*)\)\Z")
+#: The day that the fake curator puts before an entry of context.md.
+_DAY = re.compile(r"\A- \d{4}-\d{2}-\d{2}: ")
 _BY_COMMAND = re.compile(r"\(by the agent's command in t\d+\)\Z")
 #: Types of findings that carry a kind of line; any type carries the other kinds.
 _TYPES = {"preference": {"PREFERENCE"}, "correction": {"CORRECTION"}, "action": {"ACTION"}, "supersede": {"CORRECTION"}}
@@ -88,7 +90,7 @@ def _carries(found: Finding, new: str, old: str | None) -> bool:
     """Return whether the fake curator would make this line of a finding, or put it in the place of the old line."""
     if old is not None and not (curator.replaces(new, old) or curator.related(found.content, old)):
         return False
-    statement = normalised(new)
+    statement = normalised(_DAY.sub("", new))
     if found.content.startswith("It should be "):
         # "It" is what the old line or learning says, which is not always shown.
         return statement.endswith(normalised(found.detail))

@@ -199,7 +199,7 @@ class ObservationProcessor:
 
     async def session_ended(self, seconds: float) -> None:
         """Curate waiting turns if they are worth a call, with the deadline of `flush_all_within`."""
-        await self._flush_within(seconds, least=self._least if await self._few_wait() else 1)
+        await self._flush_within(seconds, least=self._least)
 
     async def _flush_within(self, seconds: float, *, least: int) -> bool:
         flush = self._flushes.start(self._flush_once(least), "flush")

@@ -36,6 +36,8 @@ async def serving(code: Path, data: Path, emulator: Emulator, port: int) -> Asyn
         TESTS_SPRITES_URL=emulator.url,
         BRIDGE_PUBLIC_URL=f"http://127.0.0.1:{port}",
         BRIDGE_OPERATOR_TOKEN=OPERATOR_TOKEN,
+        # No turn waits for a rest, which would keep the VM awake.
+        SPRITE_BATCH_TURNS="1",
     )
     arguments = ("serve", "--provider", "sprites", "--port", str(port), "--data", str(data))
     with stderr.open("ab") as log:

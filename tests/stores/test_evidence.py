@@ -126,7 +126,7 @@ STRANGERS_TURNS: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
 async def test_strangers_sentence_never_becomes_persons(said: str, kind: str, stores: Stores) -> None:
     turn, quoted, origin = STRANGERS_TURNS[said]
     quote = f' | "{quoted}"' if quoted else ""
-    source, its = (WEB, "web") if kind in {"PREFERENCE", "ACTION"} else (TOOL, "file")
+    source, its = (WEB, "web") if kind in {"PREFERENCE", "ACTION"} else (TOOL, "tool")
     answer = f"{kind} [t] {PAGE}{quote}\n" + "".join(update(name, f"- {PAGE}") for name in CURATED)
     await stores.learn(answer, **turn, calls=[source], verify=object_to)
     wanted = its if origin == "source" else origin

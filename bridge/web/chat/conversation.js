@@ -2,7 +2,8 @@
 //
 // An entry is an exchange or a notice; the parts of an exchange are the pieces of its answer (types/page.d.ts).
 
-/** @import { AgentEvent, ChatMessage, ChatSaid, LearningRow, PermissionRequest, Running, StateSync } from '../types/page.js' */
+/** @import { AgentEvent, ChatMessage, ChatSaid, LearningRow } from '../types/page.js' */
+/** @import { PermissionRequest, Running, StateSync } from '../types/page.js' */
 /** @import { Decision, Entry, Exchange, ExchangeStatus, Notice, NoticeText, ToolPart } from '../types/page.js' */
 
 /** @type {ReadonlySet<string>} */
