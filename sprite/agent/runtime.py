@@ -306,7 +306,7 @@ class AgentRuntime:
             # Also on cancellation: the agent must not go on, and its turn must be stored.
             self._is_stopping = True
             try:
-                await self._end_session(SHUTDOWN_FLUSH_SECONDS)
+                await self._end_session(SHUTDOWN_FLUSH_SECONDS, is_stopping=True)
             except SpriteError as error:
                 log.error("the session could not be closed and stays open: %s", error)  # noqa: TRY400 - said in words
 
@@ -340,9 +340,9 @@ class AgentRuntime:
         await self._session.close("crashed" if self._is_stopping else "interrupted")
         self._desk.rules.revoke(None)
 
-    async def _end_session(self, flush_seconds: float) -> None:
+    async def _end_session(self, flush_seconds: float, *, is_stopping: bool = False) -> None:
         await self._close_session()
-        await self._processor.session_ended(flush_seconds)
+        await self._processor.session_ended(flush_seconds, is_stopping=is_stopping)
 
     # --- a mission ---
 

@@ -197,9 +197,13 @@ class ObservationProcessor:
         """
         return await self._flush_within(seconds, least=1)
 
-    async def session_ended(self, seconds: float) -> None:
-        """Curate waiting turns if they are worth a call, with the deadline of `flush_all_within`."""
-        await self._flush_within(seconds, least=self._least)
+    async def session_ended(self, seconds: float, *, is_stopping: bool = False) -> None:
+        """Curate waiting turns if they are worth a call, with the deadline of `flush_all_within`.
+
+        A process that stops leaves few turns to the next one: its model may be gone already.
+        """
+        waits = is_stopping or await self._few_wait() > 0
+        await self._flush_within(seconds, least=self._least if waits else 1)
 
     async def _flush_within(self, seconds: float, *, least: int) -> bool:
         flush = self._flushes.start(self._flush_once(least), "flush")
