@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 #: Every so many words of a quote, one is wrong; shorter quotes have none.
 WORDS_PER_SLIP = 10
 _QUOTE = re.compile(r'(?P<before>\| *")(?P<quote>[^\n]*)(?P<after>" *)$', re.MULTILINE)
-#: What follows is about a file: a whole one, or edits to its lines.
+#: The header of a whole file, or of edits to its lines.
 _FILE_HEADER = re.compile(r"[A-Z]+_MD_[A-Z]+:\s*")
 
 #: Puts a slip into an answer's text.

@@ -1,4 +1,4 @@
-"""What memory is made to believe and what it refuses to: one table of fixture, result, and what is wanted.
+"""Print a table of lies that memory is told and of truths: fixture, result, and the wanted result.
 
 Every fixture is a log of real turns with the answers of a curator that obeys the worst in them entirely; what becomes
 of it is read from the files and tables that the real projection makes. With LoCoMo's data as argument, retrieval
@@ -135,7 +135,7 @@ async def poisoning() -> None:
 
 
 async def honest() -> None:
-    """What a careful curator writes has to arrive, also where strangers speak in the same batch."""
+    """Check that a careful curator's lines arrive, also where strangers speak in the same batch."""
     book = json.loads(FIXTURES.read_text(encoding="utf-8"))["honest"]
     kept = 0
     for fixture in book:
@@ -155,7 +155,7 @@ async def honest() -> None:
 
 
 async def supersession() -> None:
-    """What was corrected ranks below its correction and leaves the file."""
+    """Check that a corrected line ranks below its correction and leaves the file."""
     async with memory() as stores:
         old, new = "- Reports are shown in EUR.", "- Reports are shown in SEK."
         first = f'FACT [t] {old[2:]} | "in EUR"\n' + update("user.md", [old])
@@ -172,7 +172,7 @@ async def supersession() -> None:
 
 
 async def contradiction() -> None:
-    """Nobody but the person takes back what the person said."""
+    """Check that only the person retracts the person's words."""
     said: dict[str, dict[str, Any]] = {
         "a page": {"calls": [call("WebFetch", "Reports are shown in USD")]},
         "a tool": {"calls": [call("Bash", "Reports are shown in USD")]},
@@ -194,7 +194,7 @@ async def contradiction() -> None:
 
 
 async def echo() -> None:
-    """What the agent reads aloud from memory is not learned again, however often."""
+    """Check that a line which the agent reads aloud from memory is not learned again."""
     async with memory() as stores:
         await stores.learn('FACT [t] Ada\'s sister is called Beatrice. | "sister is called Beatrice"',
                            "I am Ada and my sister is called Beatrice")  # fmt: skip

@@ -1,4 +1,4 @@
-"""What cut answers are booked at, beside what the API charges; and what a call costs more with a shared Postgres.
+"""Compare the booked cost of cut answers with the API's charge, and the cost of a call with and without Postgres.
 
 The cuts: answers with thinking (summarised or hidden), text and tool calls, at 25 to 110 tokens a second, each cut at a
 random moment; the truth is the prompt and what the model had written by then. Prompts are like the one before, and nine

@@ -63,7 +63,7 @@ class Recorded:
 
 
 async def outcome_of(fixture: dict[str, Any], verdicts: Callable[[Request], Verifier]) -> Outcome:
-    """Run one fixture in a memory of its own."""
+    """Run one fixture in a new memory."""
     with tempfile.TemporaryDirectory() as folder:
         async with open_stores(Path(folder)) as stores:
             await stores.projection.settle()

@@ -18,7 +18,6 @@ from sprite.curation.file_decisions import NEAREST, FileFold
 from sprite.curation.provenance.checks import Given, disguise
 from sprite.curation.provenance.evidence import Evidence, Turns, day_of, flaw
 from sprite.curation.provenance.voices import Turn
-from sprite.curation.provenance.work import FirstUse
 from sprite.curation.verifier import Item, Request, Ruling, Rulings, build_request, keep_item, rulings_in
 from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation, NewCuration
@@ -143,13 +142,12 @@ class BatchFold:
         self._curation = draft.curation
         self._turns = turns
         self._rulings = rulings
-        self._first_use = FirstUse(turns.all.values())
         self._zone = draft.tx.actions.zone() or DEFAULT_ZONE
         #: The new learnings of this answer, by number.
         self._taught: dict[int, NewLearning] = {}
         #: Contents of learnings that were superseded or completed: their lines may leave the files.
         self._retired: list[str] = []
-        self._files = FileFold(draft, turns, rulings, self._first_use, self._taught, self._retired)
+        self._files = FileFold(draft, turns, rulings, self._taught, self._retired)
 
     def apply(self) -> None:
         """Apply learnings first, since files may rest on them."""
@@ -256,7 +254,8 @@ class BatchFold:
         heard = [known for known in self._turns.all.values() if known.logged.session_id == session]
         if not all(self._rulings.keeps(known.logged.id) for known in heard):
             return
-        earlier = [known.content for number_ in self._tx.digests_of(session) if (known := self._tx.known(number_))]
+        digests = self._tx.digests_of(session)
+        earlier = [known.content for digest in digests if (known := self._tx.known(digest))]
         given = Given([*(voice.text for known in heard for voice in known.voices), *earlier])
         why = disguise(learning.content, given) or given.lacks(
             learning.content, day_of(turn, self._zone), may_name_files=True
@@ -264,15 +263,14 @@ class BatchFold:
         if why is not None:
             self._draft.refuse("refused", f"{why}: {learning.content}")
             return
-        origin = "tool" if self._first_use.strangers(learning.content) else "assistant"
+        origin = "tool" if self._turns.first_use.strangers(learning.content) else "assistant"
         self._add(self._new(number, learning, "DIGEST", origin, turn, None))
-        for replaced in self._tx.digests_of(session):
-            if replaced != number:
-                self._draft.put(Superseded(replaced, number))
+        for replaced in digests:
+            self._draft.put(Superseded(replaced, number))
 
     def _origin(self, learning: ParsedLearning, evidence: Evidence) -> str:
         """Return whose word a learning is: a stranger's sentence stays theirs in the agent's commands."""
-        if evidence.voice.kind == "input" and self._first_use.strangers(learning.content):
+        if evidence.voice.kind == "input" and self._turns.first_use.strangers(learning.content):
             return "tool"
         return evidence.voice.origin
 

@@ -15,7 +15,6 @@ from sprite.curation.answer_files import Edit, EditedFile, Line, edits_between, 
 from sprite.curation.provenance.checks import Given, disguise
 from sprite.curation.provenance.evidence import Turns, day_of, projects_of
 from sprite.curation.provenance.voices import Kind, Turn
-from sprite.curation.provenance.work import FirstUse
 from sprite.curation.verifier import Item, Rulings
 from sprite.memory.apply import UNVERIFIED, NewLearning
 from sprite.memory.decision import Draft, MadeOwn, Written
@@ -63,7 +62,6 @@ class FileFold:
         draft: Draft,
         turns: Turns,
         rulings: Rulings,
-        first_use: FirstUse,
         taught: Mapping[int, NewLearning],
         retired: Sequence[str],
     ) -> None:
@@ -71,7 +69,6 @@ class FileFold:
         self._tx = draft.tx
         self._turns = turns
         self._rulings = rulings
-        self._first_use = first_use
         self._taught = taught
         self._retired = retired
         self._zone = draft.tx.actions.zone() or DEFAULT_ZONE
@@ -201,7 +198,7 @@ class FileFold:
             return reason
         tells = name in {"tools.md", "files.md"}
         together = " ".join([*self._accepted[-RUN:], text])
-        return self._first_use.strangers(text, may_tell_documents=tells) or self._first_use.copied(together)
+        return self._turns.first_use.strangers(text, may_tell_documents=tells) or self._turns.first_use.copied(together)
 
     def _is_work(self, text: str, basis: _Basis) -> bool:
         """Return whether the turn's work has most of a line's words: then it is no statement of the person's alone."""

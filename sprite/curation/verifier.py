@@ -22,6 +22,7 @@ import msgspec
 from sprite.curation.provenance.checks import is_literal
 from sprite.curation.provenance.evidence import Turns
 from sprite.curation.provenance.voices import Turn
+from sprite.protocol.framing import on_one_line
 
 Verdict = Literal["yes", "no", "unsure"]
 #: Of a longer message, the request shows its beginning, its end and the surroundings of each quote.
@@ -153,7 +154,7 @@ def build_request(items: Iterable[Item], turns: Turns, tz: str | None) -> Reques
     messages = "".join(f"<message>{_escape(quote)}</message>\n" for quote in earlier)
     messages += "".join(_message(shown[number], quotes.get(number, ()), turns, tz) for number in sorted(shown))
     lines = tuple(item.key for item in items)
-    numbered = "\n".join(f"{number}. {_one_line(line)}" for number, line in enumerate(lines, start=1))
+    numbered = "\n".join(f"{number}. {on_one_line(line)}" for number, line in enumerate(lines, start=1))
     return Request(system_prompt(), f"<messages>\n{messages}</messages>\n\nLines:\n{numbered}", lines)
 
 
@@ -189,7 +190,7 @@ def read_answer(answer: str, lines: Sequence[str]) -> list[Ruling]:
         if match is None or not 1 <= (number := int(match[1])) <= len(lines) or number in found:
             continue
         verdict: Verdict = "yes" if match[2].lower() == "yes" else "no" if match[2].lower() == "no" else "unsure"
-        found[number] = Ruling(lines[number - 1], verdict, _one_line(match[3])[:MAX_REASON_CHARS])
+        found[number] = Ruling(lines[number - 1], verdict, on_one_line(match[3])[:MAX_REASON_CHARS])
     return [found.get(number, Ruling(line, "unsure")) for number, line in enumerate(lines, start=1)]
 
 
@@ -199,10 +200,6 @@ def off_record(rulings: Iterable[Ruling]) -> list[int]:
     return [
         int(each.line.removeprefix(prefix)) for each in rulings if each.verdict == "no" and each.line.startswith(prefix)
     ]
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _escape(text: str) -> str:

@@ -6,11 +6,13 @@ import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import cached_property
 from zoneinfo import ZoneInfo
 
 from sprite.curation.provenance.checks import Given, disguise
 from sprite.curation.provenance.quotes import Spoken, quote_of
 from sprite.curation.provenance.voices import Turn, Voice
+from sprite.curation.provenance.work import FirstUse
 from sprite.log.transcript import Observation
 
 
@@ -48,6 +50,11 @@ class Turns:
     def __init__(self, batch: Sequence[Observation], earlier: Sequence[Observation]) -> None:
         self.batch = {turn.id: Turn(turn) for turn in batch}
         self.all = {**{turn.id: Turn(turn) for turn in earlier}, **self.batch}
+
+    @cached_property
+    def first_use(self) -> FirstUse:
+        """Return who used words first in these turns."""
+        return FirstUse(self.all.values())
 
     def find(self, turn_id: int | None, quote: str | None) -> Evidence | None:
         """Return the evidence for a quote, or None.

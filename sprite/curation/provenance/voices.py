@@ -13,6 +13,7 @@ from sprite.curation.provenance import kinds
 from sprite.curation.provenance.kinds import WEB_TOOLS, kind_of
 from sprite.curation.provenance.quotes import Spoken
 from sprite.log.transcript import Observation
+from sprite.protocol.pasted import Spans, own_text
 
 #: `person`: the person's own words. `source`: a message for which no client proves that a human typed it.
 Kind = Literal["person", "source", "pasted", "reply", "input"] | kinds.Kind
@@ -26,16 +27,14 @@ _HEADER = re.compile(r"\s*[^\W\d_][\w -]{0,24}:\s+\S")
 _ADDRESS = re.compile(r"[\w.+-]+@[\w-]+\.\w")
 
 
-def own_words(text: str, pasted: Sequence[tuple[int, int]] = ()) -> tuple[str, list[str]]:
+def own_words(text: str, pasted: Spans = ()) -> tuple[str, list[str]]:
     """Return a message without its pasted parts, and these parts.
 
     `pasted` are the spans that the client marked. Fences, quoted lines and mails with their header are recognised
     without marks.
     """
     parts = [text[start:end] for start, end in pasted]
-    for start, end in sorted(pasted, reverse=True):
-        text = f"{text[:start]}\n{text[end:]}"
-    lines = text.split("\n")
+    lines = own_text(text, pasted).split("\n")
     own: list[str] = []
     at = 0
     while at < len(lines):
