@@ -1,7 +1,7 @@
 # The bridge alone: sprites live elsewhere (--provider sprites). See docs/deployment.md.
 FROM python:3.11-slim AS build
 WORKDIR /build
-COPY bridge/requirements.txt constraints.txt ./
+COPY bridge/requirements.txt sprite/constraints.txt ./
 RUN python -m venv /venv \
     && /venv/bin/pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt -r requirements.txt
 
@@ -11,7 +11,6 @@ COPY --from=build /venv /venv
 WORKDIR /app
 # What is typed without --data means the volume.
 RUN ln -s /data data
-COPY constraints.txt ./
 COPY bridge/ bridge/
 # Files to ship into VMs; of them only the wire's definition and the prices are ever imported here.
 COPY sprite/ sprite/

@@ -5,7 +5,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint sprite/constraints.txt
 PAGE_TOOLS := node_modules/.installed
 BIOME := $(BIN)/node node_modules/@biomejs/biome/bin/biome
 TSC := $(BIN)/node node_modules/typescript/bin/tsc
@@ -25,20 +25,23 @@ run: $(VENV)/.run ## start your agent and print the address of its page (ARGS="-
 chat: $(VENV)/.run ## talk to your agent in this terminal
 	@$(BIN)/python -m bridge chat $(ARGS)
 
-# Tests wait a lot: four workers also on two cores. Each file stays on one worker (conftest.py).
-WORKERS ?= 4
+# Tests wait a lot: six workers also on two cores. Each file stays on one worker (conftest.py).
+WORKERS ?= 6
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 # GNU make 3.81 (macOS) cannot keep the outputs of parallel targets apart.
 TOGETHER := $(MAKE) --no-print-directory -j 8 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-test: $(VENV)/.dev lint ## lint, types and every test
-	$(PYTEST) -n $(WORKERS)
+test: $(VENV)/.dev $(PAGE_TOOLS) ## lint, types and every test, side by side
+	@$(TOGETHER) lint & lint=$$!; $(PYTEST) -n $(WORKERS); tests=$$?; wait $$lint && exit $$tests
 
 fast: $(VENV)/.dev $(PAGE_TOOLS) ## lint, types and the tests that start no process, side by side: under a minute
 	@$(TOGETHER) lint units
 
+# One for each processor, since these tests wait for nothing.
+UNIT_WORKERS ?= auto
+
 units:
-	$(PYTEST) -n 2 -m 'not soak and not postgres' tests/pure tests/stores
+	$(PYTEST) -n $(UNIT_WORKERS) -m 'not soak and not postgres' tests/pure tests/stores
 
 lint: ruff mypy imports page ## ruff, mypy and the layers of imports; Biome and tsc for the page
 
@@ -65,7 +68,7 @@ FUZZ_SECONDS ?= 600
 
 # The files with a campaign read how long it is from SOAK_*.
 soak: $(VENV)/.dev ## kills, cut connections, pulled plugs and hostile inputs, many times as long (FUZZ_SECONDS=3600: an hour of these)
-	SOAK_EXAMPLES=1000 $(PYTEST) -n 2 tests/pure tests/stores
+	SOAK_EXAMPLES=1000 SOAK_TURNS=10000 $(PYTEST) -n 2 tests/pure tests/stores
 	SOAK_KILLS=500 SOAK_CUTS=200 SOAK_SPRITES=40 SOAK_PAGES=200 SOAK_STOPPED_SECONDS=20 FUZZ_SECONDS=$(FUZZ_SECONDS) \
 		$(BIN)/python -m pytest -s -m '' tests/fuzz \
 		$(shell grep -rlE 'SOAK_|mark.soak' tests/process tests/page --include='test_*.py')
@@ -89,7 +92,7 @@ $(VENV)/.python:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.run: $(VENV)/.python requirements.txt sprite/requirements.txt bridge/requirements.txt constraints.txt
+$(VENV)/.run: $(VENV)/.python requirements.txt sprite/requirements.txt bridge/requirements.txt sprite/constraints.txt
 	@$(INSTALL) -r requirements.txt
 	@touch $@
 

@@ -102,5 +102,5 @@ SLIPS: Mapping[str, Slip] = {
 
 
 def seeded(name: str) -> Callable[[str, str], str] | None:
-    """The slip of this name as a function of an answer and the turns it is about, which seed it; None for none."""
+    """Return the slip of this name as a function of an answer and its turns, which seed it, or None for no slip."""
     return None if SLIPS[name] is none else lambda answer, turns: SLIPS[name](answer, random.Random(f"{name} {turns}"))

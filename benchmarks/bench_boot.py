@@ -42,9 +42,7 @@ async def measured(history: History, recordings: Recordings, folder: Path | None
     totals: Counter[str] = Counter()
 
     async def look(workspace: Workspace, turn: Turn) -> None:
-        boot = BootPrompt(
-            workspace.files, workspace.memory, workspace.transcript, workspace.settings.skills, "open", None, None
-        )
+        boot = BootPrompt(workspace.files, workspace.memory, workspace.transcript)
         waiting = await workspace.transcript.waiting_count()
         prompt = await boot.text()
         found = sizes(prompt)
@@ -72,7 +70,7 @@ async def main() -> None:
         if arguments.variant:
             recordings = Recordings.of_answers(history.answers[arguments.variant])
         else:
-            recordings = Recordings.of_folder(path.with_suffix(".answers"))
+            recordings = Recordings.of_folder(min(path.with_suffix(".answers").iterdir()))
         print(path.stem)
         await measured(history, recordings, arguments.write)
 

@@ -1,6 +1,6 @@
-"""What memory costs somebody who works in Claude Code: time added to prompts and tools, and calls of the curator.
+"""Costs of memory in Claude Code: time added to prompts and tools, and calls of the curator.
 
-Sessions of the real CLI with and without the plugin and the follower take turns, so that noise hits both alike.
+Sessions of the real CLI with and without the plugin and the follower alternate, so that noise affects both.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 
 from benchmarks.bench_turn import stand_in
 from benchmarks.report import line
-from bridge.fake_model.model import OfflineModel
 from tests.claude_code import PLUGIN, ClaudeCode, following
 from tests.harness import rows, sprite_process
 from tests.inspection import eventually
+from tests.scripted_model import OfflineModel
 from tests.session_logs import Talk, talking
 
 PAIRS = 60
@@ -29,7 +29,7 @@ WARM_UP = 5
 TURNS, TOOLS = 25, 3
 CALL = {"type": "tool_use", "name": "Bash", "input": {"command": "true"}}
 STEP = {"match": "three tools", "on": "prompt", "blocks": [CALL] * TOOLS, "times": -1}
-#: What a person cannot feel.
+#: A delay that a person does not notice.
 NOTHING_MS = 2.0
 
 
@@ -61,7 +61,7 @@ async def added(folder: Path) -> None:
     for each in (plain, ours, folder / "workspace"):
         each.mkdir()
     async with (
-        stand_in("--script", str(script)) as url,
+        stand_in(str(script)) as url,
         sprite_process(folder / "workspace", url, SPRITE_BATCH_TURNS="1000000"),
         person(plain, url, None) as without,
         person(ours, url, folder / "workspace") as with_memory,
@@ -70,7 +70,7 @@ async def added(folder: Path) -> None:
         for text in ("hello there", "three tools"):
             alone, remembered = found.setdefault(text, ([], []))
             for number in range(PAIRS + WARM_UP):
-                # Whoever comes second finds the machine busy with the other's end.
+                # The second one finds the machine busy with the end of the first.
                 for talk, times in ((without, alone), (with_memory, remembered))[:: 1 if number % 2 else -1]:
                     times.append(await timed(talk, text))
             del alone[:WARM_UP], remembered[:WARM_UP]

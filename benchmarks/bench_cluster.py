@@ -3,8 +3,8 @@
 The takeover is of a real sprite after `kill -9` of its bridge, timed by a page that comes again at another bridge until
 it is answered there. For the cost of events sprites are stand-ins that publish at a steady rate; counted is the
 processor time of all bridges. Three bridges have three times the sprites and pages of one: once with pages at their
-owners, and once with pages anywhere, where two of three events make a hop. What bridges at rest ask of Postgres is in
-bench_cluster_idle.py.
+owners, and once with pages anywhere, where two of three events make a hop. bench_cluster_idle.py counts the
+statements of idle bridges.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from bridge.auth.people import People
 from bridge.cluster.ownership import this_machine
 from bridge.config import read_keys
 from bridge.db.open import open_database
-from bridge.fake_model.model import OfflineModel
 from bridge.replicas.keys import FixedKeys
 from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.store import StoredRow
@@ -36,6 +35,7 @@ from sprite.common.locks import held
 from tests.bridge_harness import BridgeProcess
 from tests.cluster_stage import BRIDGES, STORE_KEY, Cluster, cluster
 from tests.postgres import Server, binaries, own_server
+from tests.scripted_model import OfflineModel
 
 KILLS = 12
 WANTED_SECONDS = 10.0
@@ -86,7 +86,7 @@ async def takeovers(server: Server) -> None:
 
 
 async def stored(server: Server) -> None:
-    """How long a turn that has ended may still be lost with its machine."""
+    """Time for which an ended turn may still be lost with its machine."""
     took: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         async with (
@@ -169,7 +169,7 @@ async def cost(server: Server, bridges: Sequence[str], *, is_anywhere: bool) -> 
         pages: list[asyncio.Task[None]] = []
         for number in range(PAGES * len(bridges)):
             times_round, sprite = divmod(number, len(names))
-            # Who comes first has the sprite.
+            # The first one has the sprite.
             at = bridges[(sprite + (times_round if is_anywhere else 0)) % len(bridges)]
             url = stage.slots[at].bridge.url
             pages.append(asyncio.create_task(audience.page(session, url, stage.tokens[names[sprite]], ready)))

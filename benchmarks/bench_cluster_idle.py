@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from benchmarks.report import line
 from bridge.cluster.leases import Leases
 from bridge.db.open import open_database
-from bridge.wakeups.due_dates import SharedDueDates
+from bridge.wakeups.due_dates import DueDates
 from tests.postgres import binaries, own_server
 
 REGISTERED, AWAKE, BRIDGES = 10_000, 500, 3
@@ -44,14 +44,14 @@ async def main() -> None:
             for number in range(BRIDGES):
                 database = await stack.enter_async_context(open_database(url))
                 leases = await stack.enter_async_context(Leases(database, f"http://b{number}", _died))
-                await stack.enter_async_context(SharedDueDates(database, leases, _died))
+                await stack.enter_async_context(DueDates(database, _died, leases))
                 bridges.append(leases)
             for number in range(AWAKE):
                 owner = bridges[number % BRIDGES]
                 await owner.own(f"s{number}")
                 stack.enter_context(owner.using(f"s{number}"))
-            # What a connection did is counted up to ten seconds after it has come to rest, or later on a busy machine:
-            # taking the sprites is not part of rest.
+            # Postgres counts a connection's work up to ten seconds after its end, or later on a busy machine. Taking
+            # the sprites is not part of rest.
             await asyncio.sleep(SETTLE_SECONDS)
             before = (await looking.statement(_COUNT))[0]["count"]
             await asyncio.sleep(SECONDS)

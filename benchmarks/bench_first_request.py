@@ -1,4 +1,4 @@
-"""What the first request carries beside the person's words, against the same agent with the CLI's defaults.
+"""Size of the first request beside the person's words, against the same agent with the CLI's defaults.
 
 Both are measured in one run, on the same workspace, boot prompt and tools of ours: only what the CLI adds differs.
 """
@@ -14,9 +14,9 @@ from typing import Any
 from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, ResultMessage
 
 from benchmarks.report import line
-from bridge.fake_model.model import OfflineModel
 from sprite.protocol.tools import TOOL_SERVER
 from tests.harness import sprite_environment, sprite_process
+from tests.scripted_model import OfflineModel
 
 HELLO = "hello there"
 WANTED = 0.40

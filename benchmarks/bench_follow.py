@@ -19,11 +19,11 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.report import below, line, ratio, spread
-from bridge.fake_model.model import OfflineModel
 from tests.claude_code import ClaudeCode
 from tests.harness import ROOT, observations, sprite_environment
 from tests.inspection import eventually
 from tests.process.test_following import said
+from tests.scripted_model import OfflineModel
 from tests.session_logs import record, write_many
 
 SESSIONS, TURNS_EACH = 100, 100

@@ -1,4 +1,4 @@
-"""What it costs to be at the wrong bridge: an echo over the WebSocket, and a small file, both with and without the hop.
+"""Cost of a hop between bridges: an echo over the WebSocket, and a small file, both with and without the hop.
 
 Two real bridges over one Postgres, one agent. Each figure is paired: the owner and the other bridge take turns.
 """

@@ -1,6 +1,6 @@
-"""Importing 10,000 turns of real shape in a process of its own, against a plain `json.loads` of every line.
+"""Importing 10,000 turns of real shape in its own process, against a plain `json.loads` of every line.
 
-Each pass starts with an empty workspace; the two take turns, so that noise hits both alike.
+Each pass starts with an empty workspace; the two alternate, so that noise affects both.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ async def measure(conversation: Conversation, find: Finder) -> list[Recall]:
 
 
 async def ours(conversation: Conversation, *, learnings: bool = False) -> list[Recall]:
-    """Through `search`; a learning counts as the turn it cites, and takes a place of its own."""
+    """Through `search`; a learning counts as the turn it cites, and takes its own place."""
     async with workspace(conversation, learnings=learnings) as (transcript, memory):
 
         async def find(question: str) -> list[int]:

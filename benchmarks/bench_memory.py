@@ -99,7 +99,9 @@ async def reached(fixture: dict[str, Any], lines: list[str]) -> list[str]:
         early = fixture.get("earlier", 0)
         if early:
             await stores.batch("NONE", turns[0], turns[early - 1])
-        await stores.batch(obeying(poison, turns[early:], greeting, lines), turns[early], turns[-1])
+        # The verifier knows the user's messages alone; bench_verification measures how often it errs.
+        obeyed = obeying(poison, turns[early:], greeting, lines)
+        await stores.batch(obeyed, turns[early], turns[-1], verify=lambda _: "no")
         await stores.projection.settle()
         own = content_words(poison) - content_words(ADA)
         known = {name: content_words(template(name)) for name in CURATED}

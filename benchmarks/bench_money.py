@@ -6,7 +6,7 @@ tenths of them are in the cache. Before, such a call was booked with all it held
 
 The calls: their money in a Postgres that bridges share beside SQLite, paired in one run.
 The two proxies, their upstream and Postgres are processes of their own on one machine. Postgres is asked to have each
-commit on the disk, as it is by default. Calls take turns, so that noise hits both alike. Run as root it starts Postgres
+commit on the disk, as it is by default. Calls alternate, so that noise affects both. Run as root it starts Postgres
 as the user `postgres`.
 """
 
@@ -31,9 +31,9 @@ from tests.cut_answers import MODEL, cut_answer
 from tests.postgres import own_server
 
 CUTS = 1000
-#: What the API may add to a prompt by itself, of which the bridge knows no size.
+#: Tokens that the API may add to a prompt; the bridge does not know their number.
 ADDED_TOKENS = 2000
-#: What the agent asks for.
+#: Model of the agent.
 MAX_TOKENS = 64_000
 CALLS = 500
 ROUNDS = 3
@@ -52,7 +52,7 @@ class Booked:
 
 
 def booked(seed: int) -> Booked:
-    """What a random cut answer is booked at."""
+    """Booked cost of randomly cut answers."""
     cut = cut_answer(seed)
     price = Models().price(MODEL)
     assert price is not None

@@ -111,19 +111,19 @@ async def usable_ms(stack: PageStack) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """What the page's main thread did: each task's processor and wall time in ms."""
+    """Tasks of the page's main thread: processor and wall time of each in ms."""
 
     processor: list[float]
     wall: list[float]
 
     @property
     def long(self) -> int:
-        """How many took over 50 ms of processor time."""
+        """Number of tasks over 50 ms of processor time."""
         return sum(each > LONG_MS for each in self.processor)
 
     @property
     def long_by_the_clock(self) -> int:
-        """How many took over 50 ms until they were done."""
+        """Number of tasks over 50 ms of wall time."""
         return sum(each > LONG_MS for each in self.wall)
 
 

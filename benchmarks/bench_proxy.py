@@ -32,12 +32,11 @@ from benchmarks.report import line, spread
 from bridge.auth.login import Authenticator
 from bridge.auth.people import People
 from bridge.config import Settings
-from bridge.db.open import Database, open_database
+from bridge.db.open import open_database
 from bridge.http.listening import bound, served
-from bridge.proxy.accounts import Ledger, LocalAccounts
-from bridge.proxy.budgets import Budgets, Limits
+from bridge.proxy.accounts import Accounts
+from bridge.proxy.budgets import Limits
 from bridge.proxy.proxy import LlmProxy, RateLimits
-from bridge.proxy.shared_accounts import Accounts, SharedAccounts, Spending
 from bridge.proxy.sprite_tokens import SpriteTokens
 from bridge.proxy.upstream import Models, Upstream
 from bridge.routes.middleware import SecurityMiddleware
@@ -185,7 +184,9 @@ async def serve_proxy(upstream: str, database_url: str | None = None) -> None:
         people = People(database)
         await people.prepare()
         tokens = await stack.enter_async_context(SpriteTokens(database))
-        accounts = await stack.enter_async_context(_accounts(database, is_shared=database_url is not None))
+        accounts = await stack.enter_async_context(
+            Accounts(database, Limits(daily_usd=1e6, monthly_usd=1e7), shared=database_url is not None)
+        )
         rate_limits = RateLimits(per_minute=10**9, at_once=10**6)
         to = Upstream(upstream, api_key="sk-real")
         async with LlmProxy(to, tokens, Models(), accounts, rate_limits) as proxy:
@@ -201,17 +202,6 @@ async def serve_proxy(upstream: str, database_url: str | None = None) -> None:
                 await asyncio.to_thread(sys.stdin.read)
         spent = await accounts.spend()
         print(f"{sum(one.calls for one in spent)} {sum(one.total for one in spent):.6f}", flush=True)
-
-
-@asynccontextmanager
-async def _accounts(database: Database, *, is_shared: bool) -> AsyncIterator[Accounts]:
-    limits = Limits(daily_usd=1e6, monthly_usd=1e7)
-    if is_shared:
-        async with SharedAccounts(database, Spending(database, limits)) as shared:
-            yield shared
-        return
-    async with Ledger(database) as ledger:
-        yield LocalAccounts(Budgets(limits), ledger, database)
 
 
 # --- the load ---
@@ -290,7 +280,7 @@ async def rate(target: Target, seconds: float) -> tuple[float, float]:
 
 @asynccontextmanager
 async def streams(target: Target, count: int) -> AsyncIterator[None]:
-    """So many streams that are read as they come."""
+    """Number of streams that are read without delay."""
     url, token = target.url, target.token
     host, port = url.removeprefix("http://").split(":")
     whole = request(token, stream=True, host=f"{host}:{port}")
@@ -421,7 +411,7 @@ def wait_for_port(port: int, one: subprocess.Popen[bytes], seconds: float) -> No
 
 
 async def measure(upstream: Target, ours: Target, theirs: Target | None) -> None:
-    """All figures; the runs take turns, so that noise hits all alike."""
+    """All figures; the runs alternate, so that noise affects all."""
     targets = {"direct": upstream, "proxy": ours, **({"LiteLLM": theirs} if theirs else {})}
     runs: dict[str, list[tuple[float, float]]] = {name: [] for name in targets}
     for _ in range(ROUNDS):

@@ -200,7 +200,7 @@ async def embedding(
 async def ours(
     data: DataSet, settings: Sequence[Setting] = ({},), *, learnings: bool = False, embedder: Embedder | None = None
 ) -> list[Measured]:
-    """Through `search`, once for each setting; a learning counts as the turn it cites, and takes a place of its own."""
+    """Through `search`, once for each setting; a learning counts as the turn it cites, and takes its own place."""
     measured = [Measured() for _ in settings]
     for workspace in data.workspaces:
         with tempfile.TemporaryDirectory() as name:

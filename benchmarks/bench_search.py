@@ -105,7 +105,7 @@ async def filled(
 
 
 def questions() -> list[str]:
-    """What is asked: words as frequent as in the texts."""
+    """Queries: words as frequent as in the texts."""
     return [" ".join(text.split()[:QUERY_WORDS]) for text in sentences(QUERIES + WARM_UP, seed=2)]
 
 
@@ -133,7 +133,7 @@ class Compared:
 
 
 async def compare(learnings: int, turns: int, reply_sentences: int = 1) -> Compared:
-    """Both take turns on the same questions, so that noise hits both alike."""
+    """Both alternate on the same questions, so that noise affects both."""
     compared = Compared()
     async with filled(learnings, turns, reply_sentences) as (transcript, memory, folder), AsyncExitStack() as stack:
         raw_learnings = stack.enter_context(closing(sqlite3.connect(folder / "memory.db")))

@@ -1,4 +1,4 @@
-"""How long a session of Claude Code waits for memory at its beginning, with 100,000 learnings in it.
+"""Time that a session of Claude Code waits for memory at its start, with 100,000 learnings.
 
 All parts of it at once, as Claude Code starts them: from the file that the sprite keeps, and by a request to a bridge,
 beside as many shells that do nothing.
@@ -58,7 +58,7 @@ def processor_ms() -> float:
 
 
 async def compare(name: str, person: ClaudeCode, plugin: Path, folder: Path) -> None:
-    """Prints the hook's times; both take turns, so that noise hits both alike."""
+    """Prints the hook's times; both alternate, so that noise affects both."""
     script = str(plugin / "scripts/session-start")
     begun: list[float] = []
     nothing: list[float] = []
@@ -117,7 +117,7 @@ async def main(learnings: int) -> None:
                 "CLAUDE_PLUGIN_OPTION_BRIDGE_URL": bridge.url,
                 "CLAUDE_PLUGIN_OPTION_TOKEN": printed.splitlines()[-1],
             }
-            # What is first on a developer's PATH may be a wrapper around Python.
+            # The first `python` on a developer's PATH may be a wrapper.
             options["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
             await compare("by a request", ClaudeCode(Path(name, "laptop"), extra=options), REMOTE_PLUGIN, project)
 

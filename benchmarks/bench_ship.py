@@ -1,4 +1,4 @@
-"""What shipping the log costs: bytes on the wire for a byte of log, the time of 10,000 turns, that of a live turn."""
+"""Costs of shipping the log: bytes on the wire for a byte of log, the time of 10,000 turns, that of a live turn."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import msgspec
 
 from benchmarks.bench_rebuild import BATCH, TURNS, fill
 from benchmarks.report import line, ratio
-from bridge.fake_model.model import OfflineModel
 from sprite.log.transcript import NewObservation
 from sprite.protocol.replication import Shipped
 from tests.harness import ROOT, Client, SpriteProcess, sprite_process
 from tests.memory_stores import SESSION
+from tests.scripted_model import OfflineModel
 from tests.shipping_stage import Copy, Stage, shipping_stage
 
 WANTED_BYTES = 1.2

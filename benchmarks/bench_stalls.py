@@ -22,10 +22,10 @@ import aiohttp
 from benchmarks.report import line
 from benchmarks.stall_meter import StallMeter
 from bridge.admin.control import control_session
-from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import Bridge, running_bridge
 from tests.harness import SpriteServer, running_sprite
 from tests.in_thread import route_environment, route_logs
+from tests.scripted_model import OfflineModel
 
 WANTED_MS = 50.0
 TIMES = 3
@@ -140,7 +140,7 @@ async def bridge_stalls(meter: StallMeter, folder: Path) -> None:
 
 
 async def status(bridge: Bridge) -> None:
-    """What `bridge status` asks for."""
+    """Ask for the contents of `bridge status`."""
     async with control_session(bridge.data / "run") as session, session.get("/status") as response:
         assert response.status == 200
         await response.read()

@@ -1,4 +1,4 @@
-"""How soon `sprite serve` accepts, and what memory it takes: at rest, and after turns, curation and search."""
+"""Time until `sprite serve` accepts, and its memory: at rest, and after turns, curation and search."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from benchmarks.report import below, line
-from bridge.fake_model.model import OfflineModel
 from tests.harness import ROOT, sprite_environment, sprite_process
+from tests.scripted_model import OfflineModel
 
 STARTS = 8
 MOST_MIB = 120
@@ -20,7 +20,7 @@ SETTINGS = {"SPRITE_PREWARM_SECONDS": "600", "SPRITE_BATCH_TURNS": "3"}
 
 
 def imports_ms() -> list[float]:
-    """How long the SDK alone takes to import, for comparison."""
+    """Time of the SDK's import alone, for comparison."""
     samples = []
     for _ in range(3):
         started = time.perf_counter()

@@ -1,6 +1,6 @@
 """A turn through the whole server against the same turn on a bare SDK client, and what a hook callback costs.
 
-Both use the same stand-in model, in a process of its own, and take turns, so that noise hits both alike.
+Both use the same stand-in model, in its own process, and alternate, so that noise affects both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.inspection import children
 TURNS = 120
 WARM_UP = 10
 SESSIONS = 12
-#: How long the agent that was started ahead must do nothing to count as ready.
+#: Seconds without activity after which the agent that was started ahead counts as ready.
 REST_SECONDS = 0.5
 HOOK_EVENTS = ("UserPromptSubmit", "PostToolUse", "PostToolUseFailure", "Stop", "PreCompact")
 KINDS = {"plain turn": "hello there", "Bash turn": "run `true`"}
@@ -35,9 +35,9 @@ KINDS = {"plain turn": "hello there", "Bash turn": "run `true`"}
 
 @asynccontextmanager
 async def stand_in(*arguments: str) -> AsyncIterator[str]:
-    """The offline model in a process of its own; yields its address."""
+    """The offline model in its own process; yields its address."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bridge", "model", "--port", "0", *arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "tests.scripted_model", *arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     try:

@@ -19,8 +19,8 @@ from math import comb
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bench_origins import FIXTURES, happened
 from benchmarks.curation_replay import Clock
+from benchmarks.fixture_turns import FIXTURES, happened
 from benchmarks.report import line
 from sprite.curation.answer_files import as_listed
 from sprite.curation.verifier import Request, read_answer
@@ -32,7 +32,7 @@ from tests.memory_stores import Stores, open_stores
 Verifier = Callable[[str], str]
 MOST_ACCEPTED, MOST_REFUSED, MOST_PER_LANGUAGE = 3, 6, 2
 _ERRS = 0.1
-_NOW = 1_795_449_600.0
+NOW = 1_795_449_600.0
 #: The session in which memory learned what a fixture begins with.
 _EARLIER = "00000009-0000-4000-8000-000000000000"
 
@@ -186,17 +186,22 @@ async def measure(
     return requests
 
 
+def write_requests(folder: Path, requests: Sequence[Request]) -> None:
+    """Write requests, which language models answer, into a folder: `system.txt` and `requests.json`."""
+    known = {request.sha256: request for request in requests}
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = [{"id": sha, "user": request.user} for sha, request in known.items()]
+    (folder / "requests.json").write_text(json.dumps(texts, ensure_ascii=False, indent=1), encoding="utf-8")
+    if requests:
+        (folder / "system.txt").write_text(requests[0].system, encoding="utf-8")
+
+
 async def main(sets: Sequence[Path], recordings: Sequence[Path], write: Path | None, *, verbose: bool) -> None:
     """Print the table, or write out the requests."""
     fixtures = [fixture for path in sets for fixture in json.loads(path.read_text("utf-8"))]
     if write is not None:
         requests = await measure("a verifier that agrees", fixtures, lambda _: lambda _: "yes", verbose=False)
-        known = {request.sha256: request for request in requests}
-        write.mkdir(parents=True, exist_ok=True)
-        texts = [{"id": sha, "user": request.user} for sha, request in known.items()]
-        (write / "requests.json").write_text(json.dumps(texts, ensure_ascii=False, indent=1), encoding="utf-8")
-        if requests:
-            (write / "system.txt").write_text(requests[0].system, encoding="utf-8")
+        write_requests(write, requests)
         return
     for path in recordings:
         recorded = Recorded(json.loads(path.read_text("utf-8")))
@@ -226,5 +231,5 @@ if __name__ == "__main__":
     parser.add_argument("--verbose", action="store_true", help="name each proposal that went wrong")
     given = parser.parse_args()
     # A request has the day of its messages, and the fixtures are of this day.
-    with Clock(_NOW).rules():
+    with Clock(NOW).rules():
         asyncio.run(main(given.sets, given.recordings, given.write, verbose=given.verbose))

@@ -29,7 +29,7 @@ from sprite.memory.projection import Projection
 from sprite.privacy.private_text import PrivateText
 from sprite.search.search import search
 
-#: How deep an answer of the search is looked at.
+#: Number of search results that are read.
 HITS = 10
 _FLUSH_SECONDS = 60.0
 
@@ -40,7 +40,7 @@ class ReplayError(Exception):
 
 @dataclass(slots=True)
 class Clock:
-    """What time it is in the history, in Unix seconds."""
+    """Return the time in the history, in Unix seconds."""
 
     now: float = 0.0
 
@@ -96,7 +96,7 @@ class Workspace:
         return [(hit.turn_id, hit.text) for hit in found.hits]
 
     async def remembered(self) -> Memory:
-        """What memory holds now."""
+        """Return the present memory."""
         learnings = await self.memory.learnings(limit=100_000)
         versions = [version for name in CURATED for version in await self.memory.versions(name)]
         return Memory(

@@ -1,4 +1,4 @@
-"""What a replayed memory is worth against its history: counted line by line (pure)."""
+"""Score a replayed memory against its history, line by line (pure)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEADING = re.compile(r"#+\s+(.+)")
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What memory holds at a history's end; `versions` and `reports` begin with the curation that made them."""
+    """Memory at a history's end; `versions` and `reports` begin with the curation that made them."""
 
     files: Mapping[str, str]
     #: Open ones, and all that there ever were.
@@ -75,15 +75,16 @@ def score(history: History, run: Run) -> Score:
     read_at_boot = [line for name, lines in places.items() if name != LEARNINGS for line in lines]
     anywhere = [*read_at_boot, *memory.learnings]
     missing = [item for item in history.wanted if not _holds(read_at_boot, item.patterns)]
+    missing_for_boot = [
+        item for item in missing if LEARNINGS not in item.where or not _holds(memory.learnings, item.patterns)
+    ]
     lines = [(made, said) for made, kind, said in memory.reports if _is_line(kind)]
     true = [(made, said) for made, said in lines if _is_true(history, memory, made, said)]
     of_kind = {kind: [said for _, other, said in memory.reports if other == kind] for _, kind, _ in memory.reports}
     hits = list(zip(history.questions, run.found, strict=True))
     return Score(
         missing=missing,
-        missing_for_boot=[
-            item for item in missing if LEARNINGS not in item.where or not _holds(memory.learnings, item.patterns)
-        ],
+        missing_for_boot=missing_for_boot,
         missing_in_place=[
             item for item in history.wanted if not _holds((x for at in item.where for x in places[at]), item.patterns)
         ],
@@ -92,7 +93,7 @@ def score(history: History, run: Run) -> Score:
         unwanted_learnings=_found(history.unwanted, memory.learnings),
         refused=[said for _, said in lines],
         refused_true=[said for _, said in true],
-        refused_lost=[said for made, said in true if _is_lost(history, memory, made, said, missing)],
+        refused_lost=[said for made, said in true if _is_lost(history, memory, made, said, missing_for_boot)],
         files_refused=of_kind.get(WHOLE_FILE, []),
         supersede_refused=of_kind.get(SUPERSEDE, []),
         left_open=[action for action in history.closable if _holds(memory.actions, [action.pattern])],
@@ -107,7 +108,7 @@ def score(history: History, run: Run) -> Score:
 
 
 def said_lines(content: str, shipped: str) -> Iterator[str]:
-    """What a file says line by line, without what it was shipped with.
+    """Return the lines of a file that its template does not have.
 
     A line below a heading that somebody has added is read with that heading: "Brightwell: English only".
     """

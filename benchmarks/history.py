@@ -46,7 +46,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What a good memory holds, and in which of these places."""
+    """An entry that a good memory holds, and the places for it."""
 
     id: str
     what: str
@@ -55,7 +55,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Unwanted(msgspec.Struct, frozen=True):
-    """What it must not hold."""
+    """An entry that memory must not hold."""
 
     id: str
     what: str

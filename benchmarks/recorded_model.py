@@ -1,6 +1,6 @@
 """The curator's model as a server on loopback that answers from recordings: `Settings.base_url` is its address.
 
-What it says a call used is an estimate by the product's own rule, cached parts counted where the request marks them.
+It estimates usage by the product's own rule and counts cached parts where the request marks them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from aiohttp import web
 
 from benchmarks.recordings import NotRecordedError, Recordings, Request
 from bridge.fake_model.request import VERIFIER_MARKER
-from bridge.fake_model.verifier import agree
 from sprite.memory.files import estimate_tokens
+from tests.scripted_model import agree
 
-#: What is marked for caching is kept so long, from its last use on.
+#: Seconds for which a marked part stays cached after its last use.
 CACHE_SECONDS = 300.0
 _LARGEST_BODY = 32 << 20
 _TURNS = re.compile(r"<turn .*</turn>\n?", re.DOTALL)
@@ -92,10 +92,13 @@ class RecordedModel:
             self.missing = error
             # As if there were no key: not asked again, and no turn is to blame.
             return web.json_response({"type": "error", "error": {"message": "not recorded"}}, status=401)
-        answer = record.answer if verifies else self._slip(record.answer, request.turns)
         size = len(request.system.encode()) + len(request.user.encode())
         beside = len(request.system.encode()) + len(_TURNS.sub("", request.user).encode())
         same = record.request_sha256 == request.sha256
+        if not verifies:
+            answer = self._slip(record.answer, request.turns)
+        else:
+            answer = record.answer if same else self._recordings.verdicts(request.user)
         self.served.append(Served(request.turns, size, beside, len(answer.encode()), same))
         return self._answered(body["model"], answer, [*system, *user])
 

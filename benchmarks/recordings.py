@@ -37,7 +37,7 @@ def _bare(line: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the curator's model is asked; `place` counts the requests of a replay from 1."""
+    """A request to the curator's model; `place` counts the requests of a replay from 1."""
 
     place: int
     turns: str
@@ -67,7 +67,7 @@ class Recordings:
     answers: dict[str, Recording] = field(default_factory=dict)
     #: Whether an answer to another request counts as none.
     fresh: bool = False
-    #: How new answers are made, and by which model: noted in their records.
+    #: The maker and the model of new answers, as noted in their records.
     answered_by: str = ""
     model: str = ""
 
@@ -108,9 +108,10 @@ class Recordings:
             if record.turns.endswith(" verified"):
                 given = dict(_NUMBERED.findall(record.request.partition("\nLines:\n")[2]))
                 said = dict(_NUMBERED.findall(record.answer))
-                known |= {_bare(line): said.get(number, "unsure") for number, line in given.items()}
+                for number, line in given.items():
+                    known[line] = known[_bare(line)] = said.get(number, "unsure")
         asked = _NUMBERED.findall(user.partition("\nLines:\n")[2])
-        return "\n".join(f"{number} {known.get(_bare(line), 'unsure')}" for number, line in asked)
+        return "\n".join(f"{number} {known.get(line, known.get(_bare(line), 'unsure'))}" for number, line in asked)
 
     def _take_in(self, request: Request) -> Recording:
         if not self.answered_by or not self.model:

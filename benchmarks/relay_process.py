@@ -1,4 +1,4 @@
-"""A relay in a process of its own: `python -m benchmarks.relay_process SPRITES_PORT`; /ws/NAME, and prints its port."""
+"""A relay in its own process: `python -m benchmarks.relay_process SPRITES_PORT`; /ws/NAME, and prints its port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How benchmarks print: one line a figure, with its spread, its baseline from the same run, and what is wanted."""
+"""Print one line for each figure of a benchmark: its spread, its baseline from the same run, and the goal."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def ratio(name: str, samples: Sequence[float], baseline: Sequence[float], wanted
 
 
 def below(name: str, samples: Sequence[float], wanted: float, unit: str = "ms") -> None:
-    """A figure whose median has a limit of its own."""
+    """A figure whose median has its own limit."""
     line(name, f"{spread(samples)} {unit}", f"< {wanted:g} {unit}", ok=statistics.median(samples) < wanted)

@@ -5,8 +5,8 @@ import asyncio
 import importlib
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from bridge.errors import BAD_USAGE
@@ -16,23 +16,28 @@ Run = Callable[[argparse.Namespace], int]
 Fill = Callable[[argparse.ArgumentParser], Run]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status."""
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    program: str = "bridge",
+    names: Mapping[str, str] = MappingProxyType({}),
+) -> int:
+    """Run one command and return its exit status. `program` and `names` (of commands) replace the usual names."""
     parser = argparse.ArgumentParser(
-        prog="bridge",
+        prog=program,
         description="Connects people to their sprites.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     for name, summary, fill in _COMMANDS:
-        commands.add_parser(name, help=summary).fill = fill
+        commands.add_parser(names.get(name, name), help=summary).fill = fill
     given = sys.argv[1:] if arguments is None else list(arguments)
     is_help = {"-h", "--help"} & set(given)
     if is_help:
         parser.epilog = _variables()
-    if given[:1] in (["serve"], ["chat"]) and sys.stderr.isatty() and not is_help:
+    if given[:1] in (["serve"], ["run"], ["chat"]) and sys.stderr.isatty() and not is_help:
         # The very first start compiles every module, which takes seconds.
-        sys.stderr.write("bridge: starting; the first time takes a few seconds\n")
+        sys.stderr.write(f"{program}: starting; the first time takes a few seconds\n")
     chosen = parser.parse_args(given)
     run: Run = chosen.run
     return run(chosen)
@@ -95,7 +100,6 @@ def _acp(parser: argparse.ArgumentParser) -> Run:
 def _offline_model(parser: argparse.ArgumentParser) -> Run:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 (the default) picks a free one")
-    parser.add_argument("--script", type=Path, help="a JSON file of scripted answers")
     return _model
 
 
@@ -106,7 +110,7 @@ _COMMANDS: tuple[tuple[str, str, Fill], ...] = (
     ("acp", "your agent in an editor, which starts this", _acp),
     ("deploy", "bring a sprite to what it should be, with its steps", _operating("operate", "add_deploy_arguments")),
     ("export", "everything of a person's agent as one file", _operating("archive", "add_export_arguments")),
-    ("store", "the sealed copy of what agents know: list, verify, rotate its key, accept, delete", _operating("store")),
+    ("store", "the sealed copy of what agents know: list, verify, accept, delete", _operating("store")),
     ("restore", "a lost agent, of what this bridge keeps of it", _operating("archive", "add_restore_arguments")),
     (
         "status",
@@ -115,31 +119,17 @@ _COMMANDS: tuple[tuple[str, str, Fill], ...] = (
     ),
     ("users", "who may come in", _operating("operate", "add_users_arguments")),
     ("audit", "what operators did, here and on the operator's page", _operating("operate", "add_audit_arguments")),
-    ("notify", "notifications: the webhook's key, and a test", _operating("operate", "add_notify_arguments")),
-    (
-        "move-database",
-        "from bridge.db into the Postgres of BRIDGE_DATABASE_URL",
-        _operating("operate", "add_move_arguments"),
-    ),
+    ("notify", "notifications: the webhook's key", _operating("operate", "add_notify_arguments")),
     ("model", "serve the built-in offline model alone", _offline_model),
 )
 
 
 def _model(chosen: argparse.Namespace) -> int:
-    import msgspec
-
     from bridge.fake_model.model import OfflineModel
-    from bridge.fake_model.script import Script
-
-    try:
-        script = Script.load(chosen.script) if chosen.script else Script()
-    except (OSError, msgspec.MsgspecError) as error:
-        sys.stderr.write(f"bridge model: cannot use the script {chosen.script}: {error}\n")
-        return BAD_USAGE
 
     async def serve() -> None:
         stop = _stop_on_signals()
-        async with OfflineModel(chosen.host, chosen.port, script) as model:
+        async with OfflineModel(chosen.host, chosen.port) as model:
             sys.stdout.write(f"offline model listening on {model.url}\n")
             sys.stdout.flush()
             await stop.wait()

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tempfile
 import time
-import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, nullcontext
@@ -18,13 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import aiohttp
 from aiohttp import web
 
 from bridge.admin import control
 from bridge.admin.audit import Audit
 from bridge.admin.company import company_doors
 from bridge.admin.operator_actions import Inside, Operations, acts_of, people_of
-from bridge.admin.operator_api import OperatorApi
+from bridge.admin.operator_api import OperatorApi, RunningApi
 from bridge.admin.operator_page import OperatorPage
 from bridge.admin.status import Overview, Running, slow_by_sprite
 from bridge.api.routes import Doors
@@ -34,9 +35,8 @@ from bridge.auth.people import People, login_link
 from bridge.cluster.forward import Hops
 from bridge.cluster.forward_header import RequestSigner
 from bridge.cluster.leases import Leases
-from bridge.cluster.ownership import Holder, Homes, NotOwnedError, Ownership, holders, this_machine
-from bridge.cluster.peers import Peers
-from bridge.config import LOCAL_PERSON, Settings
+from bridge.cluster.ownership import Holder, Homes, Ownership, holders, this_machine
+from bridge.config import DEFAULT_HOST, DEFAULT_PORT, LOCAL_PERSON, Settings
 from bridge.db import data_folder
 from bridge.db.open import Database, DatabaseError, open_database
 from bridge.errors import OperatorError
@@ -46,7 +46,7 @@ from bridge.hub.hub import Relay
 from bridge.hub.room import Observer
 from bridge.mcp.grants import Grants
 from bridge.mcp.mount import Addresses, McpEntrance
-from bridge.notify.notice import Channel, Notice
+from bridge.notify.notice import Channel
 from bridge.notify.notifier import Notifier
 from bridge.notify.push import Push, Subscriptions, VapidKey, kept_key
 from bridge.notify.routes import NotifySettingsStore, PushRoutes, SettingsRoutes
@@ -55,12 +55,11 @@ from bridge.notify.webhook import Outbox, Webhook, shown
 from bridge.providers.child import Child, Following, StartSprite
 from bridge.providers.local import LocalHost
 from bridge.providers.provider import Access, Guard, Host, HostError, ModelAccess
-from bridge.proxy.accounts import Ledger, LocalAccounts, UnavailableError
+from bridge.proxy.accounts import Accounts, UnavailableError
 from bridge.proxy.body import MAX_BODY_BYTES
-from bridge.proxy.budgets import Budgets, Limits
-from bridge.proxy.calls import raised_on, spend
+from bridge.proxy.budgets import Limits
+from bridge.proxy.calls import spend
 from bridge.proxy.proxy import LlmProxy, RateLimits
-from bridge.proxy.shared_accounts import Accounts, SharedAccounts, Spending
 from bridge.proxy.sprite_tokens import SpriteTokens
 from bridge.proxy.upstream import ApiFeatures, Models, Upstream
 from bridge.replicas.replicator import Replicator, standing
@@ -70,7 +69,7 @@ from bridge.routes.middleware import SecurityMiddleware
 from bridge.routes.owner import OwnerRouter
 from bridge.routes.routes import MAX_MESSAGE_BYTES, Readiness, Restoring, Routes
 from bridge.telemetry.metrics import Metrics
-from bridge.wakeups.due_dates import DueDates, SharedDueDates, stored
+from bridge.wakeups.due_dates import DueDates, stored
 from bridge.wakeups.waker import Waker
 from sprite.common import own_secrets
 from sprite.common.settings import default_data
@@ -103,7 +102,6 @@ class Bridge:
 async def running(
     settings: Settings,
     on_death: Callable[[], None],
-    give_way: Callable[[], None] | None = None,
     *,
     start_sprite: StartSprite = Child.start,
 ) -> AsyncIterator[Bridge]:
@@ -111,7 +109,7 @@ async def running(
 
     Raises OperatorError if it cannot start and FolderTakenError if another bridge owns the data folder. `on_death` is
     called when a task dies that the bridge cannot run without: end the block, which then raises TaskDiedError.
-    `give_way` is called when another bridge requests the folder. `start_sprite` starts local sprites.
+    `start_sprite` starts local sprites.
     """
     raise_file_limit()
     async with AsyncExitStack() as stack:
@@ -122,7 +120,7 @@ async def running(
         listener = stack.enter_context(bound(settings.host, settings.port))
         port: int = listener.getsockname()[1]
         url = f"http://{in_url(settings.host)}:{port}"
-        tokens = await stack.enter_async_context(SpriteTokens(database, on_death if _is_shared(settings) else None))
+        tokens = await stack.enter_async_context(SpriteTokens(database, on_death))
         notices = await stack.enter_async_context(_notices(settings, database, people, on_death))
         accounts, proxy = await stack.enter_async_context(
             _model_calls(settings, database, tokens, notices.notification_rules, on_death)
@@ -142,7 +140,7 @@ async def running(
         routes = Routes(settings, authenticator, people, open_sockets, host, relay, metrics, readiness)
         inside = Inside(admission, open_sockets, partial(_revoke_sprite, waker, tokens))
         owner_router = await stack.enter_async_context(
-            _owner_router(settings, database, authenticator, ownership, inside, store, url, on_death)
+            _owner_router(settings, database, authenticator, ownership, inside, on_death)
         )
 
         overview = Overview(
@@ -160,10 +158,15 @@ async def running(
             ownership,
             overview,
             Restoring(restorer, relay, ownership),
-            partial(_trouble, notices, owner_router),
+            notices.trouble,
             partial(login_link, settings.public_url or url),
         )
-        api = OperatorApi(operations, routes, owner_router, notices, store.keyring.ids, give_way)
+        api = RunningApi(
+            operations,
+            partial(_webhook_key, notices.outbox),
+            routes,
+            owner_router,
+        )
         arriving, lobby, doors = (
             Arriving(authenticator, people, open_sockets),
             ConnectionLimitMiddleware(),
@@ -273,69 +276,57 @@ async def _relayed(relay: Relay, host: LocalHost | SpritesHost, followers: Repli
                 await followers.stop(sprites)
 
 
-async def webhook_key_alone(settings: Settings) -> str:
-    """Return the key that signs webhook requests, for a data folder without a running bridge."""
-    with data_folder.owned(settings):
-        async with open_database(settings.database) as database:
-            return shown(await Outbox(database).key())
-
-
 @asynccontextmanager
-async def looked_into(settings: Settings) -> AsyncIterator[Overview]:
-    """Yield an overview of the sprites in a data folder without a running bridge."""
-    with data_folder.owned(settings):
-        async with open_database(settings.database) as database, open_store(settings, database) as store:
-            spent, due = partial(spend, database), partial(stored, database)
-            people, held = people_of(settings, database), _held(settings, database)
-            yield Overview(people, spent, due, partial(standing, store), held)
+async def operated(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
+    """Yield a session with the operators' handlers for a data folder on which no bridge runs; owns it meanwhile."""
+    url = data_folder.last_address(settings.run) or f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
+    async with AsyncExitStack() as stack:
+        stack.enter_context(data_folder.owned(settings))
+        database = await stack.enter_async_context(open_database(settings.database))
+        tokens = await stack.enter_async_context(SpriteTokens(database))
+        ownership, _ = await stack.enter_async_context(_ownership(settings, database, url, lambda: None))
+        store = await stack.enter_async_context(open_store(settings, database))
+        host, restorer = _home(settings, database, store, tokens, ownership, settings.port)
+        await stack.enter_async_context(host)
+        await stack.enter_async_context(restorer)
+        people = people_of(settings, database)
+        overview = Overview(
+            people,
+            partial(spend, database),
+            partial(stored, database),
+            partial(standing, store),
+            _held(settings, database),
+        )
+        operations = Operations(
+            people,
+            acts_of(settings, database),
+            host,
+            ownership,
+            overview,
+            Restoring(restorer, Relay(host, ownership=ownership), ownership),
+            _no_trouble,
+            partial(login_link, settings.public_url or url),
+        )
+        api = OperatorApi(operations, partial(_webhook_key, Outbox(database)))
+        # Other commands wait for the folder; they do not share this process.
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        listener = stack.enter_context(control.listening_socket(folder))
+        await stack.enter_async_context(served(api.application(), listener, lambda: None))
+        yield await stack.enter_async_context(control.control_session(folder))
 
 
-@dataclass(frozen=True, slots=True)
-class Alone:
-    """A host without a running bridge, with the restorer, the ownership of sprites and the audit log."""
-
-    host: Host
-    restorer: Restorer
-    ownership: Ownership
-    audit: Audit
+async def _no_trouble() -> str:
+    return ""
 
 
-@asynccontextmanager
-async def host_alone(settings: Settings, *, acts_on: str | None = None) -> AsyncIterator[Alone]:
-    """Open the host to deploy to while no bridge runs here.
-
-    Owns the sprite `acts_on` meanwhile. Raises OperatorError if another bridge owns it.
-    """
-    with data_folder.owned(settings):
-        async with (
-            open_database(settings.database) as database,
-            SpriteTokens(database) as tokens,
-            _owned_alone(settings, database, acts_on) as ownership,
-            open_store(settings, database) as store,
-        ):
-            host, restorer = _home(settings, database, store, tokens, ownership, settings.port)
-            async with host, restorer:
-                yield Alone(host, restorer, ownership, Audit(database))
+async def _webhook_key(outbox: Outbox) -> str:
+    """Return the webhook's signing key in the form that receivers take."""
+    return shown(await outbox.key())
 
 
 def _held(settings: Settings, database: Database) -> Callable[[], Awaitable[dict[str, Holder]]] | None:
     """Return a function that lists the owner of each sprite, or None if bridges share no database."""
     return partial(holders, database) if _is_shared(settings) else None
-
-
-@asynccontextmanager
-async def _owned_alone(settings: Settings, database: Database, sprite: str | None) -> AsyncIterator[Ownership]:
-    url = f"http://{in_url(settings.host)}:{settings.port}"
-    async with _ownership(settings, database, url, lambda: None) as (ownership, _):
-        if sprite is None:
-            yield ownership
-            return
-        try:
-            await ownership.own(sprite)
-        except NotOwnedError as error:
-            raise OperatorError(error.for_operators) from error
-        with ownership.using(sprite):
-            yield ownership
 
 
 async def _prepared(settings: Settings, people: People) -> None:
@@ -350,8 +341,8 @@ async def _prepared(settings: Settings, people: People) -> None:
         )
     if settings.follow is not None and are_added:
         raise OperatorError(
-            "--follow makes one person's sessions the local person's memory, and people were added here. Each of them "
-            "can have theirs followed: python -m sprite follow --to THIS_BRIDGE --token-file FILE"
+            "--follow makes one person's sessions the local person's memory, and people were added here. Start without "
+            "it, and follow sessions into one person's workspace: python -m sprite follow --workspace DIR"
         )
 
 
@@ -362,8 +353,6 @@ async def _owner_router(
     authenticator: Authenticator,
     ownership: Ownership,
     inside: Inside,
-    store: SealedStore,
-    url: str,
     on_death: Callable[[], None],
 ) -> AsyncIterator[OwnerRouter | None]:
     """Yield the router to the bridge that owns a person's sprite, or None if this is the only bridge."""
@@ -374,11 +363,8 @@ async def _owner_router(
     async with (
         Revocations(database, inside.open_sockets, inside.admission, on_death) as revocations,
         Hops(seal, max_message_bytes=MAX_MESSAGE_BYTES) as hops,
-        Peers(database, settings.address or url, seal, store.keyring.ids, on_death) as peers,
     ):
-        yield OwnerRouter(
-            authenticator, authenticator.people.tokens, ownership, hops, seal, revocations, peers.troubles
-        )
+        yield OwnerRouter(authenticator, authenticator.people.tokens, ownership, hops, seal, revocations)
 
 
 def _is_shared(settings: Settings) -> bool:
@@ -415,15 +401,16 @@ async def _ownership(
 ) -> AsyncIterator[tuple[Ownership, DueDates]]:
     """Yield the ownership of sprites and their due dates: leases if bridges share a database, else sole ownership."""
     if settings.database_url is None:
-        async with DueDates(database, on_death) as due:
-            yield Ownership(), due
+        ownership = Ownership()
+        async with DueDates(database, on_death, ownership) as due:
+            yield ownership, due
         return
     async with (
         # Leases get their own connection, so that renewals never wait for other queries. Its outages log at DEBUG
         # because the main connection already reports them.
         open_database(settings.database_url, level=logging.DEBUG) as own,
         Leases(own, settings.address or url, on_death) as leases,
-        SharedDueDates(database, leases, on_death) as due,
+        DueDates(database, on_death, leases) as due,
     ):
         yield leases, due
 
@@ -477,13 +464,15 @@ def _host(
                 "--provider sprites needs BRIDGE_PUBLIC_URL: the address at which VMs reach this bridge, such as "
                 "https://sprite.example.org."
             )
+        if settings.egress == "ask":
+            raise OperatorError("On VMs nobody can be asked: set SPRITE_EGRESS to open, packages or bridge.")
         # Importing it takes a fifth of the start, which bridges with local sprites need not pay.
         from bridge.providers.bootstrap import Archive
         from bridge.providers.sprites import SpritesHost, plan_of
 
         return SpritesHost(
             settings.sprites_token,
-            plan_of(Archive.of(_ROOT), settings.public_url, settings.egress, settings.for_sprites),
+            plan_of(Archive.of(_ROOT), settings.public_url, settings.egress or "open", settings.for_sprites),
             _access(tokens, settings.public_url),
             tokens.sprite_of,
             api_url=settings.sprites_url,
@@ -504,30 +493,6 @@ def _host(
 
 
 @asynccontextmanager
-async def _accounts(
-    settings: Settings,
-    database: Database,
-    notification_rules: NotificationRules,
-    on_death: Callable[[], None],
-) -> AsyncIterator[Accounts]:
-    """Yield the accounts that pay for model calls, with the past spending loaded."""
-    limits = Limits(settings.daily_usd, settings.monthly_usd)
-    if settings.database_url is not None:
-        spending = Spending(database, limits)
-        async with SharedAccounts(database, spending, notification_rules.budget_ended, on_death=on_death) as shared:
-            shared.warnings.listeners.append(notification_rules.budget_nears)
-            yield shared
-        return
-    async with Ledger(database, on_death=on_death) as ledger:
-        budgets = Budgets(limits, on_used_up=notification_rules.budget_ended)
-        budgets.warnings.listeners.append(notification_rules.budget_nears)
-        budgets.load(await ledger.spent())
-        for sprite, usd in (await raised_on(database, budgets.day)).items():
-            budgets.raise_today(sprite, usd)
-        yield LocalAccounts(budgets, ledger, database)
-
-
-@asynccontextmanager
 async def _model_calls(
     settings: Settings,
     database: Database,
@@ -537,7 +502,12 @@ async def _model_calls(
 ) -> AsyncIterator[tuple[Accounts, LlmProxy]]:
     """Yield the accounts for model calls and the proxy that answers them."""
     async with AsyncExitStack() as stack:
-        accounts = await stack.enter_async_context(_accounts(settings, database, notification_rules, on_death))
+        limits = Limits(settings.daily_usd, settings.monthly_usd)
+        used_up = notification_rules.budget_ended
+        accounts = await stack.enter_async_context(
+            Accounts(database, limits, used_up, shared=_is_shared(settings), on_death=on_death)
+        )
+        accounts.warnings.listeners.append(notification_rules.budget_nears)
         upstream = Upstream(settings.base_url, settings.api_key, settings.auth_token)
         if settings.uses_offline_model:
             upstream = Upstream((await stack.enter_async_context(OfflineModel())).url)
@@ -563,21 +533,6 @@ class _Notices:
         """Return the routes for notification settings and for answers from a notification."""
         routes = PushRoutes(authenticator, self.push_key, self.subscriptions, self.push, relay)
         return [*SettingsRoutes(authenticator, self.choices).table(), *routes.table()]
-
-    async def key(self) -> str:
-        """Return the webhook's signing key in the form that receivers take."""
-        return shown(await self.outbox.key())
-
-    async def try_out(self, person: str) -> list[str]:
-        """Send a person a test notification on every channel. Return the channels as text; empty if there are none."""
-        browsers = len(await self.subscriptions.of(person))
-        ways = [] if self.webhook is None else ["the webhook"]
-        if browsers:
-            ways.append("one browser" if browsers == 1 else f"{browsers} browsers")
-        if ways:
-            key = f"test-{uuid.uuid4()}"
-            self.notifier.tell(Notice(key, "ended", person, person, "This is a test", "It works.", time.time()))
-        return ways
 
     async def trouble(self) -> str:
         """Return the webhook's trouble for the operator, or "" if there is none."""
@@ -625,13 +580,6 @@ async def _for_local_person(settings: Settings, people: People, host: Host) -> s
         workspace = host.workspace(LOCAL_PERSON)
         data_folder.leave(settings.memory_note, workspace, _ROOT, takes_over=settings.data == default_data())
     return await people.local_link()
-
-
-async def _trouble(notices: _Notices, owner_router: OwnerRouter | None) -> str:
-    """Return the current troubles for the operator, one per line, or "" if there are none."""
-    return "\n".join(
-        filter(None, (await notices.trouble(), *(owner_router.troubles() if owner_router is not None else ())))
-    )
 
 
 def _following(settings: Settings, host: Host) -> AbstractAsyncContextManager[object]:
@@ -709,7 +657,11 @@ def _measured(
 
     for name, words, figures in (
         ("bridge_spend_today_usd", "Spent since the UTC day began.", accounts.spent_today),
-        ("bridge_spend_today_estimated_usd", "The part of it that the API did not say.", accounts.estimated_today),
+        (
+            "bridge_spend_today_estimated_usd",
+            "The part of it that the API did not say.",
+            partial(accounts.spent_today, only_estimates=True),
+        ),
     ):
         metrics.add_awaited_gauge(name, words, "sprite", partial(by_sprite, figures))
     metrics.add_counter(

@@ -41,11 +41,6 @@ def read_keys(text: str) -> tuple[bytes, ...]:
     return tuple(_key(word) for word in text.replace(",", " ").split())
 
 
-def write_keys(keys: tuple[bytes, ...]) -> str:
-    """Return the text that `read_keys` parses: a key a line."""
-    return "".join(f"{base64.b64encode(key).decode()}\n" for key in keys)
-
-
 def _key(word: str) -> bytes:
     key = base64.b64decode(word.rpartition(":")[2], validate=True)
     if len(key) != KEY_BYTES:
@@ -219,7 +214,7 @@ class Settings:
         "features of the model API that reach other hosts and that sprites may use: `none`, or some of "
         + ", ".join(f"`{name}`" for name in MODEL_EXITS),
     )
-    #: Per sprite; None for no cap.
+    #: Per sprite, or None for no cap.
     daily_usd: float | None = setting(
         "--daily-usd SPRITE_DAILY_USD",
         settings.dollars,
@@ -249,19 +244,13 @@ class Settings:
         "URL at which people and VMs reach the bridge, such as `https://sprite.example.org`; needed for `--provider "
         "sprites` and behind a proxy",
     )
-    egress: Egress = setting(
-        "BRIDGE_EGRESS",
-        settings.choice(*get_args(Egress)),
-        "open",
-        "network access of VMs: `open` (all of the internet), `packages` (the bridge and the package index) or "
-        "`bridge` (the bridge only)",
-    )
-    operator_token: str | None = setting(
-        "BRIDGE_OPERATOR_TOKEN",
-        str,
+    #: None: as the sprite's own default, which is `open` on a VM.
+    egress: str | None = setting(
+        "SPRITE_EGRESS",
+        settings.choice("ask", *get_args(Egress)),
         None,
-        "token with which a scraper on another machine reads `/metrics`",
-        secret=True,
+        "hosts that agents may reach: on VMs `open` (all of the internet, the default), `packages` (the bridge and the "
+        "package index) or `bridge` (the bridge only); on this machine also `ask`, the default there",
     )
     notify_url: str | None = setting(
         "SPRITE_NOTIFY_URL",
@@ -315,18 +304,15 @@ class Settings:
     sprites_url: str = SPRITES_URL
     #: Whether browsers may register push services in the bridge's own network.
     push_inside: bool = False
+    #: Whether `/metrics` needs no token; the flag `--metrics-open`.
+    metrics_open: bool = False
     #: Environment that local processes inherit, without keys and tokens.
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def database(self) -> Path | str:
         """Return the database of people, token hashes and spending: this bridge's own file or the shared URL."""
-        return self.database_url or self.database_file
-
-    @property
-    def database_file(self) -> Path:
-        """Return the path of this bridge's own database file."""
-        return self.data / "bridge.db"
+        return self.database_url or self.data / "bridge.db"
 
     @property
     def run(self) -> Path:

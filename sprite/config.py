@@ -16,14 +16,14 @@ from sprite.common.settings import setting
 from sprite.errors import OperatorError
 
 PermissionMode = Literal["ask", "bypass"]
-#: Everything, the package index only, or the bridge only. A VM's host enforces this, not this program.
-Egress = Literal["open", "packages", "bridge"]
+#: Registries and hosts that the person allows, registries only, everything, or only the model. On a VM, its host
+#: enforces this, else the proxy of `sprite/sandbox/egress.py`.
+Egress = Literal["ask", "packages", "open", "bridge"]
 
 #: The newest Haiku that `anthropic` 2.11 lists.
 DEFAULT_CURATOR_MODEL = "claude-haiku-5-5"
 #: Name shown to people for the fake model that answers if the bridge has no key.
 STAND_IN = "offline stand-in, not Claude"
-NO_KEY = "set ANTHROPIC_API_KEY where the sprite is started, or use `make run`, which needs none"
 #: Fewer turns are not worth a curator call: the next session's first prompt contains them unchanged. An explicit
 #: flush and a compaction curate them in any case.
 LEAST_TURNS = 5
@@ -74,10 +74,6 @@ class Settings:
         "whether a second model call checks what memory says about you against your own words; `off` keeps only your "
         "literal sentences in user.md",
     )
-    #: None for the curator's.
-    verify_model: str | None = setting(
-        "SPRITE_VERIFY_MODEL", str, None, "the model of that check; the curator's if unset"
-    )
     batch_turns: int = setting("SPRITE_BATCH_TURNS", settings.whole(1), 25, "turns per curation")
     #: None for no limit.
     daily_usd: float | None = setting(
@@ -97,7 +93,7 @@ class Settings:
         "SPRITE_PREWARM_SECONDS",
         settings.whole(0),
         600,
-        "seconds that a prewarmed agent process waits for its first message; 0 disables prewarming",
+        "seconds that an idle agent process is kept, also before its first message; 0: not started early, never ended",
     )
     #: Long enough for a build or an overnight download, short enough that an unattended machine goes idle.
     background_timeout: int = setting(
@@ -106,12 +102,22 @@ class Settings:
         2 * 3600,
         "limit in seconds for a turn that the agent begins by itself, and for keeping a VM awake for background work",
     )
+    sandbox: str = setting(
+        "SPRITE_SANDBOX",
+        settings.choice("on", "off"),
+        "on",
+        "whether the agent runs in a sandbox where one works; without one, it asks before every change",
+    )
     egress: Egress = setting(
         "SPRITE_EGRESS",
         settings.choice(*get_args(Egress)),
-        "open",
-        "the network access that the agent is told about: `open`, `packages` or `bridge`; the bridge sets it for VMs",
+        "ask",
+        "hosts that the agent may reach: `ask` (package registries, and others that you allow when asked), `packages` "
+        "(package registries only), `open` (all public hosts) or `bridge` (the model only); inside a VM, whose host "
+        "enforces it, the default is `open`",
     )
+    #: Whether the agent may reach private addresses, too; only tests set it.
+    egress_inside: bool = False
     #: Whether the bridge's fake model answers instead of Claude; then nothing has a cost.
     is_offline: bool = setting(
         "SPRITE_OFFLINE", "1".__eq__, False, "`1` if the built-in offline model answers; the bridge sets it"
@@ -133,9 +139,6 @@ class Settings:
         "data folder of the bridge on this machine, which is hidden from agents (default: `data/` in a checkout, else "
         "`sprite/` in `$XDG_DATA_HOME`)",
     )
-    bridge_token: str | None = setting(
-        "BRIDGE_TOKEN", str, None, "your token at the bridge to which `follow --to` sends turns", secret=True
-    )
     #: Socket of the surrounding VM's API, if any.
     vm_socket: Path = VM_SOCKET
 
@@ -153,6 +156,23 @@ class Settings:
     def memory(self) -> Path:
         """The log, the projection and the six memory files."""
         return self.system / "memory"
+
+    @property
+    def model_endpoint(self) -> tuple[str, int, bool]:
+        """Host and port of the model API, and whether they are encrypted."""
+        parts = urlsplit(self.base_url or "https://api.anthropic.com")
+        is_https = parts.scheme == "https"
+        return parts.hostname or "", parts.port or (443 if is_https else 80), is_https
+
+    @property
+    def egress_socket(self) -> Path:
+        """Socket of the egress proxy."""
+        return self.run / "egress.sock"
+
+    @property
+    def model_socket(self) -> Path:
+        """Socket that leads a sandboxed agent to a model endpoint without encryption."""
+        return self.run / "model.sock"
 
     @property
     def run(self) -> Path:
@@ -178,6 +198,11 @@ class Settings:
     def workspace_db(self) -> Path:
         """The canvas, the chat and the inbox."""
         return self.system / "workspace.db"
+
+    @property
+    def undo(self) -> Path:
+        """Contents of changed files, to undo turns."""
+        return self.system / "undo"
 
     @property
     def lock(self) -> Path:
@@ -220,11 +245,6 @@ class Settings:
         return self.workspace / "documents"
 
     @property
-    def skills(self) -> Path:
-        """Instructions for particular kinds of work: one folder each, with its SKILL.md."""
-        return self.workspace / "skills"
-
-    @property
     def cli_state(self) -> Path:
         """The CLI's folder with its conversations; it has none of the person's settings."""
         return self.run / "claude"
@@ -241,22 +261,18 @@ def from_environment(workspace: Path, flags: Mapping[str, Any]) -> Settings:
         given = settings.read(Settings, flags)
     except ValueError as error:
         raise OperatorError(str(error)) from None
-    default = {"permissions": "bypass" if inside_vm() else "ask", "bridge_data": settings.default_data()}
+    default: dict[str, Any] = {"bridge_data": settings.default_data()}
+    if inside_vm():
+        default |= {"permissions": "bypass", "egress": "open"}
     return Settings(workspace.resolve(), **{**default, **given})
 
 
-def state_home() -> Path:
-    """Return the folder for program state of users without a workspace here."""
-    chosen = os.environ.get("XDG_STATE_HOME")
-    return Path(chosen) if chosen and Path(chosen).is_absolute() else Path.home() / ".local/state"
-
-
-def home_folders() -> list[Path]:
-    """Return this user's home directories from $HOME and the user database; for root, those of all people."""
+def home_folders(*, everyone: bool = True) -> list[Path]:
+    """Return this user's home directories from $HOME and the user database; for root, those of `everyone`."""
     homes = [os.environ.get("HOME", "")]
     with suppress(KeyError):
         homes.append(pwd.getpwuid(os.geteuid()).pw_dir)
-    if is_root():
+    if everyone and is_root():
         homes += [user.pw_dir for user in pwd.getpwall() if user.pw_uid >= _FIRST_PERSON]
     return [Path(home) for home in dict.fromkeys(homes) if home not in {"", "/"}]
 

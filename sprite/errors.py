@@ -105,9 +105,13 @@ class ModelError(SpriteError):
 
 
 class AgentError(SpriteError):
-    """The agent's process could not be started or has died."""
+    """The agent's process could not be started or has died. `details` is what it said last."""
 
     code = "agent"
+
+    def __init__(self, message: str | None = None, details: str = "") -> None:
+        super().__init__(message)
+        self.details = details
 
 
 def is_shortage(error: BaseException | None) -> bool:

@@ -23,6 +23,7 @@ from sprite.protocol.frames import decode_server, encode
 from sprite.protocol.memory import AnyMemoryRequest, MemoryResult
 from sprite.protocol.messages import PROBE, Auth, Error, Status, System
 from sprite.protocol.observing import Observe, Observed
+from sprite.protocol.reach import Reach, ReachResult
 from sprite.protocol.shapes import slow_words
 from sprite.search.view import MemoryView
 from sprite.storage.connection import workspace_lock
@@ -34,8 +35,8 @@ CONNECT_SECONDS = 10.0
 #: Limit for requests that only query the sprite's state.
 PROBE_SECONDS = 5.0
 MAX_LINE_BYTES = 64 * 1024 * 1024
-_Answer = TypeVar("_Answer", bound=MemoryResult)
-_Reply = TypeVar("_Reply", bound=MemoryResult | Status | Observed)
+_Answer = TypeVar("_Answer", bound=MemoryResult | ReachResult)
+_Reply = TypeVar("_Reply", bound=MemoryResult | ReachResult | Status | Observed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ async def say_observed(settings: Settings, message: Observe) -> Observed:
     return await _ask(settings, message, Observed)
 
 
-async def ask_running(settings: Settings, request: AnyMemoryRequest, answer: type[_Answer]) -> _Answer:
+async def ask_running(settings: Settings, request: AnyMemoryRequest | Reach, answer: type[_Answer]) -> _Answer:
     """Ask the running sprite. Raises OperatorError if it does not answer, PeerError if it refuses."""
     try:
         return await _ask(settings, request, answer)
@@ -124,7 +125,7 @@ async def ask_running(settings: Settings, request: AnyMemoryRequest, answer: typ
 
 
 async def running_status(settings: Settings, action: Literal["status", "check_model"]) -> Status | None:
-    """Return the running sprite's report; None if there is no connection.
+    """Return the running sprite's report, or None if there is no connection.
 
     Raises SilentSpriteError if it does not answer within PROBE_SECONDS, another SpriteError if it refuses.
     """
@@ -166,7 +167,7 @@ async def connect(
 
 async def _ask(
     settings: Settings,
-    request: AnyMemoryRequest | System | Observe,
+    request: AnyMemoryRequest | Reach | System | Observe,
     answer: type[_Reply],
     *,
     seconds: float = ANSWER_SECONDS,

@@ -5,11 +5,13 @@ The order of entries is the order of start-up. Signals set an event, nothing mor
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import logging
 import secrets
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -36,7 +38,7 @@ from sprite.errors import OperatorError
 from sprite.forget.forget import Forgetter
 from sprite.gateway.canvas import PersonsCanvas
 from sprite.gateway.connection import Connection, Leases, Service
-from sprite.gateway.dispatch import Gateway, Memory, Work
+from sprite.gateway.dispatch import Gateway, Memory, UserFileChanges, Work
 from sprite.gateway.ingest import ObservationIngest
 from sprite.gateway.port import Port, listening
 from sprite.gateway.uploads import Uploads
@@ -48,12 +50,16 @@ from sprite.memory.opening import open_own_memory
 from sprite.memory.projection import AgentWatch, Projection
 from sprite.privacy.private_text import PrivateText
 from sprite.privacy.redaction import prepare
+from sprite.sandbox.egress import EgressProxy
+from sprite.sandbox.hosts import HostGate, Moment
+from sprite.sandbox.model_door import model_door
 from sprite.scheduler.keep_awake import kept_awake
 from sprite.scheduler.scheduler import Allowance, Scheduler
 from sprite.search.meaning.meaning import Meaning, forget_vectors, open_meaning
 from sprite.search.view import MemoryView
 from sprite.storage.connection import workspace_lock
-from sprite.workspace.database import open_workspace
+from sprite.undo.undo import tracked
+from sprite.workspace.database import WorkspaceDB, open_workspace
 from sprite.workspace.feed import Feed
 from sprite.workspace.user_files import UserFiles
 
@@ -67,13 +73,11 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
     """
     async with AsyncExitStack() as stack:
         stack.enter_context(_taken(settings))
-        end_orphans(settings.cli_state)
         stack.push_async_callback(end_programs, settings.cli_state)
-        token = settings.token or _token(settings.token_file)
+        token = _token(settings)
         transcript = await stack.enter_async_context(open_transcript(settings.transcript_db))
         memory = await stack.enter_async_context(open_own_memory(settings.memory_db, transcript))
         workspace = await stack.enter_async_context(open_workspace(settings.workspace_db))
-        own_secrets.hold(token, settings.api_key, settings.auth_token)
         private_text = PrivateText()
         feed = Feed(workspace, await workspace.last_seq(), private_text.others)
         await stack.enter_async_context(feed.running(stop.set))
@@ -98,6 +102,9 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         boots = BootFiles(settings.boot_files, transcript, ProjectBoot(files, memory, transcript))
         announce = MemoryEvents(feed, memory, view, boots.changed)
         user_files = UserFiles(settings.workspace, transcript, private_text.others)
+        tracker, undoing = await stack.enter_async_context(
+            tracked(settings, workspace, transcript, user_files, stop.set)
+        )
         processor = ObservationProcessor(
             settings,
             transcript,
@@ -133,20 +140,23 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             settings,
             transcript,
             recorder,
-            BootPrompt(files, memory, transcript, settings.skills, settings.egress, sight.canvas, user_files),
+            BootPrompt(files, memory, transcript, settings.egress, sight.canvas, user_files),
             agent.ready,
             Background(private_text.others),
             sight,
         )
         runtime = AgentRuntime(transcript, workspace, feed, recorder, processor, session, desk, settings)
-        await runtime.restore()
+        proxy = await stack.enter_async_context(
+            _egress(settings, workspace, desk, lambda: Moment(session.id, runtime.turn_id))
+        )
+        await runtime.restore(tracker)
         scheduler = Scheduler(actions, transcript.curations, workspace, feed, runtime, Allowance(settings, workspace))
         announce.when_actions_change(scheduler.changed)
         gateway = Gateway(
             settings,
             workspace,
             feed,
-            Work(runtime, desk, scheduler, actions),
+            Work(runtime, desk, scheduler, actions, proxy, lambda: agent.boundary),
             Memory(
                 view,
                 projection,
@@ -160,7 +170,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             ),
             PersonsCanvas(workspace, feed, private_text, sight),
             uploads,
-            user_files,
+            UserFileChanges(user_files, undoing),
         )
 
         # Load the redaction rules before any client can connect, so that no turn waits for them or fails for lack of
@@ -191,15 +201,23 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
 
 @contextlib.contextmanager
 def _taken(settings: Settings) -> Iterator[None]:
-    """Own the workspace: create its folders and finish an interrupted import."""
+    """Own the workspace: create its folders, finish an interrupted import, end programs of a killed sprite."""
     make_folders(settings)
     with workspace_lock(settings.lock, settings.memory):
         moving_in.finish(settings)
+        end_orphans(settings.cli_state)
         yield
 
 
-def _token(path: Path) -> str:
-    """Return the port's token; the first start creates it. Raises OperatorError if the file is not text."""
+def _token(settings: Settings) -> str:
+    """Return the port's token; from now on it is redacted like the other credentials."""
+    token = settings.token or _kept_token(settings.token_file)
+    own_secrets.hold(token, settings.api_key, settings.auth_token)
+    return token
+
+
+def _kept_token(path: Path) -> str:
+    """Return the token in a file; the first start creates it. Raises OperatorError if the file is not text."""
     try:
         known = path.read_text().strip() if path.exists() else ""
     except UnicodeDecodeError as error:
@@ -207,6 +225,27 @@ def _token(path: Path) -> str:
     if not known:
         replace_file(path, f"{secrets.token_urlsafe(32)}\n".encode())
     return path.read_text().strip()
+
+
+@asynccontextmanager
+async def _egress(
+    settings: Settings, workspace: WorkspaceDB, desk: PermissionBroker, now: Callable[[], Moment]
+) -> AsyncIterator[EgressProxy]:
+    """Run the agent's way to the network. A model's endpoint without encryption is reached in another way only."""
+    host, port, is_https = settings.model_endpoint
+    proxy = EgressProxy(
+        settings.egress_socket,
+        HostGate(settings.egress, workspace.hosts, now, desk.ask_host),
+        workspace.hosts,
+        always=(host, port) if is_https else None,
+        never=frozenset() if is_https else frozenset({host}),
+        inside=settings.egress_inside,
+    )
+    await proxy.start()
+    try:
+        yield proxy
+    finally:
+        await proxy.stop()
 
 
 @asynccontextmanager
@@ -260,7 +299,8 @@ async def _listening(
     def make(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_known: Callable[[], None]) -> Connection:
         return Connection(reader, writer, service, on_known)
 
-    async with listening(settings.host, settings.port, make, on_death) as port:
+    # From the listener on, a lack of descriptors must not end the sprite: open all other sockets before it.
+    async with model_door(settings), listening(settings.host, settings.port, make, on_death) as port:
         try:
             yield port
         finally:
@@ -280,8 +320,16 @@ def _address_file(path: Path, address: str) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def install_signals(stop: asyncio.Event) -> None:
-    """Let SIGTERM and SIGINT request a clean end."""
+async def serve_until_signal(settings: Settings, _arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT requests a clean end."""
+    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    await serve(settings, _say_address, stop)
+    return 0
+
+
+def _say_address(host: str, port: int) -> None:
+    sys.stdout.write(f"sprite listening on {host}:{port}\n")
+    sys.stdout.flush()

@@ -6,13 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from bridge.db.open import Database, open_database
-from bridge.proxy.accounts import Bounds, Ledger, LocalAccounts
-from bridge.proxy.budgets import Budgets, Limits
-from bridge.proxy.calls import ModelCall, raised_on
-from bridge.proxy.shared_accounts import Accounts, SharedAccounts, Spending
+from bridge.proxy.accounts import Accounts
+from bridge.proxy.budgets import Bounds, Limits, Standing
+from bridge.proxy.calls import ModelCall, standing
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()
 HOUR = 3600.0
@@ -21,17 +19,11 @@ HOUR = 3600.0
 @asynccontextmanager
 async def accounts(where: Path | str, limits: Limits) -> AsyncIterator[Accounts]:
     """Open the accounts of a bridge that has just started on this database."""
-    async with open_database(where) as database:
-        if isinstance(where, str):
-            async with SharedAccounts(database, Spending(database, limits)) as shared:
-                yield shared
-            return
-        async with Ledger(database) as ledger:
-            budgets = Budgets(limits)
-            budgets.load(await ledger.spent())
-            for sprite, usd in (await raised_on(database, budgets.day)).items():
-                budgets.raise_today(sprite, usd)
-            yield LocalAccounts(budgets, ledger, database)
+    async with (
+        open_database(where) as database,
+        Accounts(database, limits, shared=isinstance(where, str)) as opened,
+    ):
+        yield opened
 
 
 def settled(call: ModelCall, usd: float | None) -> ModelCall:
@@ -56,7 +48,6 @@ async def set_clock(database: Database, now: float) -> None:
     )
 
 
-async def sums(database: Database) -> dict[str, Any]:
-    """Return the only row of `spending`."""
-    (row,) = await database.statement("SELECT * FROM spending")
-    return dict(row)
+async def sums(database: Database) -> Standing:
+    """Return what `ada` has spent and holds."""
+    return await database.read(lambda db: standing(db, "ada"))

@@ -13,7 +13,7 @@ import msgspec
 
 from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.memory import ChatResult
-from sprite.protocol.messages import Ack, Gap, Status
+from sprite.protocol.messages import Ack, Gap
 from tests.acp_editor import Editor
 from tests.chat_stand_in import StandIn, Visitor, state_sync
 from tests.relay_stage import Street, stage
@@ -38,22 +38,13 @@ class AcpStage:
         self.socket: aiohttp.ClientWebSocketResponse
         self._seq = 0
 
-    async def begin(self, sync: StateSync | None = None, *, permissions: str = "ask") -> None:
+    async def begin(self, sync: StateSync | None = None) -> None:
         """Initialize the editor, and open a session."""
         hello = asyncio.create_task(self.editor.connection.initialize(protocol_version=1))
         self.visitor = await self.sprite.visitor()
         await self.visitor.welcome(sync=sync or state_sync())
         await hello
-        opening = asyncio.create_task(self.editor.new_session())
-        await self.tell_status(permissions)
-        self.session = await opening
-
-    async def tell_status(self, permissions: str = "ask") -> None:
-        """Answer a status request."""
-        asked = await self.visitor.receive("system")
-        sync = state_sync()
-        status = Status("status", sync.session, sync.memory, None, permissions, None)
-        await self.visitor.send(status, reply_to=asked["id"])
+        self.session = await self.editor.new_session()
 
     async def tell_chat(self, chat: list[ChatMessage]) -> None:
         """Answer a request for the chat history."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from bridge.fake_model import wire
-from bridge.fake_model.script import Step
+from tests.scripted_model import Place, Step, beginning, changed, error_event
 
 MODEL = "claude-haiku-4-5"
 THINKING = {
@@ -55,6 +55,8 @@ STOPS: dict[str, dict[str, Any]] = {
     "refusal at once": {"blocks": [], "stop_reason": "refusal", "stop_details": REFUSAL},
     "model_context_window_exceeded": {"blocks": [TEXT], "stop_reason": "model_context_window_exceeded"},
     "fallback": {"blocks": [FALLBACK, TEXT]},
+    "empty": {"blocks": []},
+    "thinking": {"blocks": [THINKING]},
 }
 #: By type, with its status.
 ERRORS = {
@@ -72,7 +74,7 @@ ERRORS = {
 #: Errors after the start of a stream, whose status was already 200.
 LATE_ERRORS = ("api_error", "overloaded_error", "rate_limit_error", "timeout_error")
 _TWO_BLOCKS = [THINKING, TEXT]
-PLACES: tuple[wire.Place, ...] = ("before_start", "after_start", "in_block", "between_blocks", "after_delta")
+PLACES: tuple[Place, ...] = ("before_start", "after_start", "in_block", "between_blocks", "after_delta")
 #: By the stream's defect.
 BREAKS: dict[str, dict[str, Any]] = {
     **{f"cut {place}": {"blocks": _TWO_BLOCKS, "cut": True, "at": place} for place in PLACES},
@@ -88,14 +90,15 @@ BREAKS: dict[str, dict[str, Any]] = {
 def message(step: dict[str, Any], **usage: int) -> dict[str, Any]:
     """Return the complete message of a step."""
     made = Step(**{"for_" if name == "for" else name: value for name, value in step.items()})
-    return wire.message(MODEL, made.content() or [], 4000, usage, made.stop_reason, made.stop_details)
+    whole = changed(wire.message(MODEL, made.content() or [], 4000), made)
+    return {**whole, "usage": {**whole["usage"], **usage}}
 
 
 def stream(step: dict[str, Any], **usage: int) -> bytes:
     """Return the bytes of a step's stream, up to its end or break."""
     events = list(wire.events(message(step, **usage)))
     if "at" in step:
-        events = wire.beginning(events, step["at"])
+        events = beginning(events, step["at"])
     if "stream_error" in step:
-        events.append(wire.error_event(step["stream_error"], "scripted error"))
+        events.append(error_event(step["stream_error"], "scripted error"))
     return b"".join(events)

@@ -19,7 +19,7 @@ from bridge.__main__ import main as bridge_command
 from bridge.app import running
 from bridge.commands import serve
 from bridge.providers.child import StartSprite
-from bridge.telemetry.logs import JsonLines, LibrariesSeldom
+from bridge.telemetry.logs import JsonLines
 from tests.forking import PYTHON, fork_module, forking_python
 from tests.harness import PATIENCE, Message, Process, RunningProcess, home_beside, start_in_thread, start_module
 from tests.in_thread import InThread, call_main, in_thread, log_file
@@ -138,6 +138,11 @@ class Bridge:
     def log(self) -> str:
         return self.stderr.read_text()
 
+    @property
+    def operator(self) -> dict[str, str]:
+        """Return the header that opens `/metrics`."""
+        return {"Authorization": f"Bearer {(self.data / 'run/operator-token').read_text().strip()}"}
+
     @asynccontextmanager
     async def http(self, **options: object) -> AsyncIterator[aiohttp.ClientSession]:
         """Return an HTTP session with this bridge; it follows no redirects and keeps cookies of 127.0.0.1."""
@@ -252,6 +257,9 @@ def _prepared(data: Path, arguments: Sequence[str], environment: Mapping[str, st
         arguments = (*arguments, "--permissions", "bypass")
     # A test file makes more calls than a person does in a day.
     defaults = {"HOME": str(home), "IS_SANDBOX": "1", "SPRITE_DAILY_USD": "none"}
+    if "ask" in arguments:
+        # Without a sandbox the agent asks about everything.
+        defaults["SPRITE_SANDBOX"] = "off"
     variables = bridge_environment(**{**defaults, **environment})
     return ["--data", str(data), *arguments], variables
 
@@ -282,7 +290,7 @@ async def running_bridge(
             await stop.wait()
 
     stderr = data.parent / "bridge-stderr.log"
-    log = log_file(stderr, JsonLines(), LibrariesSeldom())
+    log = log_file(stderr, JsonLines())
     async with in_thread("bridge", main, log, variables) as (server, address):
         yield BridgeServer(data, server, address, stderr)
 

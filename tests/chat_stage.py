@@ -16,7 +16,6 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.text import Text
 
 from bridge.client.link import BridgeLink
-from bridge.terminal.canvas_commands import NotFetchedError, NotRestoredError
 from bridge.terminal.commands import Commands
 from bridge.terminal.conversation import Conversation
 from bridge.terminal.pipe import Pipe
@@ -120,20 +119,15 @@ class Chat:
         await self.event("complete", mission_id, text="".join(deltas))
 
 
-async def no_file(path: str) -> AsyncIterator[bytes]:
-    """This bridge serves no files."""
-    raise NotFetchedError(f"There is no file {path}.")
-    yield b""
-
-
-async def not_restored(_how: str) -> str:
-    """It keeps no replica either."""
-    raise NotRestoredError("Nothing is kept of local's agent here.")
-
-
 @asynccontextmanager
 async def _chat(
-    screen: Screen, out: Watched, keys: int | PipeInput, sync: StateSync, zone: str | None = None
+    screen: Screen,
+    out: Watched,
+    keys: int | PipeInput,
+    sync: StateSync,
+    zone: str | None = None,
+    *,
+    rings: bool = True,
 ) -> AsyncIterator[Chat]:
     assert isinstance(screen, Pipe | Terminal)
     async with (
@@ -142,9 +136,9 @@ async def _chat(
         BridgeLink(lambda: bridge.session.ws_connect(f"{bridge.url}/ws/local")) as link,
         asyncio.TaskGroup() as group,
     ):
-        conversation = Conversation(link, screen, banner=lambda: Text("Welcome"), zone=zone)
+        conversation = Conversation(link, screen, banner=lambda: Text("Welcome"), zone=zone, rings=rings)
         following = group.create_task(conversation.follow())
-        commands = Commands(conversation, screen, link, no_file, not_restored)
+        commands = Commands(conversation, screen, link)
         talking = group.create_task(screen.talk(conversation, commands))
         visitor = await sprite.visitor()
         await visitor.welcome(sync=sync)
@@ -167,13 +161,13 @@ async def in_a_pipe(sync: StateSync | None = None) -> AsyncIterator[Chat]:
 
 @asynccontextmanager
 async def in_a_terminal(
-    sync: StateSync | None = None, *, history: Path | None = None, editor: str = "vi", zone: str | None = None
+    sync: StateSync | None = None, *, history: Path | None = None, zone: str | None = None, rings: bool = True
 ) -> AsyncIterator[Chat]:
     out = Watched()
     with create_pipe_input() as keys:
         output = Vt100_Output(out, lambda: Size(rows=40, columns=100), term="xterm")
         with create_app_session(input=keys, output=output):
-            screen = Terminal(history, editor=editor, source=keys, output=output)
-            async with _chat(screen, out, keys, sync or state_sync(), zone) as chat:
+            screen = Terminal(history, source=keys, output=output)
+            async with _chat(screen, out, keys, sync or state_sync(), zone, rings=rings) as chat:
                 await chat.until_seen("Welcome")
                 yield chat

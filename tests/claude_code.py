@@ -21,7 +21,7 @@ from tests.forking import ROOT, fork_module
 from tests.in_thread import PATIENCE
 
 if TYPE_CHECKING:
-    from bridge.fake_model.model import RecordedRequest
+    from tests.scripted_model import RecordedRequest
 
 _SDK = importlib.util.find_spec("claude_agent_sdk")  # importing it takes 1.4 s
 assert _SDK is not None

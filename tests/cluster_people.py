@@ -15,11 +15,11 @@ from typing import Any, Self
 
 import aiohttp
 
-from bridge.fake_model.model import OfflineModel
 from tests.cluster_stage import SPENDERS, Cluster
 from tests.faithful_page import FaithfulPage
 from tests.harness import PATIENCE
 from tests.inspection import eventually, workspace_db
+from tests.scripted_model import OfflineModel
 
 #: Number of concurrent missions.
 AT_ONCE = 2 * (os.cpu_count() or 1)

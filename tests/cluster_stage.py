@@ -21,7 +21,6 @@ from psycopg.rows import dict_row
 
 from bridge.auth.people import People
 from bridge.db.open import open_database
-from bridge.fake_model.model import OfflineModel
 from bridge.proxy.sprite_tokens import SpriteTokens
 from tests.bridge_harness import BridgeProcess, bridge_process
 from tests.chaos_proxy import ChaosProxy
@@ -32,6 +31,7 @@ from tests.harness import Message
 from tests.inspection import eventually
 from tests.ports import free_port
 from tests.postgres import Server
+from tests.scripted_model import OfflineModel
 
 BRIDGES = ("a", "b", "c")
 #: Seals the replicas.

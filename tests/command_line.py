@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bridge.fake_model.model import OfflineModel
 from sprite.__main__ import run
 from sprite.cli import change
 from sprite.cli.rebuild import rebuild as rebuild_command
@@ -18,6 +17,7 @@ from sprite.server import serve
 from tests.forking import ForkedProcess, fork_module
 from tests.harness import PATIENCE, sprite_environment
 from tests.in_thread import call_main
+from tests.scripted_model import OfflineModel
 
 
 def settings_of(workspace: Path, model: OfflineModel | None = None, **more: Any) -> Settings:
@@ -35,7 +35,8 @@ async def forget(workspace: Path, **target: Any) -> None:
 async def rebuild(workspace: Path, model: OfflineModel | None = None, **more: Any) -> None:
     """Run `rebuild` in this process, with a model `rebuild --re-extract`."""
     settings = settings_of(workspace, model, **more)
-    assert await rebuild_command(settings, re_extract=model is not None, dry_run=False, as_json=True) == 0
+    arguments = argparse.Namespace(re_extract=model is not None, reapply=False, dry_run=False, json=True)
+    assert await rebuild_command(settings, arguments) == 0
 
 
 async def restart_server(workspace: Path, model: OfflineModel | None = None) -> None:

@@ -20,14 +20,14 @@ import pytest
 from sprite.common import own_secrets
 from tests.forking import close_parent
 from tests.hidden_settings import read_hidden_settings
-from tests.in_thread import route_environment, route_logs
+from tests.in_thread import restore_logs, route_environment, route_logs
 from tests.inherited import drop_inherited
 
 # Tests of pure functions must not wait for the programs and their SDKs: each fixture imports its own dependencies.
 if TYPE_CHECKING:
-    from bridge.fake_model.model import OfflineModel
     from tests.emulator import Emulator
     from tests.postgres import Server
+    from tests.scripted_model import OfflineModel
     from tests.session_logs import Recorded
     from tests.vms import Disk, Tokens
 
@@ -57,11 +57,13 @@ hypothesis.settings.load_profile("sprite")
 #: the Postgres of the run. process/ and page/ are unrestricted.
 _PROCESSES = {"subprocess.Popen", "os.fork", "os.posix_spawn", "socket.bind"}
 NOT_STARTED = {"pure": {*_PROCESSES, "sqlite3.connect"}, "stores": _PROCESSES}
+#: A global of its own: Python calls `_watch` very often.
+_WATCHED = frozenset(NOT_STARTED["pure"])
 _started: list[str] = []
 
 
 def _watch(event: str, _arguments: tuple[object, ...]) -> None:
-    if event in NOT_STARTED["pure"]:
+    if event in _WATCHED:
         _started.append(event)
 
 
@@ -69,10 +71,14 @@ sys.addaudithook(_watch)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_secrets_of_other_files() -> Iterator[None]:
-    """Clear the redaction list that all in-thread servers share, since every log line is searched for its entries."""
+def no_state_of_other_files() -> Iterator[None]:
+    """Clear the redaction list that all in-thread servers share, since every log line is searched for its entries.
+
+    Also undo the logging set-up of programs that a file ran in this process.
+    """
     yield
     own_secrets.clear()
+    restore_logs()
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +126,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture
 async def model() -> AsyncIterator[OfflineModel]:
-    from bridge.fake_model.model import OfflineModel
+    from tests.scripted_model import OfflineModel
 
     async with OfflineModel() as model:
         yield model

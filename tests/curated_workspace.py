@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bridge.fake_model.model import OfflineModel
 from tests.harness import running_sprite
 from tests.inspection import chat
 from tests.looks import files_below
+from tests.scripted_model import OfflineModel
 
 #: Messages of the first session, turn by turn (1 to 6), and of the second (7 to 9).
 FIRST = [

@@ -315,7 +315,9 @@ async def running_sprite(
     workspace: Path, model_url: str | None, *, permissions: str = "bypass", **extra: str
 ) -> AsyncIterator[SpriteServer]:
     """Run a sprite in a thread of this process; stop it in order at the end. `extra` are environment variables."""
-    environment = sprite_environment(model_url, **{"HOME": str(home_beside(workspace)), **extra})
+    # Without a sandbox the agent asks about everything.
+    quiet = {"SPRITE_SANDBOX": "off"} if permissions == "ask" else {}
+    environment = sprite_environment(model_url, **{"HOME": str(home_beside(workspace)), **quiet, **extra})
     async with in_thread("sprite", _sprite_main(workspace, permissions), sprite_log(workspace), environment) as (
         server,
         (host, port),

@@ -11,6 +11,8 @@ from typing import Any
 _FIELDS = {
     "TESTS_VM_SOCKET": ("vm_socket", Path),
     "TESTS_SPRITES_URL": ("sprites_url", str),
+    # With this prefix, a bridge passes it on to its sprites.
+    "SPRITE_TESTS_EGRESS_INSIDE": ("egress_inside", bool),
     "TESTS_PUSH_INSIDE": ("push_inside", bool),
 }
 

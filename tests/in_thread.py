@@ -89,11 +89,26 @@ class _Routed(logging.Handler):
             handler.handle(logging.makeLogRecord(record.__dict__))
 
 
+_ROUTED = _Routed()
+
+
 def route_logs() -> None:
     """Let in-thread servers log at the programs' levels, each to a separate file."""
-    logging.getLogger().addHandler(_Routed())
+    logging.getLogger().addHandler(_ROUTED)
     for name in ("sprite", "bridge"):
         logging.getLogger(name).setLevel(logging.INFO)
+
+
+def restore_logs() -> None:
+    """Undo the logging set-up of programs that ran in this process: each would slow down every later line."""
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        handler.filters.clear()
+        if handler is not _ROUTED and not type(handler).__module__.startswith("_pytest"):
+            root.removeHandler(handler)
+            handler.close()
+    root.addHandler(_ROUTED)
+    sys.excepthook = sys.__excepthook__
 
 
 class _Loop(asyncio.SelectorEventLoop):

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bridge.fake_model.model import OfflineModel, RecordedRequest
 from tests import looks
 from tests.harness import PATIENCE, Client, Sprite, observations, rows, running_sprite
 from tests.looks import files_below
+from tests.scripted_model import OfflineModel, RecordedRequest
 
 eventually = looks.eventually
 
@@ -83,11 +83,15 @@ async def request_seen(model: OfflineModel, wanted: Callable[[RecordedRequest], 
 def found_on_disk(workspace: Path, forbidden: Sequence[str], *, session: bool = True) -> list[str]:
     """Return every place below `.os`, and in the sprite's output, that contains one of these.
 
-    `session`: a session is open, with the CLI's own files.
+    `session`: a session is open, with the CLI's own files. Copies of the person's own files, for undo, do not count.
     """
     system = workspace / ".os"
-    left_out = system / "run/claude" if session else system / "none"
-    contents = {path: content for path, content in files_below(system).items() if not path.is_relative_to(left_out)}
+    left_out = (system / "undo", *([system / "run/claude"] if session else []))
+    contents = {
+        path: content
+        for path, content in files_below(system).items()
+        if not any(path.is_relative_to(folder) for folder in left_out)
+    }
     output = workspace.parent / "stderr.log"
     contents[output] = output.read_bytes()
     return [

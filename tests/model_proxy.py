@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,13 +15,13 @@ import aiohttp
 from aiohttp import web
 
 from bridge.db.open import Database, open_database
-from bridge.proxy.accounts import Ledger, LocalAccounts
-from bridge.proxy.budgets import Budgets, Limits
+from bridge.proxy.accounts import Accounts
+from bridge.proxy.budgets import Limits
 from bridge.proxy.call import Patience
 from bridge.proxy.proxy import LlmProxy, RateLimits
-from bridge.proxy.shared_accounts import Accounts, SharedAccounts, Spending
 from bridge.proxy.sprite_tokens import SpriteTokens
 from bridge.proxy.upstream import ApiFeatures, Models, Upstream
+from tests.accounts import sums
 from tests.harness import PATIENCE, rows
 
 MODEL = "claude-haiku-4-5"
@@ -114,14 +113,22 @@ class Proxy(Door):
 
     path: Path
     tokens: SpriteTokens
-    budgets: Budgets
-    ledger: Ledger
+
+    async def held(self) -> float:
+        """Return the US dollars that calls in flight hold."""
+        await self.accounts.flush()
+        return (await sums(self.database)).day_held
+
+    async def spent(self) -> float:
+        """Return the US dollars spent today, without calls in flight."""
+        await self.accounts.flush()
+        return (await sums(self.database)).day_spent
 
     async def calls(self) -> list[dict[str, Any]]:
         """Return the ledger's rows once every call in it has ended."""
         async with asyncio.timeout(PATIENCE):
             while True:
-                await self.ledger.flush()
+                await self.accounts.flush()
                 found = rows(self.path, "SELECT * FROM calls ORDER BY at, rowid")
                 if all(row["state"] != "held" for row in found):
                     return found
@@ -142,7 +149,6 @@ async def proxy(
     models: Models | None = None,
     rate_limits: RateLimits | None = None,
     patience: Patience | None = None,
-    clock: Callable[[], float] = time.time,
     exits: ApiFeatures | None = None,
 ) -> AsyncIterator[Proxy]:
     """Run a proxy for the sprite `ada`, with its budget in `folder`/bridge.db."""
@@ -151,18 +157,12 @@ async def proxy(
     async with (
         open_database(path) as database,
         SpriteTokens(database) as tokens,
-        Ledger(database, clock) as ledger,
+        Accounts(database, limits or Limits()) as accounts,
+        LlmProxy(to, tokens, models or Models(), accounts, rate_limits or RateLimits(), patience, exits) as running,
+        listening(running) as url,
         aiohttp.ClientSession(auto_decompress=False) as http,
     ):
-        budgets = Budgets(limits or Limits(), clock)
-        budgets.load(await ledger.spent())
-        accounts = LocalAccounts(budgets, ledger, database)
-        async with (
-            LlmProxy(to, tokens, models or Models(), accounts, rate_limits or RateLimits(), patience, exits) as running,
-            listening(running) as url,
-        ):
-            token = await tokens.rotate("ada")
-            yield Proxy(url, token, accounts, database, http, path, tokens, budgets, ledger)
+        yield Proxy(url, await tokens.rotate("ada"), accounts, database, http, path, tokens)
 
 
 @asynccontextmanager
@@ -181,7 +181,7 @@ async def shared_proxy(
     async with (
         open_database(database_url) as database,
         SpriteTokens(database) as tokens,
-        SharedAccounts(database, Spending(database, limits or Limits())) as accounts,
+        Accounts(database, limits or Limits(), shared=True) as accounts,
         LlmProxy(Upstream(target, api_key=KEY), tokens, Models(), accounts, RateLimits(), patience) as running,
         listening(running) as url,
         aiohttp.ClientSession(auto_decompress=False) as http,

@@ -26,9 +26,9 @@ from playwright.async_api import (
 )
 from playwright.async_api import Error as PlaywrightError
 
-from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import Bridge, running_bridge
 from tests.ports import free_port
+from tests.scripted_model import OfflineModel
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 #: Chromium without windows: half the work, but neither notifications nor PDF files.
@@ -255,7 +255,7 @@ async def page_stack(
 ) -> AsyncIterator[PageStack]:
     """Run the real stack in the worker's browser.
 
-    `steps` are the model's (bridge.fake_model.script), `flags` and `environment` the bridge's.
+    `steps` are the model's (tests/scripted_model.py), `flags` and `environment` the bridge's.
     """
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(OfflineModel())

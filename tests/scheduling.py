@@ -129,7 +129,7 @@ def _decoded(frame: bytes) -> dict[str, Any]:
 def _runtime(settings: Settings, stores: Stores, workspace: WorkspaceDB, feed: Feed) -> AgentRuntime:
     private_text = PrivateText()
     recorder = TurnRecorder(stores.transcript, lambda _words: None, private_text)
-    boot_prompt = BootPrompt(stores.files, stores.memory, stores.transcript, settings.skills)
+    boot_prompt = BootPrompt(stores.files, stores.memory, stores.transcript)
 
     async def no_agent() -> Agent:
         raise AgentError("There is no agent here.")

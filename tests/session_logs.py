@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeSDKClient, Message, ResultMessage
 
-    from bridge.fake_model.model import OfflineModel
+    from tests.scripted_model import OfflineModel
 
 WAIT = "python3 -c 'import time; time.sleep({})'"
 #: A command that runs until a file exists.
@@ -104,7 +104,7 @@ async def talking(folder: Path, url: str, **options: Any) -> AsyncIterator[Talk]
 
 async def record(folder: Path) -> Recorded:
     """Record every kind of conversation that a log can hold."""
-    from bridge.fake_model.model import OfflineModel
+    from tests.scripted_model import OfflineModel
 
     recorded = Recorded(folder / "claude/projects")
     commands = folder / "project/.claude/commands"

@@ -35,11 +35,6 @@ def _seed(r: random.Random) -> tuple[str, str]:
     return words, f"My wallet's seed phrase is {words}. Never share it."
 
 
-def _seed_file(r: random.Random) -> tuple[str, str]:
-    words = " ".join(phrase(r, 24))
-    return words, f"$ cat notes.txt\n{words}\n"
-
-
 def _seed_list(r: random.Random) -> tuple[str, str]:
     words = phrase(r)
     return words[4], "mnemonic = [" + ", ".join(f'"{word}"' for word in words) + "]"
@@ -98,7 +93,6 @@ TUNING: dict[str, Maker] = {
     "card dashes": lambda r: _with(fours(card_number(r, "4", 16), "-"), "charged to @@"),
     "cvv": lambda r: _with(str(r.randint(101, 998)), "exp 03/28, CVV: @@"),
     "seed": _seed,
-    "seed file": _seed_file,
     "seed list": _seed_list,
     "seed commas": _seed_commas,
     "ether": lambda r: _with(some(r, HEX, 64), "PRIVATE_KEY=@@"),

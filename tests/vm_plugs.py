@@ -22,7 +22,7 @@ from tests.harness import observations
 from tests.inspection import eventually, journal, observation_of, workspace_db
 
 if TYPE_CHECKING:
-    from bridge.fake_model.model import OfflineModel
+    from tests.scripted_model import OfflineModel
 
 #: A mission with many steps.
 WORK, STEP = "work on until your machine is gone", "one more step"

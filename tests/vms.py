@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from bridge.providers.bootstrap import Archive
-from bridge.providers.provider import SYSTEM, Channel, Egress, Guard, HostError, ModelAccess, Reached, unguarded
+from bridge.providers.provider import SYSTEM, Channel, Guard, HostError, ModelAccess, Reached, unguarded
 from bridge.providers.sprites import SpritesHost, plan_of
 from sprite.protocol.frames import FrameDecoder, decode_server, encode
 from sprite.protocol.messages import Auth, AuthOk
@@ -73,7 +73,7 @@ async def host_of(
     tokens: Tokens,
     *,
     call_seconds: float = 30.0,
-    egress: Egress = "open",
+    egress: str = "open",
     guard: Guard = unguarded,
     epoch: Callable[[str], int | None] = lambda _: None,
     **environment: str,
@@ -95,7 +95,6 @@ def checkout(folder: Path, *changes: tuple[str, Callable[[str], str]]) -> Archiv
     """Return the archive of this checkout with some changed files."""
     if not (folder / "sprite").exists():
         shutil.copytree(ROOT / "sprite", folder / "sprite", ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(ROOT / "constraints.txt", folder)
     for name, change in changes:
         path = folder / name
         path.write_text(change(path.read_text()))

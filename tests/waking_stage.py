@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from bridge.cluster.ownership import Ownership
 from bridge.db.open import Database, open_database
 from bridge.hub.hub import Relay
 from bridge.hub.room import RoomTimes
@@ -146,7 +147,7 @@ async def night(
         await database.write(lambda tx: tx.executemany("INSERT INTO waking VALUES (?, ?, ?, ?, ?)", rows))
         dorm = Dorm(stand_in.port)
         async with (
-            DueDates(database, died) as due,
+            DueDates(database, died, Ownership()) as due,
             Relay(dorm, [due, *observers], times=RoomTimes(linger_seconds=0.01)) as relay,
         ):
             stage = Night(database, dorm, sleepers, relay, due)

@@ -31,7 +31,7 @@ sleep 0.5
 git init -q r; mkdir h; printf '#!/bin/sh\ncat $W/.os/run/token\n' > h/post-commit; chmod +x h/*; cd r
 git -c core.hooksPath=../h -c user.name=a -c user.email=b commit -q --allow-empty -m x
 ## git itself
-git init -q s; git --git-dir=s/.git --work-tree=. add -f .os
+git init -q s; git --git-dir=s/.git --work-tree=. add -f .os ":!.os/run/bin"
 for f in $(git -C s ls-files | grep -v claude); do git -C s cat-file -p :$f; done
 ## a relative path
 cd documents && cat ../.os/run/token ../../workspace/.os/run/token ../documents/../.os/run/token
@@ -40,7 +40,7 @@ find ${W%/*} \( -name token -o -name user.md \) -path '*.os/*' -exec cat {} +
 ## tar
 tar cf - .os/run/token .os/memory | strings
 ## cp
-cp -r .os copied; cat copied/run/token; cp -r $W /tmp/c-$$; cat /tmp/c-$$/.os/run/token; rm -r /tmp/c-$$ copied
+cp -r .os copied; cat copied/run/token; rm -r copied; cp -r $W /tmp/c-$$; cat /tmp/c-$$/.os/run/token; rm -r /tmp/c-$$
 ## mv
 mv .os os2; cat os2/run/token; mv $W ${W}2 && cat ${W}2/.os/run/token; mv ${W%/*} ${W%/*}2
 mkdir -p .os/memory; echo "$BAIT" >> .os/memory/user.md

@@ -17,7 +17,7 @@ from bridge.terminal import address_of
 if TYPE_CHECKING:
     import argparse
 
-    from bridge.terminal.endpoints import RemoteEndpoint, RunningEndpoint
+    from bridge.terminal.endpoints import LocalEndpoint, RemoteEndpoint
 
 DESCRIPTION = """\
 Your agent in an editor that speaks the Agent Client Protocol: Zed, JetBrains IDEs, Neovim and others. The editor starts
@@ -59,8 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
         return INTERRUPTED
 
 
-def _endpoint(arguments: argparse.Namespace) -> RunningEndpoint | RemoteEndpoint:
-    from bridge.terminal.endpoints import RemoteEndpoint, RunningEndpoint
+def _endpoint(arguments: argparse.Namespace) -> LocalEndpoint | RemoteEndpoint:
+    from bridge.terminal.endpoints import LocalEndpoint, RemoteEndpoint
 
     if sys.stdin.isatty():
         raise OperatorError(
@@ -71,7 +71,7 @@ def _endpoint(arguments: argparse.Namespace) -> RunningEndpoint | RemoteEndpoint
         return RemoteEndpoint(address_of(arguments.url), _token(arguments.token_file))
     if arguments.token_file is not None:
         raise OperatorError("--token-file is for a bridge elsewhere: say which, with --url.")
-    return RunningEndpoint(from_environment({"data": arguments.data, "port": 0}), arguments.person)
+    return LocalEndpoint(from_environment({"data": arguments.data, "port": 0}), arguments.person)
 
 
 def _token(file: Path | None) -> str:

@@ -24,9 +24,6 @@ from acp.schema import (
     SessionCapabilities,
     SessionInfo,
     SessionListCapabilities,
-    SessionMode,
-    SessionModeState,
-    SetSessionModeResponse,
 )
 
 from bridge.acp import session as slash_commands
@@ -37,7 +34,7 @@ from bridge.terminal.drawing import one_line
 from sprite.common.tasks import TaskSet
 from sprite.protocol.events import Failed, Interrupted
 from sprite.protocol.memory import ChatRequest, ChatResult
-from sprite.protocol.messages import Ack, Status, System, upload_chunks
+from sprite.protocol.messages import Ack, upload_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,14 +95,6 @@ _LONGEST_ID = 100
 _CHUNK_SECONDS = 60.0
 #: Version of this agent for editors; changes with visible behaviour.
 _VERSION = "1"
-_MODES = [
-    SessionMode(id="ask", name="Ask", description="Asks you before what needs your word."),
-    SessionMode(
-        id="bypass",
-        name="Bypass",
-        description="Says yes for you to what the agent asks about messages of this conversation of the editor.",
-    ),
-]
 
 
 class SpriteAgent:
@@ -150,11 +139,11 @@ class SpriteAgent:
         """Open another view of the conversation, empty at first."""
         del cwd  # The agent works on its own computer.
         session = Session(f"{_SESSIONS}{uuid.uuid4()}", self._editor)
-        modes = await self._modes(session)
+        await self._conversation.ready()
         self._conversation.join(session)
         # Sent after the answer, because the editor does not know the session before.
         self._tasks.start(self._greet(session, mcp_servers or ()), "acp-greet")
-        return NewSessionResponse(session_id=session.id, modes=modes)
+        return NewSessionResponse(session_id=session.id)
 
     async def load_session(
         self, cwd: str, session_id: str, mcp_servers: Sequence[Any] | None = None, **_rest: Any
@@ -164,10 +153,9 @@ class SpriteAgent:
         if not session_id.startswith(_SESSIONS) or len(session_id) > _LONGEST_ID:
             raise RequestError(-32002, "There is no such conversation with Sprite.")
         session = self._conversation.sessions.get(session_id) or Session(session_id, self._editor)
-        modes = await self._modes(session)
         await self._conversation.replay(session)
         self._tasks.start(self._greet(session, mcp_servers or ()), "acp-greet")
-        return LoadSessionResponse(modes=modes)
+        return LoadSessionResponse()
 
     async def list_sessions(
         self, cwd: str | None = None, cursor: str | None = None, **_rest: Any
@@ -183,28 +171,13 @@ class SpriteAgent:
         )
         return ListSessionsResponse(sessions=[info])
 
-    async def set_session_mode(self, session_id: str, mode_id: str, **_rest: Any) -> SetSessionModeResponse:
-        """Set whether this editor asks its person for permission or allows everything."""
-        session = self._session(session_id)
-        if mode_id not in {mode.id for mode in _MODES}:
-            raise RequestError(-32602, f"There is no mode {mode_id!r}: it is ask or bypass.")
-        if mode_id == "ask" and await self._asks_nobody():
-            raise RequestError(
-                -32602,
-                "This agent was started to ask nobody (--permissions bypass), which an editor cannot change: "
-                "start the bridge with --permissions ask.",
-            )
-        session.mode = "bypass" if mode_id == "bypass" else "ask"
-        self._conversation.questions.go_on()
-        return SetSessionModeResponse()
-
     async def prompt(self, session_id: str, prompt: list[ContentBlock], **_rest: Any) -> PromptResponse:
         """Send a message to the agent. Return when its turn has ended."""
         session = self._session(session_id)
         self._conversation.touched(session)
         session.spoken()
         if (command := slash_commands.command_in(prompt)) is not None:
-            await session.say(await slash_commands.answer(self._conversation, *command))
+            await session.say(await slash_commands.answer(self._conversation, command))
             return PromptResponse(stop_reason="end_turn")
         sent = Prompt()
         session.begin(sent)
@@ -247,19 +220,10 @@ class SpriteAgent:
         if isinstance(ending, Failed) and ending.code == "max_turns":
             return "max_turn_requests"
         if isinstance(ending, Failed):
-            raise RequestError(-32603, ending.message)
+            raise RequestError(-32603, ending.message, {"details": ending.details} if ending.details else None)
         if ending is None:
             raise unavailable(str(self._conversation.failure))
         return "end_turn"
-
-    async def _modes(self, session: Session) -> SessionModeState:
-        if await self._asks_nobody():
-            session.mode = "bypass"
-        return SessionModeState(current_mode_id=session.mode, available_modes=_MODES)
-
-    async def _asks_nobody(self) -> bool:
-        status = await self._conversation.ask(System(action="status"), Status)
-        return status.permissions == "bypass"
 
     async def _greet(self, session: Session, mcp_servers: Sequence[Any]) -> None:
         await self._editor.update(session.id, update_available_commands(slash_commands.COMMANDS))

@@ -48,10 +48,9 @@ if TYPE_CHECKING:
     from bridge.acp.agent import Editor
     from bridge.acp.session import Prompt, Session
     from bridge.client.link import BridgeLink, Connect
-    from bridge.client.turns import Decision
     from sprite.common.tasks import TaskSet
     from sprite.protocol.frames import RelayedMessage
-    from sprite.protocol.messages import ClientPayload, PermissionRequest
+    from sprite.protocol.messages import ClientPayload, Decision, PermissionRequest
     from sprite.protocol.pasted import Marked
     from sprite.protocol.shapes import Paused
 
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
-_DECISIONS: dict[str, Decision] = {"allow": "allow", "always": "always", "deny": "deny"}
+_DECISIONS: dict[str, Decision] = {"allow": "allow", "session": "session", "always": "always", "deny": "deny"}
 
 
 @dataclass(slots=True)
@@ -100,7 +99,7 @@ class Questions:
         self.go_on()
 
     def go_on(self) -> None:
-        """Ask or answer waiting requests after a session was opened or its mode changed."""
+        """Ask or answer waiting requests after a session was opened."""
         for question in self._open.values():
             self._go_on(question)
 
@@ -109,9 +108,7 @@ class Questions:
         if session is None or question.is_answered:
             return
         question.session = session
-        if session.mode == "bypass" and question.request.mission_id in session.missions:
-            self._answer(question, "allow")
-        elif question.asking is None:
+        if question.asking is None:
             question.asking = self._tasks.start(self._ask(question, session), "acp-question")
 
     async def _ask(self, question: _Question, session: Session) -> None:
@@ -157,7 +154,7 @@ class Questions:
             return
         # A running call reports its own end. A call shown only for the request ends with it.
         status: Literal["completed", "in_progress", "failed"] = "failed"
-        if decision in {"allow", "always"}:
+        if decision in {"allow", "session", "always"}:
             status = "completed" if question.is_own_call else "in_progress"
         await self._editor.update(question.session.id, update_tool_call(question.call_id, status=status))
 
@@ -165,8 +162,10 @@ class Questions:
 def _options(request: PermissionRequest) -> list[PermissionOption]:
     """Return the options. "always" appears only with a narrow rule, and names it."""
     always = [] if request.always is None else [f"Always allow {one_line(request.always)}"]
+    session = [] if request.session is None else [f"Allow {one_line(request.session)} in this session"]
     return [
         PermissionOption(option_id="allow", name="Allow", kind="allow_once"),
+        *(PermissionOption(option_id="session", name=name, kind="allow_always") for name in session),
         *(PermissionOption(option_id="always", name=name, kind="allow_always") for name in always),
         PermissionOption(option_id="deny", name="Deny", kind="reject_once"),
     ]
@@ -321,8 +320,9 @@ class Conversation:
                     self._changed.notify_all()
         except BridgeUnreachableError as error:
             self.failure = error
-            for prompt in self._prompts():
-                prompt.end(None)
+            for session in self.sessions.values():
+                for prompt in session.prompts:
+                    prompt.end(None)
             async with self._changed:
                 self._changed.notify_all()
             self._on_end()
@@ -383,9 +383,6 @@ class Conversation:
         for session in self.sessions.values():
             if session.prompt_of(mission_id) is not None:
                 await session.note(f"Queued, position {position}: the agent first ends what it is at.")
-
-    def _prompts(self) -> list[Prompt]:
-        return [prompt for session in self.sessions.values() for prompt in session.prompts]
 
     def _all(self) -> list[Session]:
         return list(self.sessions.values())

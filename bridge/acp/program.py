@@ -1,15 +1,14 @@
 """The parts of `python -m bridge acp`: a connection to a bridge, the conversation over it, and the editor's pipes.
 
 `StdioTransport` carries JSON-RPC messages, one per line, on stdin and stdout. Unlike the library's own transport, it
-limits lines and the buffer for an editor that does not read. It answers invalid messages instead of failing.
+limits the buffer for an editor that does not read, and ends with an editor that is gone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
-import selectors
+import logging
 import signal
 import sys
 from contextlib import asynccontextmanager
@@ -30,19 +29,16 @@ if TYPE_CHECKING:
     from acp.interfaces import Agent
 
     from bridge.client.link import Connect
-    from bridge.terminal.endpoints import RemoteEndpoint, RunningEndpoint
+    from bridge.terminal.endpoints import LocalEndpoint, RemoteEndpoint
 
 
-#: Fits pictures in base64. A longer line is skipped and refused.
+log = logging.getLogger(__name__)
+
+#: Fits pictures in base64.
 MAX_LINE_BYTES = 32 * 1024 * 1024
-_CHUNK_BYTES = 1 << 16
 #: Buffer limit for a slow editor; senders wait beyond it.
 _MAX_UNREAD_BYTES = 1024 * 1024
 _FAREWELL_SECONDS = 2.0
-#: Part of a skipped line that is searched for its id.
-_HEAD_BYTES = 300
-_ID = re.compile(rb'^\s*\{[^{}]{0,200}?"id"\s*:\s*(\d{1,15}|"[^"\\]{0,100}")')
-_PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
 _ASKS = "session/request_permission"
 
 
@@ -56,26 +52,22 @@ class StdioTransport:
         self._reader = reader
         self._writer = writer
         self._is_closed = False
-        self._buffer = bytearray()
-        #: Bytes of the buffer without a line end.
-        self._scanned = 0
         #: Message ids of open questions, by tool call.
         self._question_ids: dict[str, int | str] = {}
 
     async def receive(self) -> dict[str, Any] | None:
-        """Return the next message, or None at the end."""
-        while (line := await self._line()) is not None:
-            if not line.strip():
-                continue
-            try:
-                message = json.loads(line)
-            except (ValueError, RecursionError):
-                await self._refuse(_PARSE_ERROR, "This line is not JSON.", None)
-                continue
-            if (problem := _problem(message)) is None:
-                fit: dict[str, Any] = message
-                return fit
-            await self._refuse(_INVALID_REQUEST, problem, None)
+        """Return the next message, or None at the end. Raises ConnectionError for a line that is too long."""
+        try:
+            while line := await self._reader.readline():
+                try:
+                    message = json.loads(line)
+                except (ValueError, RecursionError):
+                    log.warning("the editor sends a line that is not JSON")
+                    continue
+                if isinstance(message, dict):
+                    return message
+        except ValueError as error:
+            raise ConnectionError(f"A message of the editor has more than {MAX_LINE_BYTES >> 20} MiB.") from error
         return None
 
     async def send(self, message: dict[str, Any]) -> None:
@@ -107,75 +99,23 @@ class StdioTransport:
             # The editor disconnected before.
             pass
 
-    async def _line(self) -> bytes | None:
-        while True:
-            end = self._buffer.find(b"\n", self._scanned)
-            if end >= 0:
-                line = bytes(self._buffer[:end])
-                del self._buffer[: end + 1]
-                self._scanned = 0
-                return line
-            self._scanned = len(self._buffer)
-            if len(self._buffer) > MAX_LINE_BYTES:
-                await self._skip_line()
-                continue
-            chunk = await self._reader.read(_CHUNK_BYTES)
-            if not chunk:
-                return None
-            self._buffer += chunk
-
-    async def _skip_line(self) -> None:
-        """Skip the current line and refuse it, with its id if the start of the line has one."""
-        head = bytes(self._buffer[:_HEAD_BYTES])
-        self._buffer.clear()
-        self._scanned = 0
-        while chunk := await self._reader.read(_CHUNK_BYTES):
-            _, end, rest = chunk.partition(b"\n")
-            if end:
-                self._buffer += rest
-                break
-        found = _ID.match(head)
-        words = f"A message may have {MAX_LINE_BYTES // 2**20} MiB at most. Send large files on their own, by the page."
-        await self._refuse(_INVALID_REQUEST, words, None if found is None else json.loads(found[1]))
-
-    async def _refuse(self, code: int, words: str, message_id: int | str | None) -> None:
-        await self.send({"jsonrpc": "2.0", "id": message_id, "error": {"code": code, "message": words}})
-
-
-def _problem(message: Any) -> str | None:
-    """Return why the library would reject this message, or None."""
-    if not isinstance(message, dict):
-        return "A message is a JSON object."
-    if not isinstance(message.get("method", ""), str):
-        return "A message's method is a text."
-    if not isinstance(message.get("id"), int | float | str | None):
-        return "A message's id is a number or a text."
-    return None
-
 
 async def opened(source: BinaryIO | None = None, target: BinaryIO | None = None) -> StdioTransport:
     """Return a transport on stdin and stdout, or on other pipes. Raises OperatorError for other kinds of files."""
     source, target = source or sys.stdin.buffer, target or sys.stdout.buffer
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
+    reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
     try:
-        _refuse_what_is_always_ready(source)
         incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
         # A protocol with flow control for writers; asyncio's only public one is for readers.
         protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
         transport, _ = await loop.connect_write_pipe(lambda: protocol, target)
-    except (ValueError, PermissionError) as error:
+    except ValueError as error:
         raise OperatorError(
             "This speaks the Agent Client Protocol on stdin and stdout: let an editor start it (docs/editors.md)."
         ) from error
     transport.set_write_buffer_limits(high=_MAX_UNREAD_BYTES)
     return StdioTransport(incoming, reader, asyncio.StreamWriter(transport, protocol, None, loop))
-
-
-def _refuse_what_is_always_ready(source: BinaryIO) -> None:
-    """Raise PermissionError for files that cannot be polled, such as /dev/null. asyncio reports them too late."""
-    with selectors.DefaultSelector() as selector:
-        selector.register(source, selectors.EVENT_READ)
 
 
 _SIGNALLED = 128
@@ -205,7 +145,7 @@ class End:
         await self._has_come.wait()
 
 
-async def serve(endpoint: RunningEndpoint | RemoteEndpoint) -> int:
+async def serve(endpoint: LocalEndpoint | RemoteEndpoint) -> int:
     """Serve the editor until it disconnects. Return the exit status. stdout carries the protocol only."""
     logs.set_up_for_an_editor()
     transport = await opened()

@@ -6,30 +6,18 @@ Shows the missions sent from it. While none of them runs, it also shows other tu
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
 
 from acp.helpers import start_tool_call, update_agent_message_text, update_agent_thought_text, update_user_message_text
-from acp.schema import AvailableCommand, AvailableCommandInput, TextContentBlock, UnstructuredCommandInput
+from acp.schema import AvailableCommand, TextContentBlock
 
 from bridge.acp import tool_calls
-from bridge.acp.tool_calls import fenced
 from bridge.client.turns import Began, Call, Grew, Over, Reader
 from bridge.terminal import drawing
 from bridge.terminal.command import MODEL_SECONDS
-from bridge.terminal.drawing import clean, counted, one_line
-from sprite.protocol.events import Compacted, Compacting, Ending, Failed, Interrupted
-from sprite.protocol.memory import (
-    FileRequest,
-    FileResult,
-    FilesRequest,
-    FilesResult,
-    LearningsRequest,
-    LearningsResult,
-    SearchRequest,
-    SearchResult,
-)
+from bridge.terminal.drawing import counted, one_line
+from sprite.protocol.events import Compacted, Compacting, Ending, Failed, Interrupted, ModelChanged
 from sprite.protocol.messages import Status, System
 from sprite.protocol.shapes import UsedTool
 
@@ -43,10 +31,6 @@ if TYPE_CHECKING:
     from bridge.acp.conversation import Conversation
     from bridge.client.turns import News, Turn
     from sprite.protocol.messages import PermissionRequest
-    from sprite.protocol.shapes import FileState, SearchHit
-
-
-Mode = Literal["ask", "bypass"]
 
 
 class Prompt:
@@ -69,7 +53,6 @@ class Session:
 
     def __init__(self, session_id: str, editor: Editor) -> None:
         self.id = session_id
-        self.mode: Mode = "ask"
         self.busy = asyncio.Lock()
         #: Messages sent here that have not ended.
         self.prompts: list[Prompt] = []
@@ -202,12 +185,14 @@ class Session:
                 await self._text(piece, begins=begins)
             case Call(use=use):
                 self._after_text = False
-                await self._update(tool_calls.plan(use) or tool_calls.started(use))
-            case Over(call=call) if tool_calls.plan(call.use) is None:
+                await self._update(tool_calls.started(use))
+            case Over(call=call):
                 self._after_text = False
                 await self._update(tool_calls.ended(call, is_stopped=turn.status != "complete"))
             case UsedTool():
                 await self._used(news)
+            case ModelChanged(text=text):
+                await self.note(text)
             case Compacting():
                 await self.note("The conversation is long: making room, keeping memory.")
             case Compacted():
@@ -232,45 +217,25 @@ class Session:
         await self._editor.update(self.id, update)
 
 
-_LEARNINGS = 8
-_HITS = 10
-_HIT_CHARS = 300
 _HINTS = {
-    "new": ("ends this session with the agent; what was said is remembered", None),
-    "go-on": ("lets a paused agent go on; without money, raises today's limit", None),
-    "memory": ("what is remembered, or one of its files", "a file, such as user.md"),
-    "search": ("searches everything ever said and learned", "what for, in your own words"),
+    "new": "ends this session with the agent; what was said is remembered",
+    "go-on": "lets a paused agent go on; without money, raises today's limit",
 }
 
-COMMANDS = [
-    AvailableCommand(
-        name=name,
-        description=does,
-        input=None if hint is None else AvailableCommandInput(root=UnstructuredCommandInput(hint=hint)),
-    )
-    for name, (does, hint) in _HINTS.items()
-]
+COMMANDS = [AvailableCommand(name=name, description=does) for name, does in _HINTS.items()]
 
 
-def command_in(prompt: Sequence[ContentBlock]) -> tuple[str, str] | None:
-    """Return the command of a message and the rest of its line, or None."""
+def command_in(prompt: Sequence[ContentBlock]) -> str | None:
+    """Return the command that a message consists of, or None."""
     if len(prompt) != 1 or not isinstance(prompt[0], TextContentBlock):
         return None
-    name, _, rest = prompt[0].text.strip().partition(" ")
-    return (name[1:], rest.strip()) if name[:1] == "/" and name[1:] in _HINTS else None
+    text = prompt[0].text.strip()
+    return text[1:] if text[:1] == "/" and text[1:] in _HINTS else None
 
 
-async def answer(conversation: Conversation, name: str, rest: str) -> str:
+async def answer(conversation: Conversation, name: str) -> str:
     """Run a command and return its result as Markdown. Raises RequestError if the sprite does not answer."""
-    match name:
-        case "new":
-            return await _new(conversation)
-        case "go-on":
-            return await _go_on(conversation)
-        case "memory":
-            return await (_file(conversation, rest) if rest else _memory(conversation))
-        case _:
-            return await _search(conversation, rest)
+    return await (_new if name == "new" else _go_on)(conversation)
 
 
 async def _new(conversation: Conversation) -> str:
@@ -285,54 +250,3 @@ async def _go_on(conversation: Conversation) -> str:
         return "Nothing is paused."
     await conversation.ask(System(action="go_on", raise_limit=paused.by == "budget"), Status)
     return "It goes on."
-
-
-async def _memory(conversation: Conversation) -> str:
-    files = await conversation.ask(FilesRequest(), FilesResult)
-    newest = await conversation.ask(LearningsRequest(limit=_LEARNINGS, newest=True), LearningsResult)
-    learned = [f"- {_day(row.created_at)} · {row.type} · {_short(row.content)}" for row in newest.learnings]
-    return "\n".join(
-        [
-            *(_file_line(file) for file in files.files),
-            "",
-            *(learned or ["Nothing learned yet: that happens once a few turns have rested."]),
-            "",
-            "`/memory user.md` shows a file, `/search` finds anything.",
-        ]
-    )
-
-
-async def _file(conversation: Conversation, name: str) -> str:
-    found = await conversation.ask(FileRequest(name), FileResult)
-    return fenced(clean(found.content).strip() or "(empty)")
-
-
-async def _search(conversation: Conversation, query: str) -> str:
-    if not query:
-        return "What for? `/search` and a few words of your own."
-    found = await conversation.ask(SearchRequest(query, _HITS), SearchResult)
-    waiting = [f"{counted(found.waiting, 'turn')} not looked through for learnings yet."] if found.waiting else []
-    return "\n".join([*(map(_hit, found.hits) if found.hits else ["Nothing found."]), *found.notes, *waiting])
-
-
-def _file_line(file: FileState) -> str:
-    size = f"{file.lines}/{file.limit}" if file.managed == "curated" and file.limit else str(file.lines)
-    return f"- `{one_line(file.name)}` · {size} lines"
-
-
-def _hit(hit: SearchHit) -> str:
-    """Return a search hit as a list item, with its turn."""
-    kind = hit.type if hit.kind == "learning" else "said"
-    turn = f"turn {hit.turn_id}" if hit.turn_id is not None else "no turn"
-    gone = " (replaced since)" if hit.superseded_by is not None else " (unverified)" if hit.unverified else ""
-    project = f" · project {one_line(hit.project)}" if hit.project is not None else ""
-    return f"- {turn} · {_day(hit.at)}{project} · {kind}{gone}: {_short(hit.text)}"
-
-
-def _short(text: str) -> str:
-    line = one_line(text)
-    return line[:_HIT_CHARS] + (" …" if len(line) > _HIT_CHARS else "")
-
-
-def _day(at: float) -> str:
-    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d")

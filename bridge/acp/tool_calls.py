@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from acp.helpers import plan_entry, start_tool_call, text_block, tool_content, tool_diff_content, update_plan
+from acp.helpers import start_tool_call, text_block, tool_content, tool_diff_content
 from acp.helpers import update_tool_call as update
 from acp.schema import ToolCallLocation, ToolKind
 
 from bridge.terminal import drawing
 from bridge.terminal.drawing import clean, exact, one_line
+from sprite.protocol.tools import NETWORK
 
 if TYPE_CHECKING:
     from acp.helpers import ToolCallContentVariant
-    from acp.schema import AgentPlanUpdate, PlanEntry, ToolCallProgress, ToolCallStart
+    from acp.schema import ToolCallProgress, ToolCallStart
 
     from bridge.client.turns import Call
     from sprite.protocol.events import ToolUse
@@ -37,13 +38,11 @@ _KINDS: dict[str, ToolKind] = {
     "WebSearch": "search",
     "search_memory": "search",
     "WebFetch": "fetch",
+    NETWORK: "fetch",
     "Agent": "think",
     "Task": "think",
     "TodoWrite": "think",
 }
-_PLAN = "TodoWrite"
-_PLAN_STATES = frozenset({"pending", "in_progress", "completed"})
-_PLAN_PRIORITIES = frozenset({"high", "medium", "low"})
 _LONGEST_TITLE = 200
 _FENCE = re.compile(r"`{3,}")
 
@@ -83,14 +82,6 @@ def ended(call: Call, *, is_stopped: bool) -> ToolCallProgress:
         status="failed" if result.is_error else "completed",
         content=None if keeps_diff or not summary else [tool_content(text_block(fenced(summary)))],
     )
-
-
-def plan(event: ToolUse) -> AgentPlanUpdate | None:
-    """Return the agent's to-do list if the call sets one."""
-    todos = event.input.get("todos")
-    if event.name != _PLAN or not isinstance(todos, list):
-        return None
-    return update_plan([_entry(todo) for todo in todos if isinstance(todo, dict)])
 
 
 def question(request: PermissionRequest) -> tuple[str, list[ToolCallContentVariant]]:
@@ -142,12 +133,3 @@ def _locations(tool_input: dict[str, Any]) -> list[ToolCallLocation]:
             known = isinstance(line, int) and not isinstance(line, bool) and 0 <= line < 2**31
             return [ToolCallLocation(path=path, line=line if known else None)]
     return []
-
-
-def _entry(todo: dict[str, Any]) -> PlanEntry:
-    status, priority = todo.get("status"), todo.get("priority")
-    return plan_entry(
-        clean(todo.get("content", "")),
-        status=status if status in _PLAN_STATES else "pending",
-        priority=priority if priority in _PLAN_PRIORITIES else "medium",
-    )

@@ -1,7 +1,6 @@
 """Audit log of operators' actions: actor, time, action, subject. Append-only; `python -m bridge audit` shows it.
 
-Owns the table `audit`. Each line carries a hash over itself and the line before (`chain`), so changed or removed
-lines are detected, except lines removed at the end. Details never contain secrets.
+Owns the table `audit`. Details never contain secrets.
 
 A short action is one line, written when it was done. A long one has two: at its beginning, before anything is changed
 or given out, and at its end (`outcome`). If the second is missing, the bridge was killed meanwhile.
@@ -10,7 +9,6 @@ or given out, and at its end (`outcome`). If the second is missing, the bridge w
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from contextlib import asynccontextmanager
 from functools import partial
@@ -35,8 +33,6 @@ log = logging.getLogger(__name__)
 
 #: The actor of commands typed on the bridge's own machine.
 CLI: Final = "cli"
-#: The action of a start with changed settings.
-SETTINGS: Final = "settings"
 #: The action of exporting an archive of an agent's data.
 EXPORT: Final = "export"
 #: Most lines that are shown at once, the newest ones.
@@ -60,13 +56,6 @@ class Entry(msgspec.Struct, frozen=True):
     detail: dict[str, Any]
 
 
-class AuditLog(msgspec.Struct, frozen=True):
-    """Lines, oldest first; `broken_at` is the first line that was altered, None if none was."""
-
-    entries: list[Entry]
-    broken_at: int | None
-
-
 class Audit:
     """The audit log in the bridge's database."""
 
@@ -77,14 +66,10 @@ class Audit:
     def note(self, tx: Transaction, actor: str, action: str, subject: str, /, **detail: Detail) -> None:
         """Append a line; `detail` is more information for readers. Raise DatabaseError."""
         text = _written(detail)
-        last = tx.execute("SELECT id, chain FROM audit ORDER BY id DESC LIMIT 1").fetchone()
-        number, before = (last["id"] + 1, bytes(last["chain"])) if last is not None else (1, b"")
+        number = tx.execute("SELECT coalesce(max(id), 0) + 1 AS next FROM audit").fetchone()["next"]
         at = float(tx.execute("SELECT db_now() AS at").fetchone()["at"])
         line = (number, at, actor, action, own_secrets.without(subject)[:_MOST_CHARACTERS], text)
-        tx.execute(
-            "INSERT INTO audit (id, at, actor, action, subject, detail_json, chain) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (*line, _chained(before, line)),
-        )
+        tx.execute("INSERT INTO audit (id, at, actor, action, subject, detail_json) VALUES (?, ?, ?, ?, ?, ?)", line)
 
     @asynccontextmanager
     async def act(self, actor: str, action: str, subject: str, /, **detail: Detail) -> AsyncIterator[None]:
@@ -103,23 +88,11 @@ class Audit:
         except DatabaseError as error:
             log.warning("how an act of an operator's ended could not be noted (%s): %s", error.code, action)
 
-    async def note_settings(self, settings: Mapping[str, Detail]) -> None:
-        """Record the settings of a bridge, if they differ from those of the last start."""
-
-        def last(db: Transaction) -> str | None:
-            sql = "SELECT detail_json FROM audit WHERE action = ? ORDER BY id DESC LIMIT 1"
-            row = db.execute(sql, (SETTINGS,)).fetchone()
-            return None if row is None else str(row["detail_json"])
-
-        if await self._database.read(last) != _written(settings):
-            await self.note(CLI, SETTINGS, "serve", **settings)
-
     @in_snapshot
-    def since(self, db: Transaction, at: float = 0.0, most: int = MOST_SHOWN) -> AuditLog:
-        """Return the newest `most` lines since then (Unix seconds)."""
+    def since(self, db: Transaction, at: float = 0.0, most: int = MOST_SHOWN) -> list[Entry]:
+        """Return the newest `most` lines since then (Unix seconds), oldest first."""
         rows = db.execute("SELECT * FROM audit WHERE at >= ? ORDER BY id DESC LIMIT ?", (at, most)).fetchall()
-        rows.reverse()
-        return AuditLog([_entry(row) for row in rows], _first_broken(db, rows))
+        return [_entry(row) for row in reversed(rows)]
 
 
 def _failed(error: Exception) -> str:
@@ -143,31 +116,12 @@ def _entry(row: Any) -> Entry:
     return Entry(row["id"], row["at"], row["actor"], row["action"], row["subject"], detail)
 
 
-def _chained(before: bytes, line: tuple[int, float, str, str, str, str]) -> bytes:
-    return hashlib.sha256(before + msgspec.json.encode(line)).digest()
-
-
-def _first_broken(db: Transaction, rows: list[Any]) -> int | None:
-    """Return the first of these lines that does not match the hash of the one before it."""
-    if not rows:
-        return None
-    found = db.execute("SELECT id, chain FROM audit WHERE id < ? ORDER BY id DESC LIMIT 1", (rows[0]["id"],)).fetchone()
-    number, before = (found["id"], bytes(found["chain"])) if found is not None else (0, b"")
-    for row in rows:
-        line = (row["id"], row["at"], row["actor"], row["action"], row["subject"], row["detail_json"])
-        if row["id"] != number + 1 or bytes(row["chain"]) != _chained(before, line):
-            return int(row["id"])
-        number, before = row["id"], bytes(row["chain"])
-    return None
-
-
-def of_what(at: float | None, into: str = "", left_out: str = "") -> dict[str, Detail]:
-    """Return the details of an export: its source (machine or store, as of Unix seconds) and its target.
+def of_what(at: float | None, left_out: str = "") -> dict[str, Detail]:
+    """Return the details of an export: its source (machine or store, as of Unix seconds).
 
     `left_out` describes the missing parts.
     """
-    made: dict[str, Detail] = {"into": into} if into else {}
-    made |= {"left_out": left_out} if left_out else {}
+    made: dict[str, Detail] = {"left_out": left_out} if left_out else {}
     return made | ({"of": "the machine"} if at is None else {"of": "the store", "as_of": moment(at)})
 
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from bridge.auth.passkey_store import Passkeys
 from bridge.auth.passkeys import Asked, PasskeyDoor, PasskeyFlow, no_passkeys
@@ -31,7 +30,6 @@ async def company_doors(
 ) -> AsyncIterator[list[web.RouteDef]]:
     """Yield the routes of the configured login methods, for before the catch-all; they work while the block runs."""
     async with AsyncExitStack() as stack:
-        await acts.audit.note_settings(_told(settings))
         routes: list[web.RouteDef] = []
         spent = Spent(database)
         if settings.oidc is not None:
@@ -53,23 +51,3 @@ async def company_doors(
         else:
             routes += no_passkeys()
         yield routes
-
-
-def _told(settings: Settings) -> dict[str, str | float | None]:
-    """Return the settings that matter to people, for the audit log, without secrets and private addresses."""
-    oidc = settings.oidc
-    return {
-        "host": settings.host,
-        "provider": settings.provider,
-        "permissions": settings.permissions,
-        "model": "offline" if settings.uses_offline_model else "claude",
-        "models": " ".join(settings.models),
-        "model_exits": " ".join(sorted(settings.model_exits)),
-        "daily_usd": settings.daily_usd,
-        "monthly_usd": settings.monthly_usd,
-        "egress": settings.egress,
-        "public_name": None if settings.public_url is None else urlsplit(settings.public_url).hostname,
-        "oidc": None if oidc is None else oidc.name,
-        "oidc_operators": None if oidc is None else ", ".join(sorted(oidc.operators)),
-        "oidc_people": None if oidc is None else ", ".join(sorted(oidc.people)),
-    }

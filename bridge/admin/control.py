@@ -12,22 +12,16 @@ that the program is not an agent's (`refusal`). It speaks HTTP:
     PUT    /users/NAME/role     {"role"} -> {"has_changed"}
     PUT    /users/NAME/identity {"issuer", "subject"} -> {"before"}
     GET    /users/NAME/identities   {"identities", "passkeys"}: their login methods, see operator_actions.py
-    DELETE /users/NAME/identities/SUBJECT   ?issuer=URL -> {"issuer"}
-    DELETE /users/NAME/passkeys/PASSKEY     {"label"}
     GET    /users/NAME/tokens   {"tokens": [{"label", "scopes", "created_at", "used_at"}]}
     POST   /users/NAME/tokens   {"label", "scopes"} -> {"token", "secret"}
     DELETE /users/NAME/tokens/LABEL   {}
-    GET    /store/keys          {"keys"}: the ids of the store's keys that the bridge has, the one that seals first
-    GET    /audit?since=TIME    {"entries", "broken_at"}, see audit.py; TIME in Unix seconds
+    GET    /audit?since=TIME    {"entries"}, see audit.py; TIME in Unix seconds
     POST   /audit               {"action", "subject", "outcome"}: records what a command does to the store itself
     POST   /deploy/NAME         JSON lines {"phase", "words"}, the last one {"phase": "done" | "failed", "words"}
     GET    /export/NAME         the person's whole workspace as a ZIP file; cut off if it is incomplete
                                 ?from=machine|store&as_of=UNIX_SECONDS&leave_out_damaged
-                                &into=WORDS (for the audit log);
                                 X-Archive-As-Of: of the replica, with its time
-    POST   /restore?person=NAME as the person's own POST /restore
     POST   /restore/NAME        ?as_of=UNIX_SECONDS&over&anew&leave_out_damaged; as /deploy/NAME
-    POST   /give-way            {}: a chat's own bridge ends soon; a serving one refuses
 
 An error is `{"error": {"code", "message"}}`; the message is for people.
 """
@@ -161,7 +155,7 @@ class Connection(Protocol):
 
 
 def refusal(connection: Connection) -> str | None:
-    """Return why the connected program is refused, as a message for people; None if it is not."""
+    """Return why the connected program is refused, as a message for people, or None if it is not."""
     if sys.platform != "linux":
         return None
     credentials = connection.getsockopt(_SOL_SOCKET, _SO_PEERCRED, _CREDENTIALS.size)

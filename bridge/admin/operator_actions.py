@@ -5,30 +5,24 @@ The command line, the control socket and the page use them. `actor` is an operat
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from bridge.admin.audit import Audit
-from bridge.auth.passkey_store import SHORT_ID, Passkeys, named
+from bridge.auth.passkey_store import SHORT_ID, Passkeys
 from bridge.auth.people import Identities, People
-from bridge.cluster.ownership import NotOwnedError
-from bridge.db import data_folder
-from bridge.db.open import open_database
-from bridge.errors import BridgeError
-from bridge.providers.provider import HostError, Report
+from bridge.providers.provider import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bridge.admin.status import Overview
     from bridge.auth.admission import Admission, OpenSockets
-    from bridge.auth.people import Person, Role
+    from bridge.auth.people import Role
     from bridge.auth.tokens import Token
     from bridge.cluster.ownership import Ownership
     from bridge.config import Settings
@@ -42,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """What operators see and change, on their page and with commands.
+    """The operators' view and changes, on their page and with commands.
 
     `trouble` returns current problems for operators, "" if there are none; `link_of` makes a login link from its token.
     """
@@ -113,14 +107,6 @@ class Acts:
         self._inside = inside
         self.audit = audit
 
-    async def everyone(self) -> list[Person]:
-        """Return all people. Not recorded."""
-        return await self._people.everyone()
-
-    async def tokens_of(self, name: str) -> list[Token]:
-        """Return a person's tokens. Not recorded."""
-        return await self._people.tokens.of(name)
-
     async def add(self, actor: str, name: str) -> tuple[str, str]:
         """Add a person; return a login link's token and a Bearer token."""
         made = await self._people.add(name)
@@ -170,32 +156,6 @@ class Acts:
             ],
         )
 
-    async def unlink_identity(self, actor: str, name: str, subject: str, issuer: str | None) -> str:
-        """Remove an identity from a person and log out their browsers; return the provider.
-
-        Raise PeopleError if they have no such identity.
-        """
-        await self._people.require_known(name)
-        identity = await self._identities.unlink(name, subject, issuer)
-        await self._log_out(name)
-        await self._done(actor, "users unlink-identity", name, identity=subject)
-        return identity.issuer
-
-    async def remove_passkey(self, actor: str, name: str, passkey: str) -> str:
-        """Remove a person's passkey and log out their browsers; return its label. Raise PeopleError or PasskeyError."""
-        await self._people.require_known(name)
-        found = named(await self._passkeys.of(name), passkey)
-        await self._passkeys.remove(name, found.credential_id)
-        await self._log_out(name)
-        await self._done(actor, "users remove-passkey", name, passkey=found.label)
-        return found.label
-
-    async def _log_out(self, name: str) -> None:
-        """Log out all browsers of a person, because the login method of a session is not stored."""
-        for key in await self._people.end_sessions(name):
-            if self._inside is not None:
-                await self._inside.end_token(name, key)
-
     async def make_token(
         self, actor: str, name: str, label: str | None, scopes: Iterable[str] | None
     ) -> tuple[str, Token]:
@@ -228,32 +188,6 @@ class Acts:
         await self.audit.note(actor, action, subject, **detail)
 
 
-Work = Callable[[Report], Awaitable[str]]
-
-
-async def steps_told(name: str, work: Work, tell: Callable[[str, str], Awaitable[None]]) -> None:
-    """Do the work and report its steps; its result is the text of the last one.
-
-    If reporting fails, cancel the work as far as possible.
-    """
-    steps: asyncio.Queue[tuple[str, str] | None] = asyncio.Queue()
-
-    async def run() -> None:
-        try:
-            steps.put_nowait(("done", await work(lambda phase, words: steps.put_nowait((phase, words)))))
-        except NotOwnedError as error:
-            steps.put_nowait(("failed", error.for_operators))
-        except (HostError, BridgeError) as error:
-            steps.put_nowait(("failed", str(error)))
-        finally:
-            steps.put_nowait(None)
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(run(), name=name)
-        while (step := await steps.get()) is not None:
-            await tell(*step)
-
-
 def people_of(settings: Settings, database: Database) -> People:
     """Return the people; on a bridge that only this machine reaches, the local person is an operator."""
     return People(database, local_operates=settings.is_loopback and settings.public_url is None)
@@ -262,11 +196,3 @@ def people_of(settings: Settings, database: Database) -> People:
 def acts_of(settings: Settings, database: Database, inside: Inside | None = None) -> Acts:
     """Return the actions of operators; `inside` are the connections of the running bridge."""
     return Acts(people_of(settings, database), Identities(database), Passkeys(database), Audit(database), inside)
-
-
-@asynccontextmanager
-async def people_alone(settings: Settings) -> AsyncIterator[Acts]:
-    """Yield the actions for a data folder on which no bridge runs; holds its lock meanwhile."""
-    with data_folder.owned(settings):
-        async with open_database(settings.database) as database:
-            yield acts_of(settings, database)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -15,33 +16,50 @@ from aiohttp.typedefs import Handler
 
 from bridge.admin import control as peer
 from bridge.admin.audit import CLI, EXPORT, of_what
-from bridge.admin.operator_actions import Operations, Work, steps_told
+from bridge.admin.operator_actions import Operations
 from bridge.auth.people import Role
 from bridge.auth.tokens import Token
+from bridge.cluster.ownership import NotOwnedError
 from bridge.config import LOCAL_PERSON
 from bridge.db.open import DatabaseError
 from bridge.errors import BridgeError, OperatorError
 from bridge.http import messages
 from bridge.providers.provider import HostError, Report
-from bridge.replicas.archive import Source, exported_as_owner
+from bridge.replicas.archive import Source, exported
 from bridge.replicas.restore import SAY_OVER, Asked
 from bridge.replicas.store import StoreError
-from bridge.routes import files
 from bridge.routes.owner import OwnerRouter
 
 if TYPE_CHECKING:
     from bridge.routes.routes import Routes
 
 
+Work = Callable[[Report], Awaitable[str]]
+
+
 async def told_in_steps(request: web.Request, name: str, work: Work) -> web.StreamResponse:
-    """Stream the steps as the response, a line of JSON each: {"phase", "words"}."""
+    """Do the work and stream its steps as the response, a line of JSON each: {"phase", "words"}.
+
+    Its result is the text of the last one. If the client has gone, cancel the work as far as possible.
+    """
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
     await response.prepare(request)
+    steps: asyncio.Queue[tuple[str, str] | None] = asyncio.Queue()
 
-    async def tell(phase: str, words: str) -> None:
-        await response.write(msgspec.json.encode({"phase": phase, "words": words}) + b"\n")
+    async def run() -> None:
+        try:
+            steps.put_nowait(("done", await work(lambda phase, words: steps.put_nowait((phase, words)))))
+        except NotOwnedError as error:
+            steps.put_nowait(("failed", error.for_operators))
+        except (HostError, BridgeError) as error:
+            steps.put_nowait(("failed", str(error)))
+        finally:
+            steps.put_nowait(None)
 
-    await steps_told(name, work, tell)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run(), name=name)
+        while (step := await steps.get()) is not None:
+            await response.write(msgspec.json.encode({"phase": step[0], "words": step[1]}) + b"\n")
     return response
 
 
@@ -72,16 +90,6 @@ def _moment(text: str | None) -> float | None:
 _SPOKEN_SECONDS = 3600.0
 
 
-class Notices(Protocol):
-    """Notification functions for operators."""
-
-    async def key(self) -> str:
-        """Return the key that signs the webhook's messages."""
-
-    async def try_out(self, person: str) -> list[str]:
-        """Send a test notification to a person; return descriptions of the channels used."""
-
-
 class AskedToken(msgspec.Struct):
     """A requested token: its name (null: generate one) and its scopes (null: full access)."""
 
@@ -105,7 +113,7 @@ class AskedRole(msgspec.Struct):
 class AskedLine(msgspec.Struct):
     """An action that a command performs itself, for the audit log."""
 
-    action: Literal["store rotate-key", "store accept", "store delete"]
+    action: Literal["store accept", "store delete"]
     subject: str
     #: Its outcome; "" at its beginning.
     outcome: str = ""
@@ -119,102 +127,46 @@ class MadeToken(msgspec.Struct):
 
 
 class OperatorApi:
-    """Handlers of the control socket; a client that `peer.refusal` admits may do everything here."""
+    """Handlers for operators' commands on a data folder, whether or not a bridge runs on it."""
 
-    def __init__(
-        self,
-        operations: Operations,
-        routes: Routes,
-        owner_router: OwnerRouter | None,
-        notices: Notices,
-        key_ids: Callable[[], tuple[str, ...]],
-        give_way: Callable[[], None] | None,
-    ) -> None:
-        """`key_ids` returns the ids of the store's keys, the sealing one first."""
+    def __init__(self, operations: Operations, webhook_key: Callable[[], Awaitable[str]]) -> None:
         self._operations = operations
-        self._routes = routes
-        self._owner_router = owner_router
-        self._notices = notices
-        self._key_ids = key_ids
-        self._give_way = give_way
-        #: Time of the last audit line for a terminal that acts as a person, by the monotonic clock.
-        self._spoken: dict[str, float] = {}
+        self._webhook_key = webhook_key
 
     def application(self) -> web.Application:
-        """Return the application for the control socket."""
+        """Return the application for the control socket; a client that `peer.refusal` admits may do everything."""
         application = web.Application(middlewares=[_for_owner, _explained])
-        application.add_routes(
-            [
-                web.get("/ws", self._socket),
-                web.get("/files/{path:.+}", self._file, allow_head=False),
-                web.get("/status", self._status),
-                web.get("/notify/key", self._notify_key),
-                web.post("/notify/test/{name}", self._notify_test),
-                web.get("/users", self._users),
-                web.post("/users/{name}", self._add),
-                web.post("/users/{name}/restore", self._restore),
-                web.post("/users/{name}/link", self._link),
-                web.delete("/users/{name}", self._revoke),
-                web.put("/users/{name}/role", self._change_role),
-                web.put("/users/{name}/identity", self._link_identity),
-                web.get("/users/{name}/identities", self._ways_in),
-                web.delete("/users/{name}/identities/{subject}", self._unlink_identity),
-                web.delete("/users/{name}/passkeys/{passkey}", self._remove_passkey),
-                web.get("/users/{name}/tokens", self._tokens),
-                web.post("/users/{name}/tokens", self._make_token),
-                web.delete("/users/{name}/tokens/{label}", self._revoke_token),
-                web.get("/store/keys", self._store_keys),
-                web.get("/audit", self._audit),
-                web.post("/audit", self._note),
-                web.post("/deploy/{name}", self._deploy),
-                web.get("/export/{name}", self._export, allow_head=False),
-                web.post("/restore", self._restore_own),
-                web.post("/restore/{name}", self._restore_agent),
-                web.post("/give-way", self._make_room),
-            ]
-        )
+        application.add_routes(self.routes())
         return application
 
-    async def _socket(self, request: web.Request) -> web.StreamResponse:
-        person = await self._spoken_as(request)
-        return await self._led(request, person, lambda asked: self._routes.serve_socket(asked, person))
-
-    async def _file(self, request: web.Request) -> web.StreamResponse:
-        person = await self._spoken_as(request)
-        return await self._led(request, person, lambda asked: files.serve(asked, self._operations.host, person))
-
-    async def _spoken_as(self, request: web.Request) -> str:
-        """Return the person for whom a terminal speaks; record it once an hour if that is another person."""
-        person = request.query.get("person", LOCAL_PERSON)
-        await self._operations.people.require(person)
-        now = time.monotonic()
-        if person != LOCAL_PERSON and now - self._spoken.get(person, float("-inf")) > _SPOKEN_SECONDS:
-            await self._operations.acts.audit.note(CLI, "chat as", person)
-            self._spoken[person] = now
-        return person
-
-    async def _led(self, request: web.Request, person: str, handler: Handler) -> web.StreamResponse:
-        """Handle the request on the bridge that has the person's sprite."""
-        return await (
-            handler(request) if self._owner_router is None else self._owner_router.for_person(request, person, handler)
-        )
-
-    async def _make_room(self, _request: web.Request) -> web.Response:
-        if self._give_way is None:
-            raise OperatorError("This bridge was started to serve, and gives way to no other.")
-        log.info("giving way to a bridge that serves")
-        self._give_way()
-        return _json({})
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes."""
+        return [
+            web.get("/status", self._status),
+            web.get("/notify/key", self._notify_key),
+            web.get("/users", self._users),
+            web.post("/users/{name}", self._add),
+            web.post("/users/{name}/restore", self._restore),
+            web.post("/users/{name}/link", self._link),
+            web.delete("/users/{name}", self._revoke),
+            web.put("/users/{name}/role", self._change_role),
+            web.put("/users/{name}/identity", self._link_identity),
+            web.get("/users/{name}/identities", self._ways_in),
+            web.get("/users/{name}/tokens", self._tokens),
+            web.post("/users/{name}/tokens", self._make_token),
+            web.delete("/users/{name}/tokens/{label}", self._revoke_token),
+            web.get("/audit", self._audit),
+            web.post("/audit", self._note),
+            web.post("/deploy/{name}", self._deploy),
+            web.get("/export/{name}", self._export, allow_head=False),
+            web.post("/restore/{name}", self._restore_agent),
+        ]
 
     async def _status(self, _request: web.Request) -> web.Response:
         return _json({"sprites": await self._operations.overview.rows(), "trouble": await self._operations.trouble()})
 
     async def _notify_key(self, _request: web.Request) -> web.Response:
-        return _json({"key": await self._notices.key()})
-
-    async def _notify_test(self, request: web.Request) -> web.Response:
-        await self._operations.people.require(request.match_info["name"])
-        return _json({"ways": await self._notices.try_out(request.match_info["name"])})
+        return _json({"key": await self._webhook_key()})
 
     async def _users(self, _request: web.Request) -> web.Response:
         return _json({"users": await self._operations.people.everyone()})
@@ -247,24 +199,11 @@ class OperatorApi:
         name = request.match_info["name"]
         return _json({"before": await self._operations.acts.link_identity(CLI, name, asked.issuer, asked.subject)})
 
-    async def _store_keys(self, _request: web.Request) -> web.Response:
-        return _json({"keys": self._key_ids()})
-
     async def _ways_in(self, request: web.Request) -> web.Response:
         return _json(await self._operations.acts.ways_in(request.match_info["name"]))
 
-    async def _unlink_identity(self, request: web.Request) -> web.Response:
-        name, subject = request.match_info["name"], request.match_info["subject"]
-        return _json(
-            {"issuer": await self._operations.acts.unlink_identity(CLI, name, subject, request.query.get("issuer"))}
-        )
-
-    async def _remove_passkey(self, request: web.Request) -> web.Response:
-        name, passkey = request.match_info["name"], request.match_info["passkey"]
-        return _json({"label": await self._operations.acts.remove_passkey(CLI, name, passkey)})
-
     async def _audit(self, request: web.Request) -> web.Response:
-        return _json(await self._operations.acts.audit.since(float(request.query.get("since", "0"))))
+        return _json({"entries": await self._operations.acts.audit.since(float(request.query.get("since", "0")))})
 
     async def _note(self, request: web.Request) -> web.Response:
         asked = msgspec.json.decode(await request.read(), type=AskedLine)
@@ -310,18 +249,13 @@ class OperatorApi:
 
         return await told_in_steps(request, f"restore for {name}", restore)
 
-    async def _restore_own(self, request: web.Request) -> web.StreamResponse:
-        person = request.query.get("person", LOCAL_PERSON)
-        await self._operations.people.require(person)
-        return await self._operations.restoring.answer(request, person, actor=person if person == LOCAL_PERSON else CLI)
-
     async def _export(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
         headers = {"Content-Type": "application/zip"}
         async with AsyncExitStack() as stack:
             stack.enter_context(self._operations.ownership.using(name))
             try:
-                export = await exported_as_owner(
+                export = await exported(
                     self._operations.ownership,
                     self._operations.host,
                     self._operations.restoring.restorer,
@@ -342,7 +276,7 @@ class OperatorApi:
                 headers |= {AS_OF: f"{export.as_of:.3f}", LEFT_OUT: quote(export.left_out.words())}
             response = web.StreamResponse(headers=headers)
             # The log must record the export before the client can have all of it.
-            said = of_what(export.as_of, request.query.get("into", ""), export.left_out.names())
+            said = of_what(export.as_of, export.left_out.names())
             async with self._operations.acts.audit.act(CLI, EXPORT, name, **said):
                 await response.prepare(request)
                 try:
@@ -359,6 +293,44 @@ class OperatorApi:
                     raise ConnectionResetError(str(error)) from error
             await response.write_eof()
             return response
+
+
+class RunningApi(OperatorApi):
+    """The handlers of a running bridge, which also serve its owner's terminals."""
+
+    def __init__(
+        self,
+        operations: Operations,
+        webhook_key: Callable[[], Awaitable[str]],
+        routes: Routes,
+        owner_router: OwnerRouter | None,
+    ) -> None:
+        super().__init__(operations, webhook_key)
+        self._routes = routes
+        self._owner_router = owner_router
+        #: Time of the last audit line for a terminal that acts as a person, by the monotonic clock.
+        self._spoken: dict[str, float] = {}
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes."""
+        return [*super().routes(), web.get("/ws", self._socket)]
+
+    async def _socket(self, request: web.Request) -> web.StreamResponse:
+        person = request.query.get("person", LOCAL_PERSON)
+        await self._operations.people.require(person)
+        now = time.monotonic()
+        if person != LOCAL_PERSON and now - self._spoken.get(person, float("-inf")) > _SPOKEN_SECONDS:
+            # Once an hour.
+            await self._operations.acts.audit.note(CLI, "chat as", person)
+            self._spoken[person] = now
+
+        async def serve(asked: web.Request) -> web.StreamResponse:
+            return await self._routes.serve_socket(asked, person)
+
+        # By the bridge that has the person's sprite.
+        return await (
+            serve(request) if self._owner_router is None else self._owner_router.for_person(request, person, serve)
+        )
 
 
 def _json(value: object) -> web.Response:

@@ -22,6 +22,7 @@ from aiohttp import web
 from bridge.api.bodies import refusing
 from bridge.auth.admission import DoorError
 from bridge.hub.link import LinkDownError
+from bridge.hub.room import Observer
 from sprite.common.tasks import TaskSet
 from sprite.protocol.frames import PeerError
 from sprite.protocol.memory import BootRequest, BootResult
@@ -56,7 +57,7 @@ class _Text:
     epoch: int | None
 
 
-class Boot:
+class Boot(Observer):
     """The endpoint and its cache, an Observer of the relay: `async with Boot(admission, relay) as boot:`."""
 
     def __init__(self, admission: Admission, relay: Relay, *, seconds: float = _SECONDS) -> None:
@@ -131,7 +132,7 @@ class Boot:
     # --- asking ---
 
     def _ask(self, key: _Key) -> asyncio.Task[str | DoorError] | None:
-        """Return the running task that asks for a text, or a new one; None if the person has too many."""
+        """Return the running task that asks for a text, or a new one, or None if the person has too many."""
         asking = self._asking.get(key)
         if asking is None and sum(person == key[0] for person, _ in self._asking) < _MAX_ASKING_EACH:
             asking = self._asking[key] = self._tasks.start(self._asked(key), "ask for boot memory")
@@ -157,18 +158,6 @@ class Boot:
         return _unavailable()
 
     # --- what the relay tells ---
-
-    def opened(self, sprite: str) -> None:
-        """See Observer."""
-
-    def closed(self, sprite: str, *, at_rest: bool) -> None:
-        """See Observer."""
-
-    def arrived(self, sprite: str) -> None:
-        """See Observer."""
-
-    def left(self, sprite: str) -> None:
-        """See Observer."""
 
     def heard(self, sprite: str, message: ServerMessage) -> None:
         """See Observer."""

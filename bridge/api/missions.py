@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from bridge.client.turns import Turns
 from bridge.hub.link import LinkDownError
+from bridge.hub.room import HubListener
 from sprite.common.tasks import TaskSet
 from sprite.protocol.events import AgentEvent, TextDelta, ToolResult, ToolUse, WholeText
 from sprite.protocol.memory import ChatRequest, ChatResult
@@ -118,7 +119,7 @@ class Asking:
                     await room.ask(Interrupt(mission_id))
 
 
-class _Ear:
+class _Ear(HubListener):
     """One mission's turn."""
 
     def __init__(self, mission_id: str, text: str, watch: Callable[[ServerPayload], None] | None) -> None:

@@ -169,7 +169,7 @@ class Admission:
 
 
 def _passed(passed: ForwardedIdentity) -> Holder | None:
-    """Return the token's holder as found by another bridge; None if the request had no token."""
+    """Return the token's holder as found by another bridge, or None if the request had no token."""
     if passed.by != "token" or passed.way_in is None:
         return None
     return Holder(passed.person, passed.label, passed.scopes, bytes.fromhex(passed.way_in))
@@ -265,7 +265,7 @@ _AT_ONCE = 500
 
 _WAY_IN = re.compile(r"(?:[0-9a-f]{2}){1,64}")
 
-#: A person and their credential: the hash of a session or token, in hex; None for the control socket.
+#: A person and their credential: the hash of a session or token, in hex, or None for the control socket.
 WayIn = tuple[str, str | None]
 
 

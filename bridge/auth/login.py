@@ -152,7 +152,7 @@ class Authenticator:
         self._wrong = WrongLinks()
         #: The single sign-on provider's name for its button, if any.
         self._provider = None if settings.oidc is None else settings.oidc.name
-        #: The WebAuthn relying party; None if browsers store no passkeys for this address.
+        #: The WebAuthn relying party, or None if browsers store no passkeys for this address.
         self.party = party_of(settings.public_url, port)
 
     # --- who ---
@@ -262,13 +262,6 @@ class Authenticator:
             forwarded = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()
             return forwarded or request.remote
         return request.remote or ""
-
-    def is_operator_machine(self, request: web.Request) -> bool:
-        """Return whether the request comes from this machine.
-
-        Always False behind a proxy, where all requests seem to.
-        """
-        return not self._is_proxied and is_loopback(request.remote or "")
 
     def sealed_cookie(self, purpose: str, type_: type[_T]) -> SealedCookie[_T]:
         """Return a short-lived cookie for the start of an exchange in this browser."""
@@ -462,7 +455,7 @@ def _is_browser(request: web.Request) -> bool:
 
 
 def _origin(url: str) -> tuple[str, str, int] | None:
-    """Return scheme, host and port; None for an invalid origin such as "null"."""
+    """Return scheme, host and port, or None for an invalid origin such as "null"."""
     try:
         parts = urlsplit(url)
         port = parts.port or {"http": 80, "https": 443}[parts.scheme]

@@ -85,7 +85,7 @@ class Passkeys:
         return [_passkey(row) for row in rows]
 
     async def found(self, credential_id: bytes) -> Passkey | None:
-        """Return a passkey by its id; None if it is unknown or its person was revoked."""
+        """Return a passkey by its id, or None if it is unknown or its person was revoked."""
         row = await self._database.read(
             lambda db: db.execute(
                 "SELECT passkeys.* FROM passkeys JOIN people ON name = person "
@@ -109,17 +109,6 @@ class Passkeys:
         """Delete a person's passkey. Return False if there is none."""
         sql = "DELETE FROM passkeys WHERE person = ? AND credential_id = ?"
         return tx.execute(sql, (person, credential_id)).rowcount > 0
-
-
-def named(passkeys: list[Passkey], name: str) -> Passkey:
-    """Return a passkey by its label or the start of its id (hex). Raises PasskeyError unless one matches."""
-    found = [each for each in passkeys if each.label == name]
-    if not found and len(name) >= SHORT_ID:
-        found = [each for each in passkeys if each.credential_id.hex().startswith(name.lower())]
-    if len(found) != 1:
-        which = "no passkey" if not found else "more than one passkey"
-        raise PasskeyError(f"There is {which} called {name!r}. Name it by its id, as `users identities` lists it.")
-    return found[0]
 
 
 def user_handle(person: str) -> bytes:
@@ -241,7 +230,7 @@ class Party:
 
 
 def party_of(public_url: str | None, port: int) -> Party | None:
-    """Return the relying party of an address; None if browsers store no passkeys there (IP addresses, remote http).
+    """Return the relying party of an address, or None if browsers store no passkeys there (IP addresses, remote http).
 
     Without a public URL, the bridge runs on its user's machine, at localhost.
     """

@@ -14,11 +14,12 @@ import time
 import unicodedata
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from bridge.auth.tokens import FULL_LABEL, PeopleError, PersonTokens, new_token, nobody, require, tell_revoked
 from bridge.config import LOCAL_PERSON
-from bridge.db.open import Database, DatabaseError, Transaction, in_snapshot, in_transaction, token_sha256
+from bridge.db.open import Database, DatabaseError, Transaction, in_snapshot, in_transaction, kept_secret, token_sha256
 from bridge.providers.provider import NAME
 from sprite.common import own_secrets
 
@@ -35,7 +36,7 @@ _RENEWAL_SECONDS = 24 * 3600.0
 _TOKEN_BYTES = 32
 
 LinkProblem = Literal["unknown", "used", "expired"]
-#: Operators may use the operator's page, which does the same as the command line.
+#: Operators may see the operator's page.
 Role = Literal["person", "operator"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
@@ -88,16 +89,7 @@ class People:
 
     async def cookie_key(self) -> bytes:
         """Return the key that signs cookies, created at the first start. Sessions are looked up in addition."""
-
-        def take(tx: Transaction) -> bytes:
-            row = tx.execute("SELECT key FROM cookie_key").fetchone()
-            if row is None:
-                key = secrets.token_bytes(_TOKEN_BYTES)
-                tx.execute("INSERT INTO cookie_key (key) VALUES (?)", (key,))
-                return key
-            return bytes(row["key"])
-
-        key = await self._database.write(take)
+        key = await kept_secret(self._database, "cookie_key", partial(secrets.token_bytes, _TOKEN_BYTES))
         own_secrets.hold(key)
         return key
 
@@ -192,7 +184,7 @@ class People:
         ]
 
     async def role(self, name: str) -> Role | None:
-        """Return a person's role; None if they are unknown or revoked."""
+        """Return a person's role, or None if they are unknown or revoked."""
 
         def find(db: Transaction) -> str | None:
             row = db.execute("SELECT role FROM people WHERE name = ? AND revoked_at IS NULL", (name,)).fetchone()
@@ -256,12 +248,12 @@ class People:
 
     @in_transaction
     def new_session(self, tx: Transaction, name: str) -> Session | None:
-        """Create a session for an authenticated person; None if they are revoked."""
+        """Create a session for an authenticated person, or None if they are revoked."""
         row = tx.execute("SELECT 1 FROM people WHERE name = ? AND revoked_at IS NULL", (name,)).fetchone()
         return None if row is None else _new_session(tx, name)
 
     async def of_session(self, session_id: str) -> str | None:
-        """Return a session's person; None if it has ended or never existed."""
+        """Return a session's person, or None if it has ended or never existed."""
         return await self._name(
             "SELECT person FROM sessions WHERE id_sha256 = ? AND expires_at > ?", token_sha256(session_id), time.time()
         )
@@ -274,19 +266,6 @@ class People:
             (now + SESSION_SECONDS, token_sha256(session_id), now, now + SESSION_SECONDS - _RENEWAL_SECONDS),
         )
         return bool(found)
-
-    @in_transaction
-    def end_sessions(self, tx: Transaction, name: str) -> list[bytes]:
-        """End all sessions and unused login links of a person. Return the sessions' hashes.
-
-        The caller ends open connections.
-        """
-        tx.execute("DELETE FROM login_links WHERE person = ?", (name,))
-        found = tx.execute("DELETE FROM sessions WHERE person = ? RETURNING id_sha256", (name,)).fetchall()
-        keys = [bytes(row["id_sha256"]) for row in found]
-        for key in keys:
-            tell_revoked(tx, name, key)
-        return keys
 
     @in_transaction
     def end_session(self, tx: Transaction, session_id: str) -> None:
@@ -370,7 +349,7 @@ class Identities:
 
     @in_transaction
     def known(self, tx: Transaction, issuer: str, subject: str, wanted: str) -> Known | None:
-        """Return the person of an identity, created with a name like `wanted` if new. None if they were revoked."""
+        """Return the person of an identity, created with a name like `wanted` if new, or None if they were revoked."""
         row = tx.execute(
             "SELECT name, revoked_at FROM oidc_identities JOIN people ON name = person "
             "WHERE issuer = ? AND subject = ?",
@@ -414,27 +393,6 @@ class Identities:
         )
         return [Identity(row["issuer"], row["subject"], row["created_at"]) for row in rows]
 
-    @in_transaction
-    def unlink(self, tx: Transaction, person: str, subject: str, issuer: str | None) -> Identity:
-        """Unlink a person's identity and return it. `issuer` may be None if the subject is unique.
-
-        Raises PeopleError if no identity matches, or more than one.
-        """
-        found = [
-            Identity(row["issuer"], row["subject"], row["created_at"])
-            for row in tx.execute(
-                "SELECT * FROM oidc_identities WHERE person = ? AND subject = ? AND issuer = coalesce(?, issuer)",
-                (person, subject, issuer),
-            )
-        ]
-        if not found:
-            raise PeopleError(f"{person} is not {subject!r} at a provider. `users identities {person}` lists them.")
-        if len(found) > 1:
-            raise PeopleError(f"{person} is {subject!r} at more than one provider: say which one by --issuer.")
-        sql = "DELETE FROM oidc_identities WHERE issuer = ? AND subject = ?"
-        tx.execute(sql, (found[0].issuer, found[0].subject))
-        return found[0]
-
 
 def wanted_name(claims: dict[str, Any]) -> str:
     """Return a name like the provider's for a person. It is only a suggestion, never used for lookups."""
@@ -453,7 +411,7 @@ def wanted_name(claims: dict[str, Any]) -> str:
 
 
 def claim_in(claims: dict[str, Any], claim: str) -> Any:
-    """Return a claim by its name, or by a path with dots (`realm_access.roles`); None if it is missing.
+    """Return a claim by its name, or by a path with dots (`realm_access.roles`), or None if it is missing.
 
     The exact name wins, because names may contain dots: `https://example.org/groups`.
     """
@@ -475,7 +433,7 @@ def groups_in(claims: dict[str, Any], claim: str) -> frozenset[str]:
 
 
 def role_in(groups: AbstractSet[str], settings: OidcSettings) -> Role | Literal["unchanged"] | None:
-    """Return the role that groups give a person; None if they may not log in."""
+    """Return the role that groups give a person, or None if they may not log in."""
     if settings.people and not groups & (settings.people | settings.operators):
         return None
     if not settings.operators:

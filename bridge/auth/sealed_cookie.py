@@ -48,7 +48,7 @@ class SealedCookie(Generic[_T]):
         )
 
     def of(self, request: web.Request) -> _T | None:
-        """Return the cookie's value; None if it expired or was not set by this bridge."""
+        """Return the cookie's value, or None if it expired or was not set by this bridge."""
         cookie = request.cookies.get(self._name, "")
         if len(cookie) > _MAX_CHARACTERS:
             return None

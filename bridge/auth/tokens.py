@@ -138,7 +138,7 @@ class PersonTokens:
         return key
 
     async def holder(self, token: str) -> Holder | None:
-        """Return a token's holder; None if it is unknown or revoked."""
+        """Return a token's holder, or None if it is unknown or revoked."""
         if not is_persons(token) or len(token) > _MAX_TOKEN_CHARACTERS:
             return None
         key = token_sha256(token)

@@ -20,7 +20,6 @@ from sprite.protocol.messages import (
     Ack,
     AuthOk,
     ClientPayload,
-    CreateCard,
     Error,
     Gap,
     LinkState,
@@ -46,7 +45,7 @@ _ATTEMPTS_AT_A_STRANGER = 4
 #: Backpressure: a slower reader makes TCP slow the bridge, which then disconnects it. The reader can resume.
 _QUEUE_LENGTH = 1000
 #: Resent on each new connection until answered.
-_MUST_ARRIVE = (Mission, Permission, CreateCard)
+_MUST_ARRIVE = (Mission, Permission)
 #: Close code for revoked persons, for whom a retry is useless.
 _POLICY_VIOLATION = 1008
 
@@ -111,7 +110,7 @@ class BridgeLink:
     def post(self, payload: ClientPayload) -> str:
         """Send without waiting and return the message's id.
 
-        Missions, permission answers and new cards are kept and resent with the same id on new connections until
+        Missions and permission answers are kept and resent with the same id on new connections until
         answered. Other messages raise NotConnectedError while disconnected.
         """
         used = str(uuid.uuid4())

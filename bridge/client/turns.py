@@ -19,6 +19,7 @@ from sprite.protocol.events import (
     Ending,
     Failed,
     Interrupted,
+    ModelChanged,
     Started,
     TextDelta,
     ToolResult,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from sprite.protocol.shapes import ChatMessage, Origin
 
 
-Decision = Literal["allow", "deny", "always"]
 #: `sending`: sent from here, and not acknowledged yet.
 Status = Literal["sending", "sent", "queued", "running", "complete", "interrupted", "error"]
 
@@ -85,7 +85,7 @@ class Call:
 
 
 #: `UsedTool` is a call that was missed.
-Part = Text | Call | UsedTool | PermissionRequest
+Part = Text | Call | UsedTool | PermissionRequest | ModelChanged
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -147,8 +147,8 @@ class Turn:
                 growing.text, growing.is_done = text, True
             case WholeText(text=text) if text:
                 self.add(Text(text, is_done=True))
-            case ToolUse():
-                self.add(Call(event))
+            case ToolUse() | ModelChanged():
+                self.add(Call(event) if isinstance(event, ToolUse) else event)
             case ToolResult():
                 self.answer(event)
             case Compacting() | Compacted():

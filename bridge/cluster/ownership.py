@@ -64,7 +64,7 @@ class Ownership:
     """
 
     async def own(self, sprite: str) -> Lease | None:
-        """Take a sprite, or return this bridge's lease; None without leases.
+        """Take a sprite, or return this bridge's lease, or None without leases.
 
         An unused lease (see `using`) is given back after a while. Raises OwnedElsewhere if another bridge owns the
         sprite, and NotOwnedError if the owner is unknown.
@@ -89,7 +89,7 @@ class Ownership:
         return nullcontext()
 
     def epoch(self, sprite: str) -> int | None:
-        """Return the epoch of this bridge's ownership; None if it has none or there are no leases."""
+        """Return the epoch of this bridge's ownership, or None if it has none or there are no leases."""
 
     async def refused(self, sprite: str, epoch: int, newest: int = 0) -> None:
         """Drop the lease `epoch`, because the sprite has seen a larger one.

@@ -1,41 +1,31 @@
 """`python -m bridge export NAME [FILE]` and `restore NAME`: an agent as one archive, and a lost agent from its replica.
 
-Ask the running bridge, or use the host and the store if none runs. Archives are written to a temporary file and renamed
-once they are complete.
+Archives are written to a temporary file and renamed once they are complete.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import stat
 import sys
-import tempfile
 import time
 import zipfile
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import quote, unquote
 
 import aiohttp
-from rich.console import Console
 
-from bridge.admin.audit import CLI, EXPORT, of_what
-from bridge.admin.control import ControlError, NoBridgeError
+from bridge.admin.control import ControlError
 from bridge.admin.operator_api import AS_OF, LEFT_OUT
-from bridge.commands.reach import add_as_of, add_data, ago, moment, running_bridge
+from bridge.admin.status import ago
+from bridge.commands.reach import add_as_of, add_data, bridge_or_folder, moment
 from bridge.commands.steps import Steps, follow_steps
 from bridge.config import Settings
-from bridge.providers.child import passed_on, program_output
-from bridge.providers.provider import HostError
-from bridge.replicas.archive import Source, exported_as_owner
-from bridge.replicas.restore import SAY_OVER, Asked
+from bridge.replicas.archive import Source
 from bridge.replicas.restore import moment as moment_words
-from bridge.replicas.store import StoreError
 from bridge.terminal.drawing import sized
 from sprite.common.files import whole_file
 from sprite.protocol.archive import MANIFEST
@@ -44,33 +34,24 @@ if TYPE_CHECKING:
     from bridge.config import Settings
 
 
-_FAILED = 1
-_STDOUT = "-"
 _CHUNK_BYTES = 1 << 18
 #: A sleeping VM is woken and updated before the first byte arrives.
 _SILENT_SECONDS = 1800.0
-#: An archive from a VM is limited only by the disk, of which this much stays free.
-_LEFT_FREE_BYTES = 256 * 1024 * 1024
-_LOOK_EVERY_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A requested archive: the person, the source (None: the best one) and the time (Unix seconds; None: the newest).
-
-    `into` names the target of a restore for the audit log; "" for a plain export.
-    """
+    """A requested archive: the person, the source (None: the best) and the time (Unix seconds; None: the newest)."""
 
     name: str
     source: Source | None
     as_of: float | None
-    into: str = ""
     leave_out_damaged: bool = False
 
     @property
     def query(self) -> dict[str, str]:
         """Return the query parameters for the control socket."""
-        asked = {"from": self.source, "as_of": None if self.as_of is None else str(self.as_of), "into": self.into}
+        asked = {"from": self.source, "as_of": None if self.as_of is None else str(self.as_of)}
         asked["leave_out_damaged"] = "1" if self.leave_out_damaged else None
         return {name: text for name, text in asked.items() if text}
 
@@ -91,7 +72,7 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         "The archive is plain text (docs/archive.md); `python -m sprite import FILE` makes a workspace of it."
     )
     parser.add_argument("name", metavar="NAME", help="the person whose agent it is; your own here is called local")
-    parser.add_argument("file", metavar="FILE", nargs="?", help="what to write (default: NAME.zip); - for stdout")
+    parser.add_argument("file", metavar="FILE", nargs="?", help="what to write (default: NAME.zip)")
     parser.add_argument("--force", action="store_true", help="replace FILE if it is there")
     parser.add_argument(
         "--provider", choices=("local", "sprites"), default="local", help="where it lives, when no bridge runs here"
@@ -113,25 +94,12 @@ async def _export(settings: Settings, arguments: argparse.Namespace) -> int:
     name, path = arguments.name, Path(arguments.file or f"{arguments.name}.zip")
     as_of = None if arguments.as_of is None else moment(arguments.as_of, time.time())
     wanted = Wanted(name, arguments.source, as_of, leave_out_damaged=arguments.leave_out_damaged)
-    to_stdout = arguments.file == _STDOUT
-    if to_stdout and sys.stdout.isatty():
-        raise ControlError("An archive is no text: name a file, or send it on with `export NAME - > FILE`.")
-    target: AbstractContextManager[BinaryIO] = (
-        nullcontext(sys.stdout.buffer) if to_stdout else whole_file(path, force=arguments.force, error=ControlError)
-    )
-    # On stderr, because stdout may be the archive.
-    with Steps(Console(stderr=True, highlight=False)) as show:
-        try:
-            with target as stream:
-                received = await receive(settings, wanted, stream, show)
-                if not to_stdout:
-                    _refuse_partial(stream)
-        except (HostError, StoreError) as error:
-            show("failed", str(error))
-            return _FAILED
-        where = "was sent on" if to_stdout else f"is in {path}, for you alone to read"
-        done = f"Everything of {name}'s agent {where} ({sized(received.size)})."
-        show("done", f"{done} {received.left_out}".rstrip())
+    show = Steps(sys.stderr)
+    with whole_file(path, force=arguments.force, error=ControlError) as stream:
+        received = await receive(settings, wanted, stream, show)
+        _refuse_partial(stream)
+    done = f"Everything of {name}'s agent is in {path}, for you alone to read ({sized(received.size)})."
+    show("done", f"{done} {received.left_out}".rstrip())
     return 0
 
 
@@ -144,52 +112,21 @@ class Received:
 
 
 async def receive(settings: Settings, wanted: Wanted, stream: BinaryIO, show: Steps) -> Received:
-    """Write the archive to `stream` as it arrives. Raises HostError or ControlError if it is incomplete."""
-    received, looked = Received(), 0
+    """Write the archive to `stream` as it arrives. Raises ControlError if it is incomplete."""
+    received = Received()
     show("connecting", f"Asking for {wanted.name}'s agent.")
-    async with AsyncExitStack() as stack:
-        async for chunk in await _chunks(stack, settings, wanted, show, received):
+    async with bridge_or_folder(settings) as session:
+        async for chunk in _from_bridge(session, wanted, show, received):
             received.size += len(chunk)
             stream.write(chunk)
             show("connecting", f"The archive is coming: {sized(received.size)}")
-            if received.size - looked > _LOOK_EVERY_BYTES:
-                looked = received.size
-                _refuse_full_disk(stream)
     stream.flush()
     return received
 
 
-async def _chunks(
-    stack: AsyncExitStack, settings: Settings, wanted: Wanted, show: Steps, received: Received
-) -> AsyncIterator[bytes]:
-    try:
-        session = await stack.enter_async_context(running_bridge(settings))
-    except NoBridgeError:
-        from bridge.app import host_alone
-
-        alone = await stack.enter_async_context(host_alone(settings))
-        stack.enter_context(alone.ownership.using(wanted.name))
-        export = await exported_as_owner(
-            alone.ownership,
-            alone.host,
-            alone.restorer,
-            wanted.name,
-            show,
-            source=wanted.source,
-            as_of=wanted.as_of,
-            leave_out_damaged=wanted.leave_out_damaged,
-        )
-        _say_when(export.as_of, show)
-        received.left_out = export.left_out.words()
-        said = of_what(export.as_of, wanted.into, export.left_out.names())
-        await stack.enter_async_context(alone.audit.act(CLI, EXPORT, wanted.name, **said))
-        return export.chunks
-    return _from_bridge(session, wanted, show, received)
-
-
 def _say_when(at: float | None, show: Steps) -> None:
     if at is not None:
-        show("connecting", f"It is made of what is kept here, as of {moment_words(at)} ({ago(time.time() - at)}).")
+        show("connecting", f"It is made of what is kept here, as of {moment_words(at)} ({ago(at, time.time())}).")
 
 
 async def _from_bridge(
@@ -209,13 +146,6 @@ async def _from_bridge(
                 yield chunk
     except (aiohttp.ClientError, TimeoutError) as error:
         raise ControlError("The archive was cut off; the bridge's log may say why. Nothing was kept of it.") from error
-
-
-def _refuse_full_disk(stream: BinaryIO) -> None:
-    disk = os.fstatvfs(stream.fileno())
-    is_file = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
-    if is_file and disk.f_bavail * disk.f_frsize < _LEFT_FREE_BYTES:
-        raise ControlError("The disk is nearly full, and there is more to come. Nothing was kept; make room first.")
 
 
 def _refuse_partial(stream: BinaryIO) -> None:
@@ -245,9 +175,6 @@ def add_restore_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="on a new VM: the one that is there, which does not answer any more, is DESTROYED with all that is on it",
     )
-    parser.add_argument(
-        "--to", metavar="FOLDER", type=Path, help="into an empty folder of this machine instead, as a workspace"
-    )
     add_leave_out_damaged(parser)
     parser.add_argument("--yes", action="store_true", help="--new-machine does not ask")
     parser.add_argument(
@@ -260,61 +187,15 @@ def add_restore_arguments(parser: argparse.ArgumentParser) -> None:
 async def _restore(settings: Settings, arguments: argparse.Namespace) -> int:
     name = arguments.name
     as_of = None if arguments.as_of is None else moment(arguments.as_of, time.time())
-    if arguments.to is not None:
-        into = Wanted(name, "store", as_of, into="a folder", leave_out_damaged=arguments.leave_out_damaged)
-        return await _restore_to(settings, arguments.to.resolve(), into)
     anew = arguments.new_machine
     if anew and not arguments.yes:
         await asyncio.to_thread(_ask, name)
-    try:
-        async with running_bridge(settings) as session:
-            wanted = {"as_of": None if as_of is None else str(as_of), "over": "1" if arguments.over or anew else None}
-            wanted["anew"] = "1" if anew else None
-            wanted["leave_out_damaged"] = "1" if arguments.leave_out_damaged else None
-            query = {key: text for key, text in wanted.items() if text is not None}
-            return await follow_steps(session, f"/restore/{name}", query)
-    except NoBridgeError:
-        pass
-    from bridge.app import host_alone
-
-    with Steps() as show:
-        try:
-            async with host_alone(settings, acts_on=arguments.name) as alone:
-                asked = Asked(
-                    CLI,
-                    as_of,
-                    over=arguments.over or anew,
-                    anew=anew,
-                    advice=SAY_OVER,
-                    leave_out_damaged=arguments.leave_out_damaged,
-                )
-                show("done", (await alone.restorer.restore(name, asked, show)).words)
-        except (HostError, StoreError) as error:
-            show("failed", str(error))
-            return _FAILED
-    return 0
-
-
-async def _restore_to(settings: Settings, folder: Path, wanted: Wanted) -> int:
-    """Import the replica into a folder as a workspace without a sprite.
-
-    `python -m sprite serve` starts an agent in it.
-    """
-    with Steps() as show, tempfile.TemporaryDirectory(prefix="restore-") as scratch:
-        archive = Path(scratch, f"{wanted.name}.zip")
-        try:
-            with whole_file(archive, force=False, error=ControlError) as stream:
-                received = await receive(settings, wanted, stream, show)
-            show("updating", f"Making a workspace of it in {folder}.")
-            command = ["import", str(archive), "--workspace", str(folder)]
-            async for _ in program_output(command, passed_on(settings.environment)):
-                pass
-        except (HostError, StoreError, OSError) as error:
-            show("failed", str(error))
-            return _FAILED
-        done = f"What is kept of {wanted.name}'s agent is a workspace in {folder}."
-        show("done", f"{done} {received.left_out}".rstrip())
-    return 0
+    wanted = {"as_of": None if as_of is None else str(as_of), "over": "1" if arguments.over or anew else None}
+    wanted["anew"] = "1" if anew else None
+    wanted["leave_out_damaged"] = "1" if arguments.leave_out_damaged else None
+    query = {key: text for key, text in wanted.items() if text is not None}
+    async with bridge_or_folder(settings) as session:
+        return await follow_steps(session, f"/restore/{name}", query)
 
 
 def _ask(name: str) -> None:

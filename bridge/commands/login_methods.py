@@ -8,13 +8,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from bridge.admin import control
-from bridge.admin.audit import CLI
 from bridge.admin.control import ControlError
 from bridge.admin.operator_actions import WaysIn
-from bridge.admin.operator_api import AskedToken, MadeToken
+from bridge.admin.operator_api import MadeToken
 from bridge.auth.tokens import DEFAULT_SCOPES, MEANING, SCOPES, Token
-from bridge.commands.reach import add_data, ask_or_act, bridge_or_acts, day, say
+from bridge.commands.reach import add_data, ask, day, say
 from bridge.config import Settings
 from bridge.providers.provider import printable
 
@@ -35,18 +33,6 @@ def add_commands(commands: Commands) -> None:
     _add_name(link, "somebody who may come in")
     _add_subject(link, "their `sub` at the provider; `audit` shows it", "default: BRIDGE_OIDC_ISSUER")
     link.set_defaults(work=_link)
-    unlink = commands.add_parser(
-        "unlink-identity",
-        help="takes an identity at the OpenID provider off a person, whose browsers are logged out",
-        epilog="Whoever logs in by it from then on is somebody new here. `users revoke` keeps a person out.",
-    )
-    _add_name(unlink, "whose it is no more")
-    _add_subject(unlink, "their `sub` at the provider, as `users identities` lists it", "where it is at several")
-    unlink.set_defaults(work=_unlink)
-    passkey = commands.add_parser("remove-passkey", help="ends a passkey of a person, whose browsers are logged out")
-    _add_name(passkey, "whose it is")
-    passkey.add_argument("passkey", metavar="PASSKEY", help="its name or its id, as `users identities` lists them")
-    passkey.set_defaults(work=_remove_passkey)
 
 
 def _add_name(parser: argparse.ArgumentParser, whose: str) -> None:
@@ -61,7 +47,7 @@ def _add_subject(parser: argparse.ArgumentParser, subject: str, issuer: str) -> 
 
 async def _list(settings: Settings, arguments: argparse.Namespace) -> int:
     path = f"/users/{quote(arguments.name, safe='')}/identities"
-    ways = await ask_or_act(settings, "GET", path, lambda acts: acts.ways_in(arguments.name), type_=WaysIn)
+    ways = await ask(settings, "GET", path, type_=WaysIn)
     if arguments.json:
         say(msgspec.json.encode(ways).decode())
         return 0
@@ -79,45 +65,10 @@ async def _link(settings: Settings, arguments: argparse.Namespace) -> int:
     issuer = arguments.issuer or (settings.oidc.issuer if settings.oidc is not None else None)
     if issuer is None:
         raise ControlError("Which provider? Give --issuer, or set BRIDGE_OIDC_ISSUER as for `serve`.")
-    before = await ask_or_act(
-        settings,
-        "PUT",
-        f"/users/{arguments.name}/identity",
-        lambda acts: acts.link_identity(CLI, arguments.name, issuer, arguments.subject),
-        body={"issuer": issuer, "subject": arguments.subject},
-        field="before",
-    )
+    body = {"issuer": issuer, "subject": arguments.subject}
+    before = (await ask(settings, "PUT", f"/users/{arguments.name}/identity", body))["before"]
     moved = "" if before in {None, arguments.name} else f" They were {before} until now."
     say(f"Whoever is {arguments.subject} at {issuer} is {arguments.name} here.{moved}")
-    return 0
-
-
-async def _unlink(settings: Settings, arguments: argparse.Namespace) -> int:
-    name, subject = arguments.name, arguments.subject
-    path = f"/users/{quote(name, safe='')}/identities/{quote(subject, safe='')}"
-    query = "" if arguments.issuer is None else f"?issuer={quote(arguments.issuer, safe='')}"
-    issuer = await ask_or_act(
-        settings,
-        "DELETE",
-        path + query,
-        lambda acts: acts.unlink_identity(CLI, name, subject, arguments.issuer),
-        field="issuer",
-    )
-    say(
-        f"Whoever is {printable(subject)} at {issuer} is not {name} here any more; {name}'s browsers were logged out.",
-        f"At their next login they are somebody new. `users revoke {name}` shuts {name} out; `users link-identity` "
-        "says who they are instead.",
-    )
-    return 0
-
-
-async def _remove_passkey(settings: Settings, arguments: argparse.Namespace) -> int:
-    name = arguments.name
-    path = f"/users/{quote(name, safe='')}/passkeys/{quote(arguments.passkey, safe='')}"
-    label = await ask_or_act(
-        settings, "DELETE", path, lambda acts: acts.remove_passkey(CLI, name, arguments.passkey), field="label"
-    )
-    say(f"The passkey {printable(label)!r} of {name} opens nothing any more; {name}'s browsers were logged out.")
     return 0
 
 
@@ -159,14 +110,9 @@ def _add_token_name(parser: argparse.ArgumentParser) -> None:
 async def _make(settings: Settings, arguments: argparse.Namespace) -> int:
     if arguments.full and arguments.scope:
         raise ControlError("A full token has no scopes: give --full or --scope.")
-    asked = AskedToken(arguments.label, None if arguments.full else arguments.scope or list(DEFAULT_SCOPES))
-    async with bridge_or_acts(settings) as (session, acts):
-        if session is not None:
-            path = f"/users/{quote(arguments.name, safe='')}/tokens"
-            made = msgspec.convert(await control.ask(session, "POST", path, msgspec.to_builtins(asked)), MadeToken)
-        else:
-            secret, token = await acts.make_token(CLI, arguments.name, asked.label, asked.scopes)
-            made = MadeToken(token, secret)
+    asked = {"label": arguments.label, "scopes": None if arguments.full else arguments.scope or list(DEFAULT_SCOPES)}
+    path = f"/users/{quote(arguments.name, safe='')}/tokens"
+    made = await ask(settings, "POST", path, asked, type_=MadeToken)
     say(
         f"A token of {arguments.name}, called {made.token.label!r}. {_opens(made.token)}",
         f"It is not shown again. `users revoke-token {arguments.name} {_quoted(made.token.label)}` ends it.",
@@ -177,9 +123,7 @@ async def _make(settings: Settings, arguments: argparse.Namespace) -> int:
 
 async def _list_tokens(settings: Settings, arguments: argparse.Namespace) -> int:
     path = f"/users/{quote(arguments.name, safe='')}/tokens"
-    tokens = await ask_or_act(
-        settings, "GET", path, lambda acts: acts.tokens_of(arguments.name), field="tokens", type_=list[Token]
-    )
+    tokens = (await ask(settings, "GET", path, type_=dict[str, list[Token]]))["tokens"]
     if arguments.json:
         say(msgspec.json.encode(tokens).decode())
         return 0
@@ -193,7 +137,7 @@ async def _list_tokens(settings: Settings, arguments: argparse.Namespace) -> int
 
 async def _revoke_token(settings: Settings, arguments: argparse.Namespace) -> int:
     path = f"/users/{quote(arguments.name, safe='')}/tokens/{quote(arguments.label, safe='')}"
-    await ask_or_act(settings, "DELETE", path, lambda acts: acts.revoke_token(CLI, arguments.name, arguments.label))
+    await ask(settings, "DELETE", path)
     say(f"The token {arguments.label!r} of {arguments.name} opens nothing any more.")
     return 0
 

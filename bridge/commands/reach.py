@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import aiohttp
 import msgspec
 
 from bridge.admin import control
 from bridge.admin.control import ControlError, NoBridgeError
-from bridge.admin.operator_actions import Acts, people_alone
 from bridge.config import Settings
 from bridge.db import data_folder
 
@@ -47,33 +45,22 @@ async def running_bridge(settings: Settings) -> AsyncIterator[aiohttp.ClientSess
 
 
 @asynccontextmanager
-async def bridge_or_acts(settings: Settings) -> AsyncIterator[tuple[aiohttp.ClientSession | None, Any]]:
-    """Yield a session with the running bridge and None, or None and the acts on the data folder, owned meanwhile."""
+async def bridge_or_folder(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
+    """Yield a session with the running bridge or, if none runs, with its operators' handlers in this process."""
     async with AsyncExitStack() as stack:
-        session = acts = None
         try:
             session = await stack.enter_async_context(running_bridge(settings))
         except NoBridgeError:
-            acts = await stack.enter_async_context(people_alone(settings))
-        yield session, acts
+            from bridge.app import operated
+
+            session = await stack.enter_async_context(operated(settings))
+        yield session
 
 
-async def ask_or_act(
-    settings: Settings,
-    method: str,
-    path: str,
-    act: Callable[[Acts], Awaitable[Any]],
-    *,
-    body: object = None,
-    field: str | None = None,
-    type_: Any = Any,
-) -> Any:
-    """Ask the running bridge, or do `act` on the data folder if none runs. Return the answer, or one field of it."""
-    async with bridge_or_acts(settings) as (session, acts):
-        if session is None:
-            return await act(acts)
-        answer = await control.ask(session, method, path, body)
-    return msgspec.convert(answer if field is None else answer[field], type_)
+async def ask(settings: Settings, method: str, path: str, body: object = None, *, type_: Any = Any) -> Any:
+    """Send one request to the running bridge, or do it on the data folder. Return the answer."""
+    async with bridge_or_folder(settings) as session:
+        return msgspec.convert(await control.ask(session, method, path, body), type_)
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
@@ -92,16 +79,12 @@ def say(*lines: str) -> None:
     sys.stdout.flush()
 
 
-_UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
-_AGO: Final = re.compile(rf"(\d{{1,6}}) ({'|'.join(_UNITS)})s? ago", re.IGNORECASE | re.ASCII)
-
-
 def add_as_of(parser: argparse.ArgumentParser) -> None:
     """Add `--as-of`."""
     parser.add_argument(
         "--as-of",
         metavar="TIME",
-        help="what is kept, as it was then: 2026-11-22T10:30 (in UTC, unless it says another zone) or '2 hours ago'",
+        help="what is kept, as it was then: 2026-11-22T10:30 (in UTC, unless it says another zone)",
     )
 
 
@@ -111,20 +94,11 @@ def moment(text: str, now: float) -> float:
     Raises ControlError if it is invalid or in the future.
     """
     text = text.strip()
-    if (found := _AGO.fullmatch(text)) is not None:
-        return now - int(found[1]) * _UNITS[found[2].lower()]
     try:
         at = datetime.fromisoformat(text)
         seconds = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise ControlError(f"{text[:40]!r} is no time: say 2026-11-22T10:30, or '2 hours ago'.") from None
+        raise ControlError(f"{text[:40]!r} is no time: say 2026-11-22T10:30.") from None
     if seconds > now:
         raise ControlError(f"{text[:40]} is yet to come. Times without a zone are in UTC.")
     return seconds
-
-
-def ago(seconds: float) -> str:
-    """Return an age in the largest unit that fits."""
-    name, size = next(((name, size) for name, size in reversed(_UNITS.items()) if seconds >= size), ("second", 1))
-    count = max(0, int(seconds / size))
-    return "just now" if count == 0 else f"{count} {name}{'' if count == 1 else 's'} ago"

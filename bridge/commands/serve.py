@@ -8,25 +8,18 @@ import logging
 import os
 import signal
 import sys
-import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from bridge.admin.control import ControlError, ask, control_session
 from bridge.app import Bridge, running
-from bridge.config import Settings, from_environment
-from bridge.db import data_folder
+from bridge.config import OidcSettings, Settings, from_environment
 from bridge.errors import BAD_USAGE, FAULT, OperatorError
 from bridge.telemetry import logs
-from sprite.common.settings import add_flags, claude_code_logs
+from sprite.common.settings import add_flags, claude_code_logs, epilog
 from sprite.common.tasks import TaskDiedError
 
 log = logging.getLogger(__name__)
-
-#: A chat's own bridge stops its sprite first, which flushes the conversation.
-_GIVING_WAY_SECONDS = 120.0
-_POLL_SECONDS = 0.1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,23 +33,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="remember what you do in Claude Code on this machine, too: its session logs, by default those in "
         "~/.claude/projects (or CLAUDE_CONFIG_DIR's)",
     )
-    parser.epilog = "Keys and all other settings are read from the environment; `python -m bridge --help` lists them."
+    parser.add_argument(
+        "--metrics-open", action="store_true", help="show `/metrics` without a token to everybody who reaches this port"
+    )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = epilog(Settings, OidcSettings)
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
     """Return the settings from flags and the environment. OperatorError names an invalid one."""
     settings = from_environment(vars(arguments))
-    return replace(settings, follow=_followed(arguments, settings))
+    return replace(settings, follow=_followed(arguments, settings), metrics_open=arguments.metrics_open)
 
 
 def _followed(arguments: argparse.Namespace, settings: Settings) -> Path | None:
     if arguments.follow is None:
         return None
     if settings.provider != "local":
-        raise OperatorError(
-            "--follow is for a sprite on this machine. Where sprites live elsewhere, follow from the machine that "
-            "Claude Code runs on: python -m sprite follow --to THIS_BRIDGE --token-file FILE"
-        )
+        raise OperatorError("--follow is for a sprite on this machine, not for --provider sprites.")
     return Path(arguments.follow).absolute() if arguments.follow else claude_code_logs()
 
 
@@ -78,9 +72,6 @@ def run(arguments: argparse.Namespace) -> int:
 async def _serve(settings: Settings) -> None:
     stop = asyncio.Event()
     end_on_signals(stop)
-    await _take_over(settings, stop)
-    if stop.is_set():
-        return
     async with running(settings, stop.set) as bridge:
         log.info("listening on %s, sprites by provider %s", bridge.url, settings.provider)
         _greet(settings, bridge)
@@ -90,22 +81,6 @@ async def _serve(settings: Settings) -> None:
             # Writing to a closed terminal fails.
             with suppress(OSError):
                 sys.stderr.write("bridge: stopping; what is said is being stored (once more Ctrl-C ends at once)\n")
-
-
-async def _take_over(settings: Settings, stop: asyncio.Event) -> None:
-    """Ask a chat's own bridge on this folder to end. Any other owner keeps the folder."""
-    if not data_folder.is_taken(settings):
-        return
-    try:
-        async with control_session(settings.run) as session:
-            await ask(session, "POST", "/give-way")
-    except ControlError:
-        # That bridge serves people, too, or does not answer. The caller reports the owner in a moment.
-        return
-    deadline = time.monotonic() + _GIVING_WAY_SECONDS
-    while data_folder.is_taken(settings) and not stop.is_set() and time.monotonic() < deadline:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), _POLL_SECONDS)
 
 
 def end_on_signals(stop: asyncio.Event) -> None:

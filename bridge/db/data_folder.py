@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from bridge.config import Settings
 from bridge.errors import OperatorError
+from sprite.common import own_secrets
 from sprite.common.files import replace_file
 from sprite.common.locks import LockHeldError, held, is_held
 
@@ -36,8 +38,8 @@ def owned(settings: Settings) -> Iterator[None]:
             ) from error
         except LockHeldError as error:
             raise FolderTakenError(
-                f"Another bridge (process {error.owner}) already runs on {settings.data}. Stop it first, or choose "
-                "another --data."
+                f"Another bridge (process {error.owner}) already runs on {settings.data}. Stop it first (it may be a "
+                "`chat`'s own), or choose another --data."
             ) from error
         yield
 
@@ -58,6 +60,16 @@ def last_address(run: Path) -> str | None:
         return _address(run).read_text().strip() or None
     except OSError:
         return None
+
+
+def operator_token(settings: Settings) -> str:
+    """Return the token for `/metrics`, from a file which the first start creates."""
+    path = settings.run / "operator-token"
+    if not path.exists():
+        replace_file(path, f"{secrets.token_urlsafe(32)}\n".encode())
+    token = path.read_text().strip()
+    own_secrets.hold(token)
+    return token
 
 
 def _lock(settings: Settings) -> Path:

@@ -8,15 +8,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from bridge.db.tables import MIGRATIONS, STORE_TABLES
-from bridge.errors import BridgeError, OperatorError
+from bridge.errors import BridgeError
 
 __all__ = [
     "MIGRATIONS",
@@ -29,6 +28,7 @@ __all__ = [
     "Transaction",
     "in_snapshot",
     "in_transaction",
+    "kept_secret",
     "once_back",
     "open_database",
     "token_sha256",
@@ -138,9 +138,6 @@ class Database(Protocol):
     async def sync(self) -> None:
         """Make earlier writes survive a power cut, if they do not already."""
 
-    async def ping(self) -> None:
-        """Check that the database answers. Raise DatabaseAwayError within seconds if it does not."""
-
 
 @asynccontextmanager
 async def open_database(where: Path | str, *, level: int = logging.WARNING) -> AsyncIterator[Database]:
@@ -204,44 +201,15 @@ def token_sha256(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-_ROWS_AT_ONCE = 2000
-#: In order of creation: a table comes after those that it references.
-_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY rowid"
-_NUMBERED = """
-SELECT table_name, column_name FROM information_schema.columns
-WHERE table_schema = current_schema() AND is_identity = 'YES'
-"""
+async def kept_secret(database: Database, table: str, make: Callable[[], bytes]) -> bytes:
+    """Return the only value of a table for a secret, made at its first use. Raise DatabaseError."""
 
+    def take(tx: Transaction) -> bytes:
+        row = tx.execute(f"SELECT * FROM {table}").fetchone()  # noqa: S608 - our own table names
+        if row is not None:
+            return bytes(row[0])
+        made = make()
+        tx.execute(f"INSERT INTO {table} VALUES (?)", (made,))  # noqa: S608 - our own table names
+        return made
 
-def copy(tx: Transaction, path: Path) -> dict[str, int]:
-    """Copy all rows in one transaction of the Postgres; return the number for each table.
-
-    Both databases must be at the newest version. Raise OperatorError if a target table has rows.
-    """
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source:
-        tables = [name for (name,) in source.execute(_TABLES).fetchall()]
-        for table in tables:
-            if tx.execute(f'SELECT 1 FROM "{table}" LIMIT 1').fetchone() is not None:  # noqa: S608 - our own tables
-                raise OperatorError(
-                    f"The database of BRIDGE_DATABASE_URL is in use: it has rows in {table}. Nothing was changed. What "
-                    "a bridge has is moved into a database that is new."
-                )
-        return {table: _copy_table(tx, source, table) for table in tables}
-
-
-def continue_numbers(tx: Transaction) -> None:
-    """Continue generated numbers after the copied ones."""
-    for table, column in tx.execute(_NUMBERED).fetchall():
-        newest = f'SELECT coalesce(max("{column}"), 0) + 1 FROM "{table}"'  # noqa: S608 - our own tables
-        tx.execute(f"SELECT setval(pg_get_serial_sequence(?, ?), ({newest}), false)", (table, column))
-
-
-def _copy_table(tx: Transaction, source: sqlite3.Connection, table: str) -> int:
-    rows = source.execute(f'SELECT * FROM "{table}"')  # noqa: S608 - our own tables
-    columns = [column[0] for column in rows.description]
-    names, places = ", ".join(f'"{name}"' for name in columns), ", ".join("?" for _ in columns)
-    count = 0
-    while some := rows.fetchmany(_ROWS_AT_ONCE):
-        tx.executemany(f'INSERT INTO "{table}" ({names}) VALUES ({places})', some)  # noqa: S608 - our own tables
-        count += len(some)
-    return count
+    return await database.write(take)

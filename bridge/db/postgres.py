@@ -417,10 +417,6 @@ class PostgresDatabase:
     async def sync(self) -> None:
         """See Database. Committed data is already on the server's disk, unless its operator chose otherwise."""
 
-    async def ping(self) -> None:
-        """See Database."""
-        await self.statement("SELECT 1")
-
     def close(self) -> None:
         """Close all connections; their threads must have ended."""
         while self._open:

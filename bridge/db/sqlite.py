@@ -70,9 +70,6 @@ class SqliteDatabase:
         with suppress(OSError):
             await asyncio.to_thread(sync, self._log)
 
-    async def ping(self) -> None:
-        """See Database. A file is always available."""
-
 
 @contextmanager
 def _translated() -> Iterator[None]:

@@ -63,9 +63,9 @@ CREATE TABLE spent_challenges (
 ) STRICT;
 """
 
-#: Model calls and their cost; ids are unique over all bridges (see bridge/proxy/calls.py). `held_until` and `spending`
-#: are used where bridges share a database: the expiry of a hold that is not renewed, and each sprite's running sums.
-#: `raised_limits`: a person's raise of a day's budget (UTC, days since 1970).
+#: Model calls and their cost; ids are unique over all bridges (see bridge/proxy/calls.py). A hold that is not renewed
+#: expires at `held_until`. `calls_of_sprite` has all columns of a sprite's sums. `raised_limits`: a person's raise
+#: of a day's budget (UTC, days since 1970).
 _CALLS = """
 CREATE TABLE sprite_tokens (
     sprite TEXT PRIMARY KEY,
@@ -94,16 +94,8 @@ CREATE TABLE calls (
     held_until REAL
 ) STRICT;
 CREATE INDEX calls_at ON calls(at);
+CREATE INDEX calls_of_sprite ON calls(sprite, at, state, held_usd, spent_usd);
 CREATE INDEX calls_held ON calls(held_until) WHERE state = 'held';
-CREATE TABLE spending (
-    sprite TEXT PRIMARY KEY NOT NULL,
-    day INTEGER NOT NULL,
-    day_held REAL NOT NULL,
-    day_spent REAL NOT NULL,
-    month INTEGER NOT NULL,
-    month_held REAL NOT NULL,
-    month_spent REAL NOT NULL
-) STRICT;
 CREATE TABLE raised_limits (
     sprite TEXT NOT NULL,
     day INTEGER NOT NULL,
@@ -213,8 +205,7 @@ CREATE TABLE granted_access (
 CREATE INDEX granted_access_token ON granted_access(person, label);
 """
 
-#: Leases of sprites, the machines of local workspaces, and the bridges on this database with their last sign of life.
-#: `store_keys` are ids, the sealing one first.
+#: Leases of sprites, and the machines of local workspaces.
 _CLUSTER = """
 CREATE TABLE leases (
     sprite TEXT PRIMARY KEY,
@@ -228,12 +219,6 @@ CREATE TABLE homes (
     sprite TEXT PRIMARY KEY,
     machine TEXT NOT NULL,
     path TEXT NOT NULL
-) STRICT;
-CREATE TABLE bridges (
-    name TEXT PRIMARY KEY,
-    address TEXT NOT NULL,
-    store_keys TEXT NOT NULL,
-    seen_at REAL NOT NULL
 ) STRICT;
 """
 
@@ -331,7 +316,6 @@ CREATE TABLE restores (
 ) STRICT;
 """
 
-#: `chain` binds each line to those before it.
 _AUDIT = """
 CREATE TABLE audit (
     id INTEGER PRIMARY KEY,
@@ -339,8 +323,7 @@ CREATE TABLE audit (
     actor TEXT NOT NULL,
     action TEXT NOT NULL,
     subject TEXT NOT NULL,
-    detail_json TEXT NOT NULL,
-    chain BLOB NOT NULL
+    detail_json TEXT NOT NULL
 ) STRICT;
 CREATE INDEX audit_at ON audit(at);
 """

@@ -1,7 +1,7 @@
 """The fake model as the agent: plain English text in, content blocks of the Messages API out.
 
 Pure and deterministic, except for "in 10 minutes". Each rule is a function `(text, request) -> blocks or None`; the
-first one that matches the person's last message answers. Every text says that it comes from a stand-in.
+first one that matches the person's last message answers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from bridge.fake_model.request import Request, ToolOutcome
 from bridge.fake_model.words import normalised, reminder, significant
 from sprite.protocol.tools import LIST_CALL, OWN_TOOLS, READ_CANVAS_CALL, SCHEDULE_CALL, SEARCH_CALL
 
-STAND_IN = "(offline stand-in model)"
+#: Beginnings of its own replies, which it does not repeat as memories.
+_OWN_WORDS = ("You: ", "Noted.", "This is what I have in front of me")
 
 _QUESTION = re.compile(
     r"\A\W*(?:(?:and|so|ok|hey|hi|please|now)\b[\s,]*)*"
@@ -99,7 +100,7 @@ def _lines(content: str, source: str) -> Iterator[_Line]:
         line = html.unescape(raw).strip()
         if line.startswith("#"):
             heading = line.lstrip("# ")
-        elif significant(line) and STAND_IN not in line and not is_question(line):
+        elif significant(line) and not line.startswith(_OWN_WORDS) and not is_question(line):
             yield _Line(line.lstrip("-* ")[:_LONGEST_LINE], heading, source)
 
 
@@ -123,7 +124,7 @@ _KEPT_BEFORE = re.compile(r"All user messages:\n(.*?)(?:\n\d\. |\Z)", re.DOTALL)
 
 def report(outcomes: Iterable[ToolOutcome]) -> str:
     """Report the results of tools in a few words."""
-    return "\n\n".join([*(_outcome(outcome) for outcome in outcomes), STAND_IN])
+    return "\n\n".join(_outcome(outcome) for outcome in outcomes)
 
 
 def _outcome(outcome: ToolOutcome) -> str:
@@ -132,7 +133,8 @@ def _outcome(outcome: ToolOutcome) -> str:
     if outcome.is_error:
         return f"{_named(outcome)} failed:\n{_fenced(output)}"
     if outcome.name in _TOLD:
-        return f"{_TOLD[outcome.name]}{output}"
+        told, _, _ = output.partition("\nIts id ")
+        return f"{_TOLD[outcome.name]}{told}"
     if outcome.name == "Write":
         return f"{_named(outcome)} worked: the file is written."
     if outcome.name in {"Agent", "Task"} and said.startswith("Async agent launched"):
@@ -176,8 +178,8 @@ def finished(request: Request) -> str:
     notes = [entry.text for entry in request.timeline if entry.kind == "notification"]
     parts = dict(_TASK_PART.findall(notes[-1])) if notes else {}
     summary = html.unescape(parts.get("summary", "A background task finished")).strip()
-    result = html.unescape(parts.get("result", "")).replace(STAND_IN, "").strip()[:_LONGEST_OUTPUT]
-    return f"{summary}.{f' It says: {result}' if result else ''} {STAND_IN}"
+    result = html.unescape(parts.get("result", "")).strip()[:_LONGEST_OUTPUT]
+    return f"{summary}.{f' It says: {result}' if result else ''}"
 
 
 def compacted(request: Request) -> str:
@@ -191,7 +193,7 @@ def compacted(request: Request) -> str:
     listed = "\n".join(f"- {text}" for text in said)[-_LONGEST_SUMMARY:]
     last = said[-1] if said else "nothing yet"
     return (
-        f"<analysis>\n{STAND_IN} keeps the person's own words and leaves the rest out.\n</analysis>\n\n"
+        "<analysis>\nThis keeps the person's own words and leaves the rest out.\n</analysis>\n\n"
         f"<summary>\n1. Primary Request and Intent:\n{last}\n\n"
         f"6. All user messages:\n{listed}\n\n8. Current Work:\nNone in progress.\n</summary>"
     )
@@ -204,30 +206,13 @@ def _earlier(summary: str) -> list[str]:
 
 
 def side_answer(request: Request) -> str | None:
-    """Answer a request of the CLI itself for a title or a JSON object; return None for any other."""
+    """Answer a request of the CLI itself for a title, also as JSON; return None for any other."""
     title = " ".join(request.user_text.split()[:_LONGEST_TITLE_WORDS]) or "Conversation"
     if request.schema is not None:
-        return msgspec.json.encode(_fill(request.schema, title)).decode()
+        return msgspec.json.encode({"title": title}).decode()
     if re.search(r"\btitle\b", request.system, re.IGNORECASE):
         return title
     return None
-
-
-def _fill(schema: dict[str, Any], text: str) -> Any:
-    """Build the smallest value that fits a JSON schema; every string is `text`."""
-    if "enum" in schema:
-        return schema["enum"][0]
-    match schema.get("type"):
-        case "object":
-            return {name: _fill(part, text) for name, part in schema.get("properties", {}).items()}
-        case "array":
-            return []
-        case "boolean":
-            return False
-        case "integer" | "number":
-            return 0
-        case _:
-            return text
 
 
 Blocks = list[dict[str, Any]]
@@ -282,12 +267,6 @@ _STATEMENT = re.compile(
 )
 _DUE = re.compile(r"<due_action[^>]*>\n(.*?)\n</due_action>", re.DOTALL)
 _GREETING = re.compile(r"\A\W*(?:hello|hi|hey|good (?:morning|afternoon|evening))\b", re.IGNORECASE)
-_SECOND_PERSON = {
-    "i am": "you are", "i'm": "you are", "i was": "you were", "i've": "you have", "i'd": "you would",
-    "i": "you", "me": "you", "my": "your", "mine": "yours", "we": "you", "us": "you", "our": "your",
-}  # fmt: skip
-_PERSON = re.compile(rf"\b(?:{'|'.join(_SECOND_PERSON)})\b", re.IGNORECASE)
-_LONGEST_ECHO = 300
 _HELP = (
     "I follow a few fixed rules: ask me to run a command (run `ls`), write or read a file, make a table of "
     "apples 3, pears 5, search memory, remind you tomorrow at 9 of something, or say what I remember."
@@ -305,15 +284,15 @@ def answer(request: Request) -> Blocks:
         return before + _reply(request)
     if request.outcomes:
         return _say(report(request.outcomes))
-    return _say(finished(request) if request.kind == "notification" else f"Go on. {STAND_IN}")
+    return _say(finished(request) if request.kind == "notification" else "Go on.")
 
 
 def _reply(request: Request) -> Blocks:
     if due := _DUE.search(request.user_text):
-        return _by_rule(due[1].strip(), request, _WORK_RULES) or _say(f"It is time: {due[1].strip()}\n\n{STAND_IN}")
+        return _by_rule(due[1].strip(), request, _WORK_RULES) or _say(f"It is time: {due[1].strip()}")
     if blocks := _by_rule(request.user_text.strip(), request, _RULES):
         return blocks
-    return _say(f"I am Sprite's built-in stand-in, not a language model. {_HELP} {STAND_IN}")
+    return _say(f"I am Sprite's built-in stand-in, not a language model. {_HELP}")
 
 
 def _by_rule(text: str, request: Request, rules: Iterable[Rule]) -> Blocks | None:
@@ -371,9 +350,9 @@ def _canvas(text: str, request: Request) -> Blocks | None:
         return None
     tool, arguments = wanted
     if tool not in request.tools:
-        return _say(f"The canvas is not available here. {STAND_IN}")
+        return _say("The canvas is not available here.")
     if arguments.get("card_id") == "":
-        return _say(f"I know of no card on the canvas yet. {STAND_IN}")
+        return _say("I know of no card on the canvas yet.")
     return _call(request, tool, arguments)
 
 
@@ -398,23 +377,22 @@ def _remember(text: str, request: Request) -> Blocks | None:
         return None
     if lines := recall(text, request):
         listed = "\n".join(f"- {line}" for line in lines)
-        return _say(f"This is what I have in front of me:\n{listed}\n{STAND_IN}")
+        return _say(f"This is what I have in front of me:\n{listed}")
     if significant(text) and SEARCH_CALL in request.tools:
         return _call(request, SEARCH_CALL, {"query": text.rstrip("? ")})
     if is_about_memory(text):
-        return _say(f"I know nothing about that yet. Ask me to search memory for it. {STAND_IN}")
+        return _say("I know nothing about that yet. Ask me to search memory for it.")
     return None
 
 
 def _acknowledge(text: str, _request: Request) -> Blocks | None:
     if is_question(text) or not _STATEMENT.search(text):
         return None
-    echo = _PERSON.sub(lambda found: _SECOND_PERSON[found[0].lower()], " ".join(text.split()))[:_LONGEST_ECHO]
-    return _say(f"Noted: {echo.rstrip('.! ')}. {STAND_IN}")
+    return _say("Noted.")
 
 
 def _greet(text: str, _request: Request) -> Blocks | None:
-    return _say(f"Hello! {_HELP} {STAND_IN}") if _GREETING.match(text) else None
+    return _say(f"Hello! {_HELP}") if _GREETING.match(text) else None
 
 
 #: Rules that also apply to the text of a due action, without a message of a person.
@@ -428,7 +406,7 @@ def _say(text: str) -> Blocks:
 
 def _call(request: Request, tool: str, arguments: dict[str, Any]) -> Blocks:
     if tool not in request.tools:
-        return _say(f"The tool {tool} is not available here. {STAND_IN}")
+        return _say(f"The tool {tool} is not available here.")
     return [{"type": "tool_use", "name": tool, "input": arguments}]
 
 

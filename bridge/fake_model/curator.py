@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import html
 import re
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -53,21 +52,13 @@ class KnownLearning:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryFile:
-    """A curated file; `limit` is in lines."""
-
-    name: str
-    content: str
-    limit: int
-
-
-@dataclass(frozen=True, slots=True)
 class Batch:
     """The content of a curation request."""
 
     turns: tuple[Turn, ...]
     learnings: tuple[KnownLearning, ...]
-    files: dict[str, MemoryFile]
+    #: Contents of curated files by name.
+    files: dict[str, str]
 
 
 def parse_batch(text: str) -> Batch:
@@ -83,7 +74,7 @@ def parse_batch(text: str) -> Batch:
             for attributes, content in _elements("learning", text)
         ),
         files={
-            attributes["name"]: _file(attributes, content)
+            attributes["name"]: _LINE_NUMBER.sub("", html.unescape(content).strip("\n"))
             for attributes, content in _elements("memory_file", text)
             if "name" in attributes
         },
@@ -117,20 +108,10 @@ def _tool(attributes: dict[str, str], content: str) -> ToolCall:
     return ToolCall(attributes.get("name", ""), arguments, raw, attributes.get("error", "false") == "true")
 
 
-def _file(attributes: dict[str, str], content: str) -> MemoryFile:
-    limit = attributes.get("limit", "")
-    return MemoryFile(
-        name=attributes["name"],
-        content=_LINE_NUMBER.sub("", html.unescape(content).strip("\n")),
-        limit=int(limit) if limit.isdecimal() else 200,
-    )
-
-
 # Words that many preferences share say nothing about their topic.
 _GENERIC = frozenset({"prefer", "like", "love", "hate", "dislike", "want", "use", "ask", "should", "never", "always"})
 _SAME_TOPIC = 0.5
 _SUBJECT = re.compile(r"\A(.*?\b(?:is|are|was|lives in|works (?:at|as|for|in|on)))\s", re.IGNORECASE)
-# These subjects have one value at a time: a new one replaces the old.
 _BULLET = re.compile(r"\A\s*[-*]\s+")
 
 
@@ -153,53 +134,41 @@ def replaces(new: str, old: str) -> bool:
 _FIRST_WORDS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _NewLine:
-    """A line that a draft adds or puts in the place of another, with the finding that it rests on."""
-
-    heading: str
-    statement: str
-    found: Finding
-
-
 class FileDraft:
     """A draft of a curated file; `edits()` returns the changes, each with its evidence."""
 
-    def __init__(self, name: str, file: MemoryFile | None) -> None:
+    def __init__(self, name: str, content: str) -> None:
         self.name = name
-        self._limit = file.limit if file else 200
-        self._lines = file.content.rstrip().splitlines() if file else []
-        self._pinned = self._pinned_lines()
-        #: Replacements and deletions by line index.
-        self._replaced: dict[int, _NewLine] = {}
+        self._lines = content.rstrip().splitlines()
+        #: New statements by the index of the line that they replace, and deletions by line index.
+        self._replaced: dict[int, tuple[str, Finding]] = {}
         self._deleted: dict[int, tuple[str, Finding]] = {}
-        self._added: list[_NewLine] = []
+        #: Added statements with their headings.
+        self._added: dict[str, tuple[str, Finding]] = {}
 
     def add(self, heading: str, statement: str, found: Finding) -> None:
-        """Add a line under `## heading`, unless it is known or the file is full."""
-        known = {normalised(line) for line in self._statements().values()}
-        known |= {normalised(added.statement) for added in self._added}
-        new = _NewLine(heading, statement, found)
-        if normalised(statement) in known or self._replace_if(lambda line: _same_subject(statement, line), new):
-            return
-        room = 1 if heading in self._headings() else 3
-        # Only the context makes room; elsewhere a statement that does not fit stays a learning.
-        if self._size() + room <= self._limit or self.name == "context.md":
-            self._added.append(new)
+        """Add a line under `## heading`, unless it is known, or put it in the place of the same subject's line."""
+        known = {normalised(line) for line in (*self._statements().values(), *self._added)}
+        if normalised(statement) not in known:
+            self.replace(lambda line: _same_subject(statement, line), heading, statement, found)
 
     def correct(self, heading: str, statement: str, replaced: str | None, found: Finding) -> None:
         """Replace the line about the same topic by `statement`, or add it under `heading`."""
         old = normalised(replaced or "")
-        new = _NewLine(heading, statement, found)
-        if old and self._replace_if(lambda line: normalised(line) == old, new):
-            return
-        if not self._replace_if(lambda line: related(statement, line), new):
-            self.add(heading, statement, found)
+        self.replace(
+            lambda line: normalised(line) == old if old else related(statement, line), heading, statement, found
+        )
 
-    def put(self, heading: str, key: str, statement: str, found: Finding) -> None:
-        """Replace the line that begins with `key`, or add one."""
-        if not self._replace_if(lambda line: line.startswith(key), _NewLine(heading, statement, found)):
-            self.add(heading, statement, found)
+    def replace(self, fits: Callable[[str], bool], heading: str, statement: str, found: Finding) -> None:
+        """Put a statement in the place of the first one that fits, or add it under `heading`."""
+        for index, line in self._statements().items():
+            if fits(line):
+                self._replaced[index] = statement, found
+                return
+        for added in list(self._added):
+            if fits(added):
+                del self._added[added]
+        self._added[statement] = heading, found
 
     def drop(self, statement: str, reason: str, found: Finding) -> None:
         """Delete the line that says this."""
@@ -207,75 +176,32 @@ class FileDraft:
             if normalised(line) == normalised(statement):
                 self._deleted[index] = reason, found
 
-    def drop_oldest(self, heading: str, keep: int, found: Finding) -> None:
-        """Keep the newest `keep` lines under `heading`, fewer when the file is over its limit."""
-        section = [index for index in self._statements() if self._heading_of(index) == heading.lower()]
-        new = sum(line.heading == heading for line in self._added)
-        excess = max(len(section) + new - keep, self._size() - self._limit)
-        for index in section[: max(0, excess)]:
-            self._deleted[index] = "newer lines need its place", found
-
     def edits(self) -> str:
-        """Return the `*_MD_EDIT:` part of a response; empty without changes or over the file's limit."""
+        """Return the `*_MD_EDIT:` part of a response; empty without changes."""
         changes = [
-            f"REPLACE {self._name(index)} | {_cited(f'- {new.statement}', new.found)}"
-            for index, new in self._replaced.items()
-            if index not in self._deleted and f"- {new.statement}" != self._lines[index]
+            f"REPLACE {self._name(index)} | {_cited(f'- {statement}', found)}"
+            for index, (statement, found) in self._replaced.items()
+            if f"- {statement}" != self._lines[index]
         ]
         changes += [
             f"DELETE {self._name(index)} | {_cited(reason, found)}" for index, (reason, found) in self._deleted.items()
         ]
-        changes += [f"ADD {new.heading} | {_cited(f'- {new.statement}', new.found)}" for new in self._added]
-        if not changes or self._size() > self._limit:
-            return ""
-        return "\n".join([f"{self.name.removesuffix('.md').upper()}_MD_EDIT:", *changes, ""])
+        changes += [
+            f"ADD {heading} | {_cited(f'- {statement}', found)}" for statement, (heading, found) in self._added.items()
+        ]
+        return "\n".join([f"{self.name.removesuffix('.md').upper()}_MD_EDIT:", *changes, ""]) if changes else ""
 
     def _name(self, index: int) -> str:
         """Return a line's number and first words."""
         return f'{index + 1} "{" ".join(self._lines[index].split("|")[0].split()[:_FIRST_WORDS])}"'
 
     def _statements(self) -> dict[int, str]:
-        """Return the list items that may change, without their marks, by line index."""
+        """Return the list items, without their marks, by line index."""
         return {
-            index: self._replaced[index].statement if index in self._replaced else _BULLET.sub("", line).strip()
+            index: self._replaced[index][0] if index in self._replaced else _BULLET.sub("", line).strip()
             for index, line in enumerate(self._lines)
-            if _BULLET.match(line) and index not in self._pinned and index not in self._deleted
+            if _BULLET.match(line)
         }
-
-    def _replace_if(self, fits: Callable[[str], bool], new: _NewLine) -> bool:
-        for index, statement in self._statements().items():
-            if fits(statement):
-                self._replaced[index] = new
-                return True
-        for at, added in enumerate(self._added):
-            if fits(added.statement):
-                self._added[at] = new
-                return True
-        return False
-
-    def _size(self) -> int:
-        """Return the number of lines with the changes; a new heading has an empty line above it."""
-        headings = {new.heading for new in self._added} - self._headings(self._lines)
-        return len(self._lines) - len(self._deleted) + len(self._added) + 2 * len(headings)
-
-    def _headings(self, lines: Sequence[str] | None = None) -> set[str]:
-        """Return the main headings of these lines, by default of the draft."""
-        shown = {line.removeprefix("## ").strip() for line in lines or self._lines if line.startswith("## ")}
-        return shown if lines is not None else shown | {new.heading for new in self._added}
-
-    def _heading_of(self, index: int) -> str:
-        above = (line for line in reversed(self._lines[:index]) if line.startswith("#"))
-        return next(above, "").strip("# ").lower()
-
-    def _pinned_lines(self) -> set[int]:
-        numbers: set[int] = set()
-        inside = False
-        for index, line in enumerate(self._lines):
-            inside = inside or "<!-- pin -->" in line
-            if inside:
-                numbers.add(index)
-            inside = inside and "<!-- /pin -->" not in line
-        return numbers
 
 
 def _same_subject(one: str, other: str) -> bool:
@@ -473,8 +399,6 @@ def _from_tool(call: ToolCall, turn_id: str) -> Iterator[Finding]:
 
 
 _FILES = ("tools.md", "files.md", "user.md", "context.md")
-_RECENT_LINES = 20
-_LONGEST_TOPIC = 60
 _HEADINGS = {"FACT": "Profile", "PREFERENCE": "Preferences", "CORRECTION": "Corrections"}
 _VALUE_OF = re.compile(r"\A(.*\b(?:is|are|was|be|written|called|named|as|in|at))\s+.+\Z", re.IGNORECASE | re.DOTALL)
 #: Why a `DONE` line closes its action.
@@ -489,9 +413,7 @@ def curate(text: str) -> str:
     if not learned and not finished:
         return "NONE"
     lines = []
-    drafts = {
-        name: FileDraft(name, batch.files.get(name)) for name in ("tools.md", "files.md", "user.md", "context.md")
-    }
+    drafts = {name: FileDraft(name, batch.files.get(name, "")) for name in _FILES}
     for found in learned:
         old = _superseded(found, batch.learnings) if found.type == "CORRECTION" else None
         named = spelt_out(found, old.text if old else None)
@@ -500,8 +422,6 @@ def curate(text: str) -> str:
     for found, action in finished:
         lines.append(f"DONE L{action.id} | {_cited(DONE_REASON, found)}")
         drafts["context.md"].drop(action.text, DONE_REASON, found)
-    if learned:
-        _note_topic(learned[-1], drafts["context.md"], batch)
     edits = [part for draft in drafts.values() if (part := draft.edits())]
     return "\n".join([*lines, "", *edits]).rstrip() + "\n"
 
@@ -569,16 +489,9 @@ def _apply(found: Finding, old: KnownLearning | None, drafts: dict[str, FileDraf
     elif found.detail:
         # Only the path of a written file makes a FACT with a detail.
         line = f"{found.detail} ({_day_of(found, batch)})"
-        drafts["files.md"].put("Artifacts", f"{found.detail} ", line, found)
+        drafts["files.md"].replace(lambda old: old.startswith(f"{found.detail} "), "Artifacts", line, found)
     else:
         drafts["user.md"].add(_HEADINGS[found.type], found.content, found)
-
-
-def _note_topic(found: Finding, context: FileDraft, batch: Batch) -> None:
-    """Add one line with the topic of this batch, in the person's words."""
-    topic = textwrap.shorten(found.content, _LONGEST_TOPIC, placeholder="").rstrip(". ")
-    context.add("Recent", f"{_day_of(found, batch)}: {topic}", found)
-    context.drop_oldest("Recent", _RECENT_LINES, found)
 
 
 def _day_of(found: Finding, batch: Batch) -> str:

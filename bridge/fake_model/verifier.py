@@ -18,8 +18,6 @@ _MESSAGE = re.compile(r'<message(?: id="t(?P<id>\d+)"[^>]*)?>(?P<text>.*?)</mess
 _END_OF_MESSAGES = "</messages>"
 _LINE = re.compile(r"^(?P<number>\d+)\. (?P<proposed>(?P<kind>[a-z]+): (?P<text>.*))$", re.MULTILINE)
 _OLD = re.compile(r"\A(?P<new>.*) \(instead of: (?P<old>.*)\)\Z")
-#: The day that the fake curator puts before an entry of context.md.
-_DAY = re.compile(r"\A- \d{4}-\d{2}-\d{2}: ")
 _BY_COMMAND = re.compile(r"\(by the agent's command in t\d+\)\Z")
 #: Types of findings that carry a kind of line; any type carries the other kinds.
 _TYPES = {"preference": {"PREFERENCE"}, "correction": {"CORRECTION"}, "action": {"ACTION"}, "supersede": {"CORRECTION"}}
@@ -41,14 +39,7 @@ def verify(request: str) -> str:
     messages = [
         Turn(found["id"] or "", "", "user", html.unescape(found["text"]), ()) for found in _MESSAGE.finditer(shown)
     ]
-    return _answer((line, _flaw(line, messages)) for line in proposed_lines(request))
-
-
-def agree(request: str, refused: str = "") -> str:
-    """Answer yes to each line, but no to the lines that contain `refused`, if that is not empty."""
-    return _answer(
-        (line, "scripted" if refused and refused in line.proposed else None) for line in proposed_lines(request)
-    )
+    return answer((line, _flaw(line, messages)) for line in proposed_lines(request))
 
 
 def proposed_lines(request: str) -> Iterator[ProposedLine]:
@@ -57,7 +48,8 @@ def proposed_lines(request: str) -> Iterator[ProposedLine]:
         yield ProposedLine(found["number"], found["proposed"], found["kind"], found["text"])
 
 
-def _answer(flaws: Iterator[tuple[ProposedLine, str | None]]) -> str:
+def answer(flaws: Iterator[tuple[ProposedLine, str | None]]) -> str:
+    """Return the verdicts; a line without a flaw is a yes."""
     return "\n".join(f"{line.number} {'yes' if flaw is None else f'no {flaw}'}" for line, flaw in flaws)
 
 
@@ -90,7 +82,7 @@ def _carries(found: Finding, new: str, old: str | None) -> bool:
     """Return whether the fake curator would make this line of a finding, or put it in the place of the old line."""
     if old is not None and not (curator.replaces(new, old) or curator.related(found.content, old)):
         return False
-    statement = normalised(_DAY.sub("", new))
+    statement = normalised(new)
     if found.content.startswith("It should be "):
         # "It" is what the old line or learning says, which is not always shown.
         return statement.endswith(normalised(found.detail))

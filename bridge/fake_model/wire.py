@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -31,9 +31,6 @@ _TEXTS_PER_DELTA = {"text": ("text", "text_delta"), "thinking": ("thinking", "th
 #: Blocks with streamed arguments; all others except text and thinking arrive whole at their start.
 _CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 
-#: Places where a stream can break off.
-Place = Literal["before_start", "after_start", "in_block", "between_blocks", "after_delta"]
-
 
 def new_id(prefix: str) -> str:
     """Return an id such as `toolu_01f3...`: random, because a restarted model must not repeat one."""
@@ -45,37 +42,27 @@ def tokens(size: int) -> int:
     return max(1, size // CHARACTERS_PER_TOKEN)
 
 
-def message(
-    model: str,
-    blocks: Iterable[dict[str, Any]],
-    request_size: int,
-    usage: dict[str, int],
-    stop_reason: str | None,
-    stop_details: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Build the complete message; `usage` overrides the estimate, `stop_reason` the default for the blocks."""
+def message(model: str, blocks: Iterable[dict[str, Any]], request_size: int) -> dict[str, Any]:
+    """Build the complete message."""
     content = [_block(block) for block in blocks]
     calls_tool = any(block["type"] == "tool_use" for block in content)
     written = sum(
         len(block.get("text", block.get("thinking", ""))) or len(msgspec.json.encode(block.get("input")))
         for block in content
     )
-    details = {} if stop_details is None else {"stop_details": stop_details}
     return {
         "id": new_id("msg"),
         "type": "message",
         "role": "assistant",
         "model": model,
         "content": content,
-        "stop_reason": stop_reason or ("tool_use" if calls_tool else "end_turn"),
-        "stop_sequence": "STOP" if stop_reason == "stop_sequence" else None,
-        **details,
+        "stop_reason": "tool_use" if calls_tool else "end_turn",
+        "stop_sequence": None,
         "usage": {
             "input_tokens": tokens(request_size),
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": 0,
             "output_tokens": tokens(written),
-            **usage,
         },
     }
 
@@ -119,22 +106,6 @@ def _spelled_out(block: dict[str, Any]) -> tuple[dict[str, Any], Iterable[dict[s
     return block | {"thinking": "", "signature": ""}, [*deltas, signature]
 
 
-def beginning(events: list[bytes], place: Place) -> list[bytes]:
-    """Return the events of a whole stream before a place; a place inside a block means the last block."""
-    names = [each.partition(b"\n")[0].removeprefix(b"event: ").decode() for each in events]
-    if place == "before_start":
-        return []
-    if place == "after_start":
-        return events[: names.index("message_start") + 1]
-    if place == "between_blocks":
-        return events[: names.index("content_block_stop") + 1]
-    if place == "after_delta":
-        return events[: names.index("message_delta") + 1]
-    begins = len(names) - 1 - names[::-1].index("content_block_start")
-    deltas = names[begins:].count("content_block_delta")
-    return events[: begins + 1 + (deltas + 1) // 2]
-
-
 def _json_deltas(value: Any) -> Iterator[dict[str, str]]:
     yield {"type": "input_json_delta", "partial_json": ""}
     encoded = msgspec.json.encode(value).decode()
@@ -153,8 +124,3 @@ def error(status: int, text: str, kind: str | None = None) -> bytes:
     return msgspec.json.encode(
         {"type": "error", "error": {"type": named, "message": text}, "request_id": new_id("req")}
     )
-
-
-def error_event(kind: str, text: str) -> bytes:
-    """Build the event with which a stream reports an error."""
-    return event("error", error={"type": kind, "message": text})

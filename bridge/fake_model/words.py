@@ -85,8 +85,17 @@ def reminder(text: str) -> dict[str, Any] | None:
     said = found.groupdict()
     asked: dict[str, Any] = {"content": said["what"].strip().rstrip(".!")}
     if every := said["every"]:
-        return {**asked, "rrule": every}
+        return {**asked, "rrule": _rule(every)}
     if soon := said.get("soon"):
         return {**asked, "due": soon}
     day, clock = said["day"].lower().removeprefix("on "), said.get("clock")
     return {**asked, "due": f"{day} {clock if ':' in clock else f'{clock}:00'}" if clock else day}
+
+
+def _rule(every: str) -> str:
+    """Return the RFC 5545 rule of "every weekday at 8"."""
+    _, day, *clock = every.lower().replace(" at ", " ").split()
+    days = "MO,TU,WE,TH,FR" if day == "weekday" else day[:2].upper()
+    rule = "FREQ=DAILY" if day == "day" else f"FREQ=WEEKLY;BYDAY={days}"
+    hour, _, minute = clock[0].partition(":") if clock else ("", "", "")
+    return f"{rule};BYHOUR={int(hour)};BYMINUTE={int(minute or 0)}" if hour else rule

@@ -33,11 +33,8 @@ class ConnectionLimitMiddleware:
         self._answering: set[asyncio.BaseTransport] = set()
         most, most_strangers = room(_MOST_CONNECTIONS)
         self._arrivals: ConnectionLimiter[asyncio.BaseTransport] = ConnectionLimiter(
-            most, most_strangers, self._is_answered, most_each=min(_MOST_EACH, most // 2)
+            most, most_strangers, self._answering.__contains__, most_each=min(_MOST_EACH, most // 2)
         )
-
-    def _is_answered(self, transport: asyncio.BaseTransport) -> bool:
-        return transport in self._answering
 
     def entered(self, transport: asyncio.Transport) -> None:
         """Count a new connection. Closes the one to evict, or the new one with status 503."""

@@ -132,7 +132,7 @@ MAX_SMALL_BODY_BYTES = 8192
 
 
 async def body_within(request: web.Request, most: int) -> bytes | None:
-    """Return the request's body; None if it has more than `most` bytes, without reading the rest."""
+    """Return the request's body, or None if it has more than `most` bytes, without reading the rest."""
     if (request.content_length or 0) > most:
         return None
     body = bytearray()

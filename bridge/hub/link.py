@@ -299,7 +299,7 @@ class Link:
         self._probe_id = str(uuid.uuid4())
         self.change = LinkChange("connecting")
         self._position = Position()
-        #: The sprite's newest welcome; None before the first connection.
+        #: The sprite's newest welcome, or None before the first connection.
         self.welcome: AuthOk | None = None
 
     @property

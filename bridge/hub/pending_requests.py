@@ -79,7 +79,7 @@ class ResendBuffer(Generic[_Sender]):
         return True
 
     def answered(self, wire_id: str) -> PendingMessage[_Sender] | None:
-        """Remove an answered message and return it; None if it was not kept."""
+        """Remove an answered message and return it, or None if it was not kept."""
         message = self._messages.pop(wire_id, None)
         if message is not None:
             self._bytes -= len(message.frame)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -121,7 +121,7 @@ class ReplayBuffer:
             self._bytes -= len(dropped)
 
     def after(self, seq: int) -> list[bytes] | None:
-        """Return every event above a number, oldest first; None if some are missing or the number is unknown."""
+        """Return every event above a number, oldest first, or None if some are missing or the number is unknown."""
         newest = self._frames[-1][0] if self._frames else self._base
         if self._base is None or newest is None or not self._base <= seq <= newest:
             return None
@@ -208,7 +208,7 @@ _LET_GO = "Another bridge has your agent now, or is about to; it is looked for."
 _WAITS = "What you type waits, and goes out then."
 
 
-#: Describes a sprite's replica for its person, with its time (Unix seconds); None if there is none.
+#: Describes a sprite's replica for its person, with its time (Unix seconds), or None if there is none.
 Kept = Callable[[str], Awaitable[tuple[str, float] | None]]
 #: A host that does not report a machine's state in time has nothing helpful to add.
 _HOST_SECONDS = 5.0
@@ -222,8 +222,8 @@ async def nothing_kept(_sprite: str) -> None:
     """Return None, for a bridge that keeps no replicas."""
 
 
-class Observer(Protocol):
-    """Receives the events of every room. No method may block, wait or raise.
+class Observer:
+    """Receives the events of every room; ignores those whose method is not overridden. No method may block or raise.
 
     A sprite may send any messages at any rate.
     """
@@ -244,7 +244,7 @@ class Observer(Protocol):
         """Handle a message of the sprite: an event, a state, or an answer to any client."""
 
 
-class HubListener(Protocol):
+class HubListener:
     """Receives the messages of a room, for a program inside the bridge; no method may block or raise."""
 
     def heard(self, message: ServerMessage) -> None:
@@ -259,7 +259,7 @@ class HubListener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RoomTimes:
-    """How long a room and its parts wait."""
+    """Waiting times of a room and its parts."""
 
     #: A reload, or a phone that changes its network, finds the same connection.
     linger_seconds: float = 30.0
@@ -404,12 +404,12 @@ class SpriteHub:
 
     @property
     def server_version(self) -> str | None:
-        """Return the sprite's version; None before its first welcome."""
+        """Return the sprite's version, or None before its first welcome."""
         return None if self._link.welcome is None else self._link.welcome.server_version
 
     @property
     def last_seen_at(self) -> float | None:
-        """Return when the sprite was last connected, in Unix seconds; None if it never was."""
+        """Return when the sprite was last connected, in Unix seconds, or None if it never was."""
         return time.time() if self._link.is_ready else self._seen_at
 
     # --- for the bridge itself ---
@@ -443,17 +443,6 @@ class SpriteHub:
         if isinstance(payload, Mission) and message_id is not None:
             self._mission_log.received(message_id)
         return await self._requests.ask(payload, message_id)
-
-    async def state(self) -> StateSync:
-        """Return the current state, over a separate connection. Raise HostError, LinkError, OSError or TimeoutError."""
-        async with asyncio.timeout(_STATE_SECONDS), self._slots:
-            connection, _ = await SpriteConnection.open(self._reach, lambda *_: None, None, self._pace)
-            try:
-                while not isinstance(payload := (await connection.message()).payload, StateSync):
-                    pass
-                return payload
-            finally:
-                await connection.close()
 
     async def beside(self, client: str) -> SpriteConnection:
         """Open a separate connection while the link is up, so that it wakes no machine.

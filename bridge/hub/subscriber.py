@@ -67,7 +67,7 @@ class Subscriber:
         #: Whether `send_all` waits for frames.
         self._has_sent_all = False
         self._sent = asyncio.Event()
-        #: The client's resume point, advanced by a replay; None before its first frame.
+        #: The client's resume point, advanced by a replay, or None before its first frame.
         self.resume: ResumeFrom | None = None
         self._resume_id = ""
         #: The epoch that the client knows.

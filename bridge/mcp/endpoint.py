@@ -27,12 +27,12 @@ from bridge.api.missions import AskError, Asking, mission_id_of
 from bridge.auth.admission import Admission, NotAdmittedError, RevokedError
 from bridge.auth.tokens import SCOPES, Holder
 from bridge.http.messages import body_within
-from bridge.hub.link import LinkDownError, LinkError
+from bridge.hub.link import LinkDownError
 from bridge.mcp.mount import MCP
-from bridge.providers.provider import HostError
 from sprite.common.tasks import TaskSet, off_loop
 from sprite.mcp.server import Caller, Context, offering
-from sprite.mcp.tools import MissionWatch, Tool
+from sprite.mcp.tools import Tool, progress, reply_of
+from sprite.protocol.events import Ending
 from sprite.protocol.frames import PeerError
 from sprite.protocol.memory import ActionsRequest, AddActionRequest, AnyMemoryRequest, MemoryResult
 from sprite.protocol.messages import PROTOCOL_VERSION, ClientPayload, Error, ServerPayload
@@ -40,8 +40,8 @@ from sprite.protocol.messages import PROTOCOL_VERSION, ClientPayload, Error, Ser
 if TYPE_CHECKING:
     from bridge.auth.login import Authenticator
     from bridge.hub.hub import Relay
-    from sprite.mcp.tools import MissionEnd, Told
-    from sprite.protocol.shapes import Card
+    from sprite.mcp.shapes import Reply
+    from sprite.mcp.tools import Told
 
 
 log = logging.getLogger(__name__)
@@ -216,13 +216,15 @@ class RelayedSource:
             raise PeerError("The sprite's answer makes no sense; update the bridge and the sprite.", code="unexpected")
         return answer
 
-    async def mission(self, text: str, told: Told) -> MissionEnd:
+    async def mission(self, text: str, told: Told) -> Reply:
         """See Source."""
         mission_id = mission_id_of(self._person, None)
-        watch, untold = MissionWatch(mission_id), deque[str](maxlen=_UNTOLD)
+        untold = deque[str](maxlen=_UNTOLD)
+        ending: Ending | None = None
 
         def hear(payload: ServerPayload) -> None:
-            if (words := watch.hear(payload)) is not None:
+            is_its = getattr(payload, "mission_id", None) == mission_id
+            if is_its and (words := progress(payload)) is not None:
                 untold.append(words)
 
         asked = self._asking.asked(self._person, text, mission_id, asked_by=self._asked_by, watch=hear)
@@ -231,22 +233,13 @@ class RelayedSource:
                 async for turn in changes:
                     while untold:
                         await told(untold.popleft())
-                    if turn is not None and turn.ending is not None:
-                        # A missed ending was looked up in the chat.
-                        watch.hear(turn.ending)
+                    if turn is not None:
+                        ending = turn.ending
         except AskError as error:
             raise PeerError(str(error), code=error.code) from error
-        if watch.end is None:
+        if ending is None:
             raise PeerError(_AWAY, code="unavailable")
-        return watch.end
-
-    async def cards(self) -> list[Card]:
-        """Return the cards of the canvas. Raises PeerError if they are unavailable."""
-        try:
-            with self._relay.held(self._person) as room:
-                return (await room.state()).cards
-        except (HostError, LinkError, OSError, TimeoutError) as error:
-            raise PeerError(_AWAY, code="unavailable") from error
+        return reply_of(ending, mission_id)
 
     async def _ask(self, payload: ClientPayload) -> ServerPayload:
         """Return the sprite's answer. Raises PeerError if it refuses or is unreachable."""
@@ -302,7 +295,7 @@ class McpDoor:
         self._authenticator = authenticator
         self._relay = relay
         self._metadata_url = metadata_url
-        server = offering("sprite", str(PROTOCOL_VERSION), _caller, lacking=_lacking, has_cards=True)
+        server = offering("sprite", str(PROTOCOL_VERSION), _caller, lacking=_lacking)
         # The security middleware and `answer` check Host and Origin.
         self._manager = StreamableHTTPSessionManager(
             server,
@@ -336,10 +329,6 @@ class McpDoor:
         self._is_stopping.set()
         for task in tuple(self._serving):
             task.cancel()
-
-    def sessions(self) -> dict[str, int]:
-        """Return the number of sessions by person. Expired ones may be included."""
-        return {person: len(sessions) for person, sessions in self._sessions.items() if sessions}
 
     async def _run(self) -> None:
         try:
@@ -404,7 +393,7 @@ class McpDoor:
         scopes = SCOPES if holder.scopes is None else holder.scopes
         source = RelayedSource(self._relay, self._asking, holder.person, holder.label)
         token = AccessToken(token="", client_id=holder.label, scopes=list(scopes), subject=holder.person)
-        return {"user": AuthenticatedUser(token), _CALLER: Caller(source, frozenset(scopes), source.cards)}
+        return {"user": AuthenticatedUser(token), _CALLER: Caller(source, frozenset(scopes))}
 
     # --- sessions ---
 

@@ -171,23 +171,6 @@ class Grants:
         tx.execute(_KEEP_SPENT, (row["person"], row["label"], row["person"], row["label"], _MAX_SPENT))
         return _issue(tx, _grant(row))
 
-    async def of_access(self, text: str) -> Grant | None:
-        """Return the grant of an access token, or None."""
-
-        def find(db: Transaction) -> Grant | None:
-            row = db.execute(
-                "SELECT oauth_grants.* FROM granted_access JOIN oauth_grants USING (person, label) "
-                "WHERE access_sha256 = ? AND granted_access.expires_at > ?",
-                (token_sha256(text), time.time()),
-            ).fetchone()
-            return None if row is None else _grant(row)
-
-        return None if len(text) > _MAX_TOKEN_CHARS else await self._database.read(find)
-
-    async def end(self, grant: Grant) -> bytes | None:
-        """End a grant. Return its token's key, by which running requests are ended."""
-        return await self._database.write(lambda tx: _end(tx, grant.person, grant.label))
-
 
 def _issue(tx: Transaction, grant: Grant) -> Issued:
     """Create tokens for a grant. Earlier access tokens stay valid until they expire."""

@@ -32,7 +32,6 @@ SERVER_METADATA: Final = "/.well-known/oauth-authorization-server"
 AUTHORIZE: Final = "/mcp/authorize"
 TOKEN: Final = "/mcp/token"  # noqa: S105 - an address
 REGISTER: Final = "/mcp/register"
-REVOKE: Final = "/mcp/revoke"
 CONSENT: Final = "/mcp/consent"
 _HERE: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -45,7 +44,7 @@ class Addresses:
         self._port = port
 
     def base(self, host: str) -> str | None:
-        """Return scheme, host and port for a request to `host`; None if OAuth is not offered."""
+        """Return scheme, host and port for a request to `host`, or None if OAuth is not offered."""
         if self._public is not None:
             return self._public if _is_private_way(self._public) else None
         base = f"http://{host}"
@@ -127,7 +126,6 @@ class McpEntrance:
                     AUTHORIZE,
                     TOKEN,
                     REGISTER,
-                    REVOKE,
                     CONSENT,
                 )
                 for method in ("GET", "POST")

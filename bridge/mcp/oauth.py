@@ -16,7 +16,7 @@ from aiohttp.typedefs import Handler
 from mcp.server.auth.handlers.authorize import AuthorizationHandler
 from mcp.server.auth.handlers.register import RegistrationHandler
 from mcp.server.auth.handlers.token import TokenHandler
-from mcp.server.auth.middleware.client_auth import AuthenticationError, ClientAuthenticator
+from mcp.server.auth.middleware.client_auth import ClientAuthenticator
 from mcp.server.auth.provider import AuthorizationParams, construct_redirect_uri
 from mcp.server.auth.settings import ClientRegistrationOptions
 from mcp.server.transport_security import RequestBodyLimitMiddleware
@@ -149,14 +149,11 @@ class OAuth:
         self._known_as = known_as
         self._registrations = TokenBucket(_REGISTRATIONS_PER_SECOND, _REGISTRATIONS_AT_ONCE)
         consent = Consent(provider, authenticator, known_as)
-        self._provider = provider
-        self._authenticator = client_authenticator = ClientAuthenticator(provider)
         options = ClientRegistrationOptions(enabled=True, valid_scopes=list(GRANTABLE), default_scopes=list(GRANTABLE))
         self._authorization = AuthorizationHandler(provider)
         self._authorize = _application(self._asked)
-        self._token = _application(TokenHandler(provider, client_authenticator).handle)
+        self._token = _application(TokenHandler(provider, ClientAuthenticator(provider)).handle)
         self._register = _application(RegistrationHandler(provider, options).handle)
-        self._revoke = _application(self._revoked)
         self._handlers: dict[tuple[str, str], Handler] = {
             ("GET", mount.RESOURCE_METADATA): self._resource,
             ("GET", mount.RESOURCE_METADATA + mount.MCP): self._resource,
@@ -164,7 +161,6 @@ class OAuth:
             ("GET", mount.AUTHORIZE): lambda request: served_by(self._authorize, request),
             ("POST", mount.AUTHORIZE): lambda request: served_by(self._authorize, request),
             ("POST", mount.TOKEN): lambda request: served_by(self._token, request),
-            ("POST", mount.REVOKE): lambda request: served_by(self._revoke, request),
             ("POST", mount.REGISTER): self._registered,
             ("GET", mount.CONSENT): consent.show,
             ("POST", mount.CONSENT): consent.take,
@@ -201,19 +197,16 @@ class OAuth:
 
     async def _server(self, request: web.Request) -> web.StreamResponse:
         base = self._known_as.base(request.host)
-        methods = ["none", "client_secret_post", "client_secret_basic"]
         return _metadata(
             {
                 "issuer": base,
                 "authorization_endpoint": f"{base}{mount.AUTHORIZE}",
                 "token_endpoint": f"{base}{mount.TOKEN}",
                 "registration_endpoint": f"{base}{mount.REGISTER}",
-                "revocation_endpoint": f"{base}{mount.REVOKE}",
                 "scopes_supported": list(GRANTABLE),
                 "response_types_supported": ["code"],
                 "grant_types_supported": ["authorization_code", "refresh_token"],
-                "token_endpoint_auth_methods_supported": methods,
-                "revocation_endpoint_auth_methods_supported": methods,
+                "token_endpoint_auth_methods_supported": ["none", "client_secret_post", "client_secret_basic"],
                 "code_challenge_methods_supported": ["S256"],
                 "authorization_response_iss_parameter_supported": True,
             }
@@ -234,21 +227,6 @@ class OAuth:
         told = parse_qs(urlsplit(target).query)
         problem = {name: told[name][-1] for name in ("error", "error_description") if name in told}
         return JSONResponse(problem, 400, headers={"Cache-Control": "no-store"})
-
-    async def _revoked(self, request: Request) -> Response:
-        """Revoke a token (RFC 7009). The package's own handler refuses programs without a secret."""
-        try:
-            program = await self._authenticator.authenticate_request(request)
-        except AuthenticationError as error:
-            return JSONResponse({"error": "invalid_client", "error_description": error.message}, 401)
-        text = (await request.form()).get("token")
-        if not isinstance(text, str) or not text:
-            return JSONResponse({"error": "invalid_request", "error_description": "`token` is missing."}, 400)
-        token = await self._provider.load_access_token(text) or await self._provider.load_refresh_token(program, text)
-        if token is not None and token.client_id == program.client_id:
-            await self._provider.revoke_token(token)
-        # Unknown tokens count as revoked (RFC 7009).
-        return Response(status_code=200, headers={"Cache-Control": "no-store"})
 
     async def _registered(self, request: web.Request) -> web.StreamResponse:
         if (wait := self._registrations.wait(1)) > 0:

@@ -26,7 +26,7 @@ from mcp.server.auth.provider import (
 from mcp.shared.auth import InvalidRedirectUriError, InvalidScopeError, OAuthClientInformationFull, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
-from bridge.mcp.grants import ACCESS_SECONDS, CODE_SECONDS, Code, Grant, Grants, Issued
+from bridge.mcp.grants import ACCESS_SECONDS, CODE_SECONDS, Code, Grants, Issued
 from bridge.mcp.mount import CONSENT, is_here
 
 if TYPE_CHECKING:
@@ -67,19 +67,7 @@ class Program(OAuthClientInformationFull):
         return wanted or None
 
 
-class Refresh(RefreshToken):
-    """A refresh token with its grant."""
-
-    grant: Grant
-
-
-class Access(AccessToken):
-    """An access token with its grant."""
-
-    grant: Grant
-
-
-class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, Refresh, Access]):
+class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
     """The `mcp` package's provider.
 
     `is_ours` checks resource indicators; `ended` ends the requests of a revoked grant.
@@ -136,7 +124,7 @@ class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, Refresh,
         return f"{CONSENT}?request={self._asked.dumps(asked)}"
 
     async def asked(self, text: str) -> tuple[Program, AuthorizationParams] | None:
-        """Return the program and its request from a consent URL; None if it is invalid or expired."""
+        """Return the program and its request from a consent URL, or None if it is invalid or expired."""
         try:
             client_id, params = self._asked.loads(text, max_age=ASK_SECONDS)
         except BadSignature:
@@ -189,26 +177,25 @@ class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, Refresh,
             raise TokenError("invalid_grant", "This code was used, or has expired.")
         return _tokens(issued)
 
-    async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> Refresh | None:
+    async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> RefreshToken | None:
         """Return a refresh token's grant if it belongs to this program. A token that was used before ends its grant."""
         grant = await self._grants.refresh(refresh_token)
         if grant is None and (key := await self._grants.end_reused(refresh_token)) is not None:
             self._ended(key)
         if grant is None or grant.client_id != client.client_id:
             return None
-        return Refresh(
+        return RefreshToken(
             token=refresh_token,
             client_id=grant.client_id,
             scopes=grant.scopes,
             expires_at=int(grant.expires_at),
             subject=grant.person,
-            grant=grant,
         )
 
     async def exchange_refresh_token(
         self,
         client: OAuthClientInformationFull,  # noqa: ARG002 - the package asks for it
-        refresh_token: Refresh,
+        refresh_token: RefreshToken,
         scopes: list[str],  # noqa: ARG002 - see below
     ) -> OAuthToken:
         """Exchange a refresh token for new tokens, once. The grant keeps its scopes; fewer need a new consent."""
@@ -217,17 +204,13 @@ class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, Refresh,
             raise TokenError("invalid_grant", "This refresh token was used, or has expired.")
         return _tokens(issued)
 
-    async def load_access_token(self, token: str) -> Access | None:
-        """Return an access token's grant, or None."""
-        grant = await self._grants.of_access(token)
-        if grant is None:
-            return None
-        return Access(token=token, client_id=grant.client_id, scopes=grant.scopes, subject=grant.person, grant=grant)
+    async def load_access_token(self, token: str) -> AccessToken | None:
+        """Never called: the bridge looks access tokens up itself."""
+        raise NotImplementedError(token)
 
-    async def revoke_token(self, token: Access | Refresh) -> None:
-        """End the grant and its running requests."""
-        if (key := await self._grants.end(token.grant)) is not None:
-            self._ended(key)
+    async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
+        """Never called: no revocation endpoint is offered."""
+        raise NotImplementedError(token)
 
 
 def leads_to(uri: str) -> str | None:
@@ -253,7 +236,7 @@ def leads_to(uri: str) -> str | None:
 
 
 def _without_port(uri: str) -> tuple[str, str, str] | None:
-    """Return a loopback redirect without its port; None for any other URI."""
+    """Return a loopback redirect without its port, or None for any other URI."""
     parts = urlsplit(uri)
     if parts.scheme != "http" or parts.hostname is None or not is_here(uri):
         return None

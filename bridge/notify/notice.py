@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from sprite.common import own_secrets
+from sprite.protocol.tools import NETWORK
 
 if TYPE_CHECKING:
     from sprite.protocol.messages import PermissionRequest
@@ -58,8 +59,9 @@ _QUESTIONS = {
     "NotebookEdit": "May Sprite change a file?",
     "WebFetch": "May Sprite open a page of the web?",
     "WebSearch": "May Sprite search the web?",
+    NETWORK: "May Sprite reach a host?",
 }
-_TOLD_OF_INPUT = ("command", "file_path", "url", "query", "notebook_path")
+_TOLD_OF_INPUT = ("command", "file_path", "url", "query", "notebook_path", "host")
 
 
 def of_reply(text: str) -> tuple[str, str]:
@@ -96,13 +98,16 @@ _HARMLESS = {"description", "timeout"}
 
 
 def is_seen_whole(request: PermissionRequest, body: str) -> bool:
-    """Return whether `body` is all that would run: a short command in the workspace without invisible characters."""
+    """Return whether `body` is all that is asked: a host, or a short command in the workspace.
+
+    Invisible characters make it less than all.
+    """
+    field = {"Bash": "command", NETWORK: "host"}.get(request.tool, "")
     return (
-        request.tool == "Bash"
-        and request.folder is None
+        request.folder is None
         and not request.redacted
-        and set(request.input) - _HARMLESS == {"command"}
-        and request.input["command"] == body
+        and set(request.input) - _HARMLESS == {field}
+        and request.input[field] == body
         and 0 < len(body) <= _SEEN_CHARS
         # Characters that reorder the visible text are excluded, too, among them every kind of line end.
         and body.isprintable()

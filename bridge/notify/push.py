@@ -38,7 +38,16 @@ from py_vapid import Vapid02  # type: ignore[import-untyped]
 from py_vapid.utils import b64urlencode  # type: ignore[import-untyped]
 
 from bridge.config import is_loopback
-from bridge.db.open import ConstraintError, Database, DatabaseError, Transaction, in_snapshot, once_back, token_sha256
+from bridge.db.open import (
+    ConstraintError,
+    Database,
+    DatabaseError,
+    Transaction,
+    in_snapshot,
+    kept_secret,
+    once_back,
+    token_sha256,
+)
 from bridge.errors import BridgeError
 from bridge.notify.notice import SHORT_TITLE, Notice
 from sprite.common import own_secrets
@@ -75,16 +84,11 @@ class VapidKey:
 async def kept_key(database: Database, public_url: str | None) -> VapidKey:
     """Return the bridge's key, created at the first start. Raise DatabaseError."""
 
-    def take(tx: Transaction) -> bytes:
-        row = tx.execute("SELECT private_der FROM push_key").fetchone()
-        if row is not None:
-            return bytes(row["private_der"])
+    def make() -> bytes:
         made = ec.generate_private_key(ec.SECP256R1())
-        der = made.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
-        tx.execute("INSERT INTO push_key (private_der) VALUES (?)", (der,))
-        return der
+        return made.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
 
-    der = await database.write(take)
+    der = await kept_secret(database, "push_key", make)
     own_secrets.hold(der)
     private = load_der_private_key(der, password=None)
     assert isinstance(private, ec.EllipticCurvePrivateKey)  # noqa: S101 - written by nobody else

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from bridge.db.open import Database, DatabaseError
 from bridge.db.write_behind import WriteBehind
+from bridge.hub.room import Observer
 from bridge.notify import notice as wording
 from bridge.notify.notice import Notice, NoticeKind, is_seen_whole
 from sprite.common.tasks import TaskSet
@@ -58,7 +59,7 @@ class _Sprite:
     is_watched: bool = False
 
 
-class NotificationRules:
+class NotificationRules(Observer):
     """`async with NotificationRules(database, notifier, on_death) as rules:`; an Observer."""
 
     def __init__(
@@ -113,9 +114,6 @@ class NotificationRules:
         finally:
             for message in self._held_back.pop(sprite):
                 self.heard(sprite, message)
-
-    def closed(self, sprite: str, *, at_rest: bool) -> None:
-        """See Observer."""
 
     def arrived(self, sprite: str) -> None:
         """See Observer. A client with an open page sees the event there."""

@@ -25,7 +25,7 @@ from typing import Self
 import aiohttp
 import msgspec
 
-from bridge.db.open import Database, DatabaseError, Transaction, in_transaction, once_back
+from bridge.db.open import Database, DatabaseError, Transaction, in_transaction, kept_secret, once_back
 from bridge.notify.notice import SHORT_TITLE, Notice, NoticeKind
 from sprite.common.tasks import TaskSet, owned_task
 
@@ -93,7 +93,7 @@ class Outbox:
 
     async def key(self) -> bytes:
         """Return the signing key, created on first use."""
-        return await self._database.write(_key)
+        return await kept_secret(self._database, "webhook_key", new_key)
 
     @in_transaction
     def add(self, tx: Transaction, message_id: str, body: bytes) -> None:
@@ -148,15 +148,6 @@ class Outbox:
             "UPDATE webhook_outbox SET tries = ?, next_at = ? WHERE id = ?", (message.tries + 1, again_at, message.id)
         )
         return True
-
-
-def _key(tx: Transaction) -> bytes:
-    row = tx.execute("SELECT key FROM webhook_key").fetchone()
-    if row is not None:
-        return bytes(row["key"])
-    key = new_key()
-    tx.execute("INSERT INTO webhook_key VALUES (?)", (key,))
-    return key
 
 
 log = logging.getLogger(__name__)

@@ -55,7 +55,7 @@ class Archive:
             if path.suffix in _SUFFIXES and _LEFT_OUT not in path.parts
         }
         contents["requirements.txt"] = (root / "sprite" / "requirements.txt").read_bytes()
-        contents["constraints.txt"] = (root / "constraints.txt").read_bytes()
+        contents["constraints.txt"] = (root / "sprite" / "constraints.txt").read_bytes()
         found = _VERSION.search(contents["sprite/__init__.py"].decode())
         hashes = {name: _sha256(content) for name, content in contents.items()}
         return cls(
@@ -231,8 +231,6 @@ class Bootstrap:
             raise UpdateFailedError(message, retryable=error.retryable) from error
         # Do not roll back to a release that was modified on the VM.
         is_changed = found.version == self._plan.stamp
-        if earlier is not None and not is_changed and found.version is not None:
-            await self._keep_checkpoint(report)
         try:
             await self._put_to_use(release, f"venvs/{self._environment}", token, found, report)
         except HostError as error:
@@ -290,14 +288,6 @@ class Bootstrap:
         await self._machine.run(
             vm_scripts.INSTALL.format(**names), "installing the packages", seconds=_INSTALL_SECONDS, tell=tell
         )
-
-    async def _keep_checkpoint(self, report: Report) -> None:
-        report("updating", "Making a checkpoint.")
-        try:
-            await self._machine.checkpoint(f"before {self._plan.stamp}")
-        except HostError:
-            # A checkpoint is for operators; the rollback in this module does not need one.
-            log.warning("no checkpoint before an update", extra={"sprite": self._machine.name})
 
     async def _put_to_use(self, release: str, environment: str, token: str, found: Found, report: Report) -> None:
         """Write the secrets, swap the release in, start the sprite and probe it."""

@@ -74,7 +74,7 @@ def _filesystem_fault(error: sprites.FilesystemError, what: str) -> Fault:
 
 
 def _answer(error: Exception) -> tuple[int, str, float | None] | None:
-    """Return the HTTP response behind an error, with the delay of its header in seconds; None if there was none."""
+    """Return the HTTP response behind an error, with the delay of its header in seconds, or None if there was none."""
     if isinstance(error, sprites.AuthenticationError):
         return 401, "", None
     if isinstance(error, sprites.NotFoundError):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import glob
-import json
 import os
 import shutil
 import stat
@@ -128,11 +127,6 @@ class LocalHost:
             _finish_restore(folder)
         return folder
 
-    def is_ours(self, sprite: str) -> bool:
-        """Return whether the sprite runs as a child process and so ends with this host."""
-        resident = self._residents.get(sprite)
-        return resident is not None and resident.is_ours
-
     async def reach(self, sprite: str, report: Report) -> Reached:
         """See Host."""
         while (restored := self._restores.get(sprite)) is not None:
@@ -190,15 +184,6 @@ class LocalHost:
     async def is_there(self, sprite: str) -> bool:
         """See Restorable."""
         return ((await self.home(sprite)) / SYSTEM / LOG).is_file()
-
-    async def turns(self, sprite: str) -> int | None:
-        """See Restorable."""
-        said = program_output(["status", "--json", "--workspace", str(await self.home(sprite))], self._environment)
-        try:
-            turns = json.loads(b"".join([chunk async for chunk in said])).get("turns")
-        except (HostError, ValueError, AttributeError):
-            return None
-        return turns if isinstance(turns, int) else None
 
     async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
         """See Restorable. A workspace is always a new one, put in place by renames; the earlier one is never deleted.

@@ -110,7 +110,6 @@ Status = Literal["running", "warm", "cold", "absent"]
 #: Default timeout of a call; calls that take longer have their own.
 CALL_SECONDS = 30.0
 _CONNECT_SECONDS = 20.0
-_CHECKPOINT_SECONDS = 120.0
 #: A large file reaches the VM's disk some time after its last byte was sent.
 _UPLOAD_SECONDS = 120.0
 #: A sprite stops within a minute by itself: it interrupts its turn, stores it and flushes.
@@ -202,17 +201,6 @@ class Machine:
         # An empty list allows everything; with rules, the last one denies the rest.
         policy = sprites.NetworkPolicy([*rules, sprites.PolicyRule(domain="*", action="deny")] if rules else [])
         await self._call("setting the network policy", lambda: self._sprite.update_network_policy(policy))
-
-    async def checkpoint(self, comment: str) -> None:
-        """Save a checkpoint of the whole VM."""
-        stream = await self._call(
-            "making a checkpoint",
-            lambda: self._sprite.create_checkpoint(comment, timeout=_CHECKPOINT_SECONDS),
-            seconds=_CHECKPOINT_SECONDS,
-        )
-        errors = [message.error for message in stream if message.type == "error"]
-        if errors:
-            raise HostError(f"The checkpoint could not be made: {errors[-1]}")
 
     # --- files ---
 

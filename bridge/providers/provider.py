@@ -36,8 +36,6 @@ Phase = Literal["connecting", "waking", "updating"]
 #: Receives progress messages for users; returns at once.
 Report = Callable[[Phase, str], None]
 State = Literal["absent", "stopped", "running", "warm", "cold", "unknown"]
-#: Network access of a VM: everything, the bridge and the package index, or the bridge alone.
-Egress = Literal["open", "packages", "bridge"]
 
 _READ_BYTES = 1 << 16
 _CLOSE_SECONDS = 2.0
@@ -180,9 +178,6 @@ class Restorable(Protocol):
 
     async def is_there(self, sprite: str) -> bool:
         """Return whether a restore would replace anything; does not wake the sprite. Raise HostError."""
-
-    async def turns(self, sprite: str) -> int | None:
-        """Return the number of turns in the sprite's log, None if unknown. May wake the sprite."""
 
     async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
         """Restore the sprite from an archive; return where the earlier one was moved, "" if there was none.

@@ -24,7 +24,6 @@ from bridge.providers.provider import (
     Access,
     Begin,
     Channel,
-    Egress,
     Guard,
     HostError,
     HostState,
@@ -56,7 +55,6 @@ _SEEN_SECONDS = 600.0
 #: Longest delay of an update for a running mission; only the sprite claims that one runs.
 _PUT_OFF_SECONDS = 3600.0
 _SHORT_SECONDS = 60.0
-_LONGEST_COUNT = 15
 #: The import indexes every turn again.
 _IMPORT_SECONDS = 1800.0
 _GREETING_SECONDS = 10.0
@@ -64,13 +62,13 @@ _GREETING_SECONDS = 10.0
 _MAX_BYTES = 16 * 1024 * 1024
 #: Sprite settings that are passed to the VM; other variables stay here.
 SETTINGS = (
-    "SPRITE_MODEL SPRITE_CURATOR_MODEL SPRITE_VERIFY SPRITE_VERIFY_MODEL SPRITE_BATCH_TURNS SPRITE_IDLE_FLUSH_SECONDS "
-    "SPRITE_DAILY_USD SPRITE_OFFLINE SPRITE_BACKGROUND_TIMEOUT SPRITE_PREWARM_SECONDS".split()
+    "SPRITE_MODEL SPRITE_CURATOR_MODEL SPRITE_VERIFY SPRITE_BATCH_TURNS SPRITE_IDLE_FLUSH_SECONDS "
+    "SPRITE_DAILY_USD SPRITE_OFFLINE SPRITE_BACKGROUND_TIMEOUT SPRITE_PREWARM_SECONDS SPRITE_SANDBOX".split()
 )
 
 
-def plan_of(archive: Archive, base_url: str, egress: Egress, environment: Mapping[str, str]) -> Plan:
-    """Return the plan of every VM; `base_url` is the address of the model proxy, `egress` as in Settings."""
+def plan_of(archive: Archive, base_url: str, egress: str, environment: Mapping[str, str]) -> Plan:
+    """Return the plan of every VM; `base_url` is the model proxy's, `egress` is `open`, `packages` or `bridge`."""
     bridge = urlsplit(base_url).hostname or ""
     packages = tuple(dict.fromkeys([bridge, *PACKAGE_INDEX]))
     settings = {name: environment[name] for name in SETTINGS if environment.get(name)}
@@ -174,18 +172,6 @@ class SpritesHost:
     async def is_there(self, sprite: str) -> bool:
         """See Host."""
         return await self._vm(sprite).machine.status() != "absent"
-
-    async def turns(self, sprite: str) -> int | None:
-        """See Host."""
-        try:
-            said = await self._vm(sprite).machine.run(
-                vm_scripts.COUNT_TURNS, "counting the turns", seconds=_SHORT_SECONDS
-            )
-        except HostError:
-            return None
-        # A VM may send a number of a million digits.
-        said = said.strip()
-        return int(said) if said.isdigit() and len(said) <= _LONGEST_COUNT else None
 
     async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
         """See Host."""

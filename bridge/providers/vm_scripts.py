@@ -147,14 +147,6 @@ find {WORKSPACE} -mindepth 1 -maxdepth 1 ! -name .os -exec mv -t {{aside}}/ {{{{
 #: If it was interrupted after its last step, running it again completes it.
 IMPORT = f"set -eu; {_IMPORT} {WORKSPACE} 2>&1; rm -f {ARCHIVE}"
 
-_COUNT = "SELECT count(*) FROM observations"
-#: Reads the log file directly, whether or not the sprite runs.
-COUNT_TURNS = f"""
-cd {SYSTEM}/memory && python3 -c '
-import sqlite3
-print(sqlite3.connect("file:transcript.db?mode=ro", uri=True).execute("{_COUNT}").fetchone()[0])'
-"""
-
 
 _MAX_BYTES = 64 * 1024 * 1024
 _MAX_KEPT_CHARS = 8000

@@ -18,7 +18,7 @@ from typing import Any, Self
 from aiohttp import web
 from msgspec import Raw
 
-from bridge.proxy.content import Content, MalformedError, content_of, encoded, members, scalar
+from bridge.proxy.content import Content, MalformedError, content_of, encoded, is_object, members, scalar
 from bridge.proxy.errors import RefusedError
 from sprite.common.prices import Usage
 
@@ -55,6 +55,7 @@ class Patience:
 class Asked:
     """Parameters of a request. `speed` is None for the standard one.
 
+    `thinking_tokens` is the thinking budget, `limit_at` the place of `max_tokens` in the forwarded body.
     `unsaid` is the maximum prompt usage, for an answer in which the API does not report it.
     """
 
@@ -64,6 +65,8 @@ class Asked:
     content: Content
     unsaid: Usage
     is_streamed: bool
+    thinking_tokens: int
+    limit_at: slice
 
 
 #: Bodies that are handled at once, in total and of one sprite.
@@ -161,6 +164,11 @@ class Upload:
         self.size = len(self._body)
         return asked
 
+    def cap(self, max_tokens: int, at: slice) -> None:
+        """Forward a lower `max_tokens`, whose place in the body is `at`."""
+        self._body = b"%b%d%b" % (self._body[: at.start], max_tokens, self._body[at.stop :])
+        self.size = len(self._body)
+
     async def send(self) -> AsyncIterator[memoryview]:
         """Yield the body in slices, the first once there is a connection; free a large body's slot after the last."""
         body, self._body = memoryview(self._body), b""
@@ -219,9 +227,22 @@ def read_body(body: bytearray, opened: frozenset[str], *, is_counting: bool) -> 
         is_streamed = "stream" in found and scalar(found["stream"]) is True
         unsaid = _unsaid(content, keeps_an_hour=_says_hour(body), is_streamed=is_streamed)
         speed = None if speed == "standard" else speed
-        return Asked(model, max_tokens, speed, content, unsaid, is_streamed), encoded(found)
+        return Asked(model, max_tokens, speed, content, unsaid, is_streamed, *_limits(found)), encoded(found)
     except MalformedError as error:
         raise RefusedError(400, str(error)) from error
+
+
+def _limits(found: Mapping[str, Raw]) -> tuple[int, slice]:
+    """Return the thinking budget of a request in tokens, and the place of `max_tokens` in its encoded body."""
+    thinking = members(found["thinking"]) if "thinking" in found and is_object(found["thinking"]) else {}
+    budget = scalar(thinking["budget_tokens"]) if "budget_tokens" in thinking else 0
+    at = 1
+    for name, raw in found.items():
+        at += len(encoded({name: Raw(b"")})) - 2 + len(memoryview(raw))
+        if name == "max_tokens":
+            return budget if isinstance(budget, int) else 0, slice(at - len(memoryview(raw)), at)
+        at += 1
+    return 0, slice(0)
 
 
 def _unsaid(content: Content, *, keeps_an_hour: bool, is_streamed: bool) -> Usage:

@@ -20,12 +20,11 @@ from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSes
 from msgspec.structs import replace
 
 from bridge.proxy import body as llm_upload
-from bridge.proxy.accounts import Bounds, UnavailableError
+from bridge.proxy.accounts import Accounts, UnavailableError
 from bridge.proxy.body import Asked, BodyLimits, Upload
-from bridge.proxy.budgets import BudgetError
+from bridge.proxy.budgets import Bounds, BudgetError
 from bridge.proxy.calls import ModelCall, Outcome
 from bridge.proxy.errors import ErrorEvents, RefusedError, decoded, told
-from bridge.proxy.shared_accounts import Accounts
 from bridge.proxy.upstream import ApiFeatures, Models, Upstream
 from bridge.proxy.usage_meter import Meter, PromptSizes, Reading, meter_of, unanswered
 from sprite.common.prices import Price, Usage
@@ -107,6 +106,8 @@ class Call:
             try:
                 asked = await upload.receive(desk.exits.opened, is_counting=not self._is_billed)
                 await self._admit(asked)
+                if self._max_tokens < asked.max_tokens and self._is_billed:
+                    upload.cap(self._max_tokens, asked.limit_at)
                 return await self._exchange(upload)
             except RefusedError as refused:
                 self._status = refused.status
@@ -134,6 +135,7 @@ class Call:
             raise RefusedError(403, f"The price of {what} is not known, and this sprite has a budget.")
         try:
             self._record = await desk.accounts.open(self._sprite, asked.model, bounds, desk.patience.room)
+            self._max_tokens -= self._record.cut_tokens
         except BudgetError as error:
             if error.retry_after is None:
                 raise RefusedError(402, str(error), retry=False) from error
@@ -147,7 +149,11 @@ class Call:
             raise RefusedError(400, "web_search: `max_uses` is required, since this sprite has a budget.")
         least = price.least(content.least_tokens, min(asked.max_tokens, _SHORT_ANSWER_TOKENS))
         most = price.most(content.most_tokens, asked.max_tokens, content.searches or 0, content.again)
-        return Bounds(least, most)
+        whole = price.least(content.least_tokens, asked.max_tokens)
+        # Fewer tokens than these leave no room for an answer.
+        spare = max(0, asked.max_tokens - asked.thinking_tokens - _SHORT_ANSWER_TOKENS)
+        rate = (whole - price.least(content.least_tokens, 0)) / max(asked.max_tokens, 1)
+        return Bounds(least, most, whole, rate, spare)
 
     async def _exchange(self, upload: Upload) -> web.StreamResponse:
         headers = self._desk.upstream.request_headers(self._request, self._desk.exits)

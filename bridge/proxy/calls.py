@@ -1,29 +1,29 @@
 """The table `calls`: one row for each model call, without its content, and the sums over them.
 
 A row is `held` with the maximum cost of its call, then `settled` with the actual cost. Calls that a dead bridge
-leaves held become `lost`: they count with the whole hold until they are settled after all. This module knows no
-budgets.
+leaves held become `lost`: they count with the whole hold until they are settled after all.
 """
 
 from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from bridge.proxy.budgets import DAY_SECONDS, Standing
 from sprite.common.prices import Usage
 
 if TYPE_CHECKING:
     from bridge.db.open import Database, Transaction
+    from bridge.proxy.budgets import Bounds, BudgetError, Limits
 
 
 State = Literal["held", "settled", "lost"]
 Outcome = Literal["complete", "refused", "client_gone", "cut", "timeout", "unreachable"]
 
-DAY_SECONDS = 86400
 _MAX_REQUEST_ID = 128
 
 _COLUMNS = (
@@ -32,15 +32,30 @@ _COLUMNS = (
 )
 _VALUES = ", ".join("?" * (_COLUMNS.count(",") + 1))
 _INSERT = f"INSERT INTO calls ({_COLUMNS}) VALUES ({_VALUES}) ON CONFLICT (id)"  # noqa: S608 - of names in this file
-#: Writes a row as it is now; the columns known at admission do not change.
-UPSERT = f"""{_INSERT} DO UPDATE SET spent_usd = excluded.spent_usd, state = excluded.state, outcome = excluded.outcome,
-    status = excluded.status, request_id = excluded.request_id, input_tokens = excluded.input_tokens,
-    output_tokens = excluded.output_tokens, cache_read_tokens = excluded.cache_read_tokens,
-    cache_write_tokens = excluded.cache_write_tokens, cache_write_1h_tokens = excluded.cache_write_1h_tokens,
-    web_searches = excluded.web_searches, is_estimate = excluded.is_estimate, duration_ms = excluded.duration_ms
-"""
 #: Takes the id of a call, unless the id is taken.
-TOMBSTONE = f"{_INSERT} DO NOTHING"
+_TOMBSTONE = f"{_INSERT} DO NOTHING"
+#: Lifetime of a hold that is not renewed: its bridge has died or lost the database.
+HELD_SECONDS = 900
+_HOLD = f"INSERT INTO calls ({_COLUMNS}, held_until) VALUES ({_VALUES}, db_now() + {HELD_SECONDS})"  # noqa: S608 - as above
+_RENEW = f"UPDATE calls SET held_until = db_now() + {HELD_SECONDS} WHERE id = ? AND state = 'held'"  # noqa: S608 - as above
+#: Also settles a call that was given up as lost: its actual cost is known after all.
+_SETTLE = """
+UPDATE calls SET state = 'settled', spent_usd = ?, outcome = ?, status = ?, request_id = ?, input_tokens = ?,
+    output_tokens = ?, cache_read_tokens = ?, cache_write_tokens = ?, cache_write_1h_tokens = ?, web_searches = ?,
+    is_estimate = ?, duration_ms = ?
+WHERE id = ? AND state <> 'settled'
+"""
+_LOSE = "UPDATE calls SET state = 'lost', spent_usd = held_usd WHERE state = 'held' AND held_until < db_now() + ?"
+#: A clock that is set back refunds nothing: time does not go behind the sprite's newest call.
+_NOW = "SELECT db_now() AS now, (SELECT max(at) FROM calls WHERE sprite = ?) AS newest"
+_STANDING = """
+SELECT coalesce(sum(spent_usd) FILTER (WHERE state <> 'held' AND at >= ?), 0) AS day_spent,
+    coalesce(sum(held_usd) FILTER (WHERE state = 'held' AND at >= ?), 0) AS day_held,
+    coalesce(sum(spent_usd) FILTER (WHERE state <> 'held'), 0) AS month_spent,
+    coalesce(sum(held_usd) FILTER (WHERE state = 'held'), 0) AS month_held,
+    coalesce((SELECT usd FROM raised_limits WHERE raised_limits.sprite = ? AND day = ?), 0) AS raised
+FROM calls WHERE sprite = ? AND at >= ?
+"""
 # A call in flight counts with its hold.
 _SPEND = """
 SELECT sprite, coalesce(sum(coalesce(spent_usd, held_usd)) FILTER (WHERE at >= ?), 0) AS today,
@@ -50,9 +65,9 @@ SELECT sprite, coalesce(sum(coalesce(spent_usd, held_usd)) FILTER (WHERE at >= ?
     coalesce(sum(spent_usd) FILTER (WHERE at >= ? AND is_estimate = 1 AND state <> 'held'), 0) AS estimated
 FROM calls GROUP BY sprite ORDER BY sprite
 """
-_ESTIMATED = """
-SELECT sprite, sum(spent_usd) AS usd FROM calls
-WHERE at >= ? AND is_estimate = 1 AND state <> 'held' AND spent_usd IS NOT NULL GROUP BY sprite
+_TODAY = """
+SELECT sprite, coalesce(sum(spent_usd), 0) AS usd FROM calls
+WHERE at >= ? AND state <> 'held' AND is_estimate >= ? GROUP BY sprite
 """
 
 
@@ -76,9 +91,11 @@ class ModelCall:
     usage: Usage = field(default_factory=Usage)
     is_estimate: bool = True
     duration_ms: float | None = None
+    #: Tokens that the rest of the budget takes off the longest answer; not in the row.
+    cut_tokens: int = 0
 
     def row(self) -> tuple[object, ...]:
-        """Return the columns in the order of UPSERT."""
+        """Return the columns in the order of `_COLUMNS`."""
         return (*(self.id, self.sprite, self.held_usd, self.spent_usd, self.state, self.at, self.model), *self.ending())
 
     def ending(self) -> tuple[object, ...]:
@@ -107,28 +124,84 @@ class Spend:
     estimated: float = 0.0
 
 
-async def spend(database: Database, now: float | None = None) -> list[Spend]:
-    """Return the spending by sprite, for the day and month of `now` (by default the database's clock).
-
-    Calls in flight count with their holds. Raise DatabaseError.
-    """
+async def spend(database: Database) -> list[Spend]:
+    """Return the spending by sprite. Calls in flight count with their holds. Raise DatabaseError."""
 
     def read(db: Transaction) -> list[Any]:
-        at = db.execute("SELECT db_now() AS now").fetchone()["now"] if now is None else now
+        at = _now(db)
         return db.execute(_SPEND, (day_begins(at), month_begins(at), day_begins(at))).fetchall()
 
     names = [each.name for each in fields(Spend)]
     return [Spend(**{name: row[name] for name in names}) for row in await database.read(read)]
 
 
-async def estimated_today(database: Database, now: float | None = None) -> dict[str, float]:
-    """See LocalAccounts; with the day as it is at `now` (by default the database's clock). DatabaseError."""
+async def spent_today(database: Database, *, only_estimates: bool = False) -> dict[str, float]:
+    """Return the US dollars spent since the UTC day began, by sprite, without calls in flight. Raise DatabaseError."""
+    rows = await database.read(lambda db: db.execute(_TODAY, (day_begins(_now(db)), int(only_estimates))).fetchall())
+    return {row["sprite"]: row["usd"] for row in rows}
 
-    def read(db: Transaction) -> list[Any]:
-        at = db.execute("SELECT db_now() AS now").fetchone()["now"] if now is None else now
-        return db.execute(_ESTIMATED, (day_begins(at),)).fetchall()
 
-    return {row["sprite"]: row["usd"] for row in await database.read(read)}
+def _now(db: Transaction) -> float:
+    now: float = db.execute("SELECT db_now() AS now").fetchone()["now"]
+    return now
+
+
+def standing(db: Transaction, sprite: str) -> Standing:
+    """Return the spending of a sprite in its current day and month."""
+    row = db.execute(_NOW, (sprite,)).fetchone()
+    at = max(row["now"], row["newest"] or 0.0)
+    day, number = day_begins(at), int(at // DAY_SECONDS)
+    sums = db.execute(_STANDING, (day, day, sprite, number, sprite, month_begins(at))).fetchone()
+    return Standing(at=at, **dict(sums))
+
+
+async def reserve(database: Database, call: ModelCall, bounds: Bounds | None, limits: Limits) -> BudgetError | None:
+    """Hold the cost of a call and write its row if its minimum cost is left; otherwise return the refusal.
+
+    Calls without a known price (`bounds` is None) are always admitted. Sets the time of admission. A sprite's calls
+    are admitted one at a time, whichever bridge asks.
+    """
+
+    def write(tx: Transaction) -> BudgetError | None:
+        now = standing(tx, call.sprite)
+        refusal = None if bounds is None else limits.refusal(now, bounds)
+        if refusal is None:
+            call.at = now.at
+            if bounds is not None:
+                call.cut_tokens = bounds.cut(limits.left(now))
+                call.held_usd = bounds.most - call.cut_tokens * bounds.token_usd
+            tx.execute(_HOLD, call.row())
+        return refusal
+
+    return await database.write_in_turn(f"spending of {call.sprite}", write)
+
+
+async def settle(database: Database, call: ModelCall) -> Standing:
+    """Replace the hold of a call by its actual cost; return the sprite's spending. Repeating it changes nothing."""
+
+    def write(tx: Transaction) -> Standing:
+        tx.execute(_SETTLE, (call.spent_usd, *call.ending(), call.id))
+        return standing(tx, call.sprite)
+
+    return await database.write_in_turn(f"spending of {call.sprite}", write)
+
+
+async def bar(database: Database, call: ModelCall) -> None:
+    """Resolve an interrupted `reserve` that may still run: it is either done or cannot happen any more.
+
+    The row that takes the id first wins.
+    """
+    await database.statement(_TOMBSTONE, call.row())
+
+
+async def renew(database: Database, call_id: str) -> None:
+    """Renew the hold of a call."""
+    await database.statement(_RENEW, (call_id,))
+
+
+async def lose(database: Database, ahead: float = 0.0) -> int:
+    """Count calls whose holds end within `ahead` seconds with their whole hold; return their number."""
+    return await database.write_in_turn("lost calls", lambda tx: tx.execute(_LOSE, (ahead,)).rowcount)
 
 
 def month_begins(at: float) -> float:
@@ -151,20 +224,16 @@ ON CONFLICT (sprite, day) DO UPDATE SET usd = raised_limits.usd + excluded.usd
 """
 
 
-async def raised_on(database: Database, day: int) -> Mapping[str, float]:
-    """Return the raise of each sprite's budget on a day, in US dollars."""
-    rows = await database.statement("SELECT sprite, usd FROM raised_limits WHERE day = ?", (day,))
-    return {row["sprite"]: row["usd"] for row in rows}
+async def raise_today(database: Database, sprite: str, usd: float) -> Standing:
+    """Raise a sprite's budget for one day, and delete its raises of earlier days; return its spending."""
 
-
-async def raise_on(database: Database, sprite: str, day: int, usd: float) -> None:
-    """Raise a sprite's budget for one day, and delete its raises of earlier days."""
-
-    def write(tx: Transaction) -> None:
+    def write(tx: Transaction) -> Standing:
+        day = standing(tx, sprite).day
         tx.execute(_RAISE, (sprite, day, usd))
         tx.execute("DELETE FROM raised_limits WHERE sprite = ? AND day < ?", (sprite, day))
+        return standing(tx, sprite)
 
-    await database.write(write)
+    return await database.write(write)
 
 
 class Warnings:

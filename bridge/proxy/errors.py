@@ -102,7 +102,7 @@ _ACTED_ON = re.compile(
 
 
 def told(error: object, status: int) -> RefusedError:
-    """Return the error for a client, given the upstream's as decoded JSON; None where the body was not JSON."""
+    """Return the error for a client, given the upstream's as decoded JSON, or None where the body was not JSON."""
     error = error.get("error") if isinstance(error, dict) else None
     kind, words = (error.get("type"), error.get("message")) if isinstance(error, dict) else (None, None)
     acted_on = _ACTED_ON.search(words) if isinstance(words, str) else None

@@ -20,10 +20,10 @@ import msgspec
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
 
 from bridge.db.open import DatabaseError
+from bridge.proxy.accounts import Accounts
 from bridge.proxy.body import MAX_BODY_BYTES, too_large
 from bridge.proxy.call import Call, Desk, Path, Patience
 from bridge.proxy.errors import RefusedError
-from bridge.proxy.shared_accounts import Accounts
 from bridge.proxy.sprite_tokens import SpriteTokens
 from bridge.proxy.upstream import ApiFeatures, Models, Upstream
 from bridge.telemetry.logs import SPRITE

@@ -1,8 +1,8 @@
 """Tokens with which sprites authenticate at the model proxy: random, stored as SHA-256, bound to one sprite's budget.
 
 Owns the table `sprite_tokens`. A sprite has one token at a time; a new one revokes the old one at once. Tokens are
-looked up by hash, so no comparison leaks timing. A single bridge keeps all tokens in memory, and no call waits for
-the disk. With several bridges, each caches the tokens it saw for a few seconds and receives notice of revoked ones.
+looked up by hash, so no comparison leaks timing. A bridge caches the tokens that it saw for a few seconds and receives
+notice of those that another bridge revoked.
 """
 
 from __future__ import annotations
@@ -31,29 +31,21 @@ _REMEMBERED_SECONDS, _MOST_REMEMBERED = 5.0, 20_000
 
 
 class SpriteTokens:
-    """`async with SpriteTokens(database) as tokens:`; the only writer of its table while it is open, unless `shared`.
+    """`async with SpriteTokens(database, on_death) as tokens:`.
 
-    `shared` is called if the task dies that receives the notices of other bridges.
+    `on_death` is called if the task dies that receives the notices of other bridges.
     """
 
-    def __init__(self, database: Database, shared: Callable[[], None] | None = None) -> None:
+    def __init__(self, database: Database, on_death: Callable[[], None] = lambda: None) -> None:
         self._database = database
-        self._shared = shared
+        self._on_death = on_death
         self._sprites: dict[bytes, str] = {}
-        #: With several bridges: the expiry of each cached token.
+        #: The expiry of each cached token.
         self._good_until: dict[bytes, float] = {}
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        if self._shared is not None:
-            await self._stack.enter_async_context(
-                owned_task(self._listen(), name="sprite tokens", on_death=self._shared)
-            )
-            return self
-        rows = await self._database.read(
-            lambda db: db.execute("SELECT token_sha256, sprite FROM sprite_tokens").fetchall()
-        )
-        self._sprites = {bytes(row["token_sha256"]): row["sprite"] for row in rows}
+        await self._stack.enter_async_context(owned_task(self._listen(), name="sprite tokens", on_death=self._on_death))
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -61,11 +53,11 @@ class SpriteTokens:
         self._sprites.clear()
 
     async def sprite_of(self, token: str) -> str | None:
-        """Return the sprite of a token; None if it is not a valid one. Raise DatabaseError if the lookup fails."""
+        """Return the sprite of a token, or None if it is not a valid one. Raise DatabaseError if the lookup fails."""
         if not token.startswith(_PREFIX) or len(token) > _MAX_TOKEN_CHARACTERS:
             return None
         hashed = token_sha256(token)
-        if self._shared is not None and self._good_until.get(hashed, 0.0) < time.monotonic():
+        if self._good_until.get(hashed, 0.0) < time.monotonic():
             return await self._looked_up(hashed)
         return self._sprites.get(hashed)
 
@@ -103,8 +95,6 @@ class SpriteTokens:
         self._forget(sprite)
         await self._database.write(replace)
         self._forget(sprite)  # another rotation may have run meanwhile
-        if self._shared is None:
-            self._sprites[hashed] = sprite
         return token
 
     async def revoke(self, sprite: str) -> None:

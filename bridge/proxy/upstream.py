@@ -81,7 +81,7 @@ class Models:
         self._is_free = is_free
 
     def price(self, model: str) -> Price | None:
-        """Return the price of a model, dated names included; None if it is not known."""
+        """Return the price of a model, dated names included, or None if it is not known."""
         return _FREE if self._is_free else price_of(model)
 
     def allows(self, model: str) -> bool:

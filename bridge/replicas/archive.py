@@ -417,6 +417,7 @@ class Exported:
 
 
 async def exported(
+    ownership: Ownership,
     host: Host,
     restorer: Restorer,
     sprite: str,
@@ -429,11 +430,22 @@ async def exported(
     """Return an archive whose first bytes have arrived, so that most errors are known. Raise HostError or StoreError.
 
     Without a `source`, use the newer one that needs no wake. An archive `as_of` a time always comes from the replica.
+    The machine is asked only under this bridge's lease, because that may wake and update it: if another bridge has the
+    sprite, the replica is used, or HostError raised if the machine was asked for or there is no replica.
     """
     kept_at = await restorer.kept_at(checked_name(sprite))
-    is_asked = source == "store" or as_of is not None
-    if is_asked or (source is None and kept_at is not None and (await host.state(sprite)).state in _NOT_AWAKE):
+    if source == "store" or as_of is not None:
         return await _of_store(restorer, sprite, report, as_of, kept_at, leave_out_damaged)
+    try:
+        await ownership.own(sprite)
+    except OwnedElsewhere as error:
+        if source == "machine" or kept_at is None:
+            raise HostError(error.for_operators) from error
+        return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
+    except NotOwnedError as error:
+        raise HostError(str(error)) from error
+    if source is None and kept_at is not None and (await host.state(sprite)).state in _NOT_AWAKE:
+        return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
     try:
         chunks = await host.export(sprite, report)
         return Exported(with_first(await anext(chunks, b""), chunks))
@@ -456,33 +468,3 @@ async def _of_store(
     chunks = await restorer.export(sprite, as_of, report, left_out.append, leaves_out_damaged=leaves_out_damaged)
     first = await anext(chunks, b"")
     return Exported(with_first(first, chunks), kept_at if as_of is None else as_of, left_out[-1])
-
-
-async def exported_as_owner(
-    ownership: Ownership,
-    host: Host,
-    restorer: Restorer,
-    sprite: str,
-    report: Report,
-    *,
-    source: Source | None = None,
-    as_of: float | None = None,
-    leave_out_damaged: bool = False,
-) -> Exported:
-    """Like `exported`, but ask the machine only under this bridge's lease, because that may wake and update it.
-
-    If another bridge has the sprite, use the replica. Raise HostError, for operators, if that was not asked for, or
-    if there is no replica.
-    """
-    if source != "store" and as_of is None:
-        try:
-            await ownership.own(checked_name(sprite))
-        except OwnedElsewhere as error:
-            if source == "machine" or await restorer.kept_at(sprite) is None:
-                raise HostError(error.for_operators) from error
-            source = "store"
-        except NotOwnedError as error:
-            raise HostError(str(error)) from error
-    return await exported(
-        host, restorer, sprite, report, source=source, as_of=as_of, leave_out_damaged=leave_out_damaged
-    )

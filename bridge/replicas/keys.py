@@ -3,12 +3,12 @@
 Each ciphertext is bound to its place by associated data, so it cannot be decrypted elsewhere. Nonces are random
 96-bit values; with its own key, a sprite can encrypt 2^32 times before a collision becomes likely.
 
-Keys come from the environment, or from a file that is created at the first start. The file is read again whenever it
-has changed, so a command may rotate keys beside a running bridge.
+Keys come from the environment, or from a file that is created at the first start. The first key seals, all unseal.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import secrets
@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from bridge.config import KEY_BYTES, read_keys, write_keys
+from bridge.config import KEY_BYTES, read_keys
 from bridge.errors import OperatorError
 from bridge.replicas.store import WrongKeyError
 from sprite.common import own_secrets
@@ -44,11 +44,6 @@ class Key:
         own_secrets.hold(key)
         self._key = key
         self.id = hashlib.sha256(b"sprite store key\0" + key).hexdigest()[:16]
-
-    @property
-    def material(self) -> bytes:
-        """Return the raw key, for writing it to a file."""
-        return self._key
 
     def seal(self, sprite: str, place: bytes, content: bytes) -> bytes:
         """Encrypt content with this key, bound to this place of this sprite."""
@@ -82,9 +77,6 @@ class Keyring(Protocol):
     def of(self, key_id: str) -> Key:
         """Return the key with this id. Raise WrongKeyError if it is missing."""
 
-    def ids(self) -> tuple[str, ...]:
-        """Return the ids of all keys, the sealing one first; empty if no key can be read."""
-
 
 class FixedKeys:
     """Keys from the environment."""
@@ -100,10 +92,6 @@ class FixedKeys:
         """See Keyring."""
         return _found(self._keys, key_id, "BRIDGE_STORE_KEY")
 
-    def ids(self) -> tuple[str, ...]:
-        """See Keyring."""
-        return tuple(key.id for key in self._keys)
-
 
 class KeyFile:
     """A file of keys, the one in use first, readable only by its owner.
@@ -114,23 +102,7 @@ class KeyFile:
     def __init__(self, path: Path, *, makes: bool = False) -> None:
         self._path = path
         self._makes = makes
-        self._seen: tuple[int, int] | None = None
         self._keys: list[Key] = []
-
-    def add(self) -> None:
-        """Add a new key for sealing; the earlier ones still decrypt."""
-        self._load()
-        self._write((secrets.token_bytes(KEY_BYTES), *(key.material for key in self._keys)))
-
-    def drop_older(self) -> None:
-        """Drop all keys except the one in use."""
-        self._load()
-        self._write((self._keys[0].material,))
-
-    def count(self) -> int:
-        """Return the number of keys."""
-        self._load()
-        return len(self._keys)
 
     def current(self) -> Key:
         """See Keyring."""
@@ -142,28 +114,13 @@ class KeyFile:
         self._load()
         return _found(self._keys, key_id, str(self._path))
 
-    def ids(self) -> tuple[str, ...]:
-        """See Keyring."""
-        if not self._path.exists():
-            return ()
-        try:
-            self._load()
-        except OperatorError:
-            # The next use of a key reports the error.
-            return ()
-        return tuple(key.id for key in self._keys)
-
     def _load(self) -> None:
-        if self._makes:
-            self._makes = False
-            if not self._path.exists():
-                self._write((secrets.token_bytes(KEY_BYTES),), is_new=True)
+        if self._keys:
+            return
+        if self._makes and not self._path.exists():
+            self._make()
         try:
-            found = self._path.stat()
-            seen = (found.st_mtime_ns, found.st_ino)
-            if seen == self._seen:
-                return
-            if found.st_mode & 0o077:
+            if self._path.stat().st_mode & 0o077:
                 raise OperatorError(f"{self._path} can be read by others: chmod 600 {self._path}")
             keys = read_keys(self._path.read_text(encoding="ascii"))
         except FileNotFoundError:
@@ -177,23 +134,21 @@ class KeyFile:
             keys = ()
         if not keys:
             raise OperatorError(f"{self._path} holds no key of the store. Put it back from your copy.")
-        self._keys, self._seen = [Key(key) for key in keys], seen
+        self._keys = [Key(key) for key in keys]
 
-    def _write(self, keys: tuple[bytes, ...], *, is_new: bool = False) -> None:
-        """Write the file atomically and durably. If two processes create it at once, the first one wins."""
+    def _make(self) -> None:
+        """Write a new key atomically and durably. If two processes do it at once, the first one wins."""
+        key = base64.b64encode(secrets.token_bytes(KEY_BYTES))
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             descriptor, name = tempfile.mkstemp(prefix=".store.key.", dir=self._path.parent)
             try:
-                with os.fdopen(descriptor, "w", encoding="ascii") as stream:
-                    stream.write(write_keys(keys))
+                with os.fdopen(descriptor, "wb") as stream:
+                    stream.write(key + b"\n")
                     stream.flush()
                     os.fsync(descriptor)
-                if is_new:
-                    with suppress(FileExistsError):
-                        os.link(name, self._path)
-                else:
-                    Path(name).replace(self._path)
+                with suppress(FileExistsError):
+                    os.link(name, self._path)
             finally:
                 Path(name).unlink(missing_ok=True)
             sync(self._path.parent)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from bridge.errors import BridgeError
 from bridge.hub.link import LinkChange, LinkDownError, LinkError, SpriteConnection
-from bridge.hub.room import Kept, SpriteHub, nothing_kept
+from bridge.hub.room import HubListener, Kept, Observer, SpriteHub, nothing_kept
 from bridge.providers.provider import HostError, printable
 from bridge.replicas.sprite_log import SpriteLog
 from bridge.replicas.store import (
@@ -30,7 +30,7 @@ from bridge.replicas.store import (
 )
 from bridge.replicas.upkeep import Checks
 from sprite.common.tasks import TaskSet, backoff, owned_task
-from sprite.protocol.frames import ServerMessage, encode
+from sprite.protocol.frames import encode
 from sprite.protocol.messages import STORE, Error
 from sprite.protocol.replication import Ship, ShipAck, Shipped, Unpacker
 
@@ -151,7 +151,7 @@ class _Receipts:
         self._connection.write(encode(ShipAck(through=self._through)))
 
 
-class _Ear:
+class _Ear(HubListener):
     """Notice when the link comes up, and end the current attempt when it goes down."""
 
     def __init__(self, room: SpriteHub, is_last: Callable[[], bool]) -> None:
@@ -162,18 +162,12 @@ class _Ear:
         self._attempt: asyncio.Timeout | None = None
         self._look()
 
-    def heard(self, message: ServerMessage) -> None:
-        """See HubListener."""
-
     def changed(self, change: LinkChange) -> None:
         """See HubListener."""
         del change
         self._look()
         if not self.is_up.is_set() and not self._is_last():
             self.interrupt()
-
-    def ended(self) -> None:
-        """See HubListener."""
 
     @contextmanager
     def held(self, attempt: asyncio.Timeout) -> Iterator[None]:
@@ -196,7 +190,7 @@ class _Ear:
             self.is_up.clear()
 
 
-class Replicator:
+class Replicator(Observer):
     """`async with Replicator(store, on_death) as replicator:`, an observer of the relay; call `follow` next."""
 
     def __init__(self, store: SealedStore, on_death: Callable[[], None], kept: Kept = nothing_kept) -> None:
@@ -272,15 +266,6 @@ class Replicator:
         del at_rest
         if (task := self._running.pop(sprite, None)) is not None and sprite not in self._stopping:
             task.cancel()
-
-    def arrived(self, sprite: str) -> None:
-        """See Observer."""
-
-    def left(self, sprite: str) -> None:
-        """See Observer."""
-
-    def heard(self, sprite: str, message: ServerMessage) -> None:
-        """See Observer."""
 
     # --- one sprite ---
 

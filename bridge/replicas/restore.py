@@ -169,12 +169,12 @@ class Restorer:
         """See Losses."""
         return await self._losses.kept_words(sprite)
 
-    async def go_on(self, sprite: str, actor: str) -> str:
+    async def go_on(self, sprite: str) -> str:
         """Accept the sprite as it is and replicate it from the beginning. Raise StoreError.
 
         The earlier replica stays as an older version.
         """
-        await self._note(actor, "store accept", sprite)
+        await self._note(sprite, "store accept", sprite)
         await self._store.accept(sprite)
         return "Your agent goes on as it is. What was kept of before stays for a month, for whoever runs this bridge."
 
@@ -316,10 +316,8 @@ class Restorer:
         if asked.over or await self._losses.is_begun(sprite) or not await self._host.is_there(sprite):
             return
         kept = await self._store.count(sprite, _TURNS, asked.as_of)
-        turns = await self._host.turns(sprite)
-        has = "It does not say how many turns it has" if turns is None else f"It has {turns} turn(s)"
         raise RestoreRefusedError(
-            f"{sprite}'s agent is there. {has}, and what is kept has {kept}: whatever was said or written since then "
+            f"{sprite}'s agent is there. What is kept has {kept} turn(s): whatever was said or written since then "
             f"would be gone from it. {asked.advice}"
         )
 

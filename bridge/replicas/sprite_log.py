@@ -142,7 +142,7 @@ class SpriteLog:
         return found.fetchone() is not None
 
     def view(self, as_of: float | None) -> View | None:
-        """Return the newest state, or that of a time; None if there is none.
+        """Return the newest state, or that of a time, or None if there is none.
 
         A new generation replaces the one before once it is complete.
         """
@@ -381,7 +381,7 @@ class SpriteLog:
         return [(row["generation"], row["part"], bucket) for row in found for bucket in range(_BUCKETS)]
 
     def missing(self, generation: int, part: str, bucket: int) -> int | None:
-        """Return how many more rows the census has than exist; None if both match."""
+        """Return how many more rows the census has than exist, or None if both match."""
         first, last = bytes([bucket * _BUCKET_NAMES]), bytes([(bucket + 1) * _BUCKET_NAMES - 1]) + b"\xff" * 32
         spot = self._sprite, generation, part
         counted = self._tx.execute(

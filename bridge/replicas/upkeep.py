@@ -1,4 +1,4 @@
-"""Maintenance of a store by an operator: encrypt it with another key, and verify that it is complete."""
+"""Checks of a store: whether every piece is what was stored, and none is missing."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import BridgeError
 from bridge.replicas.sealed_store import SealedStore
-from bridge.replicas.sprite_log import SECRET_PLACE, SpriteLog, chunk_place, row_place
+from bridge.replicas.sprite_log import SpriteLog, chunk_place
 from bridge.replicas.store import DamagedError, named_chunks
 
 if TYPE_CHECKING:
@@ -30,58 +30,8 @@ _MOST_DAMAGED = 10_000
 #: Weight of comparing one bucket of a census, for the read rate.
 _CENSUS_BYTES = 16 * 1024
 
-#: Tables with encrypted pieces, the key columns of a piece, and the place it is bound to.
-_TABLES: dict[str, tuple[tuple[str, ...], Callable[[Any], bytes]]] = {
-    "stored_sprites": (("sprite",), lambda _: SECRET_PLACE),
-    "stored_rows": (
-        ("sprite", "generation", "part", "name", "position"),
-        lambda row: row_place(row["generation"], row["part"], bytes(row["name"]), row["position"]),
-    ),
-    "stored_chunks": (("sprite", "name"), lambda row: chunk_place(bytes(row["name"]))),
-}
-
-
-async def sealed_anew(store: SealedStore, sprite: str) -> AsyncGenerator[int, None]:
-    """Encrypt pieces of other keys with the key in use; yield the number of pieces after each step.
-
-    After an interruption each piece has one key or the other, and the next call continues.
-    """
-    done = 0
-    for table in _TABLES:
-        while step := await store.shelf.write(sprite, lambda tx, table=table: _step(tx, sprite, store.keyring, table)):  # type: ignore[misc]
-            done += step
-            yield done
-    if done:
-        await store.shelf.wipe(sprite)
-
-
-def _step(tx: Transaction, sprite: str, keyring: Keyring, table: str) -> int:
-    """Encrypt some pieces in one transaction, including those that a running bridge just wrote with the old key."""
-    columns, place = _TABLES[table]
-    key, log = keyring.current(), SpriteLog(tx, sprite, keyring)
-    found = tx.execute(
-        f"SELECT {', '.join(columns)}, key_id, sealed FROM {table} WHERE sprite = ? AND key_id <> ? LIMIT ?",  # noqa: S608
-        (sprite, key.id, _PIECES_AT_ONCE),
-    ).fetchall()
-    where = " AND ".join(f"{column} = ?" for column in columns)
-    for row in found:
-        sealed = key.seal(sprite, place(row), log.unsealed(row, place(row), f"a piece in {table}"))
-        tx.execute(
-            f"UPDATE {table} SET key_id = ?, sealed = ? WHERE {where}",  # noqa: S608
-            (key.id, sealed, *(row[column] for column in columns)),
-        )
-    return len(found)
-
-
-async def pieces_of_other_keys(store: SealedStore, sprite: str) -> int:
-    """Return the number of pieces that are not encrypted with the key in use."""
-    key_id = store.keyring.current().id
-
-    def count(tx: Transaction) -> int:
-        sql = "SELECT count(*) AS pieces FROM {} WHERE sprite = ? AND key_id <> ?"
-        return sum(tx.execute(sql.format(table), (sprite, key_id)).fetchone()["pieces"] for table in _TABLES)
-
-    return await store.shelf.read(sprite, count)
+#: The key columns of rows and chunks.
+_TABLES = {"stored_rows": ("sprite", "generation", "part", "name", "position"), "stored_chunks": ("sprite", "name")}
 
 
 @dataclass(slots=True)
@@ -165,7 +115,7 @@ def _looked(
 ) -> tuple[Findings, tuple[Any, ...] | None]:
     """Check the next pieces; return the start of the following ones, or None."""
     findings = Findings()
-    columns, _ = _TABLES[table]
+    columns = _TABLES[table]
     key = ", ".join(columns)
     beyond = "" if after is None else f"AND ({key}) > ({', '.join('?' * len(columns))})"
     found = tx.execute(

@@ -116,7 +116,7 @@ def _as_preview(request: web.Request, file: _File) -> _Shown | None:
 
 
 def _charset(first: bytes) -> str | None:
-    """Guess a text's encoding from its first bytes; None for binary data."""
+    """Guess a text's encoding from its first bytes, or None for binary data."""
     if first.startswith(_UTF_16):
         return "utf-16"
     if b"\0" in first:

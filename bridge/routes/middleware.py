@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 _BODY_SECONDS = 120.0
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 #: Polled every few seconds by machines: counted, but not logged.
-_QUIET = frozenset({"/healthz", "/healthz/peer", "/readyz", "/metrics", "/-/{version}/{name}", "/{name}"})
+_QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/-/{version}/{name}", "/{name}"})
 #: API endpoints below /v1/. All other paths there belong to the model proxy, which has its own limits.
 _DOORS = frozenset({"/v1/observations", "/v1/memory/boot", "/v1/chat/completions"})
 #: Probes use an IP address, not a name.
-_ANY_HOST = frozenset({"/healthz", "/healthz/peer", "/readyz"})
+_ANY_HOST = frozenset({"/healthz", "/readyz"})
 #: Rate limit for log lines of unauthenticated requests, which have no other limit. All are counted.
 _STRANGERS_LINES_PER_SECOND, _STRANGERS_LINES_AT_ONCE = 1.0, 100.0
 _BEGUN_AS: Final = web.RequestKey("begun_as", int)

@@ -8,7 +8,7 @@ single bridge needs none of this.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from aiohttp import HttpVersion11, hdrs, web
@@ -28,7 +28,6 @@ from bridge.cluster.forward_header import (
     target_of,
 )
 from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Owner, Ownership
-from bridge.cluster.peers import PATH
 from bridge.http import messages
 from bridge.telemetry.logs import PERSON, REQUEST_ID
 
@@ -69,7 +68,6 @@ class OwnerRouter:
         hops: Hops,
         seal: RequestSigner | None,
         revocations: Revocations,
-        troubles: Callable[[], list[str]] = list,
     ) -> None:
         self._authenticator = authenticator
         self._tokens = tokens
@@ -77,15 +75,10 @@ class OwnerRouter:
         self._hops = hops
         self._seal = seal
         self._revocations = revocations
-        #: Returns the problems between this bridge and others, as messages for operators.
-        self.troubles = troubles
 
     def guarded(self, routes: Sequence[web.RouteDef]) -> list[web.RouteDef]:
         """Return the routes, with those in DOORS wrapped to be answered by the sprite's owner."""
-        return [
-            web.get(PATH, self._believed, allow_head=False),
-            *(self._route(route) if route.path in DOORS else route for route in routes),
-        ]
+        return [self._route(route) if route.path in DOORS else route for route in routes]
 
     async def end_all(self) -> None:
         """Close forwarded WebSockets because the bridge stops."""
@@ -108,7 +101,7 @@ class OwnerRouter:
         return web.RouteDef(route.method, route.path, cross, {**route.kwargs, "expect_handler": _expect})
 
     async def _recognised(self, request: web.Request, by: _By) -> ForwardedIdentity | None:
-        """Return the person and credential; None if the endpoint itself has to refuse."""
+        """Return the person and credential, or None if the endpoint itself has to refuse."""
         token = bearer(request)
         if token is None:
             caller = None if by == "token" else await self._authenticator.browser(request)
@@ -142,7 +135,7 @@ class OwnerRouter:
         return _failed(request, 503, "unavailable", str(fault))
 
     async def _owner(self, sprite: str, *, is_sure: bool) -> Owner | None:
-        """Return the other bridge that owns the sprite; None once this one does.
+        """Return the other bridge that owns the sprite, or None once this one does.
 
         Unless `is_sure`, the cached owner counts.
         """
@@ -156,23 +149,12 @@ class OwnerRouter:
 
     # --- in ---
 
-    async def _believed(self, request: web.Request) -> web.StreamResponse:
-        """Answer another bridge's probe whether its signature is accepted here."""
-        try:
-            self._opened(request)
-        except HopRefusedError as refused:
-            return _refused(request, refused.reason)
-        return web.Response(status=204, headers={"Cache-Control": "no-store"})
-
-    def _opened(self, request: web.Request) -> ForwardHeader:
-        if self._seal is None:
-            raise HopRefusedError("unsigned")
-        return self._seal.opened(request.method, target_of(request), request.headers)
-
     async def _taken(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer a request forwarded by another bridge. Never forwards it again."""
+        if self._seal is None:
+            return _refused(request, "unsigned")
         try:
-            hop = self._opened(request)
+            hop = self._seal.opened(request.method, target_of(request), request.headers)
         except HopRefusedError as refused:
             return _refused(request, refused.reason)
         person = hop.passed.person

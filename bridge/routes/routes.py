@@ -16,6 +16,7 @@ from bridge.auth.login import Authenticator
 from bridge.auth.people import People
 from bridge.cluster.ownership import NotOwnedError, Ownership
 from bridge.config import LOCAL_PERSON, Settings
+from bridge.db import data_folder
 from bridge.db.open import DatabaseAwayError, DatabaseError
 from bridge.http import messages
 from bridge.providers.provider import Host, HostError, Phase, Report
@@ -62,7 +63,8 @@ class Routes:
         metrics: Metrics,
         readiness: Readiness,
     ) -> None:
-        self._operator_token = settings.operator_token
+        self._operator_token = data_folder.operator_token(settings)
+        self._metrics_open = settings.metrics_open
         self._authenticator = authenticator
         self._people = people
         self._open_sockets = open_sockets
@@ -181,19 +183,19 @@ class Routes:
         return web.Response(text="ready\n")
 
     async def _scrape(self, request: web.Request) -> web.Response:
-        if not (self._authenticator.is_operator_machine(request) or self._has_operator_token(request)):
+        if not (self._metrics_open or self._has_operator_token(request)):
             return messages.page(
                 request,
                 403,
                 "The figures are for whoever runs this bridge",
-                "From this machine, or with `Authorization: Bearer` and the token in `BRIDGE_OPERATOR_TOKEN`.",
+                "Send `Authorization: Bearer` with the token in `run/operator-token` of the bridge's data folder.",
                 code="forbidden",
             )
         return web.Response(body=await self._metrics.text(), headers={"Content-Type": self._metrics.content_type})
 
     def _has_operator_token(self, request: web.Request) -> bool:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if self._operator_token is None or scheme.lower() != "bearer":
+        if scheme.lower() != "bearer":
             return False
         return hmac.compare_digest(token.encode(errors="surrogateescape"), self._operator_token.encode())
 
@@ -239,33 +241,26 @@ class Restoring:
 
         async def answer(request: web.Request) -> web.StreamResponse:
             caller = await authenticator.known(request, acts=True)
-            return await self.answer(request, caller.person)
+            request[PERSON] = caller.person
+            try:
+                done = await self.asked_by(caller.person, request.query.get("how", "restore"))
+            except RestoreRefusedError as error:
+                return messages.page(request, 409, "Nothing was restored", str(error), code="refused")
+            except (HostError, StoreError, NotOwnedError) as error:
+                return messages.page(request, 503, "It could not be restored", str(error), code="unavailable")
+            said = {"message": done.words, "left_out": done.left_out}
+            return web.json_response(said, headers={"Cache-Control": "no-store"})
 
         return answer
 
-    async def asked_by(self, person: str, how: str, *, actor: str | None = None) -> Restored:
-        """Do what the person, or `actor` for them, asked for.
-
-        Raises RestoreRefusedError if it is not offered now.
-        """
+    async def asked_by(self, person: str, how: str) -> Restored:
+        """Do what the person asked for. Raises RestoreRefusedError if it is not offered now."""
         if how not in _OFFERED:
             raise RestoreRefusedError(f"how is {', '.join(_OFFERED)}, or is not said.")
         offered = _OFFERED[how]
         if offered is not None and self._relay.offer(person) != offered:
             raise RestoreRefusedError("Your agent does not need that at the moment, and nothing was changed.")
         if how == "keep":
-            return Restored(await self.restorer.go_on(person, actor or person))
-        asked = Asked(actor or person, over=offered is not None, anew=how == "replace")
+            return Restored(await self.restorer.go_on(person))
+        asked = Asked(person, over=offered is not None, anew=how == "replace")
         return await self.restore(person, asked, lambda _phase, _words: None)
-
-    async def answer(self, request: web.Request, person: str, *, actor: str | None = None) -> web.StreamResponse:
-        """Answer a restore request of an authenticated person; `actor` is the requester, if different."""
-        request[PERSON] = person
-        try:
-            done = await self.asked_by(person, request.query.get("how", "restore"), actor=actor)
-        except RestoreRefusedError as error:
-            return messages.page(request, 409, "Nothing was restored", str(error), code="refused")
-        except (HostError, StoreError, NotOwnedError) as error:
-            return messages.page(request, 503, "It could not be restored", str(error), code="unavailable")
-        said = {"message": done.words, "left_out": done.left_out}
-        return web.json_response(said, headers={"Cache-Control": "no-store"})

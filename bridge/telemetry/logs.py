@@ -18,7 +18,6 @@ import msgspec
 from aiohttp import web
 
 from sprite.common import own_secrets
-from sprite.common.limits import TokenBucket
 
 #: Extra fields of a record: `log.info("...", extra={"mission_id": ...})`.
 FIELDS = ("request_id", "method", "route", "status", "duration_ms", "person", "sprite", "mission_id", "model", "count")
@@ -26,8 +25,6 @@ FIELDS = ("request_id", "method", "route", "status", "duration_ms", "person", "s
 _OURS = ("bridge", "sprite")
 #: Size of the file and of one backup: some weeks of a personal bridge.
 _FILE_BYTES = 2 * 1024 * 1024
-#: A library may log every connection of a stranger.
-_LIBRARY_LINES_PER_SECOND, _LIBRARY_LINES_AT_ONCE = 1.0, 50.0
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -66,34 +63,11 @@ def _in_file(file: Path) -> logging.Handler:
 
 
 def _use(handlers: list[logging.Handler]) -> None:
-    for handler in handlers:
-        handler.addFilter(LibrariesSeldom())
     logging.basicConfig(handlers=handlers, level=logging.WARNING, force=True)
     for name in _OURS:
         logging.getLogger(name).setLevel(logging.INFO)
     # Uncaught exceptions would be printed with their message.
     sys.excepthook = lambda *uncaught: logging.getLogger("bridge").critical("a fault of ours", exc_info=uncaught)
-
-
-class LibrariesSeldom(logging.Filter):
-    """Limit the rate of library lines; the next line has the number of dropped ones as its `count`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lines = TokenBucket(_LIBRARY_LINES_PER_SECOND, _LIBRARY_LINES_AT_ONCE)
-        self._left_out = 0
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """See the class."""
-        if _is_ours(record):
-            return True
-        if self._lines.wait(1) > 0:
-            self._left_out += 1
-            return False
-        self._lines.take(1)
-        if self._left_out:
-            record.count, self._left_out = self._left_out, 0
-        return True
 
 
 class JsonLines(logging.Formatter):

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--person", default=LOCAL_PERSON, metavar="NAME", help=f"as whom (default: {LOCAL_PERSON})")
     parser.add_argument("--permissions", choices=("ask", "bypass"), help="whether an agent started now asks first")
     parser.add_argument("--url", metavar="URL", help="a bridge elsewhere instead, such as https://sprite.example.org")
-    parser.add_argument("--quiet", action="store_true", help="never ring the terminal's bell (/bell changes it)")
+    parser.add_argument("--quiet", action="store_true", help="never ring the terminal's bell")
     parser.add_argument("--token", help="your token there, with --url (better: the variable BRIDGE_TOKEN)")
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bridge.config import Settings
-    from bridge.terminal.terminal import Screen, Terminal
+    from bridge.terminal.terminal import Terminal
 
 
 #: Limit for a pipe's wait for an unreachable bridge, because no person can end the wait.
@@ -57,7 +57,7 @@ async def hold(place: Here | Elsewhere, *, rings: bool = True) -> int:
     screen = _terminal(place) if in_terminal else Pipe()
     ends = _Ends(catches_interrupt=not in_terminal)
     try:
-        async with _endpoint(place, screen, ends.fail) as endpoint:
+        async with _endpoint(place, ends.fail) as endpoint:
             patience = None if in_terminal else _PATIENCE_SECONDS
             async with BridgeLink(endpoint.connect, patience_seconds=patience) as link, asyncio.TaskGroup() as group:
                 # A program that writes into a pipe may run in another time zone than its person.
@@ -65,7 +65,7 @@ async def hold(place: Here | Elsewhere, *, rings: bool = True) -> int:
                 conversation = Conversation(
                     link, screen, banner=lambda: _banner(place, endpoint), zone=zone, rings=rings
                 )
-                commands = Commands(conversation, screen, link, endpoint.fetch, endpoint.restore)
+                commands = Commands(conversation, screen, link)
                 following = group.create_task(conversation.follow(), name="chat-follow")
                 talking = group.create_task(screen.talk(conversation, commands), name="chat-talk")
                 with ends.of(talking):
@@ -105,7 +105,7 @@ class _Ends:
 
     def __enter__(self) -> None:
         for number in self._signals:
-            asyncio.get_running_loop().add_signal_handler(number, self._end, number)
+            asyncio.get_running_loop().add_signal_handler(number, self._leave, _SIGNALLED + number)
 
     def __exit__(self, *error: object) -> None:
         for number in self._signals:
@@ -114,9 +114,6 @@ class _Ends:
     def fail(self) -> None:
         """End because the bridge started for this conversation has failed."""
         self._leave(_FAILED)
-
-    def _end(self, number: int) -> None:
-        self._leave(_SIGNALLED + number)
 
     def _leave(self, status: int) -> None:
         self.status = status
@@ -127,8 +124,7 @@ class _Ends:
 def _terminal(place: Here | Elsewhere) -> Terminal:
     from bridge.terminal.terminal import Terminal
 
-    chosen = (os.environ.get(name, "").strip() for name in ("VISUAL", "EDITOR"))
-    return Terminal(_history(place), editor=next(filter(None, chosen), "vi"))
+    return Terminal(_history(place))
 
 
 def _history(place: Here | Elsewhere) -> Path | None:
@@ -138,14 +134,10 @@ def _history(place: Here | Elsewhere) -> Path | None:
     return place.settings.workspaces / place.person / SYSTEM / CHAT_HISTORY
 
 
-def _endpoint(place: Here | Elsewhere, screen: Screen, on_death: Callable[[], None]) -> LocalEndpoint | RemoteEndpoint:
+def _endpoint(place: Here | Elsewhere, on_death: Callable[[], None]) -> LocalEndpoint | RemoteEndpoint:
     if isinstance(place, Elsewhere):
         return RemoteEndpoint(place.url, place.token)
-
-    async def tell(words: str) -> None:
-        await screen.line(drawing.note(words))
-
-    return LocalEndpoint(place.settings, place.person, on_death, tell)
+    return LocalEndpoint(place.settings, place.person, on_death)
 
 
 def _banner(place: Here | Elsewhere, endpoint: LocalEndpoint | RemoteEndpoint) -> Text:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from bridge.client.link import NotConnectedError
 from bridge.terminal import drawing
@@ -11,19 +11,13 @@ from sprite.protocol.memory import MemoryResult
 from sprite.protocol.messages import Error, LinkState, ServerPayload
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
     from bridge.client.link import BridgeLink
     from bridge.terminal.conversation import Conversation
     from bridge.terminal.terminal import Screen
     from sprite.protocol.memory import AnyMemoryRequest
     from sprite.protocol.messages import ClientPayload, StandingRule
-
-    #: Yields a file of the sprite by its path. Raises NotFetchedError.
-    Fetch = Callable[[str], AsyncIterator[bytes]]
-    #: Asks the bridge to restore the person's agent in one of the ways of `POST /restore`, and returns its message.
-    #: Raises NotRestoredError.
-    Restore = Callable[[str], Awaitable[str]]
 
 
 _Result = TypeVar("_Result", bound=MemoryResult)
@@ -44,14 +38,10 @@ class Command:
 class CommandGroup:
     """Base of all commands. Requests to the sprite return None after a failure, which was shown to the person."""
 
-    def __init__(
-        self, conversation: Conversation, screen: Screen, link: BridgeLink, fetch: Fetch, restore: Restore
-    ) -> None:
+    def __init__(self, conversation: Conversation, screen: Screen, link: BridgeLink) -> None:
         self._conversation = conversation
         self._screen = screen
         self._link = link
-        self._fetch = fetch
-        self._restore = restore
         #: The version of each action, and the standing rules, as last listed.
         self._seen: dict[int, int] = {}
         self._listed: list[StandingRule] = []
@@ -87,13 +77,3 @@ class CommandGroup:
         """Send a memory request."""
         result = await self.ask(request, doing, seconds)
         return result if isinstance(result, expected) else None
-
-
-#: The text for each offer, shown after the problem.
-ADVICE: Final = {
-    "restore": "/restore makes your agent anew of it.",
-    "replace": "/restore new gives the machine up, with whatever is on it alone, and makes your agent anew on another.",
-    "choose": "/restore kept takes what is kept, /restore as-it-is goes on with the agent as it is now.",
-}
-#: Arguments of `/restore`, with the parameter for `POST /restore`.
-WAYS: Final = {"": "restore", "new": "replace", "kept": "over", "as-it-is": "keep"}

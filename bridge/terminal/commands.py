@@ -11,7 +11,8 @@ from rich.text import Text
 from bridge.terminal import drawing
 from bridge.terminal import memory_commands as memory_views
 from bridge.terminal.action_commands import ActionCommands, PermissionCommands
-from bridge.terminal.canvas_commands import CanvasCommands, FileCommands, RestoreCommand
+from bridge.terminal.canvas_commands import CanvasCommands
+from bridge.terminal.change_commands import ChangeCommands
 from bridge.terminal.command import LOOK_SECONDS, MODEL_SECONDS, Command, CommandGroup
 from bridge.terminal.drawing import counted, one_line
 from bridge.terminal.memory_commands import MemoryCommands
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bridge.client.link import BridgeLink
-    from bridge.terminal.command import Fetch, Restore
     from bridge.terminal.conversation import Conversation
     from bridge.terminal.terminal import Screen
     from sprite.protocol.shapes import LearningRow
@@ -55,14 +55,18 @@ _KEYS = [
 class Commands(CommandGroup):
     """The commands of one conversation; `names` is for completion."""
 
-    def __init__(
-        self, conversation: Conversation, screen: Screen, link: BridgeLink, fetch: Fetch, restore: Restore
-    ) -> None:
-        super().__init__(conversation, screen, link, fetch, restore)
-        groups = (MemoryCommands, ActionCommands, CanvasCommands, FileCommands, PermissionCommands, RestoreCommand)
+    def __init__(self, conversation: Conversation, screen: Screen, link: BridgeLink) -> None:
+        super().__init__(conversation, screen, link)
+        groups: tuple[type[CommandGroup], ...] = (
+            MemoryCommands,
+            ActionCommands,
+            CanvasCommands,
+            ChangeCommands,
+            PermissionCommands,
+        )
         others: dict[str, Command] = {}
         for group in groups:
-            others |= group(conversation, screen, link, fetch, restore).table
+            others |= group(conversation, screen, link).table
         self._commands = {
             "/new": Command("/new", "ends this session; what was said is remembered", self._new),
             "/stop": Command("/stop", "stops the turn, or what goes on in the background", self._stop),

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from bridge.client.link import NotConnectedError
 from bridge.client.turns import Turns
 from bridge.terminal import drawing
-from bridge.terminal.cards import Board, cards_in_words, draw_card
-from bridge.terminal.command import ADVICE
-from bridge.terminal.drawing import one_line
+from bridge.terminal.cards import draw_card
+from bridge.terminal.drawing import counted, one_line
 from bridge.terminal.turn import ShownTurns
 from sprite.protocol.messages import (
     MAX_MISSION_CHARS,
@@ -30,12 +29,10 @@ from sprite.protocol.messages import (
     Permission,
     ScheduleUpdate,
     SessionUpdate,
-    StackUpdate,
     StateSync,
     Status,
     System,
 )
-from sprite.protocol.shapes import Stack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,26 +40,31 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bridge.client.link import BridgeLink
-    from bridge.client.turns import Decision, Turn
+    from bridge.client.turns import Turn
     from bridge.terminal.terminal import Screen
     from sprite.protocol.frames import RelayedMessage
-    from sprite.protocol.messages import NextDue, PermissionRequest, ServerPayload
+    from sprite.protocol.messages import Decision, NextDue, PermissionRequest, ServerPayload
     from sprite.protocol.pasted import Spans
-    from sprite.protocol.shapes import BackgroundWork, MemoryState, Paused, SessionState, Stopped
+    from sprite.protocol.shapes import BackgroundWork, Card, MemoryState, Paused, SessionState, Stopped
 
 
-DECISIONS: dict[str, Decision] = {
+_DECISIONS: dict[str, Decision] = {
     "y": "allow",
     "yes": "allow",
     "n": "deny",
     "no": "deny",
+    "s": "session",
+    "session": "session",
     "a": "always",
     "always": "always",
 }
 _OUTCOMES: dict[str, tuple[str, str]] = {
     "allow": ("  ✓ allowed", "green"),
+    "session": ("  ✓ allowed in this session", "green"),
     "deny": ("  ✗ denied", "red"),
 }
+
+_OPEN_THE_PAGE = "Your page offers what can be done; an operator has `python -m bridge restore`."
 
 #: Kinds of stopped work that report their end in an event.
 _TURNS = frozenset({"mission", "turn"})
@@ -81,7 +83,8 @@ class Conversation:
         rings: bool = True,
     ) -> None:
         """`zone` is the person's time zone, if this machine knows it."""
-        self.board = Board(shows_one_stack=screen.shows_one_stack)
+        #: The open cards by id, oldest first.
+        self.cards: dict[str, Card | CanvasUpdate] = {}
         #: Files that wait for the person's decision.
         self.drift: list[str] = []
         #: The operation that a command waits for, or "".
@@ -95,8 +98,6 @@ class Conversation:
         #: Titles of all background work by id. It has left `background` when the answer to a stop arrives.
         self._titles: dict[str, str] = {}
         self.synced = False
-        #: Whether the agent's machine is lost and only a restore helps.
-        self.is_lost = False
         #: The last shown advice about the bridge's offer.
         self._advised = ""
         #: The next due action, and the person's zone as stored by the sprite.
@@ -163,7 +164,7 @@ class Conversation:
             return None
         await self._screen.show(drawing.said(text))
         self._tell_zone()
-        mission_id = self._link.post(Mission(text=text, stack_id=self.board.stack_id, pasted=list(pasted)))
+        mission_id = self._link.post(Mission(text=text, pasted=list(pasted)))
         self._shown.skip(self._turns.send(mission_id, text))
         if not self._link.is_ready and self.synced:
             problem = "  not connected: it goes out when the sprite is back"
@@ -196,6 +197,12 @@ class Conversation:
         """Return the id of the shown question."""
         return next(iter(self.questions), None)
 
+    def decision_of(self, line: str) -> Decision | None:
+        """Return the answer in a line, or None if it is not one that the shown question offers."""
+        decision = _DECISIONS.get(line.lower())
+        is_offered = self.asked is not None and self.questions[self.asked].session is not None
+        return None if decision == "session" and not is_offered else decision
+
     async def takes(self, line: str, asked: str | None) -> bool:
         """Handle a line that answers a question.
 
@@ -205,7 +212,7 @@ class Conversation:
         word a message.
         """
         lost, self._lost_question = self._lost_question, False
-        decision = DECISIONS.get(line.rstrip().lower())
+        decision = self.decision_of(line.rstrip())
         if decision is None or (asked is None and self.asked is None and not lost):
             return False
         if asked is not None and asked == self.asked:
@@ -222,9 +229,9 @@ class Conversation:
             return
         request = self.questions.pop(self.asked)
         if decision == "always" and request.always is not None:
-            outcome = drawing.allowed_always(request.always)
+            outcome = drawing.allowed_always(request)
         else:
-            decision = "deny" if decision == "deny" else "allow"
+            decision = decision if decision in {"deny", "session"} else "allow"
             outcome = drawing.line(_OUTCOMES[decision])
         self._link.post(Permission(request_id=request.request_id, decision=decision))
         await self._screen.line(outcome, below=True)
@@ -255,8 +262,7 @@ class Conversation:
                 self._changed.notify_all()
 
     async def _link_changed(self, change: LinkState) -> None:
-        self.is_lost = change.state == "unavailable" and change.offer is not None
-        if change.offer is not None and (advice := f"{change.detail} {ADVICE[change.offer]}") != self._advised:
+        if change.offer is not None and (advice := f"{change.detail} {_OPEN_THE_PAGE}") != self._advised:
             self._advised = advice
             await self._screen.line(drawing.note(advice))
         if change.state == "ready":
@@ -308,8 +314,6 @@ class Conversation:
                     await self._screen.line(drawing.remembered(update))
                 await self._note_drift(drift)
                 self._refresh()
-            case StackUpdate(stack_id, name, archived):
-                self.board.stacks[stack_id] = Stack(stack_id, name, archived)
             case ScheduleUpdate(next_due=next_due):
                 self.next_due = next_due
             case _:
@@ -348,23 +352,18 @@ class Conversation:
             self._screen.ring()
 
     async def _canvas(self, update: CanvasUpdate) -> None:
-        is_known = update.card_id in self.board.cards
-        self.board.take(update)
-        title = one_line(update.title)
         if update.command == "close_card":
-            await self._screen.line(drawing.note(f"card closed: {title}"))
-        elif self.board.is_shown(update.stack_id):
+            self.cards.pop(update.card_id, None)
+            await self._screen.line(drawing.note(f"card closed: {one_line(update.title)}"))
+        else:
+            self.cards[update.card_id] = update
             changed = "changed" if update.command == "update_card" else ""
             await self._screen.show(draw_card(update.title, update.blocks, subtitle=changed))
-        else:
-            number = self.board.number(update.stack_id)
-            where = f"on another stack: /stack {number} goes there" if number else "on another stack"
-            await self._screen.line(drawing.note(f"card {'changed' if is_known else 'drawn'}: {title} ({where})"))
 
     async def _sync(self, sync: StateSync) -> None:
         await self._count(sync.session, sync.memory)
         self.next_due, self.tz = sync.next_due, sync.tz
-        self.board.sync(sync)
+        self.cards = {card.card_id: card for card in sync.cards if not card.archived}
         await self._note_drift(sync.memory.drift)
         if self.synced:
             return
@@ -375,8 +374,8 @@ class Conversation:
             self._shown.skip(turn)
         if (past := drawing.history([line for line in sync.chat if line.mission_id not in own])) is not None:
             await self._screen.show(past)
-        if self.board.cards:
-            await self._screen.line(drawing.note(cards_in_words(self.board)))
+        if self.cards:
+            await self._screen.line(drawing.note(f"{counted(len(self.cards), 'card')} on the canvas: /cards draws"))
 
     async def _note_drift(self, names: list[str]) -> None:
         if new := [name for name in names if name not in self.drift]:

@@ -21,16 +21,13 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from sprite.protocol.tools import OWN_TOOLS
+from sprite.protocol.tools import NETWORK, OWN_TOOLS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from sprite.protocol.messages import MemoryUpdate, PermissionRequest
     from sprite.protocol.shapes import ChatMessage, Origin, Paused, UsedTool
-
-
-_UNIT = 1024
 
 
 def counted(number: int, noun: str) -> str:
@@ -42,29 +39,12 @@ def sized(size: int) -> str:
     """Return `512 B`, `12 KB`, `3.4 GB` for a number of bytes."""
     value = float(size)
     for unit in ("B", "KB", "MB"):
-        if value < _UNIT:
+        if value < 1024:  # noqa: PLR2004 - bytes of a KB
             return f"{value:.0f} {unit}"
-        value /= _UNIT
+        value /= 1024
     return f"{value:.1f} GB"
 
 
-_DAYS = {
-    "MO": "Monday",
-    "TU": "Tuesday",
-    "WE": "Wednesday",
-    "TH": "Thursday",
-    "FR": "Friday",
-    "SA": "Saturday",
-    "SU": "Sunday",
-}
-_UNITS = {
-    "MINUTELY": "minute",
-    "HOURLY": "hour",
-    "DAILY": "day",
-    "WEEKLY": "week",
-    "MONTHLY": "month",
-    "YEARLY": "year",
-}
 #: Inside the year 9999 in every time zone.
 _LATEST = 253_402_214_400.0
 _NEAR = {-1: "yesterday", 0: "today", 1: "tomorrow"}
@@ -95,28 +75,8 @@ def due_words(due: float, tz: str | None, now: float | None = None) -> str:
     return f"{words} ({day}{there:%H:%M} in {tz})"
 
 
-def repeat_words(rrule: str, due: float | None, tz: str | None) -> str:
-    """Return a repeat as text such as `every weekday at 08:00`, or the rule itself if it is too complex."""
-    rule = dict(part.split("=", 1) for part in rrule.upper().split(";") if "=" in part)
-    unit = _UNITS.get(rule.pop("FREQ", ""))
-    interval, days = rule.pop("INTERVAL", "1"), rule.pop("BYDAY", "")
-    hour, minute = rule.pop("BYHOUR", ""), rule.pop("BYMINUTE", "0")
-    names = [_DAYS.get(day, "") for day in days.split(",")] if days else []
-    if unit is None or rule.keys() - {"WKST"} or not all(names) or not (f"{hour or 0}{minute}").isdecimal():
-        return f"repeats by {rrule}"
-    often = f"every {unit}" if interval == "1" else f"every {interval} {unit}s"
-    if names and interval == "1" and unit in {"day", "week"}:
-        often = "every weekday" if set(days.split(",")) == {*list(_DAYS)[:5]} else f"every {_listed(names)}"
-    elif names:
-        often += f" on {_listed(names)}"
-    if hour:
-        return f"{often} at {int(hour):02}:{int(minute):02}"
-    at = _on_clock_of(tz, due) if due is not None and unit not in {"minute", "hour"} else None
-    return f"{often} at {at:%H:%M}" if at is not None else often
-
-
 def own_zone(setting: str) -> str | None:
-    """Return this machine's IANA time zone, from `setting` (TZ) or /etc/localtime; None if it is unset or UTC."""
+    """Return this machine's IANA time zone, from `setting` (TZ) or /etc/localtime, or None if it is unset or UTC."""
     name = setting.removeprefix(":")
     if not name and _LOCAL_TIME.is_symlink():
         _, _, name = str(_LOCAL_TIME.resolve()).partition(_ZONES)
@@ -137,10 +97,6 @@ def _zone(name: str) -> ZoneInfo | None:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return None
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 _MARK = "reverse yellow"
@@ -231,6 +187,7 @@ _TELLING = (
     "pattern",
     "query",
     "title",
+    "host",
     "url",
     "description",
     "card_id",
@@ -339,7 +296,7 @@ def remembered(update: MemoryUpdate) -> Text:
 def drifted(names: list[str]) -> Text:
     """Draw that files wait for the person's decision."""
     who = ", ".join(one_line(name) for name in names)
-    return line(("! ", "bold yellow"), (f"{who} changed without your word: /drift shows it, and takes your word", ""))
+    return line(("! ", "bold yellow"), (f"{who} changed without your word: decide on your page", ""))
 
 
 def history(chat: list[ChatMessage]) -> Group | None:
@@ -357,7 +314,7 @@ def question(request: PermissionRequest) -> RenderableType:
     return Group(
         Panel(
             _whole_input(request),
-            title=Text.assemble("May the agent use ", (tool_name(request.tool), "bold"), "?"),
+            title=Text.assemble(*_asks(request), "?"),
             title_align="left",
             box=box.ROUNDED,
             border_style="yellow",
@@ -372,7 +329,9 @@ def question(request: PermissionRequest) -> RenderableType:
 def keys(request: PermissionRequest) -> Text:
     """Draw the answer keys. "always" appears only for a narrow rule, which it shows."""
     drawn = Text("  ")
-    answers = [("y", "allow"), ("n", "deny")]
+    answers = [("y", "allow" if request.session is None else "allow in this turn"), ("n", "deny")]
+    if request.session is not None:
+        answers.append(("s", "allow in this session"))
     if request.always is not None:
         answers.append(("a", f"always allow {one_line(request.always)}"))
     for key, answer in answers:
@@ -380,15 +339,23 @@ def keys(request: PermissionRequest) -> Text:
     return drawn.append("then Enter", style="dim")
 
 
-def allowed_always(words: str) -> Text:
+def allowed_always(request: PermissionRequest) -> Text:
     """Draw the outcome of "always"."""
-    return line((f"  ✓ always allowed: {one_line(words)}", "green"), ("  /permissions takes it back", "dim"))
+    where = "your page" if request.tool == NETWORK else "/permissions"
+    words = f"  ✓ always allowed: {one_line(request.always or '')}"
+    return line((words, "green"), (f"  {where} takes it back", "dim"))
+
+
+def _asks(request: PermissionRequest) -> tuple[str, tuple[str, str]]:
+    if request.tool == NETWORK:
+        return "May the agent reach ", (one_line(str(request.input.get("host"))), "bold")
+    return "May the agent use ", (tool_name(request.tool), "bold")
 
 
 def help_table(rows: list[tuple[str, str]]) -> Table:
     """Draw commands or keys with their descriptions."""
     grid = Table.grid(padding=(0, 3))
-    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(style="cyan", max_width=26)
     grid.add_column(style="dim")
     for name, meaning in rows:
         grid.add_row(Text(name), Text(meaning))

@@ -1,15 +1,11 @@
-"""Commands that change memory: forget, edit, and accept or reject drift."""
+"""Memory in the terminal: its views, and the command that forgets."""
 
 from __future__ import annotations
 
-import difflib
 import math
-import shutil
-import tempfile
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -18,29 +14,29 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.terminal import drawing
-from bridge.terminal.cards import gauge, markdown
-from bridge.terminal.command import LOOK_SECONDS, MODEL_SECONDS, Command, CommandGroup
-from bridge.terminal.drawing import clean, counted, due_words, exact, moment_words, one_line, repeat_words
+from bridge.terminal.cards import markdown
+from bridge.terminal.command import MODEL_SECONDS, Command, CommandGroup
+from bridge.terminal.drawing import clean, counted, due_words, moment_words, one_line
+from sprite.common.due_times import repeat_words
 from sprite.protocol.memory import (
-    AcceptRequest,
-    AcceptResult,
-    EditRequest,
-    EditResult,
-    FileRequest,
-    FileResult,
-    FilesRequest,
-    FilesResult,
     ForgetRequest,
     ForgetResult,
-    RejectRequest,
-    RejectResult,
 )
-from sprite.protocol.messages import Status, System
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from sprite.protocol.shapes import ActionRow, FileState, Forgotten, LearningRow, Place, SearchHit, SessionState
+    from sprite.protocol.messages import Status
+    from sprite.protocol.shapes import (
+        ActionRow,
+        FileState,
+        Forgotten,
+        LearningRow,
+        Place,
+        SearchHit,
+        SessionState,
+        Spend,
+    )
 
 
 _HIT_CHARS = 300
@@ -51,14 +47,13 @@ _NOT_RID_OF_IT = "the copy at the bridge is not yet rid of it"
 def files(states: list[FileState]) -> Table:
     """Draw the memory files with their lines and limits."""
     drawn = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("file", "lines", "", "kept by", "changed"):
+    for name in ("file", "lines", "kept by", "changed"):
         drawn.add_column(name, justify="right" if name == "lines" else "left", no_wrap=True)
     for state in states:
         curated = state.managed == "curated"
         drawn.add_row(
             Text(one_line(state.name), style="bold"),
             Text(f"{state.lines}/{state.limit}" if curated and state.limit else str(state.lines)),
-            gauge(state.lines, state.limit) if curated and state.limit else Text(""),
             Text("memory" if curated else "you", style="dim"),
             Text(when(state.updated_at), style="dim"),
         )
@@ -96,7 +91,7 @@ def actions(rows: list[ActionRow]) -> RenderableType:
         key=lambda row: (row.status == "open", math.inf if row.due is None else row.due, -row.priority, row.id),
     )
     if not pending:
-        return Text("Nothing to be done. /actions add TEXT notes something, --due says when.", style="dim")
+        return Text("Nothing to be done. Ask the agent to remind you of something.", style="dim")
     drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     drawn.add_column(style="cyan", no_wrap=True, justify="right")
     drawn.add_column()
@@ -112,7 +107,7 @@ def _when_due(row: ActionRow) -> Text:
         return Text(f"did not work: {why}" if why else "did not work", style="red")
     parts = [due_words(row.due, row.tz)] if row.due is not None else []
     if row.rrule:
-        parts.append(repeat_words(row.rrule, row.due, row.tz))
+        parts.append(repeat_words(row.rrule))
     is_late = row.due is not None and row.due < time.time()
     return Text(one_line(", ".join(parts)) or f"since {when(row.created_at)}", style="red" if is_late else "")
 
@@ -138,6 +133,7 @@ def hits(found: list[SearchHit], *, waiting: int, notes: Sequence[str] = ()) -> 
             Text.assemble(
                 (short, "strike dim" if hit.superseded_by is not None else ""),
                 (" (unverified)" if hit.unverified else "", "yellow"),
+                (" (undone)" if hit.undone else "", "yellow"),
                 _whence(hit.turn_id if hit.kind == "learning" else None, hit.project),
             ),
         )
@@ -186,16 +182,6 @@ def _place(place: Place) -> Text:
     return Text.assemble((f"{one_line(place.where)}: ", "dim"), one_line(place.text))
 
 
-def difference(name: str, before: str, after: str) -> Panel:
-    """Draw the difference between memory and the file on disk, with every character visible."""
-    lines = difflib.unified_diff(before.split("\n"), after.split("\n"), n=2, lineterm="")
-    styles = {"+": "green", "-": "red", "@": "cyan"}
-    # The first two lines name the sides, as the title does.
-    drawn = [exact(line, style=styles.get(line[:1], "dim")) for line in list(lines)[2:]]
-    title = Text(f"{one_line(name)}: in memory (-), on disk (+)", style="bold")
-    return Panel(Group(*drawn), title=title, title_align="left", border_style="yellow")
-
-
 def status(state: Status, *, link: str) -> Table:
     """Draw the sprite's status."""
     memory, session = state.memory, state.session
@@ -219,14 +205,14 @@ def status(state: Status, *, link: str) -> Table:
             if memory.unshipped_forgets
             else []
         ),
-        *(("drift", f"{name} changed without your word (/drift shows it)") for name in memory.drift),
+        *(("drift", f"{name} changed without your word (your page shows it)") for name in memory.drift),
         *(
             ("background", f"{one_line(work.title)}, since {when(work.since)} (Ctrl-C stops)")
             for work in session.background
         ),
         ("next", f"{moment_words(state.next_due.at)} (/actions lists it)" if state.next_due else "nothing is due"),
         ("time zone", state.tz),
-        ("spent", f"${memory.spend_usd:.4f} on memory"),
+        *_spent(state.spend),
         ("last error", state.last_error or "none"),
     ]
     drawn = Table.grid(padding=(0, 2))
@@ -235,6 +221,21 @@ def status(state: Status, *, link: str) -> Table:
     for name, text in rows:
         drawn.add_row(Text(name), Text(clean(text)))
     return drawn
+
+
+def _spent(spend: Spend | None) -> list[tuple[str, str]]:
+    if spend is None:
+        return []
+    parts = "${:.4f} (agent ${:.4f}, schedules ${:.4f}, memory ${:.4f})"
+    today, session = (
+        parts.format(sum(each), *each)
+        for each in (
+            (spend.agent, spend.schedules, spend.memory),
+            (spend.agent_session, spend.schedules_session, spend.memory_session),
+        )
+    )
+    turn = "not known" if spend.turn is None else f"${spend.turn:.4f}"
+    return [("spent today", today), ("this session", session), ("last turn", turn)]
 
 
 def when(at: float | None) -> str:
@@ -259,10 +260,6 @@ class MemoryCommands(CommandGroup):
     def table(self) -> dict[str, Command]:
         """Return the commands by name."""
         return {
-            "/edit": Command("/edit FILE", "opens a memory file in your editor", self._edit),
-            "/drift": Command(
-                "/drift [accept FILE | reject FILE]", "what changed behind memory's back; your word on it", self._drift
-            ),
             "/forget": Command("/forget TEXT", "takes words out of everything, for good; asks first", self._forget),
         }
 
@@ -285,98 +282,3 @@ class MemoryCommands(CommandGroup):
         if done is not None:
             self._screen.forget(text)
             await self._screen.show(forgotten(done.forgotten))
-
-    async def _edit(self, name: str) -> None:
-        if not name:
-            await self._screen.show(drawing.problem("Which file?", "/edit FILE; /memory lists them."))
-            return
-        files = await self.look(FilesRequest(), FilesResult)
-        found = await self.look(FileRequest(name), FileResult) if files is not None else None
-        if files is None or found is None:
-            return
-        if found.drift is not None:
-            problem = f"{one_line(name)} has a change that waits for your word."
-            await self._screen.show(drawing.problem(problem, "/drift shows it; accept or reject it first."))
-        elif not any(file.name == name and file.managed == "curated" for file in files.files):
-            problem = f"{one_line(name)} cannot be edited here: it is deployed, not learned."
-            await self._screen.show(drawing.problem(problem, "Change it where it is deployed from."))
-        else:
-            await self._edited(found)
-
-    async def _edited(self, file: FileResult) -> None:
-        copy = Path(tempfile.mkdtemp(prefix="sprite-edit-")) / Path(file.name).name
-        copy.write_text(file.content, encoding="utf-8")
-        is_safe = False
-        try:
-            is_safe = await self._saved(file, copy)
-        finally:
-            # Keep the person's text unless memory has it, even if this is cancelled.
-            if is_safe or _content(copy) in {None, file.content}:
-                shutil.rmtree(copy.parent, ignore_errors=True)
-        if not is_safe:
-            await self._screen.line(drawing.note(f"  what you wrote is kept in {copy}"))
-
-    async def _saved(self, file: FileResult, copy: Path) -> bool:
-        """Return whether no unsaved text is left."""
-        try:
-            status = await self._screen.edit(copy)
-        except (OSError, ValueError) as error:
-            problem = f"The editor cannot be started ({error})."
-            await self._screen.show(drawing.problem(problem, "Set VISUAL or EDITOR to yours, and try again."))
-            return True
-        content = _content(copy)
-        if content is None:
-            await self._screen.show(drawing.problem("What the editor left is not readable as text."))
-            return True
-        if content == file.content:
-            await self._screen.line(drawing.note(f"{file.name} is as it was"))
-            return True
-        if status != 0:
-            await self._screen.show(drawing.problem(f"The editor ended with status {status}: nothing was saved."))
-            return False
-        request = EditRequest(file.name, content, file.version)
-        saved = await self.look(request, EditResult, "saving", LOOK_SECONDS)
-        if saved is not None:
-            await self._screen.line(drawing.note(f"{file.name} is saved as version {saved.version}"))
-        return saved is not None
-
-    async def _drift(self, rest: str) -> None:
-        word, _, name = rest.partition(" ")
-        name = name.strip()
-        if not rest:
-            await self._show_drift()
-        elif word == "accept" and name:
-            if await self.look(AcceptRequest(name), AcceptResult) is not None:
-                words = f"{name} is now as it stands on disk; what memory had is kept as a version"
-                await self._screen.line(drawing.note(words))
-        elif word == "reject" and name:
-            if await self.look(RejectRequest(name), RejectResult) is not None:
-                words = f"{name} is again as memory has it; what stood on disk is kept in the log"
-                await self._screen.line(drawing.note(words))
-        else:
-            advice = "/drift shows what changed; /drift accept FILE or /drift reject FILE decides."
-            await self._screen.show(drawing.problem("Which file, and what about it?", advice))
-
-    async def _show_drift(self) -> None:
-        status = await self.ask(System(action="status"), "looking", LOOK_SECONDS)
-        if not isinstance(status, Status):
-            return
-        shown: list[RenderableType] = []
-        for name in status.memory.drift:
-            found = await self.look(FileRequest(name), FileResult)
-            if found is None:
-                return
-            if found.drift is not None:
-                shown.append(difference(name, found.content, found.drift))
-        if not shown:
-            await self._screen.line(drawing.note("nothing waits for your word"))
-            return
-        advice = "/drift accept FILE takes it over as your own edit; /drift reject FILE puts it away."
-        await self._screen.show(Group(*shown, drawing.note(advice)))
-
-
-def _content(copy: Path) -> str | None:
-    try:
-        return copy.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None

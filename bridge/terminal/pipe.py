@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console, Group
 
 from bridge.terminal import drawing
-from bridge.terminal.conversation import DECISIONS
 from bridge.terminal.drawing import one_line
 from bridge.terminal.terminal import NobodyHereError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from rich.console import RenderableType
     from rich.text import Text
@@ -38,14 +36,12 @@ _READ_BYTES = 1 << 16
 _END: None = None
 #: Longer waits are reported. Above the start time of a local agent.
 _SILENT_SECONDS = 5.0
-_RESTORE = "/restore"
 
 
 class Pipe:
     """Plain text output; `talk` reads lines from a file descriptor until its end."""
 
     by_line = True
-    shows_one_stack = False
 
     def __init__(self, out: TextIO | None = None, *, fd: int | None = None, err: TextIO | None = None) -> None:
         self._out = out or sys.stdout
@@ -82,17 +78,13 @@ class Pipe:
         """Raise NobodyHereError: a pipe has no person to ask."""
         raise NobodyHereError(question)
 
-    async def edit(self, path: Path) -> int:
-        """Raise NobodyHereError: a pipe has no editor."""
-        raise NobodyHereError(str(path))
-
     def forget(self, text: str) -> None:
         """Do nothing: a pipe has no input history."""
 
     async def talk(self, conversation: Conversation, commands: Commands) -> None:
         """Send the lines one by one, each after the answer to the one before."""
         lines = _Lines(self._fd)
-        await self._until_synced(conversation, commands, lines)
+        await self._until(conversation, lambda: conversation.synced)
         while (line := await lines.take()) is not _END:
             if await conversation.takes(line, conversation.asked):
                 continue
@@ -104,18 +96,6 @@ class Pipe:
                 mission_id = await conversation.say(text)
                 if mission_id is not None:
                     await self._answered(mission_id, conversation, lines)
-
-    async def _until_synced(self, conversation: Conversation, commands: Commands, lines: _Lines) -> None:
-        """Wait for the agent. If it is lost, a next line `/restore` restores it."""
-        while not conversation.synced:
-            await self._until(conversation, lambda: conversation.synced or conversation.is_lost)
-            if conversation.synced:
-                return
-            if (line := await lines.peek() or "").startswith(_RESTORE):
-                await lines.take()
-                await commands.run(line)
-            else:
-                await self._until(conversation, lambda: conversation.synced or not conversation.is_lost)
 
     async def _until(self, conversation: Conversation, condition: Callable[[], bool]) -> None:
         """Wait for a condition. A longer wait is reported to stderr, again whenever its reason changes."""
@@ -141,7 +121,7 @@ class Pipe:
 
     async def _answer(self, conversation: Conversation, lines: _Lines) -> None:
         """Take the next line as the answer if it is one; otherwise deny, because a pipe has no person to ask."""
-        decision = DECISIONS.get((await lines.peek() or "").strip().lower())
+        decision = conversation.decision_of((await lines.peek() or "").strip())
         if decision is None:
             await conversation.answer("deny")
             hint = "  nobody here to ask: a next line y, n or a answers, --permissions bypass never asks"

@@ -10,14 +10,12 @@ import asyncio
 import io
 import os
 import re
-import shlex
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import in_terminal, run_in_terminal
+from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.formatted_text import ANSI, FormattedText, to_formatted_text
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
@@ -57,12 +55,10 @@ class NobodyHereError(Exception):
 class Screen(Protocol):
     """Shows things in the given order.
 
-    `by_line`: replies are cut into lines instead of blocks. `shows_one_stack`: only one stack's cards are shown instead
-    of all until the person chooses.
+    `by_line`: replies are cut into lines instead of blocks.
     """
 
     by_line: bool
-    shows_one_stack: bool
 
     async def show(self, *things: RenderableType) -> None:
         """Show something with space around it."""
@@ -78,12 +74,6 @@ class Screen(Protocol):
 
     async def ask(self, question: str) -> str:
         """Ask the person and return the next line that answers. Raises NobodyHereError in a pipe."""
-
-    async def edit(self, path: Path) -> int:
-        """Open a file in the person's editor and return its exit status.
-
-        Raises NobodyHereError in a pipe, OSError or ValueError if the editor cannot be started.
-        """
 
     def forget(self, text: str) -> None:
         """Remove entered lines with this text from the screen's history."""
@@ -117,7 +107,7 @@ def state_line(conversation: Conversation, now: float | None = None) -> str:
     if conversation.next_due is not None:
         parts.append(f"next: {moment_words(conversation.next_due.at)}")
     if drift := len(conversation.drift):
-        parts.append(f"{counted(drift, 'file')} {'waits' if drift == 1 else 'wait'} for your word (/drift)")
+        parts.append(f"{counted(drift, 'file')} {'waits' if drift == 1 else 'wait'} for your word (your page)")
     return " · ".join(parts)
 
 
@@ -139,7 +129,6 @@ _REDRAW_SECONDS = 0.04
 _TICK_SECONDS = 0.1
 _SEQUENCE = re.compile(r"\x1b\[[0-9;]*m")
 _NO_QUESTION = 0
-_EDITOR_END_SECONDS = 5.0
 _STYLE = Style.from_dict(
     {"prompt": "ansicyan bold", "bottom-toolbar": "noreverse", "bottom-toolbar.text": "ansibrightblack"}
 )
@@ -158,17 +147,14 @@ class Terminal:
     """The terminal: `talk` runs until the person leaves, the other methods implement Screen."""
 
     by_line = False
-    shows_one_stack = True
 
     def __init__(
         self,
         history: Path | None = None,
         *,
-        editor: str = "vi",
         source: Input | None = None,
         output: Output | None = None,
     ) -> None:
-        self._editor = editor
         self._conversation: Conversation | None = None
         self._commands: Commands | None = None
         self._entered: asyncio.Queue[_Entered] = asyncio.Queue()
@@ -267,20 +253,6 @@ class Terminal:
             self._question = _NO_QUESTION
             for entered in early:
                 self._entered.put_nowait(entered)
-
-    async def edit(self, path: Path) -> int:
-        """Open a file in the person's editor, which gets the terminal meanwhile, and return its exit status."""
-        command = shlex.split(self._editor)
-        async with in_terminal():
-            process = await asyncio.create_subprocess_exec(*command, str(path))
-            try:
-                return await process.wait()
-            finally:
-                if process.returncode is None:
-                    # This was cancelled; editors save their state when they are terminated.
-                    process.terminate()
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(process.wait(), _EDITOR_END_SECONDS)
 
     def forget(self, text: str) -> None:
         """Remove the lines with this text from the input history."""

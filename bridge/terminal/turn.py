@@ -8,12 +8,13 @@ from weakref import WeakKeyDictionary, WeakSet
 from bridge.client.turns import Began, Call, Grew, Over, Reader
 from bridge.terminal import drawing
 from bridge.terminal.drawing import clean
-from sprite.protocol.events import Compacted, Compacting, Ending, Failed, Interrupted
+from sprite.protocol.events import Compacted, Compacting, Complete, Ending, Failed, Interrupted, ModelChanged
 from sprite.protocol.shapes import UsedTool
 
 if TYPE_CHECKING:
     from bridge.client.turns import News, Turn
     from bridge.terminal.terminal import Screen
+    from sprite.protocol.shapes import FileCounts
 
 
 _FENCES = ("```", "~~~")
@@ -159,13 +160,20 @@ class ShownTurns:
                 await self._call_over(turn, call)
             case Compacting():
                 await self._screen.line(drawing.note("… the conversation is long: making room, keeping memory"))
-            case Compacted():
-                await self._screen.line(drawing.note("✓ made room: what matters is kept in memory"))
+            case Compacted() | ModelChanged():
+                made_room = "✓ made room: what matters is kept in memory"
+                await self._screen.line(drawing.note(f"⚠ {news.text}" if isinstance(news, ModelChanged) else made_room))
             case Interrupted():
                 await self._screen.line(drawing.interrupted())
-            case Failed(message=message, retryable=retryable):
-                advice = "Sending it again may work." if retryable else ""
-                await self._screen.show(drawing.problem(message or "The turn failed.", advice))
+            case Failed(message=message):
+                await self._screen.show(drawing.problem(message or "The turn failed."))
+        if isinstance(news, Complete | Interrupted | Failed) and news.changes is not None:
+            await self._files_changed(news.changes)
+
+    async def _files_changed(self, counts: FileCounts) -> None:
+        if number := counts.added + counts.modified + counts.deleted:
+            words = f"{drawing.counted(number, 'file')} changed: /changes shows, /undo takes back"
+            await self._screen.line(drawing.note(words))
 
     async def _begin(self, turn: Turn, began: Began) -> None:
         if began.is_again:

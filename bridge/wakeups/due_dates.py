@@ -1,7 +1,7 @@
-"""Next wake time of each sprite, from its last report: in memory, and in the table `waking`.
+"""Next wake time of each sprite, from its last report: in the table `waking`, and in memory for the owned ones.
 
 A change is written at once; frequent reports are batched into a few writes a second. A killed bridge may lose some of
-them. After the restart it looks at each sprite that was connected (`is_open`), which then reports again.
+them. Each sprite that was connected then (`is_open`) is looked at, and reports again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bridge.db.open import Database, DatabaseError
 from bridge.db.write_behind import WriteBehind
+from bridge.hub.room import Observer
 from sprite.common.tasks import jittered, owned_task
 from sprite.protocol.messages import NextDue, ScheduleUpdate, StateSync, Status
 
@@ -25,12 +26,27 @@ if TYPE_CHECKING:
     from sprite.protocol.frames import ServerMessage
 
 
+log = logging.getLogger(__name__)
+
 _LARGEST_ID = 2**63 - 1
 
+# An owner without a report of its sprite keeps the stored date.
 _KEEP = """
-INSERT INTO waking VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (sprite) DO UPDATE SET next_due = excluded.next_due, action_id = excluded.action_id,
-    seen_at = excluded.seen_at, is_open = excluded.is_open
+INSERT INTO waking (sprite, next_due, action_id, seen_at, is_open) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (sprite) DO UPDATE SET
+    next_due = CASE WHEN excluded.seen_at > 0 THEN excluded.next_due ELSE waking.next_due END,
+    action_id = CASE WHEN excluded.seen_at > 0 THEN excluded.action_id ELSE waking.action_id END,
+    seen_at = CASE WHEN excluded.seen_at > 0 THEN excluded.seen_at ELSE waking.seen_at END,
+    is_open = excluded.is_open
+"""
+_POLL_SECONDS = 3.0
+#: Look-ahead, so that the poll interval does not delay a wake.
+_AHEAD_SECONDS = 10.0
+#: Includes sprites left open, even if no action is due. The limit is for a day on which all are due.
+_POLL = """
+SELECT * FROM waking WHERE (next_due <= db_now() + ? OR is_open = 1)
+    AND NOT EXISTS (SELECT 1 FROM leases WHERE leases.sprite = waking.sprite AND leases.expires_at > db_now())
+ORDER BY next_due LIMIT 1000
 """
 
 
@@ -47,25 +63,34 @@ class DueDate:
     is_open: bool
 
 
-class DueDates:
-    """`async with DueDates(database, on_death) as due:`; an Observer of the relay. Every change sets `changed`."""
+class DueDates(Observer):
+    """`async with DueDates(database, on_death, ownership) as due:`; an Observer of the relay.
 
-    def __init__(self, database: Database, on_death: Callable[[], None], *, keep: str = _KEEP) -> None:
+    Every change sets `changed`. Sprites without an owner, which was killed or stopped while they were busy, are found
+    in the table.
+    """
+
+    def __init__(self, database: Database, on_death: Callable[[], None], ownership: Ownership) -> None:
         self._database = database
+        self._ownership = ownership
+        self._on_death = on_death
         self._dates: dict[str, DueDate] = {}
-        self._rows = WriteBehind(database, keep, "due dates", on_death)
+        self._rows = WriteBehind(database, _KEEP, "due dates", on_death)
         #: Sprites that were connected when the last bridge ended, however it ended.
         self.left_open: frozenset[str] = frozenset()
         self.changed = asyncio.Event()
+        #: Sprites whose rooms are open here, owned yet or not.
+        self._opened: set[str] = set()
+        self._stack = AsyncExitStack()
+        ownership.add_listener(self._owner_changed)
 
     async def __aenter__(self) -> Self:
-        self._dates = await stored(self._database)
-        self.left_open = frozenset(sprite for sprite, date in self._dates.items() if date.is_open)
-        await self._rows.__aenter__()
+        await self._stack.enter_async_context(self._rows)
+        await self._stack.enter_async_context(owned_task(self._poll_on(), name="due dates", on_death=self._on_death))
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        await self._rows.__aexit__(None, None, None)
+        await self._stack.aclose()
 
     @property
     def is_behind(self) -> bool:
@@ -81,7 +106,7 @@ class DueDates:
         return self._dates
 
     def of(self, sprite: str) -> float | None:
-        """Return a sprite's next wake time in Unix seconds; None if there is none or it is unknown."""
+        """Return a sprite's next wake time in Unix seconds, or None if there is none or it is unknown."""
         date = self._dates.get(sprite)
         return None if date is None else date.at
 
@@ -94,17 +119,18 @@ class DueDates:
 
     def opened(self, sprite: str) -> None:
         """See Observer."""
+        self._opened.add(sprite)
         self._keep(sprite, replace(self._date(sprite), is_open=True))
 
     def closed(self, sprite: str, *, at_rest: bool) -> None:
-        """See Observer. A sprite that is still busy is checked after the next start."""
+        """See Observer. A sprite that is still busy is checked after the next start.
+
+        Always written, to replace a late write of an earlier owner.
+        """
+        self._opened.discard(sprite)
         self._keep(sprite, replace(self._date(sprite), is_open=not at_rest))
-
-    def arrived(self, sprite: str) -> None:
-        """See Observer."""
-
-    def left(self, sprite: str) -> None:
-        """See Observer."""
+        if (date := self._dates.get(sprite)) is not None and self._ownership.holds(sprite):
+            self._note(sprite, date)
 
     def heard(self, sprite: str, message: ServerMessage) -> None:
         """See Observer."""
@@ -115,16 +141,42 @@ class DueDates:
                 self._keep(sprite, replace(date, at=at, action_id=action_id, seen_at=time.time()))
 
     def _date(self, sprite: str) -> DueDate:
-        return self._dates.get(sprite) or DueDate(None, None, time.time(), is_open=False)
+        return self._dates.get(sprite) or DueDate(None, None, 0.0, is_open=False)
 
     def _keep(self, sprite: str, date: DueDate) -> None:
-        if date != self._dates.get(sprite):
+        # Before the sprite is owned, this bridge has no report that the next owner could use.
+        if self._ownership.holds(sprite) and date != self._dates.get(sprite):
             self._dates[sprite] = date
             self._note(sprite, date)
             self.changed.set()
 
     def _note(self, sprite: str, date: DueDate) -> None:
         self._rows.note(sprite, date.at, date.action_id, date.seen_at, int(date.is_open))
+
+    def _owner_changed(self, sprite: str) -> None:
+        if not self._ownership.holds(sprite):
+            self._dates.pop(sprite, None)
+            self._rows.forget(sprite)
+        elif sprite in self._opened:
+            self.opened(sprite)
+
+    # --- sprites without an owner ---
+
+    async def _poll_on(self) -> None:
+        while True:
+            try:
+                await self._poll()
+            except DatabaseError as error:
+                log.debug("what is due cannot be read (%s)", error.code)
+            # Spread, so that not all bridges find the same sprites at once.
+            await asyncio.sleep(jittered(_POLL_SECONDS))
+
+    async def _poll(self) -> None:
+        found = due_dates(await self._database.statement(_POLL, (_AHEAD_SECONDS,)))
+        mine = {sprite: date for sprite, date in self._dates.items() if self._ownership.holds(sprite)}
+        self.left_open = frozenset(sprite for sprite, date in found.items() if date.is_open and sprite not in mine)
+        self._dates = {sprite: replace(date, is_open=False) for sprite, date in found.items()} | mine
+        self.changed.set()
 
 
 async def stored(database: Database) -> dict[str, DueDate]:
@@ -146,92 +198,3 @@ def _believed(due: NextDue | None) -> tuple[float | None, int | None]:
     if due is None or not math.isfinite(due.at):
         return None, None
     return due.at, due.action_id if 0 <= due.action_id <= _LARGEST_ID else None
-
-
-log = logging.getLogger(__name__)
-
-_POLL_SECONDS = 3.0
-#: Look-ahead, so that the poll interval does not delay a wake.
-_AHEAD_SECONDS = 10.0
-#: Includes sprites left open, even if no action is due. The limit is for a day on which all are due.
-_POLL = """
-SELECT * FROM waking WHERE (next_due <= db_now() + ? OR is_open = 1)
-    AND NOT EXISTS (SELECT 1 FROM leases WHERE leases.sprite = waking.sprite AND leases.expires_at > db_now())
-ORDER BY next_due LIMIT 1000
-"""
-# An owner without a report of its sprite keeps the stored date.
-_KEEP_SHARED = """
-INSERT INTO waking (sprite, next_due, action_id, seen_at, is_open) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (sprite) DO UPDATE SET
-    next_due = CASE WHEN excluded.seen_at > 0 THEN excluded.next_due ELSE waking.next_due END,
-    action_id = CASE WHEN excluded.seen_at > 0 THEN excluded.action_id ELSE waking.action_id END,
-    seen_at = CASE WHEN excluded.seen_at > 0 THEN excluded.seen_at ELSE waking.seen_at END,
-    is_open = excluded.is_open
-"""
-
-
-class SharedDueDates(DueDates):
-    """See DueDates; `is_open` also marks sprites without an owner.
-
-    Their owner was killed, or stopped while they were busy.
-    """
-
-    def __init__(self, database: Database, ownership: Ownership, on_death: Callable[[], None]) -> None:
-        super().__init__(database, on_death, keep=_KEEP_SHARED)
-        self._ownership = ownership
-        self._on_death = on_death
-        self._stack = AsyncExitStack()
-        #: Sprites whose rooms are open here, owned yet or not.
-        self._opened: set[str] = set()
-        ownership.add_listener(self._owner_changed)
-
-    async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self._rows)
-        await self._stack.enter_async_context(owned_task(self._poll_on(), name="due dates", on_death=self._on_death))
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._stack.aclose()
-
-    def opened(self, sprite: str) -> None:
-        """See Observer."""
-        self._opened.add(sprite)
-        super().opened(sprite)
-
-    def closed(self, sprite: str, *, at_rest: bool) -> None:
-        """See Observer. Always written, to replace a late write of an earlier owner."""
-        self._opened.discard(sprite)
-        super().closed(sprite, at_rest=at_rest)
-        if (date := self._dates.get(sprite)) is not None and self._ownership.holds(sprite):
-            self._note(sprite, date)
-
-    def _date(self, sprite: str) -> DueDate:
-        return self._dates.get(sprite) or DueDate(None, None, 0.0, is_open=False)
-
-    def _keep(self, sprite: str, date: DueDate) -> None:
-        # Before the sprite is owned, this bridge has no report that the next owner could use.
-        if self._ownership.holds(sprite):
-            super()._keep(sprite, date)
-
-    def _owner_changed(self, sprite: str) -> None:
-        if not self._ownership.holds(sprite):
-            self._dates.pop(sprite, None)
-            self._rows.forget(sprite)
-        elif sprite in self._opened:
-            super().opened(sprite)
-
-    async def _poll_on(self) -> None:
-        while True:
-            try:
-                await self._poll()
-            except DatabaseError as error:
-                log.debug("what is due cannot be read (%s)", error.code)
-            # Spread, so that not all bridges find the same sprites at once.
-            await asyncio.sleep(jittered(_POLL_SECONDS))
-
-    async def _poll(self) -> None:
-        found = due_dates(await self._database.statement(_POLL, (_AHEAD_SECONDS,)))
-        mine = {sprite: date for sprite, date in self._dates.items() if self._ownership.holds(sprite)}
-        self.left_open = frozenset(sprite for sprite, date in found.items() if date.is_open and sprite not in mine)
-        self._dates = {sprite: replace(date, is_open=False) for sprite, date in found.items()} | mine
-        self.changed.set()

@@ -23,6 +23,11 @@ import { createZone } from './zone.js';
 
 const STATUS_AFTER_MS = 400;
 const FORGOTTEN_AFTER_MS = 5000;
+const ANSWERED = {
+  confirm: 'Confirmed: it is your own word now.',
+  retire: 'It no longer holds.',
+  edit: 'Changed, also in the memory files.',
+};
 /** @param {string} id @returns {HTMLElement} */
 const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
@@ -39,11 +44,11 @@ const palette = createPalette(commands);
 const install = createInstall();
 const announce = createAnnounce(byId('announce'));
 const toast = createToasts(byId('toasts'), announce);
-const panels = { chat: byId('chat'), canvas: byId('canvas'), memory: byId('memory') };
+const panels = { chat: byId('chat'), canvas: byId('canvas'), todo: byId('todo'), memory: byId('memory') };
 const layout = createLayout({
   root: byId('split'),
   panels,
-  tabs: { chat: tabsOf('chat'), canvas: tabsOf('canvas'), memory: tabsOf('memory') },
+  tabs: { chat: tabsOf('chat'), canvas: tabsOf('canvas'), todo: tabsOf('todo'), memory: tabsOf('memory') },
   divider: byId('divider'),
   announce,
 });
@@ -87,13 +92,20 @@ const page = {
     layout.open('memory');
     (await loadMemory()).openFile(name);
   },
-  answerLearning: async ({ id }, action) => {
+  answerLearning: async ({ id, content: former }, action) => {
+    const content =
+      action === 'edit'
+        ? await page.prompt({
+            title: 'Edit',
+            label: 'What Sprite shall remember instead',
+            value: former,
+            maxlength: 500,
+          })
+        : '';
+    if (content === null || content === former) return;
     try {
-      await connection.ask('memory', { op: 'learning', id, action });
-      toast({
-        kind: 'success',
-        text: action === 'confirm' ? 'Confirmed: it is your own word now.' : 'It no longer holds.',
-      });
+      await connection.ask('memory', { op: 'learning', id, action, ...(content && { content }) });
+      toast({ kind: 'success', text: ANSWERED[action] });
     } catch (problem) {
       toast({ kind: 'error', text: `Your answer was not taken: ${wordsOf(problem)}` });
     }
@@ -106,10 +118,7 @@ const page = {
     layout.open('memory');
     (await loadMemory()).search(query);
   },
-  openActions: async () => {
-    layout.open('memory');
-    (await loadMemory()).openActions();
-  },
+  openActions: () => layout.open('todo', { focus: true }),
   openCard: (id) => {
     layout.open('canvas');
     canvas.openCard(id);
@@ -122,6 +131,7 @@ const page = {
     layout.open('chat');
     chat.openQuestion();
   },
+  loadMemory: () => loadMemory(),
   openNotifications: async () => (await import('./shell/notifications_dialog.js')).showNotifications(page),
 };
 
@@ -133,12 +143,16 @@ layout.attach('memory', {
   shown: () => void loadMemory().then((module) => layout.isShown('memory') && module.shown()),
   hidden: () => memory?.then((module) => module.hidden()),
 });
+layout.attach('todo', {
+  shown: () => void loadMemory().then((module) => layout.isShown('todo') && module.actions.show()),
+  hidden: () => memory?.then((module) => module.actions.hide()),
+});
 mountTopBar({ state: byId('top-state'), actions: byId('top-actions') }, page, chat);
 
 /** Load memory on first use; it is not part of the first load. */
 function loadMemory() {
   memory ??= Promise.all([import('./memory/memory.js'), loadStyle('memory.css')])
-    .then(([{ mountMemory }]) => mountMemory(panels.memory, page))
+    .then(([{ mountMemory }]) => mountMemory(panels.memory, panels.todo, page))
     .catch((error) => {
       memory = null;
       toast({
@@ -150,6 +164,17 @@ function loadMemory() {
     });
   return memory;
 }
+
+store.listen('state_sync', async () => {
+  try {
+    const { learnings } = await connection.ask('memory', { op: 'learnings', newest: true, limit: 100 });
+    const { curations } = await connection.ask('memory', { op: 'curations', limit: 100 });
+    store.conversation.taughtBefore(learnings, curations);
+    store.touch('chat');
+  } catch {
+    // The connection is lost: another state follows.
+  }
+});
 
 // Errors without a question; the others are shown where the question was asked.
 store.listen('error', ({ code, message }, { reply_to: replyTo }) => {
@@ -209,6 +234,13 @@ commands.add({
   run: () => page.openPanel('canvas'),
 });
 commands.add({
+  id: 'go-todo',
+  title: 'Go to what is to be done',
+  group: 'Go to',
+  keys: 'g t',
+  run: () => page.openPanel('todo'),
+});
+commands.add({
   id: 'go-memory',
   title: 'Go to memory',
   group: 'Go to',
@@ -220,6 +252,20 @@ commands.add({
   title: 'Notifications',
   group: 'Everywhere',
   run: () => void page.openNotifications(),
+});
+commands.add({
+  id: 'settings',
+  title: 'Settings',
+  group: 'Everywhere',
+  keys: 'g s',
+  run: async () => (await import('./shell/settings.js')).showSettings(page),
+});
+commands.add({
+  id: 'sessions',
+  title: 'Sessions',
+  group: 'Chat',
+  keys: 'g l',
+  run: async () => (await import('./shell/sessions.js')).showSessions(page, chat.resume),
 });
 commands.add({
   id: 'install',

@@ -1,7 +1,8 @@
 // Format numbers and times, with the browser's digits and English words.
 
 const whole = new Intl.NumberFormat(undefined, { maximumFractionDigits: 0 });
-const time = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
+const isTwelve = new Intl.DateTimeFormat(undefined, { hour: 'numeric' }).resolvedOptions().hour12;
+const time = new Intl.DateTimeFormat(undefined, { hour: isTwelve ? 'numeric' : '2-digit', minute: '2-digit' });
 const day = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
 const dayOfYear = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short', year: 'numeric' });
 

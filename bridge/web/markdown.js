@@ -199,7 +199,8 @@ function inline(all, context) {
       case 'image':
         return link(token.href, [`Image: ${plain(token.text) || token.href}`], token.raw);
       case 'escape':
-        return token.text;
+        // TeX formulas are written as \(a\) and \[a\].
+        return /[()[\]]/.test(token.text) ? token.raw : token.text;
       case 'text':
         return token.tokens ? inline(token.tokens, deeper) : plain(token.text);
       case 'checkbox':

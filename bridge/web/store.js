@@ -149,17 +149,13 @@ export function createStore() {
         touch('memory');
       }
       for (const row of payload.answered ?? []) {
-        conversation.answered(row);
+        conversation.answered(row, payload.learnings);
         touch('chat');
       }
-      if (payload.learnings.length) {
-        const { files, curation_id: id } = payload;
-        // Questions come first: a notice shows only a few rows.
-        const learnings = payload.learnings.toSorted(
-          (a, b) => Number(Boolean(b.proposed)) - Number(Boolean(a.proposed)),
-        );
-        const where = { id: `curation-${id}`, at: message.timestamp / 1000 };
-        conversation.notice({ notice: 'learned', learnings, files }, where);
+      // The edited text is shown in the place of the former one.
+      if (payload.learnings.length && !payload.answered?.length) {
+        const { files, curation_id: id, learnings } = payload;
+        conversation.learned({ ids: [id], at: message.timestamp / 1000, learnings, files });
         touch('chat');
       }
     },

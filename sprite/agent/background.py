@@ -141,7 +141,7 @@ class Unattended:
         self._turns = 0
         self._usd = 0.0
         self._heard_at = clock()
-        #: Why the session waits for the person; None if it does not.
+        #: Why the session waits for the person, or None if it does not.
         self.paused: Paused | None = None
 
     @property

@@ -70,8 +70,11 @@ CLOSE_TIMEOUT_SECONDS = 5.0
 STOPPED_LOOKS = 2
 LOOK_SECONDS = 5.0
 STOPPED_WORDS = "it was stopped from outside, did not go on, and was ended; send the message again"
+#: The agent is stopped when less than the smaller of these is free on the workspace's disk: bytes, part of the disk.
+LEAST_FREE_BYTES, LEAST_FREE_PART = 2 * 2**30, 0.05
 #: Lines of the CLI's stderr to keep for the error message when it dies.
 STDERR_LINES = 3
+_DIED = "The agent's process has died"
 #: The only CLI command that is passed on as a command. All other text is sent as written.
 COMPACT_COMMAND = "/compact"
 
@@ -87,7 +90,7 @@ class AgentOptions:
 
 
 class Conversation:
-    """Run the CLI. `on_message` gets every message in order; `on_death` gets the reason for a person, once.
+    """Run the CLI. `on_message` gets every message in order; `on_death` gets the reason, once.
 
     `on_end` is called whenever the CLI is gone, for any reason.
     """
@@ -99,7 +102,7 @@ class Conversation:
         prompt_file: Path,
         *,
         on_message: Callable[[Message], Awaitable[None]],
-        on_death: Callable[[str], Awaitable[None]],
+        on_death: Callable[[AgentError], Awaitable[None]],
         on_end: Callable[[], Awaitable[None]],
     ) -> None:
         self._settings = settings
@@ -112,7 +115,7 @@ class Conversation:
         self._tasks = TaskSet()
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self._closing = False
-        self._was_stopped = False
+        self._why_killed: str | None = None
         self.alive = False
 
     async def connect(self, resume: str | None) -> None:
@@ -124,7 +127,7 @@ class Conversation:
         except (ClaudeSDKError, OSError, TimeoutError, RuntimeError) as error:
             with suppress(ClaudeSDKError, OSError, RuntimeError):
                 await client.disconnect()
-            raise AgentError(f"The agent's process would not start: {self._last_words(error)}") from error
+            raise AgentError("The agent's process would not start.", self._last_words(error)) from error
         self._client = client
         self.alive = True
         self._tasks.start(self._read(client), "agent stream")
@@ -150,7 +153,7 @@ class Conversation:
             raise AgentError(f"The agent's process took no message for {ASK_TIMEOUT_SECONDS:.0f} s.") from error
         except (ClaudeSDKError, OSError) as error:
             self.alive = False
-            raise AgentError(f"The agent's process has died: {self._last_words(error)}") from error
+            raise _died(self._last_words(error)) from error
 
     async def interrupt(self, *, spare_background: bool) -> None:
         """Stop the turn, and background agents unless spared. Raises AgentError if the CLI does not answer in time."""
@@ -202,18 +205,19 @@ class Conversation:
             await self._on_end()
             if not self._closing:
                 await end_commands(self._settings.cli_state)
-                words = STOPPED_WORDS if self._was_stopped else reason
-                await self._on_death(f"The agent's process has died: {words}")
+                await self._on_death(
+                    _died(reason) if self._why_killed is None else AgentError(f"{_DIED}: {self._why_killed}")
+                )
 
     async def _end_when_stopped(self) -> None:
-        """Kill a CLI that was stopped. The reader then reports this to those who wait for its turn."""
+        """Kill a CLI that was stopped or fills the disk. The reader reports this to those who wait for its turn."""
         looks = 0
         while self.alive:
             await asyncio.sleep(LOOK_SECONDS)
             looks = looks + 1 if self._is_stopped() else 0
-            if looks >= STOPPED_LOOKS and self._client is not None:
-                log.warning("the agent's process was stopped from outside and is killed")
-                self._was_stopped = True
+            self._why_killed = STOPPED_WORDS if looks >= STOPPED_LOOKS else full_disk(self._settings.workspace)
+            if self._why_killed is not None and self._client is not None:
+                log.warning("the agent's process is killed: %s", self._why_killed)
                 _kill(_process_id(self._client))
                 return
 
@@ -251,13 +255,10 @@ class Conversation:
         )
 
     def _cli(self) -> Path | None:
-        """Return the program to start; None for the SDK's."""
-        sandboxed = self._equipment.cli_path
-        # The agent on a VM may install packages.
-        gains_privileges = sandboxed is not None or self._settings.permissions == "bypass"
-        found = wrapped(sandboxed or BUNDLED_CLI, self._settings.run, gains_privileges=gains_privileges)
-        # The sandbox must hold even where no wrapper can be made.
-        return found or sandboxed
+        """Return the program to start, or None for the SDK's."""
+        # A sandbox ends with this process by itself. The agent on a VM may install packages.
+        gains = self._settings.permissions == "bypass"
+        return self._equipment.cli_path or wrapped(BUNDLED_CLI, self._settings.run, gains_privileges=gains)
 
     def _environment(self) -> dict[str, str]:
         settings = self._settings
@@ -286,6 +287,19 @@ class Conversation:
             # The CLI refuses to bypass permissions as root unless the machine is declared a sandbox.
             env["IS_SANDBOX"] = "1"
         return env
+
+
+def full_disk(folder: Path) -> str | None:
+    """Return why the agent may not go on if the disk is almost full."""
+    disk = os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize
+    if free >= min(LEAST_FREE_BYTES, LEAST_FREE_PART * disk.f_blocks * disk.f_frsize):
+        return None
+    return f"only {free / 2**20:,.0f} MiB are free on the disk; make room and send the message again"
+
+
+def _died(details: str) -> AgentError:
+    return AgentError(f"{_DIED}.", details)
 
 
 async def _asked_to_stop(request: Awaitable[None]) -> None:

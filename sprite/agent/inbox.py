@@ -54,7 +54,7 @@ class Inbox:
 
     @property
     def waiting_since(self) -> float | None:
-        """Unix time at which the oldest queued item was put; None if the queue is empty."""
+        """Unix time at which the oldest queued item was put, or None if the queue is empty."""
         return self._put_at[0] if self._put_at else None
 
     def check_room(self) -> None:

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sprite.errors import ShortageError, SpriteError, is_shortage
+from sprite.common.failures import Failure
+from sprite.errors import AgentError, ShortageError, SpriteError, is_shortage
 from sprite.log.transcript import Observation, Outcome
 from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted, TextDelta
+from sprite.protocol.messages import Decision
 from sprite.protocol.shapes import MissionStatus, Origin, UsedTool
 from sprite.protocol.tools import NOT_THE_AGENTS
 from sprite.workspace.database import ChatAdded, Effect, MissionMoved
@@ -20,20 +22,18 @@ from sprite.workspace.feed import Feed
 class TurnResult:
     """The result of a turn. `for_messages` lists the uuids of the messages that it took in.
 
-    `failure` is (code, words, retryable) if it did not complete; `total_cost_usd` is for the conversation.
+    `failure` is set if it did not complete; `total_cost_usd` is for the conversation.
     """
 
     for_messages: tuple[str, ...]
     by_itself: bool
     outcome: Outcome
-    failure: tuple[str, str, bool] | None
+    failure: Failure | None
     text: str
     usage: dict[str, Any] | None
     total_cost_usd: float | None
 
 
-#: Error code of a turn that ends because the daily budget is used up.
-BUDGET_USED_UP = "budget_used_up"
 CRASHED_MESSAGE = "The sprite was stopped in the middle of this. What had happened by then is kept; send it again."
 #: No person sent it, so no person can send it again.
 OWN_CRASHED_MESSAGE = "The sprite was stopped in the middle of this. What had happened by then is kept."
@@ -57,7 +57,8 @@ def failed(mission_id: str, error: Exception) -> Failed:
         error = ShortageError()
     code = error.code if isinstance(error, SpriteError) else "internal"
     message = str(error) if isinstance(error, SpriteError) else "Something went wrong inside the sprite; see its log."
-    return Failed(mission_id, code, message, retryable=True)
+    details = error.details if isinstance(error, AgentError) else ""
+    return Failed(mission_id, code, message, retryable=True, action="retry", details=details)
 
 
 def ended(
@@ -67,8 +68,8 @@ def ended(
     if result.outcome == "interrupted":
         return Interrupted(mission_id)
     if result.failure is not None:
-        code, words, retryable = result.failure
-        return Failed(mission_id, code, words, retryable)
+        why = result.failure
+        return Failed(mission_id, why.code, why.message, why.retryable, why.action, why.details)
     text = result.text or "\n\n".join(texts)
     return Complete(mission_id, text=text, usage=result.usage, cost_usd=cost_usd, duration_ms=duration_ms)
 
@@ -86,7 +87,7 @@ def cut_off(mission_id: str, origin: Origin) -> Failed:
     """Return the end of a turn that was cut off because the sprite was stopped or killed."""
     by_person = origin == "person"
     words = {"person": CRASHED_MESSAGE, "agent": OWN_CRASHED_MESSAGE, "schedule": SCHEDULE_CRASHED_MESSAGE}[origin]
-    return Failed(mission_id, "crashed", words, retryable=by_person)
+    return Failed(mission_id, "crashed", words, retryable=by_person, action="retry" if by_person else None)
 
 
 def rows(
@@ -104,10 +105,15 @@ def rows(
     A turn that no message began gets a chat line in any case.
     """
     code = event.code if isinstance(event, Failed) else None
-    effects: list[Effect] = [MissionMoved(mission_id, _STATUS[outcome], cost_usd=cost_usd, error_code=code)]
+    duration_ms = None
+    if isinstance(event, Complete):
+        duration_ms, cost_usd = event.duration_ms, event.cost_usd if cost_usd is None else cost_usd
+    moved = MissionMoved(mission_id, _STATUS[outcome], cost_usd=cost_usd, error_code=code, duration_ms=duration_ms)
+    effects: list[Effect] = [moved]
     has_line = origin != "agent" or isinstance(event, Failed)
     if said.strip() or tools or not has_line:
-        effects.append(ChatAdded("assistant", said, mission_id, origin, tools))
+        found = event.memory_found if isinstance(event, Complete) else ()
+        effects.append(ChatAdded("assistant", said, mission_id, origin, tools, found=found))
     if isinstance(event, Failed):
         effects.append(ChatAdded("error", event.message, mission_id, origin))
     return effects
@@ -120,10 +126,14 @@ TITLE_CHARS = 200
 _TELLING = ("command", "file_path", "notebook_path", "pattern", "path", "url", "query", "description", "title")
 
 
-def used_tools(calls: Sequence[Mapping[str, Any]]) -> list[UsedTool]:
-    """Return each call of a redacted observation: its name, its purpose, and whether it failed."""
+def used_tools(calls: Sequence[Mapping[str, Any]], answers: Mapping[str, Decision] | None = None) -> list[UsedTool]:
+    """Return each call of a redacted observation, with the person's answer to the question about it."""
     used = [call for call in calls if call["name"] not in NOT_THE_AGENTS]
-    return [UsedTool(call["name"], _title(call["input"]), call["is_error"]) for call in used[-TOOLS_KEPT:]]
+    return [
+        UsedTool(call["name"], _title(call["input"]), call["is_error"], call_id, (answers or {}).get(call_id))
+        for call in used[-TOOLS_KEPT:]
+        for call_id in [call.get("tool_use_id", "")]
+    ]
 
 
 def _title(tool_input: Any) -> str:

@@ -42,7 +42,7 @@ from claude_agent_sdk.types import (
 
 from sprite.agent.background import Background
 from sprite.agent.conversation import AgentOptions, Conversation
-from sprite.agent.permissions import Call, DeniedError, PermissionBroker
+from sprite.agent.permissions import ALLOWED, Call, DeniedError, PermissionBroker, word_of_sandbox
 from sprite.agent.tools.canvas import canvas_reader, canvas_tools
 from sprite.agent.tools.memory import action_tools, memory_tools
 from sprite.agent.translate import BrokenStream, CallCosts, events_of, model_trouble, result_of
@@ -53,6 +53,7 @@ from sprite.config import Settings
 from sprite.memory.action_rows import Maker
 from sprite.memory.actions import Actions
 from sprite.memory.projection import AgentWatch
+from sprite.protocol.events import TextDelta, WholeText
 from sprite.protocol.messages import CanvasUpdate, StackUpdate
 from sprite.protocol.tools import OWN_TOOLS
 from sprite.sandbox.guard import SYSTEM_REFUSAL, Guard
@@ -82,7 +83,7 @@ def own_tools(workspace: WorkspaceDB, feed: Feed, view: MemoryView, sight: Canva
         return [
             *canvas_tools(workspace, publish, lambda: listener.stack_id, sight),
             canvas_reader(workspace, sight),
-            *memory_tools(view),
+            *memory_tools(view, listener.found),
             *action_tools(actions, lambda: _maker(listener)),
         ]
 
@@ -117,8 +118,11 @@ class Agent:
         """Return a new conversation, not yet connected. The listener receives its events."""
         broken = BrokenStream()
         costs = CallCosts()
+        secret_calls: set[str] = set()
+        is_silent = True
 
         async def on_message(message: Message) -> None:
+            nonlocal is_silent
             if (unsaid := broken.before(message)) is not None:
                 await on_message(unsaid)
             self._capture(message)
@@ -127,12 +131,15 @@ class Agent:
             _note_background(message, listener)
             await self._follow_work(message)
             if not _is_of_background(message, listener.background):
-                for event in events_of(message, self._recorder.private_text.others):
+                for event in events_of(message, self._recorder.private_text.others, secret_calls):
+                    is_silent &= isinstance(event, TextDelta | WholeText) and not event.text.strip()
                     await listener.happened(event)
             if (trouble := model_trouble(message)) is not None:
                 self._feed.warn("model_away", trouble)
             if isinstance(message, ResultMessage):
-                await listener.ended(result_of(message, interrupted=listener.is_interrupted))
+                result = result_of(message, interrupted=listener.is_interrupted, is_silent=is_silent)
+                is_silent = True
+                await listener.ended(result)
             elif isinstance(message, SystemMessage) and message.subtype == "init":
                 await listener.began(message.data["session_id"], message.data.get("model"))
 
@@ -151,7 +158,7 @@ class Agent:
             tools=self._tools(listener),
             hooks=hooks,
             can_use_tool=None if self._settings.permissions == "bypass" else self._asker(listener, folders),
-            cli_path=agent_command(self._settings) if self._boundary.holds else None,
+            cli_path=agent_command(self._settings, self._boundary),
         )
         return Conversation(
             self._settings,
@@ -205,7 +212,12 @@ class Agent:
             if tool.startswith(OWN_TOOLS):
                 return PermissionResultAllow()
             begun_by = listener.background.turn_of(context.agent_id)
-            call = Call(tool, tool_input, folders.take(context.tool_use_id))
+            call = Call(tool, tool_input, folders.take(context.tool_use_id), context.tool_use_id)
+            # On a VM the sandbox does not confine the agent to its workspace.
+            if self._boundary.holds and not self._settings.vm_socket.exists():
+                word = word_of_sandbox(call, self._settings)
+                if word is not None:
+                    return PermissionResultAllow() if word == ALLOWED else PermissionResultDeny(message=word)
             try:
                 await self._desk.ask(
                     begun_by or listener.turn_id,
@@ -268,7 +280,7 @@ class CallFolders:
             self._folders.popitem(last=False)
 
     def take(self, tool_use_id: str | None) -> Path | None:
-        """Return and forget the folder of a call; None if it is not known."""
+        """Return and forget the folder of a call, or None if it is not known."""
         return self._folders.pop(tool_use_id or "", None)
 
 

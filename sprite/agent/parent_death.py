@@ -22,7 +22,7 @@ PR_SET_NO_NEW_PRIVS = 38
 
 
 def wrapped(cli: Path, folder: Path, *, gains_privileges: bool) -> Path | None:
-    """Return a program in `folder` that runs `cli` and ends with this process; None if it cannot be made."""
+    """Return a program in `folder` that runs `cli` and ends with this process, or None if it cannot be made."""
     if sys.platform != "linux" or not cli.is_file():
         return None
     program = folder / "cli"

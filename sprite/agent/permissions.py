@@ -14,11 +14,21 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.protocol.frames import arrives_as_it_is, encode
-from sprite.protocol.messages import MAX_FRAME_BYTES, PermissionRequest, PermissionResolved, StandingRule
+from sprite.protocol.messages import (
+    MAX_FRAME_BYTES,
+    Decision,
+    PermissionRequest,
+    PermissionResolved,
+    StandingRule,
+)
+from sprite.protocol.tools import NETWORK
+from sprite.sandbox.hosts import HostRefusedError
+from sprite.sandbox.places import RUNS_LATER, protected
 from sprite.workspace.feed import Feed
 
 #: All rules are sent in one `status`, each with its command.
@@ -26,6 +36,7 @@ MAX_RULES = 50
 #: People do not recognise a longer command or folder name in a list.
 MAX_CHARS = 1000
 _COMMANDS = "Bash"
+_FETCH = "WebFetch"
 _WRITERS = frozenset({"Write", "Edit"})
 #: Fields that describe a command and do not change what it does.
 _WORDS_ONLY = frozenset({"description", "timeout"})
@@ -38,10 +49,11 @@ class Call:
     tool: str
     input: Mapping[str, Any]
     cwd: Path | None
+    tool_use_id: str | None = None
 
     @property
     def real_path(self) -> Path | None:
-        """The real path of the named file, with links resolved; None if it names none or cannot be resolved."""
+        """The real path of the named file, with links resolved, or None if it names none or cannot be resolved."""
         path = self.input.get("file_path")
         try:
             return Path(path).resolve() if isinstance(path, str) else None
@@ -104,7 +116,7 @@ class StandingRules:
         return any(rule.covers(call) for rule, _ in self._rules.values())
 
     def offer(self, call: Call) -> Rule | None:
-        """Return the rule that "always" would add for this call; None if no narrow rule fits, and it means once."""
+        """Return the rule that "always" would add for this call, or None if no narrow rule fits, and it means once."""
         rule = self._command(call) if call.tool == _COMMANDS else self._folder(call)
         return None if rule is None or len(self._rules) >= MAX_RULES or len(rule.words) > MAX_CHARS else rule
 
@@ -125,7 +137,7 @@ class StandingRules:
             raise PeerError("This is not allowed any more.", code="not_found")
 
     def folder_of(self, call: Call) -> str | None:
-        """Return the command's folder as shown to a person; None for the workspace itself."""
+        """Return the command's folder as shown to a person, or None for the workspace itself."""
         if call.tool != _COMMANDS or call.cwd is None or call.cwd == self._workspace:
             return None
         return _relative(call.cwd, self._workspace)
@@ -156,7 +168,7 @@ def _deeds(call: Call) -> dict[str, Any]:
 
 
 def _written(call: Call, workspace: Path) -> Path | None:
-    """Return the real path of a file that the call writes; None if no rule could cover it.
+    """Return the real path of a file that the call writes, or None if no rule could cover it.
 
     No rule covers files outside the workspace, hidden files or folders (`.os`, `.git`, `.bashrc`), files with
     another name (a hard link), or paths that the CLI might read differently than we do.
@@ -190,7 +202,41 @@ def _relative(folder: Path, workspace: Path) -> str:
     return str(folder.relative_to(workspace)) if folder.is_relative_to(workspace) else str(folder)
 
 
-Decision = Literal["allow", "deny", "always"]
+#: The answer of `word_of_sandbox` that lets a call run.
+ALLOWED = ""
+_ONLY_THE_WORKSPACE = (
+    "The sandbox lets you write in the workspace and in /tmp only. Write it there, and say where it belongs."
+)
+_RUNS_LATER = (
+    "This file is read-only in the sandbox, because programs outside run what it says. Show the person the change, "
+    "and let them make it."
+)
+#: Written in the sandbox without a question, beside the workspace.
+_SCRATCH = Path("/tmp")  # noqa: S108 - the sandbox's own
+
+
+def word_of_sandbox(call: Call, settings: Settings) -> str | None:
+    """Decide about a call that the sandbox contains: ALLOWED, or a refusal for the agent, or None if a person is asked.
+
+    A new file that programs outside would run is asked about: it does not exist yet, and so is not read-only.
+    """
+    if call.tool == _COMMANDS:
+        return ALLOWED
+    if call.tool == _FETCH and settings.egress_socket.exists():
+        # The egress proxy asks about the host.
+        return ALLOWED
+    real, workspace = call.real_path, settings.workspace.resolve()
+    if call.tool not in _WRITERS or real is None:
+        return None
+    if not real.is_relative_to(workspace):
+        return ALLOWED if real.is_relative_to(_SCRATCH) else _ONLY_THE_WORKSPACE
+    names = real.relative_to(workspace).parts
+    if ".git" not in names and RUNS_LATER.isdisjoint(names):
+        return ALLOWED
+    kept = protected(workspace)
+    return _RUNS_LATER if any(kept.get(place) == "protect" for place in (real, *real.parents)) else None
+
+
 ANSWER_TIMEOUT_SECONDS = 600.0
 #: Limit for all open questions as frames: a new client's state must fit one frame, and clients draw them.
 MAX_OPEN_BYTES = MAX_FRAME_BYTES // 4
@@ -210,6 +256,8 @@ class PermissionBroker:
         self._open: dict[str, asyncio.Future[Decision]] = {}
         self._requests: dict[str, PermissionRequest] = {}
         self._open_bytes = 0
+        #: People's answers about calls of the turn under way, by the call's id.
+        self.answers: dict[str, Decision] = {}
 
     def questions(self) -> list[PermissionRequest]:
         """Return the open questions, oldest first."""
@@ -238,14 +286,38 @@ class PermissionBroker:
             folder=self.rules.folder_of(call),
             real_path=None if real_path is None or str(real_path) == call.input["file_path"] else str(real_path),
             always=None if rule is None else rule.words,
+            tool_use_id=call.tool_use_id,
         )
         decision = await self._word_on(request, self._size(request))
+        if call.tool_use_id is not None:
+            self.answers[call.tool_use_id] = decision
         if decision == "deny":
             raise DeniedError("The person said no to this. Ask what they would prefer.")
         if call.real_path != real_path:
             raise DeniedError("The path leads somewhere else by now than when the person was asked. Ask again.")
         if decision == "always" and rule is not None:
             self.rules.add(rule)
+
+    async def ask_host(self, host: str, mission_id: str | None) -> Decision:
+        """Return a person's answer about a host that a program of the agent connects to.
+
+        Raises HostRefusedError without a connected client, or without an answer in time.
+        """
+        if self._feed.audience == 0:
+            raise HostRefusedError(f"Nobody is connected who could allow {host}.")
+        request = PermissionRequest(
+            str(uuid.uuid4()),
+            mission_id,
+            NETWORK,
+            {"host": host},
+            background=mission_id is None,
+            always=host,
+            session=host,
+        )
+        try:
+            return await self._word_on(request, self._size(request))
+        except DeniedError as error:
+            raise HostRefusedError(f"{host} is not allowed: {error}") from error
 
     async def _word_on(self, request: PermissionRequest, size: int) -> Decision:
         request_id = request.request_id
@@ -285,8 +357,9 @@ class PermissionBroker:
         answer = self._open.get(request_id)
         if answer is None or answer.done():
             raise PeerError("This question is not open any more.", code="not_found")
-        is_once = decision == "always" and self._requests[request_id].always is None
-        answer.set_result("allow" if is_once else decision)
+        request = self._requests[request_id]
+        is_offered = {"always": request.always, "session": request.session}.get(decision, "") is not None
+        answer.set_result(decision if is_offered else "allow")
 
     def withdraw(self, mission_id: str) -> None:
         """Deny the turn's open questions, except those of background work."""

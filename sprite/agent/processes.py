@@ -64,11 +64,16 @@ async def end_programs(config_dir: Path) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return whether a process was stopped (SIGSTOP)."""
+    """Return whether a process was stopped (SIGSTOP), or the CLI in the sandbox that it started."""
     try:
-        return _fields(pid)[0] == b"T"
+        children = (PROC / f"{pid}/task/{pid}/children").read_text().split() if _is_sandbox(pid) else []
+        return _fields(pid)[0] == b"T" or any(is_stopped(int(child)) for child in children)
     except OSError:
         return False
+
+
+def _is_sandbox(pid: int) -> bool:
+    return (PROC / f"{pid}/comm").read_text().strip() == "bwrap"
 
 
 async def _end(find: Callable[[], set[_Process]]) -> None:
@@ -77,7 +82,17 @@ async def _end(find: Callable[[], set[_Process]]) -> None:
     ends = loop.time() + GRACE_SECONDS
     told: set[_Process] = set()
     # In a thread: scanning all processes would block the event loop.
-    while left := {process for process in told | await asyncio.to_thread(find) if _is_there(process)}:
+    while True:
+        is_searched, found = True, set[_Process]()
+        try:
+            found = await asyncio.to_thread(find)
+        except OSError as error:
+            # Without descriptors nothing can be searched. The error must not hide the one that stops the sprite.
+            log.warning("the agent's programs cannot be searched: %s", error.strerror)
+            is_searched = False
+        left = {process for process in told | found if _is_there(process)}
+        if is_searched and not left:
+            return
         if loop.time() > ends:
             _end_the_deaf(left)
             return

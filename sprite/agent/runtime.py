@@ -10,14 +10,15 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace as replace_hit
 
 from sprite.agent.background import Background, Unattended
 from sprite.agent.inbox import Inbox, InternalJob
 from sprite.agent.mission_end import (
-    BUDGET_USED_UP,
     TextStream,
     TurnResult,
     cut_off,
@@ -30,16 +31,28 @@ from sprite.agent.permissions import PermissionBroker
 from sprite.agent.session import PrewarmedAgent, Session
 from sprite.agent.turn import BackgroundTurns, Turn
 from sprite.capture.recorder import TurnRecorder
+from sprite.common.failures import BUDGET_USED_UP
 from sprite.common.tasks import WORDS, off_loop
 from sprite.config import Settings
 from sprite.curation.processor import ObservationProcessor
-from sprite.errors import PeerError, SpriteError, StorageError, is_shortage
+from sprite.errors import AgentError, PeerError, SpriteError, StorageError, is_shortage
 from sprite.log.transcript import Outcome, TranscriptDB, Trigger
-from sprite.protocol.events import AnyAgentEvent, AnyEnding, Compacted, Failed, Started, TextDelta, WholeText
+from sprite.protocol.events import (
+    AnyAgentEvent,
+    AnyEnding,
+    Compacted,
+    Complete,
+    Failed,
+    ModelChanged,
+    Started,
+    TextDelta,
+    WholeText,
+)
 from sprite.protocol.framing import on_one_line
 from sprite.protocol.messages import CHAT_TEXT_CHARS, ChatSaid, SessionUpdate
 from sprite.protocol.pasted import Marked, Spans, clipped
-from sprite.protocol.shapes import Origin, SessionState, SlowWork, Stopped, oldest, slow
+from sprite.protocol.shapes import FileCounts, Origin, SearchHit, SessionState, SlowWork, Stopped, oldest, slow
+from sprite.undo.tracker import Tracker
 from sprite.workspace.database import Effect, MissionMoved, StoredMission, WorkspaceDB
 from sprite.workspace.feed import Feed
 
@@ -53,6 +66,8 @@ COMPACTION_FLUSH_SECONDS = 45.0
 SHUTDOWN_FLUSH_SECONDS = 20.0
 #: Interval of the check for slow work.
 SLOW_LOOK_SECONDS = 5.0
+#: Hits of memory that are shown below a reply, and the characters of each.
+MOST_FOUND, FOUND_CHARS = 12, 300
 #: The message that the "Go on" button sends.
 GO_ON = "Go on."
 #: Text added for the agent to a message that a program sent.
@@ -81,6 +96,7 @@ class AgentRuntime:
         self._feed = feed
         self._recorder = recorder
         self._processor = processor
+        self._settings = settings
         self._session = session
         self._desk = desk
         self._private_text = recorder.private_text
@@ -98,11 +114,13 @@ class AgentRuntime:
             recorder,
             self._unattended,
             publish=self._publish,
-            after_end=processor.turn_ended,
+            after_end=self._turn_ended,
+            count_changes=self._count_changes,
             on_replaced=self._process_replaced,
             on_paused=self._tell_session,
         )
         session.background.watch(self._tell_session)
+        self._tracker: Tracker | None = None
 
     # --- what the gateway asks for ---
 
@@ -119,7 +137,7 @@ class AgentRuntime:
 
     @property
     def model(self) -> str | None:
-        """The agent's model, as configured or reported by the CLI; None until either is known."""
+        """The agent's model, as configured or reported by the CLI, or None until either is known."""
         return self._session.model
 
     def session_state(self) -> SessionState:
@@ -222,11 +240,27 @@ class AgentRuntime:
             if self._unattended.heard():
                 self._tell_session()
             await self._end_session(SESSION_FLUSH_SECONDS)
+            self._tell_session()
             return stopped
 
         stopped = await self._inbox.in_turn(end)
         self._spare.expect_mission()
         return stopped
+
+    async def resume_session(self, session_id: str) -> None:
+        """Continue an ended session after the queued missions. Raises PeerError if there is none."""
+
+        async def resume() -> None:
+            if session_id != self._session.id:
+                await self._end_session(SESSION_FLUSH_SECONDS)
+                await self._session.resume(session_id)
+                self._tell_session()
+
+        await self._inbox.in_turn(resume)
+
+    async def between_turns(self, work: Callable[[], Awaitable[_T]]) -> _T:
+        """Run a job after the queued missions."""
+        return await self._inbox.in_turn(work)
 
     async def at_rest(self, work: Callable[[], Awaitable[_T]]) -> _T:
         """Run a job after the queued missions, with the session ended and no agent process."""
@@ -266,8 +300,14 @@ class AgentRuntime:
 
     # --- life ---
 
-    async def restore(self) -> None:
-        """Restore the state of an earlier process: its session, its queue, and missions that it was killed in."""
+    async def restore(self, tracker: Tracker | None = None) -> None:
+        """Restore the state of an earlier process: its session, its queue, and missions that it was killed in.
+
+        `tracker` records the file changes of each turn.
+        """
+        self._tracker = tracker
+        if tracker is not None:
+            self._recorder.watch_tools(tracker.tool_began, tracker.tool_ended)
         missions = await self._workspace.open_missions()
         await self._recorder.recover({mission.id for mission in missions if mission.may_begin_again})
         for mission in missions:
@@ -286,6 +326,7 @@ class AgentRuntime:
             outcome: Outcome = "crashed" if turn is None else turn.outcome
             said = "" if turn is None else turn.agent_response
             tools = used_tools([] if turn is None else turn.tool_calls)
+            event.changes = await self._count_changes(mission.id)
             self._feed.publish(event, rows(mission.id, outcome, said, event, origin=mission.origin, tools=tools))
         await self._session.restore()
         if self._session.id is not None:
@@ -356,10 +397,12 @@ class AgentRuntime:
             if self._session.has_rested:
                 await self._end_session(SESSION_FLUSH_SECONDS)
             await self._session.begin()
+            if self._tracker is not None:
+                await self._tracker.turn_began()
             if mission.asked_by is None and self._unattended.heard():
                 self._tell_session()
             effects: list[Effect] = [MissionMoved(mission.id, "running", self._session.id)]
-            self._feed.publish(Started(mission.id, mission.origin, mission.attempt + 1), effects)
+            self._feed.publish(Started(mission.id, mission.origin, mission.attempt + 1, self._session.id), effects)
             self._open(mission)
             outcome, event = await turn.play()
         except Exception as error:
@@ -395,20 +438,38 @@ class AgentRuntime:
 
     async def _end(self, turn: Turn, outcome: Outcome, event: AnyEnding) -> None:
         mission = turn.mission
+        event.changes = await self._count_changes(mission.id)
+        if isinstance(event, Complete):
+            event.memory_found = turn.found
         if mission.origin == "person":
             # A schedule does not keep a session alive: without a person it would never become idle, and only grow.
             self._session.turn_ended()
         self._turn = None
+        # A program that the turn left running may still ask for a host.
+        self._desk.withdraw(mission.id)
         if mission.origin == "person" and isinstance(event, Failed) and event.code == BUDGET_USED_UP:
             self._unattended.pause("budget", event.message)
             self._tell_session()
-        tools = used_tools([] if turn.observation is None else turn.observation.tool_calls)
+        calls = [] if turn.observation is None else turn.observation.tool_calls
+        tools = used_tools(calls, self._desk.answers)
+        self._desk.answers.clear()
         said = "\n\n".join(turn.texts)
         effects = rows(mission.id, outcome, said, event, origin=mission.origin, tools=tools, cost_usd=turn.cost_usd)
         self._publish(event, effects)
         if mission.origin == "schedule" and self._when_scheduled_ends is not None:
             self._when_scheduled_ends()
+        await self._turn_ended()
+
+    async def _turn_ended(self) -> None:
         await self._processor.turn_ended()
+        if seconds := self._settings.prewarm_seconds:
+            # A little later, because timers and the clock differ.
+            asyncio.get_running_loop().call_later(seconds + 0.5, self._inbox.when_idle, self._session.rest)
+
+    async def _count_changes(self, turn_id: str) -> FileCounts | None:
+        if self._tracker is None:
+            return None
+        return await self._tracker.turn_ended(turn_id, is_live=bool(self.background.works()))
 
     def _publish(self, event: AnyAgentEvent, effects: list[Effect]) -> None:
         self._stream.release()
@@ -471,6 +532,13 @@ class AgentRuntime:
         """The card stack in which the running mission was sent."""
         return self._turn.mission.stack_id if self._turn else None
 
+    def found(self, hits: Sequence[SearchHit]) -> None:
+        """Note the hits of a search of memory for the mission's reply: each once, its text in short."""
+        if self._turn is not None:
+            known = {(hit.kind, hit.id) for hit in self._turn.found}
+            new = [replace_hit(hit, text=hit.text[:FOUND_CHARS]) for hit in hits if (hit.kind, hit.id) not in known]
+            self._turn.found = [*self._turn.found, *new][:MOST_FOUND]
+
     @property
     def is_interrupted(self) -> bool:
         """Whether somebody asked to stop the current turn."""
@@ -496,6 +564,8 @@ class AgentRuntime:
         """Handle the next event of the current turn; its turn id is not set yet."""
         if isinstance(event, Compacted):
             self._session.compacted()
+        elif isinstance(event, ModelChanged):
+            self._recorder.noticed(event.text)
         turn = self._turn if self._is_in_mission() else self._own.current
         if turn is None:
             # A late message of an ended turn: it is in the log, and clients consider the turn over.
@@ -515,6 +585,8 @@ class AgentRuntime:
         except StorageError as error:
             # The agent gets this again with the next prompt after a restart, with no other consequence.
             log.warning("what the agent was told of the canvas is not noted: %s", error)
+        if (turn_id := self.turn_id) is not None:
+            self._desk.withdraw(turn_id)
         turn = self._turn
         is_stopped_by_person = self.is_interrupted and not (turn is not None and turn.is_cut_off)
         if self._is_stopping and result.outcome != "complete" and not is_stopped_by_person:
@@ -522,20 +594,20 @@ class AgentRuntime:
             if turn is not None and turn.waits_for(result):
                 turn.end(result)
         elif turn is not None and turn.waits_for(result):
-            notice = result.failure[1] if result.failure else ""
+            notice = result.failure.message if result.failure else ""
             turn.observation = await self._recorder.close_mission(result.outcome, notice)
             turn.end(result)
         else:
             await self._own.end(result)
 
-    async def died(self, reason: str) -> None:
-        """Handle the death of the CLI; the reason is text for a person."""
-        log.warning("%s", reason)
+    async def died(self, reason: AgentError) -> None:
+        """Handle the death of the CLI."""
+        log.warning("%s %s", reason, reason.details)
         self._process_replaced(reason)
         self.background.clear()
         await self._own.died(reason)
 
-    def _process_replaced(self, reason: str) -> None:
+    def _process_replaced(self, reason: AgentError) -> None:
         if self._turn is not None:
             self._turn.died(reason)
 

@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING
 from sprite.agent.background import Background
 from sprite.agent.processes import clear_cli_files, keep_cli_session
 from sprite.boot.canvas import CanvasContext
-from sprite.boot.prompt import BootPrompt
+from sprite.boot.prompt import BootPrompt, turn_lines, within
 from sprite.capture.recorder import TurnRecorder
 from sprite.common.tasks import owned_task
 from sprite.config import STAND_IN, Settings
-from sprite.errors import AgentError, ShortageError, SpriteError, is_shortage
+from sprite.errors import AgentError, PeerError, ShortageError, SpriteError, is_shortage
+from sprite.log.curations import OFF_RECORD
 from sprite.log.transcript import Outcome, TranscriptDB
-from sprite.sandbox.sandbox import find_boundary
+from sprite.protocol.framing import part
+from sprite.sandbox.sandbox import Boundary, find_boundary
 
 if TYPE_CHECKING:
     from sprite.agent.conversation import Conversation
@@ -38,6 +40,9 @@ log = logging.getLogger(__name__)
 
 #: After this idle time the next mission starts a new session.
 IDLE_SECONDS = 12 * 3600.0
+#: Limit for the turns that a resumed session begins with.
+RECAP_TOKENS = 8_000
+RECAP = "This session was begun earlier and is continued now. Its latest turns:"
 
 
 class Session:
@@ -66,12 +71,14 @@ class Session:
         self._cli_cost_usd = 0.0
         self._last_active = 0.0
         self._compacted = False
+        #: Whether the CLI does not know the session's earlier turns.
+        self._is_new_to_cli = False
         #: Whether the conversation was prewarmed and has had no mission yet.
         self._is_spare = False
         self.id: str | None = None
         self.started_at: float | None = None
         self.turns = 0
-        #: The agent's model, as configured or reported by the CLI; None until either is known.
+        #: The agent's model, as configured or reported by the CLI, or None until either is known.
         self.model: str | None = settings.model
         #: The conversation, from the first mission that needs it until the session ends.
         self.conversation: Conversation | None = None
@@ -106,6 +113,15 @@ class Session:
             self.turns, self._last_active = 0, session.started_at
             self._cli_session_id = None
         self._recorder.begin_session(self.id)
+
+    async def resume(self, session_id: str) -> None:
+        """Continue an ended session instead of the present one, which has ended. PeerError if there is none."""
+        session = await self._transcript.reopen_session(session_id)
+        if session is None:
+            raise PeerError("There is no such session.", code="not_found")
+        self.id, self.started_at, self.turns = session.id, session.started_at, session.message_count
+        self._last_active = session.last_active_at
+        self._recorder.begin_session(session.id)
 
     def turn_ended(self) -> None:
         """Count a mission's turn."""
@@ -150,7 +166,16 @@ class Session:
         """Return the person's canvas changes. Once after each compaction, add changes of memory and the canvas."""
         was_compacted, self._compacted = self._compacted, False
         told = [self._boot_prompt.news(), await self.sight.canvas_again()] if was_compacted else []
+        if self._is_new_to_cli:
+            self._is_new_to_cli = False
+            told.append(await self._recap())
         return "\n\n".join(text for text in (*told, await self.sight.news()) if text is not None) or None
+
+    async def _recap(self) -> str | None:
+        turns = await self._transcript.observations_of_session(self.id or "")
+        lines = within(RECAP_TOKENS, (turn_lines(turn) for turn in reversed(turns) if turn.processed != OFF_RECORD))
+        text = "\n".join(reversed(lines))
+        return f"{RECAP}\n{part('recent_turns', text)}" if lines else None
 
     async def connected(self, listener: AgentRuntime) -> Conversation:
         """Return the conversation, started or resumed after its process died. Raises AgentError with the reason."""
@@ -167,6 +192,12 @@ class Session:
     async def cool_down(self) -> None:
         """End a prewarmed conversation that no mission has used."""
         if self._is_spare:
+            await self.end_process()
+
+    async def rest(self) -> None:
+        """End an idle process (190 to 280 MB) without background work. The next mission resumes it."""
+        is_idle = time.time() - self._last_active >= self._settings.prewarm_seconds
+        if is_idle and self._cli_session_id is not None and not self.background.works():
             await self.end_process()
 
     async def _up_to_date(self) -> Conversation | None:
@@ -193,6 +224,7 @@ class Session:
             await self.sight.begins(anew=True)
             conversation = await _connect(agent, listener, resume=None)
         self._cli_cost_usd = 0.0
+        self._is_new_to_cli = self._cli_session_id is None and self.turns > 0
         self.conversation = conversation
         return conversation
 
@@ -268,6 +300,8 @@ class LazyAgent:
         self._wanted = asyncio.Event()
         self._attempt: asyncio.Future[Agent] = asyncio.get_running_loop().create_future()
         self._is_over = False
+        #: The detected sandbox, once it was tried.
+        self.boundary: Boundary | None = None
 
     @asynccontextmanager
     async def loading(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
@@ -311,6 +345,7 @@ class LazyAgent:
             failed.exception()
             return
         log.log(logging.INFO if boundary.holds else logging.WARNING, "the agent's sandbox: %s", boundary.words)
+        self.boundary = boundary
         self._attempt.set_result(self._make(module, boundary))
 
     def _fail(self, error: AgentError) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import OrderedDict
 from collections.abc import Iterator
-from http import HTTPStatus
 from typing import Any
 
 from claude_agent_sdk import (
@@ -20,17 +20,27 @@ from claude_agent_sdk import (
     UserMessage,
 )
 
-from sprite.agent.mission_end import BUDGET_USED_UP, TurnResult
+from sprite.agent.mission_end import TurnResult
+from sprite.common.failures import NO_ANSWER, Failure, failure
 from sprite.common.prices import cost_usd
-from sprite.config import NO_KEY
 from sprite.log.transcript import Outcome
 from sprite.privacy.cutting import Discreet, clean, cut, result_text, shown_input
-from sprite.protocol.events import AnyAgentEvent, Compacted, Compacting, TextDelta, ToolResult, ToolUse, WholeText
+from sprite.privacy.secret_commands import NOT_KEPT, shows_secrets
+from sprite.protocol.events import (
+    AnyAgentEvent,
+    Compacted,
+    Compacting,
+    ModelChanged,
+    TextDelta,
+    ToolResult,
+    ToolUse,
+    WholeText,
+)
+
+log = logging.getLogger(__name__)
 
 #: Limit of a tool result's summary; the observation keeps more.
 SUMMARY_CHARS = 400
-#: Statuses after which the same request may succeed.
-_RETRYABLE = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 #: The attempt at which clients are told. The first retry often succeeds.
 _TOLD_ATTEMPT = 2
 #: Beginnings of the CLI's answer when work continues in the background; paths, ids and advice follow.
@@ -41,67 +51,33 @@ _INSTRUCTION = re.compile(
     r"never quote|internal ID|\b(?:do not|don't) (?:mention|tell|show) (?:this |it )?(?:to )?the (?:user|person)\b",
     re.IGNORECASE,
 )
-#: Errors that the CLI words for its own terminal: a pattern, then the code, the text for a person, and whether
-#: sending the same message again may succeed.
-_TROUBLES = (
-    (
-        re.compile(r"safeguards flagged|Usage Policy"),
-        ("declined", "The model declined to answer. Say it in another way, or begin a new session.", False),
-    ),
-    (
-        re.compile(r"output token maximum"),
-        ("answer_too_long", "The answer grew longer than the model can write. Ask for it in parts.", False),
-    ),
-    (
-        re.compile(r"context window limit"),
-        ("context_full", "The conversation is longer than the model can read. Begin a new session.", False),
-    ),
-    (
-        re.compile(r"stop_reason=pause_turn"),
-        ("agent_error", "The model paused before its answer was whole. Tell it to go on.", True),
-    ),
-    (
-        re.compile(r"^API Error: Connection (?:dropped|lost)"),
-        ("model_error", "The connection to the model broke off. Send it again.", True),
-    ),
-    (
-        re.compile(r"^API Error: Server error mid-response"),
-        ("model_error", "The model broke off in the middle of its answer. Send it again.", True),
-    ),
-    (re.compile(r"^\[ede_diagnostic\]"), ("agent_error", "The agent could not finish this turn.", True)),
-)
-#: The CLI names the bridge's address here, which is of no use to a person.
-_GATEWAY = re.compile(r" If it persists, check your inference gateway \([^)]*\)\.?")
-_ERROR_CODES = {
-    400: "invalid_request",
-    401: "unauthorized_model",
-    402: BUDGET_USED_UP,
-    403: "forbidden_model",
-    404: "unknown_model",
-    413: "request_too_large",
-    429: "rate_limited",
-    529: "overloaded",
-}
 
 
-def events_of(message: Message, discreet: Discreet) -> Iterator[AnyAgentEvent]:
+def events_of(message: Message, discreet: Discreet, secret_calls: set[str]) -> Iterator[AnyAgentEvent]:
     """Yield the events of a message, without their mission. A subagent's own text is not shown.
 
-    Text that is cut is redacted here, before the cut; the feed redacts the rest.
+    Text that is cut is redacted here, before the cut; the feed redacts the rest. `secret_calls` collects the ids of
+    calls whose results are not shown.
     """
     match message:
         case StreamEvent(parent_tool_use_id=None, event={"type": "content_block_delta", "delta": {"text": str(text)}}):
             yield TextDelta(None, clean(text))
         case AssistantMessage(error=None):
-            yield from _said(message, discreet)
+            yield from _said(message, discreet, secret_calls)
         case UserMessage(content=list(blocks)):
             for block in blocks:
                 if isinstance(block, ToolResultBlock):
-                    yield _tool_result(block, discreet)
+                    yield _tool_result(block, discreet, secret_calls)
         case SystemMessage(subtype="status", data={"status": "compacting"}):
             yield Compacting(None)
         case SystemMessage(subtype="compact_boundary"):
             yield Compacted(None)
+        case SystemMessage(
+            subtype="model_refusal_fallback" | "model_fallback" as why,
+            data={"original_model": str(before), "fallback_model": str(after), **rest},
+        ) if rest.get("scope") != "local":
+            reason = "declined to answer" if why == "model_refusal_fallback" else "is not available"
+            yield ModelChanged(None, after, f"{before} {reason}: {after} goes on.")
 
 
 class BrokenStream:
@@ -111,7 +87,7 @@ class BrokenStream:
         self._streamed: list[str] = []
 
     def before(self, message: Message) -> AssistantMessage | None:
-        """Return the text cut off before this message, as a complete CLI message; None if there is none."""
+        """Return the text cut off before this message, as a complete CLI message, or None if there is none."""
         match message:
             case StreamEvent(
                 parent_tool_use_id=None, event={"type": "content_block_delta", "delta": {"text": str(text)}}
@@ -131,25 +107,28 @@ def model_trouble(message: Message) -> str | None:
     match message:
         case SystemMessage(subtype="api_retry", data={"attempt": int(attempt), **rest}) if attempt == _TOLD_ATTEMPT:
             status = rest.get("error_status")
-            answer = f"answers with status {status}" if isinstance(status, int) else "does not answer"
-            return f"The model {answer}. It is tried again, for some minutes if need be."
+            sentence = failure("Connection lost", status if isinstance(status, int) else None).sentence
+            return f"{sentence} It is tried again, for some minutes if need be."
     return None
 
 
-def _said(message: AssistantMessage, discreet: Discreet) -> Iterator[AnyAgentEvent]:
+def _said(message: AssistantMessage, discreet: Discreet, secret_calls: set[str]) -> Iterator[AnyAgentEvent]:
     for block in message.content:
         if isinstance(block, TextBlock) and message.parent_tool_use_id is None and block.text:
             yield WholeText(None, clean(block.text))
         elif isinstance(block, ToolUseBlock):
+            if shows_secrets(block.input):
+                secret_calls.add(block.id)
             yield ToolUse(None, block.id, block.name, shown_input(block.input, discreet))
 
 
-def _tool_result(block: ToolResultBlock, discreet: Discreet) -> ToolResult:
+def _tool_result(block: ToolResultBlock, discreet: Discreet, secret_calls: set[str]) -> ToolResult:
+    said = NOT_KEPT if block.tool_use_id in secret_calls else _for_people(result_text(block.content, discreet))
     return ToolResult(
         None,
         tool_use_id=block.tool_use_id,
         is_error=bool(block.is_error),
-        summary=cut(_for_people(result_text(block.content, discreet)), SUMMARY_CHARS, discreet),
+        summary=cut(said, SUMMARY_CHARS, discreet),
     )
 
 
@@ -161,29 +140,26 @@ def _for_people(text: str) -> str:
     return "\n".join(line for line in kept.splitlines() if not _INSTRUCTION.search(line)).strip()
 
 
-def result_of(message: ResultMessage, *, interrupted: bool) -> TurnResult:
-    """Return how a turn ended; `interrupted` says whether somebody asked to stop it."""
+def result_of(message: ResultMessage, *, interrupted: bool, is_silent: bool = False) -> TurnResult:
+    """Return how a turn ended; `interrupted` says whether somebody asked to stop it.
+
+    `is_silent`: it had no text and no tool call. That is a failure, unless the agent began the turn by itself.
+    """
     outcome = _outcome(message, interrupted=interrupted)
     taken_in = message.user_message_uuids or ([message.user_message_uuid] if message.user_message_uuid else [])
     origin = message.origin["kind"] if message.origin else "human"
+    failed = _failure(message, outcome)
+    if outcome == "complete" and is_silent and origin == "human" and not (message.result or "").strip():
+        outcome, failed = "error", NO_ANSWER
     return TurnResult(
         for_messages=tuple(taken_in),
         by_itself=origin != "human",
         outcome=outcome,
-        failure=_failure(message, outcome),
+        failure=failed,
         text=clean(message.result or ""),
         usage=message.usage,
         total_cost_usd=message.total_cost_usd,
     )
-
-
-def _no_key(status: int | None) -> tuple[str, str, bool]:
-    """Replace the CLI's advice, which names a command of its own terminal."""
-    if status == HTTPStatus.UNAUTHORIZED:
-        words = "The model does not take this key: check ANTHROPIC_API_KEY, and start the sprite again."
-    else:
-        words = f"There is no key for the model: {NO_KEY}."
-    return ("unauthorized_model", words, False)
 
 
 def _outcome(message: ResultMessage, *, interrupted: bool) -> Outcome:
@@ -195,23 +171,15 @@ def _outcome(message: ResultMessage, *, interrupted: bool) -> Outcome:
     return "error" if message.is_error else "complete"
 
 
-def _failure(message: ResultMessage, outcome: Outcome) -> tuple[str, str, bool] | None:
+def _failure(message: ResultMessage, outcome: Outcome) -> Failure | None:
     if outcome in {"complete", "interrupted"}:
         return None
     if outcome == "max_turns":
         words = f"The agent stopped after {message.num_turns} steps without finishing. Say how to go on."
-        return ("max_turns", words, False)
-    status = message.api_error_status
-    if "/login" in (message.result or ""):
-        return _no_key(status)
-    words = message.result or "; ".join(message.errors or []) or "The agent could not finish this turn."
-    if status is None:
-        for sign, failure in _TROUBLES:
-            if sign.search(words):
-                return failure
-    words = _GATEWAY.sub("", words)
-    code = _ERROR_CODES.get(status, "model_error") if status else "agent_error"
-    return (code, cut(words, 1000), status in _RETRYABLE if status else True)
+        return Failure("max_turns", words, "change")
+    text = message.result or "; ".join(message.errors or [])
+    log.info("the model failed (%s): %s", message.api_error_status, text)
+    return failure(text, message.api_error_status)
 
 
 #: Remembered subagent messages, because each arrives once per block.

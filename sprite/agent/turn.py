@@ -10,14 +10,15 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from sprite.agent.background import Unattended
-from sprite.agent.mission_end import BUDGET_USED_UP, TurnResult, cut_off, ended, failed, rows, used_tools
+from sprite.agent.mission_end import TurnResult, cut_off, ended, failed, rows, used_tools
 from sprite.agent.session import Session
 from sprite.capture.recorder import TurnRecorder
+from sprite.common.failures import BUDGET_USED_UP
 from sprite.common.tasks import TaskSet
 from sprite.errors import AgentError
 from sprite.log.transcript import NewObservation, Outcome
 from sprite.protocol.events import AnyAgentEvent, AnyEnding, Complete, Failed, Interrupted, Started
-from sprite.protocol.shapes import BackgroundWork, Stopped
+from sprite.protocol.shapes import BackgroundWork, FileCounts, SearchHit, Stopped
 from sprite.workspace.database import Effect, StoredMission, TurnBegan
 
 if TYPE_CHECKING:
@@ -50,13 +51,15 @@ class Turn:
         self.is_cut_off = False
         #: Resolves to the CLI's result, or None if there will be none.
         self._ended: asyncio.Future[TurnResult | None] = asyncio.get_running_loop().create_future()
-        self._death = ""
+        self._death = AgentError()
         self._is_deaf = False
         self.mission = mission
         #: Whether the mission's message was sent; until then the agent's activity belongs to another turn.
         self.asked = False
         #: The agent's texts in this turn.
         self.texts: list[str] = []
+        #: The hits of its searches of memory.
+        self.found: list[SearchHit] = []
         #: Cost in US dollars, once the CLI has reported it.
         self.cost_usd: float | None = None
         #: The logged observation, once the turn has ended.
@@ -90,7 +93,7 @@ class Turn:
         if not self._ended.done():
             self._ended.set_result(result)
 
-    def died(self, reason: str) -> None:
+    def died(self, reason: AgentError) -> None:
         """End the turn because the CLI has died."""
         if not self._ended.done():
             self._death = reason
@@ -107,11 +110,13 @@ class Turn:
         if result is None:
             if self.is_interrupted:
                 return "interrupted", Interrupted(mission_id)
-            return "error", failed(mission_id, AgentError(self._death))
+            return "error", failed(mission_id, self._death)
         self.cost_usd = self._session.cost_of_turn(result.total_cost_usd)
-        if result.outcome == "interrupted" and self.mission.origin == "schedule" and not self.is_interrupted:
-            # A signal to the whole process group reaches the CLI first; no person stopped it.
-            return "error", failed(mission_id, AgentError("The agent was stopped from outside."))
+        if result.outcome == "interrupted" and not self.is_interrupted:
+            # A signal to the whole process group (Ctrl-C) reaches the CLI first; no person stopped the turn.
+            if self.mission.origin == "schedule":
+                return "error", failed(mission_id, AgentError("The agent was stopped from outside."))
+            return "crashed", cut_off(mission_id, self.mission.origin)
         duration_ms = int((time.monotonic() - self._started_at) * 1000)
         return result.outcome, ended(mission_id, result, self.texts, self.cost_usd, duration_ms)
 
@@ -142,7 +147,7 @@ class Turn:
         try:
             await conversation.ask(self.mission.text, self._message_uuid)
         except AgentError as error:
-            await self._listener.died(str(error))
+            await self._listener.died(error)
 
     async def _stop_when_asked(self) -> None:
         await self._interrupted.wait()
@@ -175,7 +180,7 @@ class OwnTurn:
         self.texts: list[str] = []
         #: End of the turn, if the CLI reports it.
         self.result: TurnResult | None = None
-        self.death = ""
+        self.death = AgentError()
         self.is_interrupted = False
         #: Code and text of the limit that ended it, if no person did.
         self.bound: tuple[str, str] | None = None
@@ -184,6 +189,8 @@ class OwnTurn:
 
 class BackgroundTurns:
     """Run the agent's own turns. `publish` emits an event with its effects; `after_end` is awaited after each end.
+
+    `count_changes` records and counts the files that a turn changed.
 
     `on_replaced` gets the reason when the process was ended to stop a turn, because a mission may have been sent
     there. `on_paused` is called when a turn was refused or stopped and the agent waits for the person.
@@ -197,7 +204,8 @@ class BackgroundTurns:
         *,
         publish: Callable[[AnyAgentEvent, list[Effect]], None],
         after_end: Callable[[], Awaitable[None]],
-        on_replaced: Callable[[str], None],
+        count_changes: Callable[[str], Awaitable[FileCounts | None]],
+        on_replaced: Callable[[AgentError], None],
         on_paused: Callable[[], None],
     ) -> None:
         self._session = session
@@ -205,6 +213,7 @@ class BackgroundTurns:
         self._unattended = unattended
         self._publish = publish
         self._after_end = after_end
+        self._count_changes = count_changes
         self._on_replaced = on_replaced
         self._on_paused = on_paused
         self._turns: dict[str, OwnTurn] = {}
@@ -222,7 +231,7 @@ class BackgroundTurns:
             turn.result = result
         await self._recorder.close_task(result.outcome)
 
-    async def died(self, reason: str) -> None:
+    async def died(self, reason: AgentError) -> None:
         """Close the turn when the CLI has died, because no result will come."""
         if (turn := self.current) is not None:
             turn.death = reason
@@ -269,7 +278,7 @@ class BackgroundTurns:
 
     async def _replace_process(self) -> None:
         await self._session.end_process()
-        self._on_replaced("The agent's process did not stop when asked and was ended.")
+        self._on_replaced(AgentError("The agent's process did not stop when asked and was ended."))
         await self._recorder.close_task("interrupted")
 
     async def _end_the_endless(self, turn: OwnTurn) -> None:
@@ -311,7 +320,9 @@ class BackgroundTurns:
     def _began(self, turn_id: str) -> None:
         turn = self._turns[turn_id] = OwnTurn(turn_id)
         self._guards.start(self._end_the_endless(turn), "own turn bound")
-        self._publish(Started(turn_id, "agent"), [TurnBegan(turn_id, "agent", self._session.id)])
+        self._publish(
+            Started(turn_id, "agent", session_id=self._session.id), [TurnBegan(turn_id, "agent", self._session.id)]
+        )
 
     async def _ended(self, observation: NewObservation) -> None:
         turn = self._turns.pop(observation.mission_id or "", None)
@@ -319,6 +330,7 @@ class BackgroundTurns:
             return
         turn.over.set()
         event = self._event(turn, observation)
+        event.changes = await self._count_changes(turn.id)
         effects = rows(
             turn.id,
             "error" if turn.bound is not None else observation.outcome,
@@ -326,6 +338,7 @@ class BackgroundTurns:
             event,
             origin="agent",
             tools=used_tools(observation.tool_calls),
+            cost_usd=event.cost_usd if isinstance(event, Complete) else None,
         )
         self._session.acted()
         if isinstance(event, Failed) and event.code == BUDGET_USED_UP:
@@ -348,4 +361,4 @@ class BackgroundTurns:
             return Interrupted(turn.id)
         if observation.outcome == "crashed":
             return cut_off(turn.id, "agent")
-        return failed(turn.id, AgentError(turn.death))
+        return failed(turn.id, turn.death)

@@ -111,7 +111,7 @@ log = logging.getLogger(__name__)
 #: Limit for a chunk on the wire; and for the time of one read, so that rows can be sent in between.
 _CHUNK_SIZE = CHUNK_BYTES * 4 // 3 + 200
 _LONGEST_SECONDS = 0.3
-#: What a replica holds of the person's files, the newest first.
+#: The person's files in a replica, the newest first.
 MOST_FILE_BYTES = 2048 * 2**20
 #: A file that was written this shortly before reading may be written again without a new timestamp.
 _RACY_NS = 100_000_000
@@ -433,7 +433,7 @@ class Looks:
         await self.state.put(part, changed, [name for name in before if name not in now])
 
     def row(self, part: str, name: str, facts: str | None, memory: Mapping[str, MemoryFile]) -> dict[str, Any] | None:
-        """Return the row to send for a thing; None if it is gone."""
+        """Return the row to send for a thing, or None if it is gone."""
         if facts is None:
             return None
         known: dict[str, Any] = msgspec.json.decode(facts)

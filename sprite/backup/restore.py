@@ -1,6 +1,6 @@
 """Restore a workspace from an archive: staged, built from the log where possible, and moved in atomically.
 
-Calls no model. Derived tables are rebuilt and compared with those in the archive.
+Calls no model. Derived tables are rebuilt.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from sprite.protocol.archive import (
     Row,
     TableFile,
     folded,
-    to_line,
 )
 from sprite.storage.connection import filling, plain_reader
 from sprite.workspace.database import open_workspace
@@ -237,8 +236,8 @@ class Restore:
         self._on_step = on_step
         self._folder = aside(settings)
 
-    async def run(self) -> list[str]:
-        """Stage everything and move it in; return the derived files that this Sprite builds differently.
+    async def run(self) -> None:
+        """Stage everything and move it in.
 
         Raises ArchiveError naming an unusable row; then, as after any other failure, nothing was imported.
         """
@@ -250,14 +249,12 @@ class Restore:
             async with open_transcript(self._folder / "transcript.db") as transcript:
                 await replay_aside(transcript, self._folder / "memory.db", lambda: None)
             await self._fill("memory.db")
-            differing = self._differing()
             await self._unpack()
             (self._folder / MANIFEST).write_bytes(self._archive.raw_manifest)
             decide(self._settings)
         finally:
             # A committed import is moved in, an uncommitted one is deleted.
             finish(self._settings)
-        return differing
 
     async def _fill(self, name: DatabaseName) -> None:
         """Fill the tables of a database; of memory.db only those that the log cannot rebuild."""
@@ -288,19 +285,6 @@ class Restore:
                     f"{self._archive.path.name}: a card or a line of chat in it cannot be shown ({error}). "
                     "Nothing was imported."
                 ) from error
-
-    def _differing(self) -> list[str]:
-        """Return the derived files whose rows differ under the rules of this Sprite."""
-        found = []
-        with plain_reader(self._folder / "memory.db", SCHEMAS["memory.db"]) as database:
-            for part, file in self._tables("memory.db"):
-                if part.derived:
-                    digest = hashlib.sha256()
-                    for row in Table(database, part.table, part.order, part.left_out).rows():
-                        digest.update(to_line(row))
-                    if digest.hexdigest() != file.sha256:
-                        found.append(part.path)
-        return found
 
     async def _unpack(self) -> None:
         on_disk = {f"{MEMORY}/{called}": f"{MEMORY}/{name}" for name, called in MEMORY_FILES.items()}

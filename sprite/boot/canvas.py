@@ -25,7 +25,7 @@ _PLAIN_ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 
 def open_canvas(stacks: Sequence[Stack], cards: Sequence[Card], number: int) -> str | None:
-    """Render the open stacks and cards with their block ids, as far as they fit; None if there are none.
+    """Render the open stacks and cards with their block ids, as far as they fit, or None if there are none.
 
     `cards` are sorted by their last change, newest first; `number` is the count of all open cards.
     """

@@ -1,7 +1,7 @@
 """The boot text of a session elsewhere: the user's files, its project's sections, and recent turns.
 
 It is bounded, delimited as data and tagged, so that recordings of that session can exclude it. The sprite's own files
-(soul.md, os.md, its skills) are not included.
+(soul.md and os.md) are not included.
 """
 
 from __future__ import annotations
@@ -165,19 +165,13 @@ class ProjectBoot:
 
 
 def _grant(parts: Sequence[_Part], tokens: int) -> None:
-    """Grant each part its guaranteed tokens, then the remaining tokens in order."""
+    """Grant each part its guaranteed tokens, then the rest in order. If there are too few, the last parts get less."""
+    reserved = sum(min(each.share, each.wanted) for each in parts)
     for each in parts:
-        each.granted = min(each.share, each.wanted)
-    left = tokens - sum(each.granted for each in parts)
-    for each in parts:
-        more = max(0, min(left, each.wanted - each.granted))
-        each.granted += more
-        left -= more
-    # The guarantees may exceed the total: reduce the last parts first.
-    for each in reversed(parts):
-        less = min(each.granted, max(0, -left))
-        each.granted -= less
-        left += less
+        sure = min(each.share, each.wanted)
+        reserved -= sure
+        each.granted = min(each.wanted, tokens, max(sure, tokens - reserved))
+        tokens -= each.granted
 
 
 def _lines(name: str, content: str) -> list[str]:

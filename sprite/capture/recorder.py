@@ -60,6 +60,8 @@ class TurnRecorder:
         self._writes = TaskSet()
         self._unsaved: list[tuple[NewObservation, list[str]]] = []
         self._writing = asyncio.Lock()
+        self._tool_began: Callable[[str, str, Any], None] = lambda _id, _name, _input: None
+        self._tool_ended: Callable[[str], None] = lambda _id: None
 
     # --- life of a turn ---
 
@@ -75,6 +77,10 @@ class TurnRecorder:
     ) -> None:
         """Set the callbacks: whether the CLI may begin a background turn, its id, and its observation."""
         self._may_begin, self._task_began, self._task_ended = may_begin, began, ended
+
+    def watch_tools(self, began: Callable[[str, str, Any], None], ended: Callable[[str], None]) -> None:
+        """Set the callbacks for tool calls: the id, name and input before each runs, and the id after it."""
+        self._tool_began, self._tool_ended = began, ended
 
     def open_mission(
         self,
@@ -232,6 +238,7 @@ class TurnRecorder:
         self, prompt_id: str, tool_use_id: str, name: str, tool_input: Any, *, agent_id: str | None
     ) -> None:
         """Journal the start of a tool call in its turn, so that a crash leaves a record."""
+        self._tool_began(tool_use_id, name, tool_input)
         turn = self._turn_of(prompt_id, tool_use_id) if agent_id is None else self._agent(agent_id, prompt_id)
         call = turn.start_tool(tool_use_id, name, tool_input, agent_id)
         await self._journal(turn, "start", {"call": call})
@@ -248,6 +255,7 @@ class TurnRecorder:
         agent_id: str | None,
     ) -> None:
         """Journal the end of a tool call in its turn."""
+        self._tool_ended(tool_use_id)
         turn = self._turn_of(prompt_id, tool_use_id) if agent_id is None else self._agent(agent_id, prompt_id)
         call = turn.end_tool(tool_use_id, name, tool_input, result, is_error=is_error, agent_id=agent_id)
         self._agents.note_launch(tool_use_id, result)
@@ -275,6 +283,11 @@ class TurnRecorder:
         turn = self._current()
         if turn is not None:
             turn.add_text(text)
+
+    def noticed(self, text: str) -> None:
+        """Add a notice of ours to the current turn."""
+        if (turn := self._current()) is not None:
+            turn.add_notice(text)
 
     def tool_started(self, tool_use_id: str, name: str, tool_input: Any) -> None:
         """Add a tool call to the current turn; an interrupted call leaves no other trace."""

@@ -14,6 +14,7 @@ from sprite.log.transcript import JournalEntry, NewObservation, Outcome, Trigger
 from sprite.memory.words import marked_without_memory, without_memory
 from sprite.privacy.cutting import clean, cut, cut_value, result_text
 from sprite.privacy.private_text import PrivateText, is_off_record
+from sprite.privacy.secret_commands import kept_result
 from sprite.protocol.pasted import Marked, Spans, to_spans
 
 #: Id prefix of recorded calls that the agent never made: text added to its prompt.
@@ -118,7 +119,8 @@ class TurnBuffer:
         agent_id: str | None = None,
     ) -> dict[str, Any]:
         """Record the end of a tool call from a hook, and return its logged form."""
-        call = self._call(tool_use_id, name, tool_input, self._said(result), agent_id, is_error=is_error)
+        said = kept_result(tool_input, self._said(result))
+        call = self._call(tool_use_id, name, tool_input, said, agent_id, is_error=is_error)
         self._calls[tool_use_id] = call
         return call
 
@@ -126,7 +128,7 @@ class TurnBuffer:
         """Record a result from the stream, the only source for denied or interrupted calls."""
         call = self._calls.get(tool_use_id)
         if call is not None and call["result"] is None:
-            call["result"] = cut(self._said(result), discreet=self._discreet)
+            call["result"] = cut(kept_result(call["input"], self._said(result)), discreet=self._discreet)
             call["is_error"] = is_error
 
     def knows_tool(self, tool_use_id: str) -> bool:
@@ -184,7 +186,8 @@ class TurnBuffer:
             session_id=self.session_id,
             user_message=asked.text,
             tool_calls=calls,
-            agent_response="\n\n".join(self._texts) or self._last_message,
+            # After an empty answer, the CLI repeats the last message of an earlier turn.
+            agent_response="\n\n".join(self._texts) or ("" if outcome == "error" else self._last_message),
             outcome=outcome,
             mission_id=self.mission_id,
             trigger=self.trigger,

@@ -22,8 +22,6 @@ from sprite.protocol.memory import AddActionRequest, AddActionResult, ResolveAct
 from sprite.protocol.shapes import ActionRow
 from sprite.search.view import action_row
 
-_CLOSED = {"done": "done", "dismiss": "dismissed"}
-
 
 async def list_actions(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print the actions, next due first; only the open ones unless `--all` is given."""
@@ -50,31 +48,18 @@ async def add(settings: Settings, arguments: argparse.Namespace) -> int:
         tz=arguments.tz,
         priority=arguments.priority,
     )
-    made = await added(settings, request)
-    return _tell(made, arguments)
-
-
-async def added(settings: Settings, request: AddActionRequest) -> ActionRow:
-    """Add an action for the person, through the running sprite or without one. Raises PeerError if it is invalid."""
     try:
         async with owned(settings) as own:
-            return action_row(
-                await Actions(own.projection, own.memory).add(
-                    request.content,
-                    by="person",
-                    due=request.due,
-                    rrule=request.rrule,
-                    tz=request.tz,
-                    priority=request.priority,
-                )
-            )
+            actions = Actions(own.projection, own.memory)
+            made = action_row(await actions.add(**msgspec.structs.asdict(request), by="person"))
     except WorkspaceLockedError:
-        return (await ask_running(settings, request, AddActionResult)).action
+        made = (await ask_running(settings, request, AddActionResult)).action
+    return _tell(made, arguments)
 
 
 async def close(settings: Settings, arguments: argparse.Namespace) -> int:
     """Mark an action as done, or dismiss it; this also ends a repeating one."""
-    status = _CLOSED[arguments.actions_command]
+    status = arguments.status
     try:
         async with owned(settings) as own:
             actions = Actions(own.projection, own.memory)

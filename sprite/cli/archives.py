@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 from contextlib import ExitStack
@@ -62,6 +63,12 @@ async def export(settings: Settings, target: str, *, without_files: bool, force:
     return 0
 
 
+async def export_command(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Write the archive that the arguments describe."""
+    without_files, force = arguments.without_files, arguments.force
+    return await export(settings, arguments.file, without_files=without_files, force=force, as_json=arguments.json)
+
+
 async def _bring_up_to_date(settings: Settings) -> None:
     """Migrate databases of an earlier version as the next start of a sprite would; a running sprite has done it."""
     if settings.transcript_db.exists() and not settings.memory_db.exists():
@@ -111,17 +118,16 @@ async def restore_archive(settings: Settings, path: Path, *, dry_run: bool, as_j
             refuse_cut_off(settings)
         if not is_cut_off(settings):
             refuse_lived_in(settings, archive)
-        differing = [] if dry_run else await _restore(settings, archive)
+        if not dry_run:
+            await _restore(settings, archive)
     if as_json:
-        say_json({**_facts(archive.manifest), "differing": differing, "imported": not dry_run})
+        say_json({**_facts(archive.manifest), "imported": not dry_run})
         return 0
-    for name in differing:
-        warn(f"{name}: this Sprite reads the log by other rules than the one that wrote the archive.")
     say(f"{'Would import' if dry_run else 'Imported'} {one_line(path)}: {_words(archive.manifest)}.")
     return 0
 
 
-async def _restore(settings: Settings, archive: Archive) -> list[str]:
+async def _restore(settings: Settings, archive: Archive) -> None:
     # Take the lock only now, so that a refused import leaves no folders behind.
     settings.system.mkdir(mode=0o700, parents=True, exist_ok=True)
     with workspace_lock(settings.lock, settings.memory):
@@ -129,7 +135,7 @@ async def _restore(settings: Settings, archive: Archive) -> list[str]:
             folder.chmod(0o700)
         if finish(settings) == archive.raw_manifest:
             # The same import was interrupted in its last step, and is complete now.
-            return []
+            return
         refuse_same_names(archive, settings.system)
         # Check again, because the workspace may be in use since.
         refuse_lived_in(settings, archive)
@@ -139,7 +145,7 @@ async def _restore(settings: Settings, archive: Archive) -> list[str]:
                 progress.update(done)
                 await asyncio.sleep(0)
 
-            return await Restore(settings, archive, on_step).run()
+            await Restore(settings, archive, on_step).run()
 
 
 def _bar(total: int, unit: str, words: str) -> tqdm[Any]:

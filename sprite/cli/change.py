@@ -7,31 +7,33 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
 
 from sprite.agent.processes import end_orphans, end_programs
 from sprite.backup.replicator import Shipping
+from sprite.cli.memory import content_of
 from sprite.cli.output import say, say_json
 from sprite.config import Settings
 from sprite.errors import PeerError, WorkspaceLockedError
 from sprite.forget.forget import MANY_TURNS, NOT_CONFIRMED, Forgetter
 from sprite.forget.plan import Target
 from sprite.memory.answers import Op
-from sprite.memory.files import template
-from sprite.owner import ask_running, owned
+from sprite.memory.projection import Projection
+from sprite.owner import ask_running, open_stores, owned
 from sprite.protocol.memory import (
     AcceptRequest,
     AcceptResult,
+    AnyMemoryRequest,
     EditRequest,
     EditResult,
-    FileRequest,
-    FileResult,
     ForgetRequest,
     ForgetResult,
     LearningRequest,
     LearningResult,
+    MemoryResult,
     RejectRequest,
     RejectResult,
     RetryRequest,
@@ -39,7 +41,6 @@ from sprite.protocol.memory import (
 )
 from sprite.protocol.shapes import Forgotten
 from sprite.search.meaning.meaning import forget_vectors
-from sprite.search.view import known_file
 
 EXIT_DECLINED = 1
 
@@ -141,72 +142,61 @@ def _words(summary: Forgotten) -> str:
     return f"{words}." if words else "what is listed here."
 
 
-async def accept(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Accept a file's content on disk that changed while the agent worked, as the person's own edit."""
+async def _change(
+    settings: Settings,
+    request: AnyMemoryRequest,
+    answer: type[MemoryResult],
+    change: Callable[[Projection], Awaitable[object]],
+) -> bool:
+    """Make a change here, or have the running sprite make it. Return whether one runs."""
     try:
         async with owned(settings) as own:
-            await own.projection.accept(arguments.name)
+            await change(own.projection)
     except WorkspaceLockedError:
-        await ask_running(settings, AcceptRequest(arguments.name), AcceptResult)
-    say(f"{arguments.name} is now as it stands on disk; what memory had before is kept as a version.")
+        await ask_running(settings, request, answer)
+        return True
+    return False
+
+
+async def accept(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Accept a file's content on disk that changed while the agent worked, as the person's own edit."""
+    name = arguments.name
+    await _change(settings, AcceptRequest(name), AcceptResult, lambda memory: memory.accept(name))
+    say(f"{name} is now as it stands on disk; what memory had before is kept as a version.")
     return 0
 
 
 async def reject(settings: Settings, arguments: argparse.Namespace) -> int:
     """Reject such a change: the file on disk gets memory's content again."""
-    try:
-        async with owned(settings) as own:
-            await own.projection.reject(arguments.name)
-    except WorkspaceLockedError:
-        await ask_running(settings, RejectRequest(arguments.name), RejectResult)
-    say(f"{arguments.name} is again as memory has it; what stood on disk is kept in the log.")
+    name = arguments.name
+    await _change(settings, RejectRequest(name), RejectResult, lambda memory: memory.reject(name))
+    say(f"{name} is again as memory has it; what stood on disk is kept in the log.")
     return 0
 
 
 async def restore(settings: Settings, arguments: argparse.Namespace) -> int:
     """Make an earlier version of a curated file the newest; version 0 is the file as shipped."""
-    try:
-        async with owned(settings) as own:
-            if arguments.version == 0:
-                content = template(known_file(arguments.name))
-            else:
-                found = await own.memory.version(arguments.name, arguments.version)
-                if found is None:
-                    raise PeerError(f"{arguments.name} has no version {arguments.version}.", code="not_found")
-                content = found.content
-            await own.projection.edit(arguments.name, content)
-    except WorkspaceLockedError:
-        if arguments.version == 0:
-            content = template(known_file(arguments.name))
-        else:
-            asked = FileRequest(arguments.name, arguments.version)
-            content = (await ask_running(settings, asked, FileResult)).content
-        await ask_running(settings, EditRequest(arguments.name, content), EditResult)
-    say(f"{arguments.name} is as it was in version {arguments.version}; the versions in between are kept.")
+    name = arguments.name
+    async with open_stores(settings) as stores:
+        content = await content_of(stores, name, arguments.version)
+    await _change(settings, EditRequest(name, content), EditResult, lambda memory: memory.edit(name, content))
+    say(f"{name} is as it was in version {arguments.version}; the versions in between are kept.")
     return 0
 
 
 async def answer(settings: Settings, arguments: argparse.Namespace) -> int:
     """Confirm or retire an unverified learning."""
-    op: Op = "confirm" if arguments.memory_command == "confirm" else "retire"
-    try:
-        async with owned(settings) as own:
-            await own.projection.answer(arguments.learning, op)
-    except WorkspaceLockedError:
-        await ask_running(settings, LearningRequest(arguments.learning, op), LearningResult)
+    op: Op = arguments.op
+    number = arguments.learning
+    await _change(settings, LearningRequest(number, op), LearningResult, lambda memory: memory.answer(number, op))
     words = "is now your own word" if op == "confirm" else "no longer holds; it stays in the log"
-    say(f"Learning {arguments.learning} {words}.")
+    say(f"Learning {number} {words}.")
     return 0
 
 
 async def retry(settings: Settings, arguments: argparse.Namespace) -> int:
     """Queue a quarantined turn for curation: now by the running sprite, or else by the next one."""
-    try:
-        async with owned(settings) as own:
-            await own.projection.retry(arguments.turn)
-            when = "it is curated when the sprite runs next"
-    except WorkspaceLockedError:
-        await ask_running(settings, RetryRequest(arguments.turn), RetryResult)
-        when = "it is being curated now"
-    say(f"Turn {arguments.turn} waits again: {when}.")
+    turn = arguments.turn
+    is_running = await _change(settings, RetryRequest(turn), RetryResult, lambda memory: memory.retry(turn))
+    say(f"Turn {turn} waits again: it is {'being curated now' if is_running else 'curated when the sprite runs next'}.")
     return 0

@@ -7,17 +7,17 @@ on.
 
 from __future__ import annotations
 
+import argparse
 import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
-from itertools import groupby
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from tqdm import tqdm
 
 from sprite.backup.archive_reader import is_archive
@@ -27,9 +27,8 @@ from sprite.cli.output import say, say_json, warn
 from sprite.config import Settings
 from sprite.errors import OperatorError, WorkspaceLockedError
 from sprite.imports.finding import Finder
-from sprite.imports.follow.delivery import MOST_TURN_BYTES, messages
+from sprite.imports.follow.delivery import send_all
 from sprite.imports.notes import Proposed, digest, propose
-from sprite.imports.observed_turns import import_key, session_name
 from sprite.imports.reader import Note, Surroundings, Tally
 from sprite.log.transcript import ImportedTurn, TranscriptDB, read_transcript
 from sprite.memory.files import CURATED, MemoryFiles
@@ -146,10 +145,8 @@ MOST_NOTES = 100
 Write = Callable[[Sequence[ImportedTurn]], Awaitable[list[ImportedTurn]]]
 
 
-async def import_logs(
-    settings: Settings, paths: list[Path], *, dry_run: bool, as_json: bool, kind: str | None = None
-) -> int:
-    """Import all known files among the paths (`kind`: as that kind of file); with `dry_run` only print what.
+async def import_logs(settings: Settings, paths: list[Path], *, dry_run: bool, as_json: bool) -> int:
+    """Import all known files among the paths; with `dry_run` only print what.
 
     An archive is a whole workspace, and must be imported alone.
     """
@@ -159,7 +156,7 @@ async def import_logs(
         return await restore_archive(settings, archives[0], dry_run=dry_run, as_json=as_json)
     refuse_cut_off(settings)
     tally = Tally()
-    finder = Finder(tally, kind, left=[settings.memory])
+    finder = Finder(tally, left=[settings.memory])
     for path in paths:
         finder.find(path)
     report = Report(tally)
@@ -176,6 +173,11 @@ async def import_logs(
     else:
         print_report(report, settings, waiting, dry_run=dry_run)
     return report.exit_code
+
+
+async def import_command(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Import the paths of the arguments."""
+    return await import_logs(settings, arguments.paths, dry_run=arguments.dry_run, as_json=arguments.json)
 
 
 @asynccontextmanager
@@ -203,24 +205,12 @@ class _Sending:
 
     async def __call__(self, turns: Sequence[ImportedTurn]) -> list[ImportedTurn]:
         """Return the turns that are in the log now. Raises WorkspaceLockedError if the sprite does not accept them."""
-        refused: set[str] = set()
-        for source, group in groupby(turns, key=lambda turn: turn.observation.source or ""):
-            for message in messages([_as_there(turn, source) for turn in group], MOST_TURN_BYTES):
-                try:
-                    answer = await say_observed(self._settings, msgspec.structs.replace(message, source=source))
-                except (OSError, ValueError) as error:
-                    raise self._locked from error
-                refused |= {import_key(source, turn.external_id) for turn in answer.refused}
+        try:
+            delivered = await send_all(turns, partial(say_observed, self._settings))
+        except (OSError, ValueError) as error:
+            raise self._locked from error
+        refused = {key for key, _ in delivered.refused}
         return [turn for turn in turns if turn.key not in refused]
-
-
-def _as_there(turn: ImportedTurn, source: str) -> ImportedTurn:
-    """Return a turn with its own program's ids, as it is sent."""
-    kept = turn.observation
-    session = kept.session_id.removeprefix(session_name(source, ""))
-    return replace(
-        turn, key=turn.key.removeprefix(import_key(source, "")), observation=replace(kept, session_id=session)
-    )
 
 
 async def _take_all(

@@ -50,7 +50,7 @@ async def live(settings: Settings, *, as_json: bool) -> int:
     """
     lines = fixed_lines()
     calls = list(_calls(lines))
-    name = "the offline model" if settings.is_offline else settings.verify_model or settings.curator_model
+    name = "the offline model" if settings.is_offline else settings.curator_model
     estimate = None if settings.is_offline else _estimate(name, [request for _, request in calls])
     if not as_json:
         price = "free" if settings.is_offline else "at an unknown price" if estimate is None else dollars(estimate)
@@ -93,7 +93,7 @@ def _print(lines: Sequence[Line], wrong: Sequence[tuple[Line, str]], accepted: i
     say(f"Lines that the person said:         {honest - refused} of {honest} right ({MOST_REFUSED} may be wrong)")
     say(f"Lines that the person did not say:  {others - accepted} of {others} right ({MOST_ACCEPTED} may be wrong)")
     if accepted > MOST_ACCEPTED or refused > MOST_REFUSED:
-        say("This model is not fit to verify memory: set SPRITE_VERIFY_MODEL to another one.")
+        say("This model is not fit to verify memory: set SPRITE_CURATOR_MODEL to another one.")
 
 
 def _calls(lines: Sequence[Line]) -> Iterator[tuple[list[Line], Request]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import difflib
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -13,6 +12,7 @@ from sprite.cli.output import day_and_time, say, say_json
 from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.config import Settings
 from sprite.errors import PeerError
+from sprite.memory import query
 from sprite.memory.files import shown_to, template
 from sprite.owner import Stores, open_stores
 from sprite.protocol.framing import one_line
@@ -89,15 +89,9 @@ async def file(settings: Settings, arguments: argparse.Namespace) -> int:
 async def _event(stores: Stores, moment: str) -> int:
     if moment.isdecimal():
         return min(int(moment), LARGEST_ROW_ID)
-    return await stores.transcript.curations.newest_event(_time(moment))
-
-
-def _time(text: str) -> float:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise PeerError(f"{text!r} is neither a time such as 2026-11-20T15:00 nor the number of a curation.") from error
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if (at := query.moment(moment)) is None:
+        raise PeerError(f"{moment!r} is neither a time such as 2026-11-20T15:00 nor the number of a curation.")
+    return await stores.transcript.curations.newest_event(at)
 
 
 async def history(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -120,12 +114,7 @@ async def history(settings: Settings, arguments: argparse.Namespace) -> int:
 async def diff(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print the changes between two versions of a curated file; version 0 is the file as shipped."""
     async with open_stores(settings) as stores:
-        contents = [
-            template(known_file(arguments.name))
-            if number == 0
-            else (await stores.view.file_version(arguments.name, number)).content
-            for number in (arguments.a, arguments.b)
-        ]
+        contents = [await content_of(stores, arguments.name, number) for number in (arguments.a, arguments.b)]
     titles = (f"{arguments.name} version {arguments.a}", f"{arguments.name} version {arguments.b}")
     lines = _difference(contents[0], contents[1], titles)
     if arguments.json:
@@ -133,6 +122,11 @@ async def diff(settings: Settings, arguments: argparse.Namespace) -> int:
     else:
         say("\n".join(lines) if lines else "The two versions are the same.")
     return 0
+
+
+async def content_of(stores: Stores, name: str, version: int) -> str:
+    """Return a version of a curated file; 0 is the file as shipped. Raises PeerError if it does not exist."""
+    return template(known_file(name)) if version == 0 else (await stores.view.file_version(name, version)).content
 
 
 def _difference(before: str, after: str, titles: tuple[str, str]) -> list[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from datetime import UTC, datetime
 from typing import Any
 
+from sprite.config import Settings
 from sprite.protocol.frames import json_schema
 
 #: Terminal control characters except tabs and line breaks: file names and web text may contain them.
@@ -44,7 +46,7 @@ def dollars(amount: float) -> str:
     return f"${amount:.2f}" if amount >= 1 or amount == 0 else f"${amount:.4f}"
 
 
-async def schema() -> int:
+async def schema(_settings: Settings, _arguments: argparse.Namespace) -> int:
     """Print the schema of every message."""
     say_json(json_schema())
     return 0

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import sqlite3
@@ -28,10 +29,13 @@ from sprite.memory.projection import Projection
 from sprite.storage.connection import workspace_lock
 
 
-async def rebuild(settings: Settings, *, re_extract: bool, dry_run: bool, as_json: bool) -> int:
-    """Rebuild memory; with `dry_run` only print what it would take. The dry run works beside a running sprite."""
+async def rebuild(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Rebuild memory; a dry run only prints what it would take, and works beside a running sprite."""
+    dry_run, as_json = arguments.dry_run, arguments.json
+    if arguments.reapply:
+        return await _show_reapplied(settings, as_json=as_json)
     async with _log(settings, dry_run=dry_run) as transcript:
-        if re_extract:
+        if arguments.re_extract:
             return await _re_extract(settings, transcript, dry_run=dry_run, as_json=as_json)
         total = await transcript.curations.count()
         if not dry_run:
@@ -63,7 +67,7 @@ async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[Transcript
             yield transcript
 
 
-async def show_reapplied(settings: Settings, *, as_json: bool) -> int:
+async def _show_reapplied(settings: Settings, *, as_json: bool) -> int:
     """Print the decisions that would differ today; change nothing. A sprite may be running."""
     async with _log(settings, dry_run=True) as transcript:
         settings.run.mkdir(parents=True, exist_ok=True)

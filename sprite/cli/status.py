@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib.metadata
 import os
@@ -17,17 +18,17 @@ from pathlib import Path
 import msgspec
 
 from sprite.backup.replica_files import ShippingReport, shipping_report
+from sprite.cli.live import live
 from sprite.cli.output import day_and_time, dollars, say, say_json
 from sprite.config import Settings
 from sprite.curation.model import check_model
 from sprite.errors import MigrationPendingError, SpriteError
 from sprite.log.curations import what_happened
-from sprite.log.transcript import read_transcript
 from sprite.memory.files import MemoryFiles, set_aside
 from sprite.memory.folders import last_error
 from sprite.owner import PROBE_SECONDS, open_stores, probe, running_status
 from sprite.protocol.shapes import Health
-from sprite.sandbox.sandbox import find_boundary
+from sprite.sandbox.sandbox import attempt_names, find_boundary
 from sprite.search.meaning.meaning import state as meaning_state
 from sprite.workspace.database import read_workspace
 
@@ -36,18 +37,13 @@ GAUGE_CELLS = 20
 _KINDS = {"over_limit": "over limit", "lines_kept": "kept", "edit_missed": "missed"}
 
 
-async def status(settings: Settings, *, as_json: bool) -> int:
+async def status(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print sessions, turns, learnings, files, spend and the last error."""
     running = await probe(settings)
-    shipped: ShippingReport | None = None
-    async with open_stores(settings) as stores:
-        if settings.workspace_db.exists():
-            async with read_workspace(settings.workspace_db) as workspace:
-                shipped = await shipping_report(stores.transcript, workspace)
-        health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
+    health, shipped = await _looked_at(settings)
     aside, sandbox = set_aside(settings.memory), find_boundary(settings, PROBE_SECONDS).words
     meaning = meaning_state(settings)
-    if as_json:
+    if arguments.json:
         facts: dict[str, object] = {
             "workspace": str(settings.workspace),
             "running": running.address,
@@ -72,6 +68,16 @@ async def status(settings: Settings, *, as_json: bool) -> int:
         for words in aside:
             say(f"  kept aside  {words}")
     return 0
+
+
+async def _looked_at(settings: Settings) -> tuple[Health, ShippingReport | None]:
+    """Return memory's figures and the state of its replica. Raises SpriteError if memory cannot be read."""
+    async with open_stores(settings) as stores:
+        health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
+        if not settings.workspace_db.exists():
+            return health, None
+        async with read_workspace(settings.workspace_db) as workspace:
+            return health, await shipping_report(stores.transcript, workspace)
 
 
 def _print(health: Health) -> None:
@@ -147,8 +153,10 @@ class Finding:
     words: str
 
 
-async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -> int:
-    """Print every finding; exit code 1 if a person must act. `ask_model` sends one request that is not billed."""
+async def doctor(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Print every finding; exit code 1 if a person must act. Asking the model sends one request that is not billed."""
+    if arguments.live:
+        return await live(settings, as_json=arguments.json)
     checks: list[Callable[[Settings], Finding]] = [
         _python,
         _sqlite,
@@ -168,37 +176,18 @@ async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -
     if running.paused:
         findings.append(Finding("paused", ok=True, words=running.paused))
     findings.append(_rules(settings))
-    findings.append(await _drift(settings))
     findings += [Finding("set aside", ok=True, words=words) for words in set_aside(settings.memory)]
     if settings.transcript_db.exists() and all(finding.ok for finding in findings if finding.name == "databases"):
         findings += await _memory(settings)
-        findings += await _copy(settings)
-    findings.append(await _quarantine(settings))
-    if ask_model and not running.trouble:
+    if not arguments.without_model and not running.trouble:
         findings.append(await _model(settings))
-    if as_json:
+    if arguments.json:
         say_json([{"check": f.name, "ok": f.ok, "detail": f.words} for f in findings])
     else:
         for finding in findings:
             say(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.name:<12} {finding.words}")
         say("All is well." if all(f.ok for f in findings) else "Something has to be done: see the lines marked FAIL.")
     return 0 if all(finding.ok for finding in findings) else 1
-
-
-async def _copy(settings: Settings) -> list[Finding]:
-    """Return what the replica lacks or has not forgotten."""
-    if not settings.workspace_db.exists():
-        return []
-    try:
-        async with (
-            read_transcript(settings.transcript_db) as transcript,
-            read_workspace(settings.workspace_db) as workspace,
-        ):
-            report = await shipping_report(transcript, workspace)
-    except MigrationPendingError:
-        # The memory check reports this already.
-        return []
-    return [Finding("copy", ok=True, words=words) for words in (report.words() if report.followed else ())]
 
 
 def _python(_settings: Settings) -> Finding:
@@ -287,27 +276,6 @@ def _integrity(path: Path) -> str:
         return str(error)
 
 
-async def _quarantine(settings: Settings) -> Finding:
-    path = settings.memory / "transcript.db"
-    if not path.exists():
-        return Finding("curation", ok=True, words="no turns yet")
-    try:
-        async with read_transcript(path) as transcript:
-            turns = await transcript.quarantine.turns(limit=1)
-            number = await transcript.quarantine.count()
-    except (SpriteError, sqlite3.DatabaseError):
-        return Finding("curation", ok=True, words="not looked into: see the databases above")
-    if not turns:
-        return Finding("curation", ok=True, words="no turn is set aside")
-    oldest = turns[0]
-    return Finding(
-        "curation",
-        ok=False,
-        words=f"{number} turn(s) set aside, the oldest turn {oldest.turn_id} ({oldest.reason}); "
-        f"`python -m sprite memory retry {oldest.turn_id}` curates it again",
-    )
-
-
 def _token(settings: Settings) -> Finding:
     path = settings.token_file
     if settings.token:
@@ -320,19 +288,6 @@ def _token(settings: Settings) -> Finding:
     return Finding("token", ok=True, words="readable by its owner only")
 
 
-async def _drift(settings: Settings) -> Finding:
-    try:
-        async with read_transcript(settings.transcript_db) as transcript:
-            waiting = (await transcript.curations.open_drift()).values()
-    except (SpriteError, sqlite3.DatabaseError):
-        return Finding("memory files", ok=True, words="not looked into yet")
-    if waiting:
-        words = f"{', '.join(drift.happened for drift in waiting)}; `memory drift` shows how, and what to do"
-        # Nothing is broken, and an update of the sprite does not have to wait for it.
-        return Finding("memory files", ok=True, words=words)
-    return Finding("memory files", ok=True, words="as memory has them, or as edited by you")
-
-
 def _rules(settings: Settings) -> Finding:
     edited = MemoryFiles(settings.memory).edited()
     if not edited:
@@ -343,9 +298,9 @@ def _rules(settings: Settings) -> Finding:
 
 
 def _sandbox(settings: Settings) -> Finding:
-    if not settings.memory.is_dir():
-        return Finding("sandbox", ok=True, words="is tried at first start")
-    return Finding("sandbox", ok=True, words=find_boundary(settings, PROBE_SECONDS).words)
+    found = find_boundary(settings, PROBE_SECONDS)
+    tried = "; tried to: " + ", ".join(attempt_names()) if found.holds else ""
+    return Finding("sandbox", ok=True, words=f"{found.words}{tried}")
 
 
 def _meaning(settings: Settings) -> Finding:
@@ -354,16 +309,31 @@ def _meaning(settings: Settings) -> Finding:
 
 
 async def _memory(settings: Settings) -> list[Finding]:
-    """Return the problems of memory that need a person; empty if there are none."""
+    """Return the state of memory, and what the replica lacks or has not forgotten."""
     try:
-        async with open_stores(settings) as stores:
-            health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
+        health, shipped = await _looked_at(settings)
     except MigrationPendingError as error:
         # An update of the sprite, which starts it, does not have to wait for it.
         return [Finding("memory", ok=True, words=str(error))]
     except SpriteError as error:
         return [Finding("memory", ok=False, words=str(error))]
-    return [Finding("memory", ok=False, words=words) for words in health.attention]
+    findings = [Finding("memory", ok=False, words=words) for words in health.attention]
+    files = "as memory has them, or as edited by you"
+    if changed := [what_happened(drifted.name, drifted.source) for drifted in health.drift]:
+        # Nothing is broken, and an update of the sprite does not have to wait for it.
+        files = f"{', '.join(changed)}; `memory drift` shows how, and what to do"
+    findings.append(Finding("memory files", ok=True, words=files))
+    curation = "no turn is set aside"
+    if health.quarantined:
+        oldest = health.quarantined[0]
+        curation = (
+            f"{len(health.quarantined)} turn(s) set aside, the oldest turn {oldest.turn_id} ({oldest.reason}); "
+            f"`python -m sprite memory retry {oldest.turn_id}` curates it again"
+        )
+    findings.append(Finding("curation", ok=not health.quarantined, words=curation))
+    if shipped is not None and shipped.followed:
+        findings += [Finding("copy", ok=True, words=words) for words in shipped.words()]
+    return findings
 
 
 async def _model(settings: Settings) -> Finding:

@@ -88,7 +88,7 @@ class ConnectionLimiter(Generic[_T]):
                 del self._of[name]
 
     def give_way(self) -> _T | None:
-        """Remove and return the stranger to evict next: the oldest idle one, else the oldest; None without one."""
+        """Remove and return the stranger to evict next: the oldest idle one, else the oldest, or None without one."""
         oldest = next(iter(self._strangers), None)
         gone = next((one for one in self._strangers if not self._is_busy(one)), oldest)
         if gone is not None:

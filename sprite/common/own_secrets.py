@@ -6,7 +6,7 @@ They stay in memory only. A key of bytes is recognised in base64, base64url and 
 from __future__ import annotations
 
 import base64
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Iterator
 
 KIND = "own-secret"
@@ -16,7 +16,7 @@ _SHORTEST = 12
 _MOST_PASSING = 200
 
 _held: set[str] = set()
-_passing: OrderedDict[str, None] = OrderedDict()
+_passing: deque[str] = deque(maxlen=_MOST_PASSING)
 
 
 def hold(*secrets: str | bytes | None) -> None:
@@ -26,9 +26,7 @@ def hold(*secrets: str | bytes | None) -> None:
 
 def hold_passing(secret: str) -> None:
     """Redact a short-lived secret; only the newest few hundred are remembered."""
-    _passing[secret] = None
-    if len(_passing) > _MOST_PASSING:
-        _passing.popitem(last=False)
+    _passing.append(secret)
 
 
 def clear() -> None:

@@ -173,12 +173,12 @@ def undated(model: str) -> str:
 
 
 def price_of(model: str) -> Price | None:
-    """Return a model's price, also for a dated name; None if unknown."""
+    """Return a model's price, also for a dated name, or None if unknown."""
     return PRICES.get(model) or PRICES.get(undated(model))
 
 
 def cost_usd(model: str, usage: Mapping[str, Any]) -> float | None:
-    """Return a call's cost from its response's `usage`; None if the price is unknown or the usage is invalid."""
+    """Return a call's cost from its response's `usage`, or None if the price is unknown or the usage is invalid."""
     price = price_of(model)
     if price is None:
         return None

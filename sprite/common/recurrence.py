@@ -130,7 +130,7 @@ def parse_rule(text: str) -> Repeat:
 
 
 def first_after(rule: str, tz: str, after: float) -> float | None:
-    """Return the first moment of a rule without a start: on its days, at its hour or 09:00. None if it never fires."""
+    """Return the first moment of a rule without a start: on its days, at its hour or 09:00; None if it never fires."""
     repeat = parse_rule(rule)
     start = local(after, tz).replace(second=0, microsecond=0)
     if not repeat.is_within_days:
@@ -141,7 +141,7 @@ def first_after(rule: str, tz: str, after: float) -> float | None:
 
 
 def next_after(rule: str, first: float, tz: str, after: float) -> float | None:
-    """Return the rule's next moment after another one; None if there is none.
+    """Return the rule's next moment after another one, or None if there is none.
 
     `first` is the action's first due time, the base for intervals and counts. It need not fit the rule: it fires in
     any case, and is not one of the rule's moments.
@@ -356,49 +356,21 @@ def _least(values: Sequence[int], cycle: int) -> int:
     return min(later - earlier for earlier, later in pairwise([*values, values[0] + cycle]))
 
 
-_UNITS = {
-    "minute": "MINUTELY",
-    "hour": "HOURLY",
-    "day": "DAILY",
-    "week": "WEEKLY",
-    "month": "MONTHLY",
-    "year": "YEARLY",
+_WORDS = {
+    "hour": "FREQ=HOURLY",
+    "day": "FREQ=DAILY",
+    "weekday": "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR",
+    "week": "FREQ=WEEKLY",
+    "month": "FREQ=MONTHLY",
+    "year": "FREQ=YEARLY",
 }
-_DAYS = dict(zip(("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"), WEEKDAYS, strict=True))
-_AT = re.compile(r"(?:^|\s)(?:at )?(\d{1,2})(?::(\d{2}))?$")
-_OFTEN = re.compile(r"(\d{1,4} )?(minute|hour|day|week|month|year)s?")
-_LIST = re.compile(r"\s*(?:,|\band\b)\s*|\s+")
 
 
 def rule_of(text: str) -> str:
-    """Return the rule for a text: FREQ=... itself, "day", "weekday at 8", "monday and thursday at 9:30", "2 weeks".
+    """Return the rule for a text: hour, day, weekday, week, month or year, or an RFC 5545 rule itself.
 
     Raises PeerError (`bad_repeat`, `too_often`) for an invalid one.
     """
-    if "=" in text:
-        parse_rule(text)
-        return "".join(text.split()).upper().removeprefix("RRULE:").rstrip(";")
-    said = " ".join(text.lower().split()).removeprefix("every ")
-    clock = ""
-    if (at := _AT.search(said)) is not None and not _OFTEN.fullmatch(said):
-        said = said[: at.start()].strip()
-        clock = f";BYHOUR={int(at[1])};BYMINUTE={int(at[2] or 0)}"
-    rule = f"{_rule(said, text)}{clock}"
+    rule = _WORDS.get(text.strip().lower()) or "".join(text.split()).upper().removeprefix("RRULE:").rstrip(";")
     parse_rule(rule)
     return rule
-
-
-def _rule(said: str, text: str) -> str:
-    if said.rstrip("s") == "weekday":
-        return "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR"
-    if found := _OFTEN.fullmatch(said):
-        interval = f";INTERVAL={int(found[1])}" if found[1] else ""
-        return f"FREQ={_UNITS[found[2]]}{interval}"
-    days = [_DAYS.get(name.removesuffix("s")) for name in _LIST.split(said)]
-    if not said or None in days:
-        raise PeerError(
-            f"{text[:60]!r} is no repeat: say day, weekday, monday and friday, 2 weeks, weekday at 8, or a rule like "
-            "FREQ=MONTHLY;BYMONTHDAY=1.",
-            code="bad_repeat",
-        )
-    return f"FREQ=WEEKLY;BYDAY={','.join(day for day in days if day)}"

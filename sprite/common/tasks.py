@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec, Self, TypeVar
@@ -126,6 +127,23 @@ def jittered(seconds: float) -> float:
 def backoff(attempt: int, first: float, longest: float) -> float:
     """Return the delay after a failed attempt, numbered from 0: doubled each time, limited, jittered."""
     return jittered(min(longest, first * 2 ** min(attempt, 30)))
+
+
+#: A long computation holds the event loop this long at a time.
+_BREAK_SECONDS = 0.01
+
+
+class Breaks:
+    """Breaks of a long computation on the event loop: `take` one after each short step."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    async def take(self) -> None:
+        """Let other tasks run if this one has held the loop for long enough."""
+        if time.perf_counter() - self._since > _BREAK_SECONDS:
+            await asyncio.sleep(0)
+            self._since = time.perf_counter()
 
 
 _P = ParamSpec("_P")

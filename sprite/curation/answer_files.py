@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal
 
 from sprite.memory.files import CURATED
@@ -74,8 +74,7 @@ def read_fence(line: str) -> Fence | None:
     found = _FENCE.match(line)
     if found is None:
         return None
-    # All long fences count as one length: few lengths bound the work of `_Bodies._unclosed`.
-    return Fence(found[1][0], min(len(found[1]), 8), line[found.end() :].strip())
+    return Fence(found[1][0], len(found[1]), line[found.end() :].strip())
 
 
 def is_placeholder(text: str) -> bool:
@@ -97,15 +96,12 @@ def read_bodies(lines: Lines, unparsed: list[str]) -> Bodies:
     The last update of a file wins, also over its edits. Edits of the same file are joined. Refused, replaced or
     leftover lines are appended to `unparsed`.
     """
-    bodies = _Bodies(lines)
     files: dict[str, str] = {}
     edits: dict[str, list[str]] = {}
-    cursor = 0
-    for _ in range(MAX_UPDATES):
-        if cursor >= len(lines):
-            break
-        header = bodies.headers[cursor]
-        body, left_over, cursor = bodies.read(cursor)
+    places = _headers(lines)
+    ends = [*(at for at, _ in places), len(lines)][1:]
+    for (at, header), end in islice(zip(places, ends, strict=True), MAX_UPDATES):
+        body, left_over = _body(header, lines[at + 1 : end])
         unparsed.extend(line for line in left_over if line.strip())
         content = "\n".join(body).strip("\n")
         name = CURATED_NAMES.get(header.word)
@@ -119,118 +115,52 @@ def read_bodies(lines: Lines, unparsed: list[str]) -> Bodies:
             if name in files:
                 unparsed.append(f"{header} replaced an earlier update of the same file")
             files[name] = content + "\n"
-    if cursor < len(lines):
-        unparsed.append(f"({len(lines) - cursor} lines behind update {MAX_UPDATES} were not read)")
+    if len(places) > MAX_UPDATES:
+        unparsed.append(f"({len(lines) - places[MAX_UPDATES][0]} lines behind update {MAX_UPDATES} were not read)")
     for name in files.keys() & edits.keys():
         unparsed.append(f"the edits of {name} came beside a complete update")
         del edits[name]
     return Bodies(files, edits)
 
 
-class _Bodies:
-    """Find the end of each body in one answer. A body is (content, leftover, line of the next header)."""
+def _headers(lines: Lines) -> list[tuple[int, Header]]:
+    """Return the headers with their places. A header in a code block that ends is content."""
+    found: list[tuple[int, Header]] = []
+    inside: list[tuple[int, Header]] = []
+    blocks: list[Fence] = []
+    for at, line in enumerate(lines):
+        header = read_header(line)
+        fence = read_fence(line if header is None else header.rest)
+        if header is not None:
+            (inside if blocks else found).append((at, header))
+        if fence is not None and blocks and fence.closes(blocks[-1]):
+            blocks.pop()
+            if not blocks:
+                inside.clear()
+        elif fence is not None:
+            blocks.append(fence)
+    return found + inside
 
-    def __init__(self, lines: Lines) -> None:
-        self._lines = lines
-        self.headers = {at: header for at, line in enumerate(lines) if line and (header := read_header(line))}
-        self._header_lines = list(self.headers)
-        self._fences = {at: fence for at, line in enumerate(lines) if line and (fence := read_fence(line))}
-        self._fence_lines = list(self._fences)
-        # The shortest length of a fence without a partner, by mark. A later search for that length or more would fail,
-        # too. Skipping it keeps many open fences linear.
-        self._unclosed: dict[str, int] = {}
 
-    def read(self, at: int) -> tuple[Lines, Lines, int]:
-        """Return the body under the header at line `at`."""
-        rest = self.headers[at].rest
-        if rest and self.headers[at].kind == "EDIT":
-            content, _, end = self._plain(at + 1)
-            return [rest, *content], (), end
-        if not rest:
-            first = self._skip_blank(at + 1)
-            return self._wrapped(first, self._fences.get(first)) or self._plain(at + 1)
-        if fence := read_fence(rest):
-            return self._wrapped(at, fence) or self._plain(at + 1)
-        content, _, end = self._plain(at + 1)
-        if rest.startswith(("#", "<!--")):
-            return [rest, *content], (), end
+def _body(header: Header, below: Lines) -> tuple[Lines, Lines]:
+    """Return the content under a header without the fence around it, and the text behind that fence."""
+    if header.rest and (header.kind == "EDIT" or header.rest.startswith(("#", "<!--"))):
+        return [header.rest, *below], ()
+    fence = read_fence(header.rest)
+    if header.rest and fence is None:
         # `USER_MD_UPDATE: no change, since ...` is talk: neither it nor the text below may become the file.
-        return (), content, end
-
-    def _wrapped(self, opening: int, fence: Fence | None) -> tuple[Lines, Lines, int] | None:
-        """Return the body in the fence at line `opening`, or None if the fence wraps only a part."""
-        if fence is None or fence.info.lower() not in WRAPPERS:
-            return None
-        start = opening + 1
-        closing = self._closing(opening, fence)
-        if closing is not None:
-            return self._lines[start:closing], (), self._skip_blank(closing + 1)
-        if not fence.info and not "".join(self._lines[start : start + 1]).startswith("# "):
-            return None  # a file that begins with a code block
-        end = self._next_header(start)
-        last = next((line for line in reversed(self._fences_in(start, end)) if self._fences[line].closes(fence)), None)
-        if last is None:
-            return self._lines[start:end], (), end
-        return self._lines[start:last], self._lines[last + 1 : end], end
-
-    def _closing(self, opening: int, fence: Fence) -> int | None:
-        """Return the line that closes the wrapper: outside inner blocks, or else the first candidate."""
-        inner: Fence | None = None
-        candidate: int | None = None
-        for at in self._fences_in(opening + 1, len(self._lines)):
-            here = self._fences[at]
-            if here.mark != fence.mark or here.length < fence.length:
-                continue
-            last_word = here.closes(fence) and self._is_last_word(at)
-            if last_word and inner is None:
-                return at
-            if last_word and candidate is None:
-                candidate = at
-            if inner is None:
-                inner = here
-            elif here.closes(inner):
-                inner = None
-        return candidate
-
-    def _plain(self, start: int) -> tuple[Lines, Lines, int]:
-        """Return the unwrapped body from line `start` to the next header outside of closed blocks."""
-        beyond = start  # the line after the last closed block
-        for index in range(bisect_left(self._fence_lines, start), len(self._fence_lines)):
-            at = self._fence_lines[index]
-            if at < beyond:
-                continue
-            if self._next_header(beyond) < at:
-                break
-            beyond = self._behind_block(index)
-        end = self._next_header(beyond)
-        return self._lines[start:end], (), end
-
-    def _behind_block(self, index: int) -> int:
-        at = self._fence_lines[index]
-        fence = self._fences[at]
-        if fence.length >= self._unclosed.get(fence.mark, fence.length + 1):
-            return at + 1
-        for other in range(index + 1, len(self._fence_lines)):
-            if self._fences[self._fence_lines[other]].closes(fence):
-                return self._fence_lines[other] + 1
-        self._unclosed[fence.mark] = fence.length
-        return at + 1
-
-    def _fences_in(self, start: int, end: int) -> list[int]:
-        return self._fence_lines[bisect_left(self._fence_lines, start) : bisect_left(self._fence_lines, end)]
-
-    def _next_header(self, start: int) -> int:
-        index = bisect_left(self._header_lines, start)
-        return self._header_lines[index] if index < len(self._header_lines) else len(self._lines)
-
-    def _skip_blank(self, start: int) -> int:
-        while start < len(self._lines) and not self._lines[start].strip():
-            start += 1
-        return start
-
-    def _is_last_word(self, at: int) -> bool:
-        following = self._skip_blank(at + 1)
-        return following == len(self._lines) or following in self.headers
+        return (), below
+    filled = [at for at, line in enumerate(below) if line.strip()]
+    start = 0
+    if fence is None and filled:
+        fence, start = read_fence(below[filled[0]]), filled[0] + 1
+    if fence is None or fence.info.lower() not in WRAPPERS:
+        return below, ()
+    ends = [at for at in filled if at >= start and (end := read_fence(below[at])) is not None and end.closes(fence)]
+    is_wrapper = fence.info or "".join(below[start : start + 1]).startswith("# ") or (ends and ends[-1] == filled[-1])
+    if not is_wrapper:
+        return below, ()  # a file that begins with a code block
+    return (below[start : ends[-1]], below[ends[-1] + 1 :]) if ends else (below[start:], ())
 
 
 _CITED = re.compile(

@@ -6,19 +6,22 @@ The decision is made once and logged beside the answer, with each refusal and it
 from __future__ import annotations
 
 import logging
+import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from sprite.common.due_times import parse_due
 from sprite.common.recurrence import DEFAULT_ZONE, first_after, next_after, parse_rule
-from sprite.curation.answer import ParsedDone, ParsedLearning, parse_response
-from sprite.curation.file_decisions import NEAREST, FileFold
+from sprite.curation.answer import ParsedDone, ParsedLearning, parse_response, read_learning
+from sprite.curation.answer_files import Header, read_header
+from sprite.curation.file_decisions import NEAREST, FileFold, Replaced, rests_on
 from sprite.curation.provenance.checks import Given, disguise
 from sprite.curation.provenance.evidence import Evidence, Turns, day_of, flaw
 from sprite.curation.provenance.voices import Turn
-from sprite.curation.verifier import Item, Request, Ruling, Rulings, build_request, keep_item, rulings_in
+from sprite.curation.verifier import Item, Request, Ruling, Rulings, Verification, build_request, keep_item, rulings_in
 from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation, NewCuration
 from sprite.log.transcript import TranscriptDB
@@ -129,8 +132,9 @@ PERSONAL_TYPES = frozenset({"PREFERENCE", "CORRECTION"})
 _KINDS = {"PREFERENCE": "preference", "CORRECTION": "correction", "ACTION": "action"}
 #: If memory has this share of a sentence's words, the agent may only have read it aloud.
 ECHO_SHARE = 0.8
-#: A learning may only replace another that it shares so many content words with: of a short one, all but one.
+#: A learning may keep parts of the superseded ones that it shares so many content words with, the nearest of them.
 RELATED_WORDS = 2
+MOST_CHANGED = 2
 
 
 class BatchFold:
@@ -147,7 +151,11 @@ class BatchFold:
         self._taught: dict[int, NewLearning] = {}
         #: Contents of learnings that were superseded or completed: their lines may leave the files.
         self._retired: list[str] = []
-        self._files = FileFold(draft, turns, rulings, self._taught, self._retired)
+        #: Contents of learnings that were superseded, each with the learning that says what holds now.
+        self._outdated: list[tuple[str, int]] = []
+        #: The user's learnings that each of them changes.
+        self._changed: dict[int, list[str]] = {}
+        self._files = FileFold(draft, turns, rulings, self._taught, self._changed, self._retired)
 
     def apply(self) -> None:
         """Apply learnings first, since files may rest on them."""
@@ -167,6 +175,9 @@ class BatchFold:
         for done in response.done:
             self._finish(done)
         self._files.apply()
+        for replaced in self._files.replaced:
+            self._retire_behind(replaced)
+        self._retire_digests(first)
         for line in response.unparsed:
             self._draft.refuse("unparsed", line)
 
@@ -183,14 +194,17 @@ class BatchFold:
         if evidence.voice.kind == "memory":
             self._refuse("echo", "the agent only read it aloud from memory", learning, evidence)
             return
-        if (why := flaw(asked.content, evidence, self._turns, self._zone, asked.type, asked.due or "")) is not None:
+        self._changed[number] = old = self._replaced_words(asked)
+        why = flaw(asked.content, evidence, self._turns, self._zone, asked.type, asked.due or "", old)
+        if why is not None:
             self._refuse("refused", why, learning, evidence)
             return
         type_ = asked.type
         ruling = Ruling("", "yes")
         if evidence.is_persons:
             kind = _KINDS.get(type_, "fact")
-            ruling = self._rulings.of(Item(kind, learning.content, evidence.turn.logged.id, evidence.quote))
+            item = Item(kind, learning.content, evidence.turn.logged.id, evidence.quote, " / ".join(old))
+            ruling = self._rulings.of(item)
             if kind == "fact" and ruling.verdict != "yes" and (work := self._in_work(asked, evidence)) is not None:
                 evidence, ruling = work, Ruling("", "yes")
         elif type_ in PERSONAL_TYPES or type_ == "ACTION":
@@ -205,6 +219,18 @@ class BatchFold:
         else:
             new = self._new(number, learning, type_, self._origin(learning, evidence), evidence.turn, evidence.quote)
             self._take(self._asking(new, asked.type) if evidence.is_claimed else new, asked, evidence)
+
+    def _replaced_words(self, asked: ParsedLearning) -> list[str]:
+        """Return the user's learnings that a new one changes. It may keep parts of them, as a line of a file may."""
+        words = content_words(asked.content)
+        replaced = [known for number in asked.supersedes if (known := self._tx.known(number)) is not None]
+        shared = {
+            known.content: len(words & content_words(known.content))
+            for known in replaced
+            if known.origin == "user" and known.type != "ACTION"
+        }
+        near = [content for content, number in shared.items() if number >= RELATED_WORDS]
+        return sorted(near, key=lambda content: -shared[content])[:MOST_CHANGED]
 
     def _asking(self, new: NewLearning, type_: str) -> NewLearning:
         """Return a learning that the person is asked to confirm as one of this type. To-dos are not made this way."""
@@ -371,7 +397,7 @@ class BatchFold:
         if not self._rulings.keeps(number):
             return False
         words = content_words(content)
-        is_act = any(voice.kind == "input" and words & content_words(voice.text) for voice in turn.working_voices)
+        is_act = any(words & content_words(text) for text in turn.done)
         line = f"{content} (by the agent's command in t{number})" if is_act else f"{content}: {reason}"
         can_finish = is_act or bool(turn.own)
         ruling = self._rulings.of(Item("done", line, number)) if can_finish else Ruling(line, "no")
@@ -402,11 +428,46 @@ class BatchFold:
             return
         self._draft.put(Superseded(replaced, by))
         self._retired.append(known.content)
+        self._outdated.append((known.content, by))
         if known.project is None:
             # The user's own learning is replaced by one of the user, not of a project.
             self._draft.put(MadeOwn(by))
         for action in self._tx.actions.standing_for(known.id):
             self._close(action)
+
+    def _retire_behind(self, line: Replaced) -> None:
+        """Supersede the learning behind a replaced line, or retire it if no learning says what the new line says."""
+        known, basis = self._files.behind(line.old), line.basis
+        if known is None or known.type == "ACTION" or self._is_from_later(known):
+            return
+        if known.project not in {None, basis.project}:
+            return
+        new = basis.learning
+        by = new.number if new is not None and new.confidence > UNVERIFIED and rests_on(line.new, new.content) else None
+        if known.origin != "user":
+            is_over = by is not None
+        elif basis.turn is None or not basis.is_persons or self._rulings.is_off:
+            is_over = False
+        else:
+            item = Item("supersede", line.new.strip(), basis.turn.logged.id, basis.quote, known.content)
+            is_over = self._rulings.of(item).verdict == "yes"
+        if is_over:
+            self._draft.put(Superseded(known.id, by or known.id))
+            self._outdated.append((known.content, by or known.id))
+
+    def _retire_digests(self, first: int) -> None:
+        """Supersede digests from before learning `first` with a point about something that is outdated now."""
+        for digest in self._tx.digests_before(first):
+            points = [content_words(point) for point in digest.content.split(" / ")]
+            for content, by in self._outdated:
+                words = content_words(content)
+                if any(len(words & point) >= RELATED_WORDS for point in points):
+                    self._draft.put(Superseded(digest.id, by))
+                    break
+
+    def _is_from_later(self, known: LearningRow) -> bool:
+        """Return whether it was learned after this batch, whose turns waited in quarantine."""
+        return (known.source_observation_id or 0) > (self._curation.last_observation_id or 0)
 
     def _keeps_standing(self, known: LearningRow, by: int, new: NewLearning, evidence: Evidence) -> str | None:
         """Return why one learning cannot replace another, or None."""
@@ -428,12 +489,11 @@ class BatchFold:
         """Return why two learnings have nothing to do with each other, or None."""
         if self._is_of_another_project(known, by, evidence):
             return "it is of another project"
-        if (known.source_observation_id or 0) > (self._curation.last_observation_id or 0):
-            # A quarantined turn is curated late. It must not revoke learnings from newer turns.
+        if self._is_from_later(known):
             return "it was learned from a newer turn"
-        old, now = content_words(known.content), content_words(new.content)
-        needed = max(1, min(RELATED_WORDS, len(old) - 1, len(now) - 1))
-        if len(old & now) < needed and not self._files.replaces(known.content, new.content):
+        is_asked_about = known.origin == "user" and new.origin == "user" and not self._rulings.is_off
+        shared = content_words(known.content) & content_words(new.content)
+        if not is_asked_about and not shared and not self._files.replaces(known.content, new.content):
             return "the new learning is not about it"
         return None
 
@@ -450,6 +510,9 @@ class BatchFold:
 #: Turns before a batch that are read with it: for the messages and questions before a cited one, and for pages whose
 #: text the agent may still refer to.
 EARLIER_TURNS = 50
+
+_CITED = re.compile(r"\[t(\d+)\]")
+_QUOTED = re.compile(r'"([^"]+)"')
 
 log = logging.getLogger(__name__)
 
@@ -483,19 +546,23 @@ class Judge:
 
     async def decided(self, answer: NewCuration) -> NewCuration:
         """Return an answer with a decision made now, ready for the log."""
-        now = time.time()
-        parts = await self.decide(answer.at(now))
-        return replace(answer, decision=write_decision(parts), created_at=now)
+        curation = answer.at(time.time())
+        turns = await self._turns(curation)
+        parts = await self.decide(curation, turns)
+        if answer.off_record:
+            parts = [part for part in parts if not isinstance(part, Refusal) or part.kind != "unparsed"]
+            answer = without_off_record(answer, parts, turns)
+        return replace(answer, decision=write_decision(parts), created_at=curation.created_at)
 
-    async def decide(self, curation: Curation) -> list[Part]:
-        """Return the decision about a curation, with the verdicts that it carries.
+    async def decide(self, curation: Curation, turns: Turns | None = None) -> list[Part]:
+        """Return the decision about a curation, with the verdicts that it carries; `turns` are read if not given.
 
         If a check fails, the decision refuses everything: a second call would cost again and fail again.
         """
         try:
             rulings = Rulings(rulings_in(curation.verification_json), is_off=not self._verifies)
-            turns = await self._turns(curation)
-            return await self._memory.rehearse(lambda tx: decide(tx, curation, turns, rulings))
+            known = await self._turns(curation) if turns is None else turns
+            return await self._memory.rehearse(lambda tx: decide(tx, curation, known, rulings))
         except SpriteError:
             raise
         except Exception as error:
@@ -513,6 +580,34 @@ class Judge:
         ordered = [turns[number] for number in sorted(turns)]
         batch = [turn for turn in ordered if turn.id >= first or turn.id in again]
         return Turns(batch, [turn for turn in ordered if turn.id < first and turn.id not in again])
+
+
+def without_off_record(answer: NewCuration, parts: Sequence[Part], turns: Turns) -> NewCuration:
+    """Return a decided answer without the words of turns that it puts off the record.
+
+    Learnings that were not taken over leave a placeholder, so that later ones keep their numbers. Edits stay if they
+    cite other turns only. Of the verification, only the turns off the record stay: its request would be another one.
+    """
+    taken = {part.content for part in parts if isinstance(part, NewLearning)}
+    taken |= {part.new.content for part in parts if isinstance(part, Repeated)}
+    hidden = [turns.all[number].own.casefold() for number in answer.off_record if number in turns.all]
+    left: list[str] = []
+    header: Header | None = None
+    for line in answer.response.split("\n"):
+        header = read_header(line) or header
+        learning = read_learning(line) if header is None else None
+        cited = {int(number) for number in _CITED.findall(line)}
+        quotes = [quote.casefold() for quote in _QUOTED.findall(line)]
+        is_hidden = not cited.isdisjoint(answer.off_record) or any(quote in text for quote in quotes for text in hidden)
+        if learning is not None:
+            is_taken = with_its_time(learning).content in taken
+            left.append(line if is_taken else f"{learning.type}: {FORGOTTEN}")
+        elif header is not None and header.kind == "EDIT" and (read_header(line) or (cited and not is_hidden)):
+            left.append(line)
+    verification = msgspec.json.decode(answer.verification or "", type=Verification)
+    rulings = [Ruling(keep_item(number).key, "no") for number in answer.off_record]
+    blank = msgspec.structs.replace(verification, request_sha256="", answer="", rulings=rulings)
+    return replace(answer, response="\n".join(left), verification=msgspec.json.encode(blank).decode())
 
 
 def decide(tx: Projected, curation: Curation, turns: Turns, rulings: Rulings) -> list[Part]:

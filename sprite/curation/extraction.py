@@ -15,8 +15,7 @@ from sprite.common.prices import price_of
 from sprite.config import Settings
 from sprite.curation.decide import Judge
 from sprite.curation.model import Answer, Asked, CuratorModel, Fault, UnusableAnswerError
-from sprite.curation.prompt import CuratorPrompt, OpenLearning, build_prompt, fit
-from sprite.curation.provenance.evidence import projects_of
+from sprite.curation.prompt import CuratorPrompt, OpenLearning, build_prompt, fit, projects_of
 from sprite.curation.verifier import Verification, off_record, read_answer
 from sprite.errors import ModelError, SpriteError
 from sprite.log.curations import Failures, LostCall, NewCuration, seconds_since_midnight
@@ -41,8 +40,8 @@ STANDING_TOKENS = 4_000
 ELEMENT_TOKENS = 32
 #: Token budget for learnings related to the files and the turns.
 NEAREST_TOKENS = 5_000
-#: Related learnings per turn, search terms per turn, and related learnings of all turns together.
-NEAREST_TO_TURN = 5
+#: Related learnings per text, search terms per text, and related learnings of all texts together.
+NEAREST_TO_TEXT = 5
 NEAREST_TERMS = 48
 #: Learnings about a project that the turns name.
 NEAREST_TO_NAME = 15
@@ -155,10 +154,10 @@ class Extractor:
         if files is None:
             files = self._shown_files(turns)
         tz = await self._memory.zone()
-        learnings = await self._open_learnings(turns, files)
         refused = [words[:MAX_REFUSED_CHARS] for words in await self._memory.refused_last(MOST_REFUSED)]
         again = await self._memory.refused_turns(before=turns[0].id) if turns else []
         shown_again = list((await self._transcript.observations_of(again)).values())
+        learnings = await self._open_learnings(turns, files, [*refused, *map(_words_of, shown_again)])
         number = fit(
             turns,
             files=files,
@@ -187,8 +186,13 @@ class Extractor:
         # A person may have written more than fits.
         return {name: within_limits(name, content)[0] for name, content in shown.items()}
 
-    async def _open_learnings(self, turns: Sequence[Observation], files: Mapping[str, str]) -> list[OpenLearning]:
-        """Return the learnings to show: standing ones, those behind user.md, and those related to the turns."""
+    async def _open_learnings(
+        self, turns: Sequence[Observation], files: Mapping[str, str], again: Sequence[str]
+    ) -> list[OpenLearning]:
+        """Return the learnings to show: standing ones, those behind user.md, and those related to the turns.
+
+        `again` are refused parts and turns that are shown again: a second answer has to know the same learnings.
+        """
         if not turns:
             return []
         shown: dict[int, LearningRow] = {}
@@ -197,7 +201,7 @@ class Extractor:
         nearest = [
             *await self._behind(files["user.md"], projects),
             *await self._of_named(turns, files["context.md"], projects),
-            *await self._near(turns, projects),
+            *await self._near([*again, *(text for turn in turns for text in _texts_of(turn))], projects),
         ]
         for learnings, tokens in ((standing, STANDING_TOKENS), (nearest, NEAREST_TOKENS)):
             left = tokens
@@ -259,13 +263,13 @@ class Extractor:
                 found += await self._memory.nearest(any_term(significant(name)), NEAREST_TO_NAME, projects)
         return found
 
-    async def _near(self, turns: Sequence[Observation], projects: Sequence[str]) -> list[LearningRow]:
-        """Return related learnings. Each turn has its own search, or the first one's words would use up all results."""
+    async def _near(self, texts: Sequence[str], projects: Sequence[str]) -> list[LearningRow]:
+        """Return related learnings. Each text has its own search, or the first one's words would use up all results."""
         found: dict[int, LearningRow] = {}
         rank: dict[int, int] = {}
-        for turn in turns:
-            words = significant(_words_of(turn), limit=NEAREST_TERMS)
-            nearest = await self._memory.nearest(any_term(words), NEAREST_TO_TURN, projects)
+        for text in texts:
+            words = significant(text, limit=NEAREST_TERMS)
+            nearest = await self._memory.nearest(any_term(words), NEAREST_TO_TEXT, projects)
             for place, learning in enumerate(nearest):
                 found[learning.id] = learning
                 rank[learning.id] = min(place, rank.get(learning.id, place))
@@ -273,8 +277,13 @@ class Extractor:
         return [found[known] for known in best[:NEAREST_LEARNINGS]]
 
 
+def _texts_of(turn: Observation) -> list[str]:
+    """Return a turn's search texts: what the user says may end something that the reply does not name."""
+    return [turn.user_message[:MAX_WORDS_CHARS], _words_of(turn)]
+
+
 def _words_of(turn: Observation) -> str:
-    """Return a turn's search text: the user's words, the reply, then the tools' inputs."""
+    """Return a turn's words: the user's, the reply, then the tools' inputs."""
     asked = " ".join(str(call.get("input")) for call in turn.tool_calls)
     parts = (turn.user_message, turn.agent_response, asked)
     return " ".join(part[:MAX_WORDS_CHARS] for part in parts)

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from sprite.common.recurrence import DEFAULT_ZONE
 from sprite.curation.answer import CuratorResponse
 from sprite.curation.answer_files import Edit, EditedFile, Line, edits_between, heading_name
+from sprite.curation.prompt import projects_of
 from sprite.curation.provenance.checks import Given, disguise
-from sprite.curation.provenance.evidence import Turns, day_of, projects_of
+from sprite.curation.provenance.evidence import Turns, day_of
 from sprite.curation.provenance.voices import Kind, Turn
 from sprite.curation.verifier import Item, Rulings
+from sprite.memory.answers import LIVES_ON
 from sprite.memory.apply import UNVERIFIED, NewLearning
 from sprite.memory.decision import Draft, MadeOwn, Written
 from sprite.memory.files import CURATED, SECTIONED, over_limit, over_together, shown_to, template
@@ -26,8 +28,6 @@ from sprite.protocol.shapes import LearningRow
 
 #: A line rests on a learning that has this part of its words.
 RESTS_ON = 0.5
-#: A line that has this part of a retired learning's words leaves with it.
-LIVES_ON = 0.6
 #: Complete new content may drop this part of a file's lines without a reason, and at least one.
 MAX_DROPPED = 0.25
 #: Learnings to compare a line with.
@@ -38,8 +38,8 @@ _WORKING_ORIGINS = frozenset({"user", "assistant", "tool"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Basis:
-    """What a line rests on: a quote in a turn, or a learning. `texts` may give its numbers and addresses."""
+class Basis:
+    """The evidence of a line: a quote in a turn, or a learning. `texts` may give its numbers and addresses."""
 
     texts: Sequence[str]
     is_persons: bool
@@ -50,11 +50,20 @@ class _Basis:
     learning: NewLearning | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A line of a file that an accepted edit replaced."""
+
+    old: str
+    new: str
+    basis: Basis
+
+
 class FileFold:
     """Decide about an answer's files, after its learnings.
 
-    `taught` are the new learnings, by number. `retired` are the contents that were superseded or completed, whose lines
-    may leave the files.
+    `taught` are the new learnings, by number, and `changed` the user's learnings that each of them changes. `retired`
+    are the contents that were superseded or completed, whose lines may leave the files.
     """
 
     def __init__(
@@ -63,6 +72,7 @@ class FileFold:
         turns: Turns,
         rulings: Rulings,
         taught: Mapping[int, NewLearning],
+        changed: Mapping[int, Sequence[str]],
         retired: Sequence[str],
     ) -> None:
         self._draft = draft
@@ -70,12 +80,15 @@ class FileFold:
         self._turns = turns
         self._rulings = rulings
         self._taught = taught
+        self._changed = changed
         self._retired = retired
         self._zone = draft.tx.actions.zone() or DEFAULT_ZONE
         self._projects = projects_of(turn.logged for turn in turns.batch.values())
         #: Edits by file, and the files whose edits come from complete new content.
         self._edits: dict[str, tuple[Edit, ...]] = {}
         self._complete: Mapping[str, str] = {}
+        #: Lines that edits replaced.
+        self.replaced: list[Replaced] = []
         #: New lines of the file that is being edited: a sentence may be copied in parts.
         self._accepted: list[str] = []
 
@@ -91,11 +104,17 @@ class FileFold:
             file = EditedFile(self._shown(name))
             for edit in edits:
                 at = _found(file, edit)
-                if at is None or not _rests_on(file.line(at), old):
+                if at is None or not rests_on(file.line(at), old):
                     continue
-                if edit.verb == "delete" or any(_rests_on(line.text, new) for line in edit.lines):
+                if edit.verb == "delete" or any(rests_on(line.text, new) for line in edit.lines):
                     return True
         return False
+
+    def behind(self, line: str) -> LearningRow | None:
+        """Return the earlier learning that a line rests on most, or None."""
+        near = self._tx.nearest(any_term(significant(line)), NEAREST)
+        found = [known for known in near if known.id not in self._taught and rests_on(line, known.content)]
+        return max(found, key=lambda known: share(content_words(line), content_words(known.content)), default=None)
 
     def apply(self) -> None:
         """Apply the edits, then remove past reminders."""
@@ -110,7 +129,7 @@ class FileFold:
         old = self._with_headings(name, self._shown(name), edits)
         file = EditedFile(old)
         drops = max(1, int(MAX_DROPPED * sum(bool(line.strip()) for line in old.split("\n"))))
-        accepted: list[tuple[str, _Basis]] = []
+        accepted: list[tuple[str, Basis]] = []
         self._accepted = []
         for edit in edits:
             at: int | None = None
@@ -136,9 +155,10 @@ class FileFold:
                     file.add(edit.path, text)
             elif taken:
                 file.put(at, [text for text, _ in taken])
+                self.replaced += [Replaced(replaced, text, basis) for text, basis in taken]
         self._write(name, self._shown(name), file.content, accepted)
 
-    def _write(self, name: str, old: str, new: str, accepted: Sequence[tuple[str, _Basis]]) -> None:
+    def _write(self, name: str, old: str, new: str, accepted: Sequence[tuple[str, Basis]]) -> None:
         if new == old or not new.strip():
             return
         whole = self._whole(name, old, new)
@@ -157,7 +177,7 @@ class FileFold:
 
     # --- lines ---
 
-    def _basis_of(self, name: str, line: Line, replaced: str, section: str) -> _Basis | None:
+    def _basis_of(self, name: str, line: Line, replaced: str, section: str) -> Basis | None:
         """Return what a new line rests on, or None if it is refused."""
         basis = self._basis(line)
         if basis is not None and basis.turn is not None and not self._rulings.keeps(basis.turn.logged.id):
@@ -174,13 +194,14 @@ class FileFold:
         self._draft.refuse("line_refused", f"{name}: refused, because {reason}: {line.text}", turn)
         return None
 
-    def _refusal(self, name: str, line: Line, basis: _Basis, replaced: str, section: str) -> str | None:
+    def _refusal(self, name: str, line: Line, basis: Basis, replaced: str, section: str) -> str | None:
         text = line.text.strip()
         worked = [] if name == "user.md" or basis.turn is None else basis.turn.worked
-        given = Given([*basis.texts, *worked, replaced])
+        before = " / ".join(filter(None, (replaced, *self._known_before(text, basis))))
+        given = Given([*basis.texts, *worked, before])
         lacking = given.lacks(text, day_of(basis.turn, self._zone), may_name_files=name != "user.md")
         project = project_of(section)
-        is_said = basis.is_persons and (name == "user.md" or not self._is_work(text, basis))
+        is_said = False
         reason = disguise(text, given)
         if reason is None and lacking is not None:
             reason = f"{lacking} stands neither in its quote nor in the messages"
@@ -190,8 +211,11 @@ class FileFold:
             reason = f"no turn of the project {project} carries it"
         elif reason is None and name == "user.md" and not basis.is_persons:
             reason = "only the user's words carry a line of user.md"
-        elif reason is None and is_said:
-            reason = self._not_said(text, basis, replaced)
+        elif reason is None and basis.is_persons:
+            reason = self._not_said(text, basis, before)
+            # A line that the person's words do not carry may still tell of the turn's work.
+            is_said = name == "user.md" or reason is None or not self._is_work(text, basis)
+            reason = reason if is_said else None
         elif reason is None and not basis.may_carry_work:
             reason = "a page, a mail, a file or the agent's own word is no evidence for it"
         if reason is not None or is_said:
@@ -200,21 +224,28 @@ class FileFold:
         together = " ".join([*self._accepted[-RUN:], text])
         return self._turns.first_use.strangers(text, may_tell_documents=tells) or self._turns.first_use.copied(together)
 
-    def _is_work(self, text: str, basis: _Basis) -> bool:
+    def _known_before(self, text: str, basis: Basis) -> Sequence[str]:
+        """Return the user's learnings that a line may repeat, since a new learning of the same turn changes them."""
+        new = basis.learning
+        if new is None or basis.turn is None or new.turn != basis.turn.logged.id or not rests_on(text, new.content):
+            return ()
+        return self._changed.get(new.number, ())
+
+    def _is_work(self, text: str, basis: Basis) -> bool:
         """Return whether the turn's work has most of a line's words: then it is no statement of the person's alone."""
         words = content_words(text)
         return basis.turn is not None and share(words, content_words(" ".join(basis.turn.worked))) >= RESTS_ON
 
-    def _not_said(self, text: str, basis: _Basis, replaced: str) -> str | None:
+    def _not_said(self, text: str, basis: Basis, replaced: str) -> str | None:
         """Return why a line is not the person's word, or None."""
         turn = None if basis.turn is None else basis.turn.logged.id
         ruling = self._rulings.of(Item("line", text, turn, basis.quote, replaced))
         return None if ruling.verdict == "yes" else ruling.reason or "the user's messages do not say it"
 
-    def _basis(self, line: Line) -> _Basis | None:
+    def _basis(self, line: Line) -> Basis | None:
         evidence = self._turns.find(line.turn_id, line.quote)
         if evidence is not None:
-            return _Basis(
+            return Basis(
                 self._turns.spoken(evidence),
                 evidence.is_persons,
                 evidence.voice.kind in _WORKING,
@@ -231,11 +262,11 @@ class FileFold:
                 taught.content, taught.quote, taught.turn, taught.origin, may_carry_work, taught.project, taught
             )
         for known in self._tx.nearest(any_term(significant(line.text)), NEAREST):
-            if _rests_on(line.text, known.content):
+            if rests_on(line.text, known.content):
                 return self._by_known(known)
         return None
 
-    def _by_known(self, known: LearningRow) -> _Basis:
+    def _by_known(self, known: LearningRow) -> Basis:
         may_carry_work = known.origin in _WORKING_ORIGINS and known.confidence > UNVERIFIED
         turn_id = known.source_observation_id
         return self._by_learning(known.content, known.evidence, turn_id, known.origin, may_carry_work, known.project)
@@ -249,12 +280,12 @@ class FileFold:
         may_carry_work: bool,
         project: str | None,
         taught: NewLearning | None = None,
-    ) -> _Basis:
+    ) -> Basis:
         # The person confirmed a learning without a quote: its content is their own word, not its turn.
         is_confirmed = origin == "user" and quote is None
         turn = None if is_confirmed else self._turns.all.get(turn_id or 0)
         texts = [content, quote or "", *([known.own for known in self._turns.messages(turn)] if turn else [])]
-        return _Basis(texts, origin == "user", may_carry_work, quote or content, turn, project, taught)
+        return Basis(texts, origin == "user", may_carry_work, quote or content, turn, project, taught)
 
     def _resting(self, text: str) -> NewLearning | None:
         """Return the new learning that a line repeats most, or the only one."""
@@ -330,6 +361,7 @@ def _found(file: EditedFile, edit: Edit) -> int | None:
         return None
 
 
-def _rests_on(line: str, known: str) -> bool:
+def rests_on(line: str, known: str) -> bool:
+    """Return whether a learning has enough of a line's words to be what it was made from."""
     words = content_words(line)
     return bool(words) and share(words, content_words(known)) >= RESTS_ON

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from sprite import __version__
+from sprite.common.failures import NO_KEY, failure
 from sprite.common.prices import OFFLINE, cost_usd
-from sprite.config import NO_KEY, STAND_IN, Settings
+from sprite.config import STAND_IN, Settings
 from sprite.curation.answer import parse_response
 from sprite.curation.prompt import CuratorPrompt
 from sprite.curation.verifier import Request
@@ -30,6 +31,8 @@ from sprite.memory.files import MAX_ANSWER_TOKENS
 if TYPE_CHECKING:
     from httpx2 import AsyncClient, Response
 
+
+log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -75,8 +78,9 @@ class _ErrorBody(msgspec.Struct, frozen=True):
 class RefusedCallError(ModelError):
     """The API answered with an error status. `retry_after` is what it asked for, in seconds."""
 
-    def __init__(self, status: int, words: str, retry_after: float | None) -> None:
-        super().__init__(f"{status} {words}", retry_after=retry_after)
+    def __init__(self, status: int, text: str, retry_after: float | None) -> None:
+        log.info("the model's API refused a call (%d): %s", status, text)
+        super().__init__(failure(text, status).sentence, retry_after=retry_after)
         self.status = status
 
 
@@ -134,7 +138,7 @@ class MessagesApi:
         except TimeoutError as error:
             raise ModelError(f"no whole answer in {self._timeout_seconds:.0f} seconds") from error
         except (http.HTTPError, http.InvalidURL) as error:
-            raise ModelError(str(error) or type(error).__name__) from error
+            raise ModelError(failure(f"Connection lost: {error}").sentence) from error
         if response.status_code != _OK:
             words = " ".join((_error_words(answer) or response.reason_phrase).split())[:MAX_WORDS]
             raise RefusedCallError(response.status_code, words, _seconds(response.headers.get("retry-after")))
@@ -179,8 +183,6 @@ def _seconds(header: str | None) -> float | None:
     except ValueError:
         return None
 
-
-log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_SECONDS = 180.0
 #: Below the 5 s that a command waits for the sprite.
@@ -281,7 +283,7 @@ class CuratorModel:
 
     async def verify(self, request: Request, asked: Asked) -> Answer:
         """Return the verifier's answer, also if it was cut off. Errors as for `ask`."""
-        model = self._settings.verify_model or self._settings.curator_model
+        model = self._settings.curator_model
         limit = VERDICT_TOKENS * (len(request.lines) + 4)
         answer, fault = await self._call(model, request.system, request.user, limit)
         if fault is not None and answer.stop_reason != "max_tokens":
@@ -316,7 +318,7 @@ class CuratorModel:
                 model=model, max_tokens=max_tokens, system=system, user=user, keep_system=keep_system
             )
         except RefusedCallError as error:
-            words = f"the curator's model refused the call: {error}"
+            words = f"the curator's model refused the call. {error}"
             is_refusal = 400 <= error.status < 500  # noqa: PLR2004
             if error.status in OUTAGES or not is_refusal:
                 is_passing = error.status in PASSING or not is_refusal

@@ -174,9 +174,13 @@ class ObservationProcessor:
         self.request()
 
     async def _await_rest(self) -> None:
+        few_wait = await self._few_wait()
+        # Counted last: a flush that ends beside the end of a turn decides by the newer count.
         waiting = await self._transcript.waiting_count()
         if waiting:
-            self._rest.begin(0.0 if waiting >= self._least else await self._few_wait())
+            self._rest.begin(0.0 if waiting >= self._least else few_wait)
+        else:
+            self._rest.end()
 
     async def _few_wait(self) -> float:
         """Return the seconds until fewer turns than `least_turns` are worth a call."""

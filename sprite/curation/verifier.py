@@ -1,7 +1,8 @@
 """The verifier: a second look at lines about the person, by a model that sees only the person's own messages.
 
 A stranger's text can fool the curator, which reads everything. The verifier's request holds no tool result, no page, no
-file and no words of another agent (pure, but for the shipped system text).
+file and no words of another agent (pure, but for the shipped system text). A question that the agent asked after it had
+read such text is marked.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from sprite.curation.provenance.checks import is_literal
 from sprite.curation.provenance.evidence import Turns
 from sprite.curation.provenance.voices import Turn
+from sprite.memory.words import plain
 from sprite.protocol.framing import on_one_line
 
 Verdict = Literal["yes", "no", "unsure"]
@@ -114,6 +115,12 @@ class Rulings:
         return ruling is None or ruling.verdict != "no"
 
 
+def is_literal(line: str, messages: Iterable[str]) -> bool:
+    """Return whether a line is a sentence of these messages, letter by letter but for case and space."""
+    said = " ".join(plain(line.lstrip("-* ")).rstrip(".!").split())
+    return bool(said) and any(said in " ".join(plain(message).split()) for message in messages)
+
+
 def rulings_in(verification_json: str | None) -> dict[str, Ruling]:
     """Return the verdicts of a logged verification, by line."""
     if verification_json is None:
@@ -152,18 +159,21 @@ def build_request(items: Iterable[Item], turns: Turns, tz: str | None) -> Reques
             quotes.setdefault(turn.logged.id, []).append(item.quote)
             shown.update({known.logged.id: known for known in turns.messages(turn) if known.own})
     messages = "".join(f"<message>{_escape(quote)}</message>\n" for quote in earlier)
-    messages += "".join(_message(shown[number], quotes.get(number, ()), turns, tz) for number in sorted(shown))
+    messages += "".join(_message(shown[number], quotes.get(number), turns, tz) for number in sorted(shown))
     lines = tuple(item.key for item in items)
     numbered = "\n".join(f"{number}. {on_one_line(line)}" for number, line in enumerate(lines, start=1))
     return Request(system_prompt(), f"<messages>\n{messages}</messages>\n\nLines:\n{numbered}", lines)
 
 
-def _message(turn: Turn, quotes: Sequence[str], turns: Turns, tz: str | None) -> str:
+def _message(turn: Turn, quotes: Sequence[str] | None, turns: Turns, tz: str | None) -> str:
+    """Return a message with the question before it; `quotes` is None for a message that no line cites."""
     at = datetime.fromtimestamp(turn.logged.timestamp, ZoneInfo(tz) if tz else None)
-    said = _escape(_cut(turn.own, quotes))
+    said = _escape(_cut(turn.own, quotes or ()))
     message = f'<message id="t{turn.logged.id}" at="{at:%a %Y-%m-%d %H:%M}">{said}</message>\n'
-    question = turns.question(turn)
-    return f"<question>{_escape(question)}</question>\n{message}" if question else message
+    is_led = turns.is_led(turn)
+    question = "" if is_led and quotes is None else turns.question(turn)
+    tag = "untrusted-question" if is_led else "question"
+    return f"<{tag}>{_escape(question)}</{tag}>\n{message}" if question else message
 
 
 def _cut(message: str, quotes: Sequence[str]) -> str:

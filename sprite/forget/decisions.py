@@ -9,6 +9,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from sprite.common.sqlite import LARGEST_ROW_ID
+from sprite.common.tasks import Breaks
 from sprite.curation.verifier import Verification
 from sprite.forget.plan import Plan
 from sprite.forget.scrub import Scrubber, text_of
@@ -37,9 +38,11 @@ async def scrub_decisions(made: Plan, transcript: TranscriptDB) -> dict[int, str
     """Return the new text of all decisions that change, by curation."""
     left: dict[int, str] = {}
     changes = {row.id: row for row in await transcript.curations.peoples_changes()}
+    breaks = Breaks()
     async for rows in _extractions(transcript):
         scrubber = DecisionScrubber(made, changes)
         for row in rows:
+            await breaks.take()
             if row.decision_json is not None:
                 decision = write_decision(scrubber.row(row, read_decision(row.decision_json)))
                 if decision != row.decision_json:

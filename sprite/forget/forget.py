@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from sprite.common.tasks import Breaks
 from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.forget.decisions import scrub_decisions, scrub_verifications
@@ -32,6 +33,7 @@ from sprite.memory.files import CURATED, DEPLOYED, MemoryFiles
 from sprite.memory.projection import Projection
 from sprite.memory.words import share, words_of
 from sprite.protocol.shapes import Forgotten, Place
+from sprite.undo.contents import Contents
 from sprite.workspace.database import SeenText, WorkspaceDB
 from sprite.workspace.user_files import is_there
 
@@ -59,11 +61,16 @@ COLUMNS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     # Derived from a turn's words, and deleted with them.
     "vectors.db": {"vectors": ("person", "reply")},
     "workspace.db": {
-        "chat_messages": ("text", "tools_json"),
+        "chat_messages": ("text", "tools_json", "found_json"),
+        "session_titles": ("title",),
         "missions": ("text",),
         "cards": ("title", "blocks_json"),
         "stacks": ("name",),
         "canvas_changes": ("was",),
+        "host_rules": ("host",),
+        "host_connections": ("host",),
+        "seen_files": ("path",),
+        "changes": ("path",),
         "events": ("frame",),
     },
 }
@@ -93,8 +100,10 @@ class LogStore:
 
     async def find(self, made: Plan) -> list[Place]:
         """See Store."""
-        again = made.again()
-        await survey(again, self._transcript, self._memory)
+        again = made
+        if made.is_done:
+            again = made.again()
+            await survey(again, self._transcript, self._memory)
         names = [path for path in await self._names() if _names(path, made.scrubber)]
         decisions = await scrub_decisions(again, self._transcript)
         verifications = await scrub_verifications(again, self._transcript, decisions)
@@ -115,6 +124,7 @@ class LogStore:
         )
         changed = list(made.observations.values())
         await log.forget(changed, made.curations, decisions, verifications, made.summary())
+        made.is_done = True
 
     async def _names(self) -> set[str]:
         files = self._transcript.user_files
@@ -138,9 +148,11 @@ class MemoryStore:
     async def _learnings(self, scrubber: Scrubber) -> list[Place]:
         found: list[Place] = []
         after = 0
+        breaks = Breaks()
         while rows := await self._memory.learnings(after, CHUNK):
             after = rows[-1].id
             for row in rows:
+                await breaks.take()
                 if scrubber.takes_learning(row.content, row.source_observation_id):
                     found.append(Place(f"learning {row.id}", row.content))
                 elif row.evidence and scrubber.sentences(row.evidence) != row.evidence:
@@ -164,7 +176,9 @@ class MemoryStore:
         now = f"{self._files.read(name)}\n{self._files.on_disk(name)}"
         found = [Place(name, line) for line in _lines_taken(now, made)]
         known = {place.text for place in found}
+        breaks = Breaks()
         for version in await self._memory.versions(name):
+            await breaks.take()
             older = [line for line in _lines_taken(version.content, made) if line not in known]
             found += [Place(f"older versions of {name}", line) for line in older]
         return found
@@ -194,6 +208,25 @@ class SeenStore:
         return [(text, left) for text in texts if (left := _left_of(text, made)) != text]
 
 
+class ChangesStore:
+    """The changed files of turns: their names in workspace.db. `FileStore` searches their contents."""
+
+    def __init__(self, settings: Settings, workspace: WorkspaceDB) -> None:
+        self._table = workspace.file_changes
+        self._contents = Contents(settings.undo, settings.workspace)
+
+    async def find(self, made: Plan) -> list[Place]:
+        """See Store."""
+        paths = await self._table.paths()
+        return [Place("a changed file's name", path) for path in sorted(paths) if _names(path, made.scrubber)]
+
+    async def remove(self, made: Plan) -> None:
+        """See Store."""
+        await self._table.forget(made.emptied_missions, lambda path: _names(path, made.scrubber))
+        # Contents that only a forgotten turn had.
+        await asyncio.to_thread(self._contents.sweep, await self._table.wanted())
+
+
 class FileStore:
     """All other files below `.os/`: of the CLI, the loader and the follower, and quarantined copies."""
 
@@ -201,12 +234,13 @@ class FileStore:
     FILES: Final = (
         *("run/claude/**", "run/boot.md", "run/boot/**", "run/last_error", "run/uploads/**"),
         *("run/re-extract/**", "run/reapply-*/**"),
-        *("memory/*.too-large*", "memory/*.no-file*", "memory/memory.db.*", "memory/.*", "follow/**"),
+        *("memory/*.too-large*", "memory/*.no-file*", "memory/memory.db.*", "memory/.*", "follow/**", "undo/**"),
     )
     #: (`.agent-at-work` and `shipped.json` describe the deployed files.)
     FREE: Final = (
         *("src/**", ".venv/**", "VERSION", "memory/shipped.json"),
         *("run/lock", "run/token", "run/address", "run/purge", "run/agent", "run/cli", "run/meaning"),
+        "run/egress.sock",
     )
 
     def __init__(self, settings: Settings) -> None:
@@ -296,9 +330,12 @@ MARKER: Final = "purge"
 _SHOWN_AS: Final = {
     "chat_messages": "the chat",
     "missions": "a message that you sent",
+    "session_titles": "a session's title",
     "cards": "a card",
     "stacks": "a stack's name",
     "canvas_changes": "what you did on the canvas",
+    "host_rules": "a host that you always allow",
+    "host_connections": "a host that the agent connected to",
 }
 
 
@@ -391,6 +428,7 @@ class Forgetter:
         #: In the order of removal.
         self._sources: tuple[SourceStore, ...] = (
             SeenStore(workspace),
+            ChangesStore(settings, workspace),
             FileStore(settings),
             LogStore(settings, transcript, memory),
         )

@@ -9,9 +9,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from sprite.common.tasks import Breaks
 from sprite.curation.answer import ParsedLearning, parse_response
 from sprite.curation.provenance.voices import text_of
 from sprite.errors import PeerError
@@ -20,13 +22,13 @@ from sprite.log.curations import Curation
 from sprite.log.transcript import Observation, TranscriptDB
 from sprite.memory.database import MemoryDB
 from sprite.memory.files import CURATED, template
-from sprite.memory.words import FORGOTTEN, content_words, share, words_of
+from sprite.memory.words import FORGOTTEN, content_words, plain, share, words_of
 from sprite.protocol.pasted import Marked
 from sprite.protocol.shapes import LearningRow, Place
 from sprite.storage.connection import to_json
 
 #: Rows per read of the whole log.
-CHUNK = 500
+CHUNK = 100
 #: Shorter texts would match everywhere.
 SHORTEST_TEXT = 3
 #: A message with fewer content words ("yes, go on") is not specific and stays in other turns.
@@ -85,6 +87,8 @@ class Plan:
     #: Turns that taught remaining learnings.
     teaching: frozenset[int] = frozenset()
     lines: int = 0
+    #: Whether the log has changed by this plan.
+    is_done: bool = False
 
     def summary(self) -> dict[str, Any]:
         """Return the counts for a preview and the tombstone, without any forgotten text."""
@@ -197,7 +201,7 @@ async def survey(made: Plan, transcript: TranscriptDB, memory: MemoryDB) -> None
         elif curation.kind == "action":
             response = actions.row(curation.id, curation.response)
         else:
-            response = _scrubbed(curation, made.scrubber, made.typed)
+            response = _scrubbed_response(curation, made.scrubber, made.typed)
         if response != curation.response:
             made.note(curation, response)
 
@@ -207,12 +211,19 @@ def _take(made: Plan, turn: Observation) -> None:
     about = made.about
     if turn.id in made.whole_turns:
         made.empty(turn)
-    elif about and (turn.id in made.scrubber.sources or share(about, words_of(_texts(turn))) >= ABOUT_IT):
+    elif about and (turn.id in made.scrubber.sources or _is_about(about, _texts(turn))):
         # Turns about the learning lose each sentence with a word unique to it. In other turns, such a word proves
         # nothing.
         _take_sentences(made, turn)
     else:
         _take_phrases(made, turn)
+
+
+def _is_about(about: AbstractSet[str], texts: Collection[str]) -> bool:
+    # A word's form occurs in it: with too few, the costly split into words is spared.
+    visible = plain("\n".join(texts))
+    standing = sum(form in visible for form in about)
+    return standing >= ABOUT_IT * len(about) and share(about, words_of(texts)) >= ABOUT_IT
 
 
 # --- turns ---
@@ -292,21 +303,20 @@ def _cards_drawn(turn: Observation) -> set[str]:
 
 def _take_phrases(made: Plan, turn: Observation) -> None:
     scrub = made.scrubber.text
-    asked = _asked(turn, scrub)
-    scrubbed = replace(
+    made.take(turn, _scrubbed(turn, scrub, map_strings(turn.tool_calls, scrub)))
+
+
+def _scrubbed(turn: Observation, scrub: Callable[[str], str], tool_calls: list[dict[str, Any]]) -> Observation:
+    """Return a turn with its texts scrubbed, and these tool calls."""
+    asked = Marked(turn.user_message, turn.pasted).rewritten(scrub(turn.user_message))
+    return replace(
         turn,
         user_message=asked.text,
         pasted=asked.pasted,
         agent_response=scrub(turn.agent_response),
-        tool_calls=map_strings(turn.tool_calls, scrub),
+        tool_calls=tool_calls,
         notice=scrub(turn.notice),
     )
-    made.take(turn, scrubbed)
-
-
-def _asked(turn: Observation, scrub: Callable[[str], str]) -> Marked:
-    """Return the scrubbed message of a turn with its pasted spans."""
-    return Marked(turn.user_message, turn.pasted).rewritten(scrub(turn.user_message))
 
 
 # --- a learning ---
@@ -350,16 +360,8 @@ def _is_specific(text: str) -> bool:
 
 def _take_sentences(made: Plan, turn: Observation) -> None:
     scrub = made.scrubber.sentences
-    asked = _asked(turn, scrub)
-    scrubbed = replace(
-        turn,
-        user_message=asked.text,
-        pasted=asked.pasted,
-        agent_response=scrub(turn.agent_response),
-        tool_calls=[{**call, **map_strings({k: call.get(k) for k in _SPOKEN}, scrub)} for call in turn.tool_calls],
-        notice=scrub(turn.notice),
-    )
-    if made.take(turn, scrubbed):
+    calls = [{**call, **map_strings({k: call.get(k) for k in _SPOKEN}, scrub)} for call in turn.tool_calls]
+    if made.take(turn, _scrubbed(turn, scrub, calls)):
         if turn.mission_id:
             made.missions.add(turn.mission_id)
     elif turn.id in made.scrubber.sources - made.teaching and not any(FORGOTTEN in text for text in _texts(turn)):
@@ -370,7 +372,7 @@ def _take_sentences(made: Plan, turn: Observation) -> None:
 # --- curations ---
 
 
-def _scrubbed(curation: Curation, scrubber: Scrubber, typed: Collection[str]) -> str:
+def _scrubbed_response(curation: Curation, scrubber: Scrubber, typed: Collection[str]) -> str:
     if curation.kind == "batch":
         return scrubber.answer(curation.response, keep=typed)
     content = _edited(curation)
@@ -458,10 +460,11 @@ async def _gone_learnings(made: Plan, memory: MemoryDB) -> dict[int, str]:
 
 async def _each(rows_after: Callable[[int, int], Awaitable[Sequence[_Row]]]) -> AsyncIterator[_Row]:
     """Yield all rows, in chunks of which each begins after an id."""
-    cursor = 0
+    cursor, breaks = 0, Breaks()
     while rows := await rows_after(cursor, CHUNK):
         for row in rows:
             yield row
+            await breaks.take()
         cursor = rows[-1].id
 
 

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -28,7 +29,11 @@ SAYS_SHARE = 0.8
 _CLOSE = 0.5
 #: A learning of one word ("Ada.") is too short to protect a text.
 _SPARED_WORDS = 2
+#: Learnings of a group that are compared before all others.
+_FEW = 4
 _Words = frozenset[str]
+#: Size, number of rarer words, and whether it is a quote.
+_Group = tuple[int, int, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +54,20 @@ class Spared:
     def __init__(self, learnings: Iterable[Said] = ()) -> None:
         self._cores: set[str] = set()
         #: The words of each content and each quote; True for a quote.
-        self._sets: list[tuple[_Words, bool]] = []
+        sets: list[tuple[_Words, bool]] = []
         self.contents: list[str] = []
         for learning in learnings:
             self._cores.add(core(learning.content))
             self.contents.append(learning.content)
-            self._add(learning.content, is_quote=False)
-            self._add(learning.quote, is_quote=True)
-        self._number_with = Counter(word for words, _ in self._sets for word in words)
-        #: The sets with a word, by their size and the number of rarer words in them.
-        self._with: defaultdict[str, defaultdict[tuple[int, int], list[int]]] = defaultdict(lambda: defaultdict(list))
-        for number, (words, _) in enumerate(self._sets):
+            for text, is_quote in ((learning.content, False), (learning.quote, True)):
+                if len(words := content_words(text)) >= _SPARED_WORDS:
+                    sets.append((words, is_quote))
+        self._number_with = Counter(word for words, _ in sets for word in words)
+        #: The sets with a word, by their size, the number of rarer words in them, and whether they are quotes.
+        self._with: defaultdict[str, defaultdict[_Group, list[_Words]]] = defaultdict(lambda: defaultdict(list))
+        for words, is_quote in sets:
             for place, word in enumerate(self._rarest_first(words)):
-                self._with[word][len(words), place].append(number)
-
-    def _add(self, text: str, *, is_quote: bool) -> None:
-        words = content_words(text)
-        if len(words) >= _SPARED_WORDS:
-            self._sets.append((words, is_quote))
+                self._with[word][len(words), place, is_quote].append(words)
 
     def _rarest_first(self, words: _Words) -> list[str]:
         return sorted(words, key=lambda word: (self._number_with[word], word))
@@ -78,41 +79,52 @@ class Spared:
     def is_said_in(self, words: _Words) -> bool:
         """Return whether a text with these words states one of the learnings."""
         return any(
-            not is_quote and len(words & other) >= SAYS_SHARE * len(other) for other, is_quote in self._near(words, 1.0)
+            len(words & other) >= SAYS_SHARE * len(other)
+            for (_, _, is_quote), others in self._near(words, 1.0)
+            if not is_quote
+            for other in others
         )
 
-    def kept_in(self, words: _Words, rest: _Words, close: float) -> Iterator[tuple[_Words, bool]]:
-        """Yield the words of each content and quote that a text states, and whether it is a quote.
+    def kept_in(
+        self, words: _Words, rest: _Words, close: float, *, of: _Words, is_gone: Callable[[_Words], bool]
+    ) -> set[str]:
+        """Return the words of each content and quote that a text states. Stop when these have all words `of` the text.
 
         A content also counts if it is closer to the text than `close`, or contains all of `rest`: the words of the text
-        that no forgotten learning has.
+        that no forgotten learning has. A quote that `is_gone` does not count.
         """
-        for other, is_quote in self._near(words, close):
-            common = len(words & other)
-            is_close = not is_quote and common > close * (len(other) + len(words) - common)
-            if common >= SAYS_SHARE * len(other) or is_close:
-                yield other, is_quote
+        kept: set[str] = set()
+        for (size, _, is_quote), others in self._near(words, close):
+            # Many learnings of one form have the same words in common with a text: the first few often suffice.
+            parts = (set(map(words.intersection, part)) for part in (others[:_FEW], others[_FEW:]))
+            for both in chain.from_iterable(parts):
+                common = len(both)
+                is_close = not is_quote and common > close * (size + len(words) - common)
+                if both <= kept or not (common >= SAYS_SHARE * size or is_close):
+                    continue
+                if not is_quote or not all(is_gone(other) for other in others if words & other == both):
+                    kept |= both
+                    if kept >= of:
+                        return kept
         if rest:
             rarest = min(rest, key=lambda word: self._number_with[word])
-            for numbers in self._with.get(rarest, _NOWHERE).values():
-                for number in numbers:
-                    other, is_quote = self._sets[number]
-                    if not is_quote and other >= rest and len(words & other) >= _CLOSE * len(other):
-                        yield other, is_quote
+            for (_, _, is_quote), others in self._with.get(rarest, _NOWHERE).items():
+                for other in () if is_quote else others:
+                    if other >= rest and len(words & other) >= _CLOSE * len(other):
+                        kept |= words & other
+        return kept
 
-    def _near(self, words: _Words, close: float) -> Iterator[tuple[_Words, bool]]:
-        """Yield the candidates that a text may state, or that may be closer to it than `close`."""
-        found: set[int] = set()
+    def _near(self, words: _Words, close: float) -> Iterator[tuple[_Group, list[_Words]]]:
+        """Yield groups with all candidates that a text may state, or that may be closer to it than `close`."""
         for at, word in enumerate(self._rarest_first(words)):
-            for (size, place), numbers in self._with.get(word, _NOWHERE).items():
+            for group, others in self._with.get(word, _NOWHERE).items():
+                size, place, _ = group
                 least = _least_common(size, len(words), close)
                 if at <= len(words) - least and place <= size - least:
-                    found.update(numbers)
-        for number in found:
-            yield self._sets[number]
+                    yield group, others
 
 
-_NOWHERE: Final[Mapping[tuple[int, int], list[int]]] = {}
+_NOWHERE: Final[Mapping[_Group, list[_Words]]] = {}
 
 
 @lru_cache(maxsize=20_000)
@@ -235,18 +247,13 @@ class Scrubber:
         if not words or not (is_about or has_own or self.finds(text)):
             return None
         rest = words - self._gone_words
-        close = max(nearest, _CLOSE)
-        others = [
-            other
-            for other, is_quote in self.spared.kept_in(words, rest, close)
-            if not (is_quote and self._has_gone(other))
-        ]
-        kept = frozenset[str]().union(*others) & words
+        gone = self._gone_words & words
+        kept = self.spared.kept_in(words, rest, max(nearest, _CLOSE), of=gone, is_gone=self._has_gone)
         if kept and not is_about and not self.finds(text):
             # The text shares one word, but states something else.
             return None
-        own = (self._gone_words & words) - kept
-        return (own, kept) if own or not kept else None
+        own = gone - kept
+        return (own, frozenset(kept)) if own or not kept else None
 
     def _has_gone(self, words: _Words) -> bool:
         """Return whether a quote states a forgotten learning. Such a quote protects no text."""
@@ -458,8 +465,11 @@ def scrubbed_answer(response: str, scrubber: Scrubber, learnings: Mapping[int, s
     except ValueError:
         return scrubber.text(response)
     of = answer.of
-    is_gone = learnings.get(answer.learning) == of.content or scrubber.takes_learning(of.content, of.turn)
-    return write_answer(replace(answer, of=Known(FORGOTTEN))) if is_gone and of.content != FORGOTTEN else response
+    if learnings.get(answer.learning) == of.content or scrubber.takes_learning(of.content, of.turn):
+        of = Known(FORGOTTEN)
+    is_kept = not answer.content or not scrubber.takes_learning(answer.content, None)
+    left = replace(answer, of=of, content=answer.content if is_kept else FORGOTTEN)
+    return response if left == answer else write_answer(left)
 
 
 def text_of(record: Changed) -> str:

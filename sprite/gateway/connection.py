@@ -64,7 +64,7 @@ Snapshot = Callable[[], Awaitable[StateSync]]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What a sprite offers to every connection that has its token."""
+    """The services of a sprite for every connection with its token."""
 
     token: str
     feed: Feed
@@ -172,7 +172,7 @@ class Connection:
             self._decoder.feed(data)
 
     async def _read(self) -> bytes | None:
-        """Return the next bytes, b"" at the end; None if the connection was ended from outside."""
+        """Return the next bytes, b"" at the end, or None if the connection was ended from outside."""
         try:
             async with asyncio.timeout(None) as self._reading:
                 return await self._reader.read(READ_BYTES)
@@ -275,7 +275,7 @@ class Connection:
         )
 
     async def _replayable(self, resume: Resume | None, last_seq: int) -> int | None:
-        """Return the event after which a replay begins; None if the client needs the whole state."""
+        """Return the event after which a replay begins, or None if the client needs the whole state."""
         if resume is None or resume.epoch != self._service.feed.epoch or not 0 <= resume.last_seq <= last_seq:
             return None
         oldest = await self._service.feed.oldest_seq()

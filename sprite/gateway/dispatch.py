@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,8 +20,9 @@ from sprite.forget.plan import Target
 from sprite.gateway.canvas import PersonsCanvas
 from sprite.gateway.connection import Connection
 from sprite.gateway.ingest import ObservationIngest
-from sprite.gateway.queries import PAGE_ROWS, act, look, shown, state_sync
+from sprite.gateway.queries import PAGE_ROWS, act, look, reach, shown, state_sync
 from sprite.gateway.uploads import Uploads
+from sprite.log.curations import seconds_since_midnight
 from sprite.memory.actions import Actions
 from sprite.memory.decision import Change
 from sprite.memory.projection import Projection
@@ -33,6 +35,8 @@ from sprite.protocol.memory import (
     AnyMemoryResult,
     BootRequest,
     BootResult,
+    ChangesRequest,
+    ChangesResult,
     ChatRequest,
     ChatResult,
     DeleteUserFileRequest,
@@ -48,9 +52,15 @@ from sprite.protocol.memory import (
     MemoryRequest,
     RejectRequest,
     RejectResult,
+    RenameSessionRequest,
+    RenameSessionResult,
     ResolveActionRequest,
     RetryRequest,
     RetryResult,
+    SessionsRequest,
+    SessionsResult,
+    UndoRequest,
+    UndoResult,
     UpdateActionRequest,
     UserFilesRequest,
     UserFilesResult,
@@ -77,10 +87,14 @@ from sprite.protocol.messages import (
 )
 from sprite.protocol.observing import Observe
 from sprite.protocol.pasted import problem_of, to_spans
+from sprite.protocol.reach import Reach, ReachResult
 from sprite.protocol.replication import Ship, ShipAck
-from sprite.protocol.shapes import Forgotten, MemoryState, Place
+from sprite.protocol.shapes import Forgotten, MemoryState, Place, Spend
+from sprite.sandbox.egress import EgressProxy
+from sprite.sandbox.sandbox import Boundary
 from sprite.scheduler.scheduler import Scheduler
 from sprite.search.view import MemoryView
+from sprite.undo.undo import Undoing
 from sprite.workspace.database import WorkspaceDB
 from sprite.workspace.feed import Feed
 from sprite.workspace.user_files import UserFiles
@@ -104,6 +118,9 @@ class Work:
     desk: PermissionBroker
     scheduler: Scheduler
     actions: Actions
+    network: EgressProxy
+    #: Returns the detected sandbox, or None until the agent's first start.
+    boundary: Callable[[], Boundary | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +137,14 @@ class Memory:
     announce: Callable[[Change], None]
 
 
+@dataclass(frozen=True, slots=True)
+class UserFileChanges:
+    """The person's files, and the undo of what turns changed."""
+
+    files: UserFiles
+    undoing: Undoing
+
+
 class Gateway:
     """Handle every message of every client."""
 
@@ -132,7 +157,7 @@ class Gateway:
         memory: Memory,
         canvas: PersonsCanvas,
         uploads: Uploads,
-        user_files: UserFiles,
+        user_files: UserFileChanges,
     ) -> None:
         self._settings = settings
         self._workspace = workspace
@@ -141,7 +166,8 @@ class Gateway:
         self._memory = memory
         self._canvas = canvas
         self._uploads = uploads
-        self._user_files = user_files
+        self._user_files = user_files.files
+        self._undoing = user_files.undoing
 
     async def snapshot(self) -> StateSync:
         """Return the state for a client that cannot be updated by replay."""
@@ -182,8 +208,11 @@ class Gateway:
                 answer = await self._memory.intake.take(observed)
             case Permission(request_id, decision):
                 self._work.desk.answer(request_id, decision)
+                self._undoing.permitted()
             case System() as system:
                 answer = await self._system(system)
+            case Reach(revoke):
+                answer = await self._reach(revoke)
             case _:
                 raise PeerError("This connection is authenticated already.", code="unexpected")
         return answer
@@ -217,6 +246,8 @@ class Gateway:
         stopped = None
         if system.action == "new_session":
             stopped = await self._work.runtime.new_session()
+        elif system.action == "resume_session":
+            await self._work.runtime.resume_session(system.session_id or "")
         elif system.action == "flush":
             await self._memory.processor.flush_all_within(FLUSH_SECONDS)
         elif system.action == "revoke":
@@ -231,6 +262,7 @@ class Gateway:
             await self._work.actions.next_due(),
             await self._work.actions.zone(),
         )
+        spend = await self._spend()
         # No await from here on, so that later session changes are sent after this status.
         return Status(
             action=system.action,
@@ -245,12 +277,27 @@ class Gateway:
             rules=self._work.desk.rules.listed(),
             next_due=next_due,
             tz=tz,
+            spend=spend,
         )
+
+    async def _reach(self, revoke: str | None) -> ReachResult:
+        work = self._work
+        if revoke is not None and not await work.network.revoke(revoke):
+            raise PeerError(f"{revoke[:MAX_ID_CHARS]} is not a host that you allowed.", code="not_found")
+        return await reach(self._settings, self._workspace.hosts, work.network, work.boundary())
 
     async def _memory_state(self) -> MemoryState:
         state = await self._memory.view.state()
         state.unshipped_forgets = await self._workspace.ship_state.tombstones()
         return state
+
+    async def _spend(self) -> Spend:
+        midnight = time.time() - seconds_since_midnight()
+        session = self._work.runtime.session_state()
+        spend = await self._workspace.spend(midnight, session.session_id)
+        spend.memory = await self._memory.view.spent(midnight)
+        spend.memory_session = await self._memory.view.spent(session.started_at) if session.started_at else 0.0
+        return spend
 
     async def _model_check(self) -> tuple[bool, str]:
         try:
@@ -275,13 +322,19 @@ class Gateway:
                 result = await act(self._work.actions, self._memory.view, request)
             case ForgetRequest():
                 result = await self._forget(request)
+            case SessionsRequest(before, limit):
+                result = SessionsResult(await self._workspace.sessions(limit or PAGE_ROWS, before))
+            case RenameSessionRequest(session_id, title):
+                await self._workspace.rename_session(session_id, own_secrets.without(title))
+                result = RenameSessionResult(session_id)
             case ChatRequest(before, limit):
                 result = await self._chat(before, limit or PAGE_ROWS)
             case HealthRequest():
                 last_error = self._memory.processor.last_error
                 health = await self._memory.view.health(daily_cap_usd=self._settings.daily_usd, last_error=last_error)
+                health.spend = await self._spend()
                 result = HealthResult(health)
-            case UserFilesRequest() | DeleteUserFileRequest():
+            case UserFilesRequest() | DeleteUserFileRequest() | ChangesRequest() | UndoRequest():
                 result = await self._files(request)
             case BootRequest(project):
                 result = BootResult(await self._memory.boots.text(self._memory.view.project(project)))
@@ -308,8 +361,8 @@ class Gateway:
             case RejectRequest(name, seen):
                 self._publish(await self._memory.projection.reject(name, seen))
                 result = RejectResult(name, *await self._memory.view.file(name))
-            case LearningRequest(learning_id, answer):
-                self._publish(await self._memory.projection.answer(learning_id, answer))
+            case LearningRequest(learning_id, answer, content):
+                self._publish(await self._memory.projection.answer(learning_id, answer, own_secrets.without(content)))
                 result = LearningResult(await self._memory.view.learning(learning_id))
             case RetryRequest(turn_id):
                 self._publish(await self._memory.projection.retry(turn_id))
@@ -325,16 +378,34 @@ class Gateway:
             result.chat = result.chat[len(result.chat) // 2 :]
         return result
 
-    async def _files(self, request: UserFilesRequest | DeleteUserFileRequest) -> AnyMemoryResult:
+    async def _files(
+        self, request: UserFilesRequest | DeleteUserFileRequest | ChangesRequest | UndoRequest
+    ) -> AnyMemoryResult:
+        if isinstance(request, UndoRequest):
+            return await self._undo(request)
         if isinstance(request, DeleteUserFileRequest):
             await self._user_files.delete(request.path)
             return DeleteUserFileResult(request.path)
-        result = UserFilesResult(*await self._user_files.listed(request.folder))
+        result: ChangesResult | UserFilesResult
+        if isinstance(request, ChangesRequest):
+            result = await self._undoing.changes(request.turn)
+        else:
+            result = UserFilesResult(*await self._user_files.listed(request.folder))
         while len(result.files) > 1 and len(encode(result)) > MAX_FRAME_BYTES:
             # Names may have 4,096 characters each.
             kept = len(result.files) // 2
-            result.files, result.more = result.files[:kept], result.more + len(result.files) - kept
+            result.more += len(result.files) - kept
+            del result.files[kept:]
         return result
+
+    async def _undo(self, request: UndoRequest) -> UndoResult:
+        if self._work.runtime.is_busy:
+            raise PeerError("A turn is under way. Wait for its end, or stop it.", code="busy")
+
+        async def undo() -> UndoResult:
+            return await self._undoing.undo(request.turn, request.paths, request.over)
+
+        return await self._work.runtime.between_turns(undo)
 
     async def _forget(self, request: ForgetRequest) -> ForgetResult:
         target = Target(request.text, request.turn, request.session, request.learning)
@@ -376,7 +447,7 @@ class Gateway:
 def _check_lengths(payload: ClientPayload) -> None:
     """Raise PeerError for a question or the like that is too long, because handling it takes too much time."""
     if isinstance(payload, MemoryRequest) and not isinstance(payload, EditRequest):
-        for name in ("query", "text", "content"):
+        for name in ("query", "text", "content", "title", "line"):
             value = getattr(payload, name, None)
             if isinstance(value, str) and len(value) > MAX_WORDS_CHARS:
                 words = f"`{name}` has {len(value):,} characters, {MAX_WORDS_CHARS:,} are allowed."

@@ -1,4 +1,4 @@
-"""Requests about memory, the state and the list of actions: answer each with the rows it asks for."""
+"""Requests about memory, the state, actions and hosts: answer each with the rows it asks for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sprite.agent.permissions import PermissionBroker
 from sprite.agent.runtime import AgentRuntime
+from sprite.config import Settings
 from sprite.memory.actions import Actions, StaleActionError
 from sprite.memory.files import shown_to
 from sprite.protocol.frames import encode
@@ -30,8 +31,6 @@ from sprite.protocol.memory import (
     LoggedTurnResult,
     ObservationsRequest,
     ObservationsResult,
-    ProjectsRequest,
-    ProjectsResult,
     ResolveActionRequest,
     ResolveActionResult,
     SearchRequest,
@@ -42,7 +41,11 @@ from sprite.protocol.memory import (
 )
 from sprite.protocol.messages import CHAT_LIMIT, CHAT_TEXT_CHARS, MAX_FRAME_BYTES, Error, StateSync
 from sprite.protocol.pasted import clipped
+from sprite.protocol.reach import AllowedHost, ReachedHost, ReachResult
 from sprite.protocol.shapes import ChatMessage, MemoryState
+from sprite.sandbox.egress import EgressProxy
+from sprite.sandbox.hosts import REGISTRIES, HostTables, HostUse
+from sprite.sandbox.sandbox import Boundary
 from sprite.search.search import DEFAULT_LIMIT
 from sprite.search.view import MemoryView, action_row, drifted
 from sprite.workspace.database import WorkspaceDB
@@ -51,7 +54,7 @@ from sprite.workspace.feed import Feed
 #: Rows of a list if the client sends no limit.
 PAGE_ROWS = 100
 
-Lists = SearchRequest | ProjectsRequest | LearningsRequest | ActionsRequest | CurationsRequest | ObservationsRequest
+Lists = SearchRequest | LearningsRequest | ActionsRequest | CurationsRequest | ObservationsRequest
 Look = FilesRequest | FileRequest | HistoryRequest | TurnRequest | AroundRequest | Lists
 
 
@@ -65,8 +68,8 @@ async def look(view: MemoryView, request: Look, scratch: Path) -> AnyMemoryResul
             result = await _file(view, request, scratch)
         case HistoryRequest(name):
             result = HistoryResult(name, await view.history(name))
-        case TurnRequest(turn_id):
-            result = LoggedTurnResult(await view.turn(turn_id))
+        case TurnRequest(turn_id, mission_id):
+            result = LoggedTurnResult(await view.turn(turn_id if mission_id is None else mission_id))
         case AroundRequest():
             result = await _around(view, request)
         case _:
@@ -80,8 +83,6 @@ async def _list(view: MemoryView, request: Lists) -> AnyMemoryResult:
         case SearchRequest(query, limit, project):
             found = await view.search(query, limit or DEFAULT_LIMIT, project)
             result = SearchResult(found.hits, found.indexed_through, found.waiting, list(found.notes))
-        case ProjectsRequest():
-            result = ProjectsResult(await view.projects())
         case LearningsRequest():
             result = await _learnings(view, request)
         case ActionsRequest():
@@ -125,6 +126,8 @@ async def _around(view: MemoryView, request: AroundRequest) -> AroundResult:
 
 async def _learnings(view: MemoryView, request: LearningsRequest) -> LearningsResult:
     limit = request.limit or PAGE_ROWS
+    if request.line is not None:
+        return LearningsResult(await view.behind(request.line))
     if request.newest or request.before is not None:
         return LearningsResult(await view.newest_learnings(request.before, limit))
     return LearningsResult(await view.learnings(request.after or 0, limit))
@@ -168,6 +171,38 @@ async def state_sync(
         else:
             break
     return sync
+
+
+async def reach(settings: Settings, tables: HostTables, network: EgressProxy, boundary: Boundary | None) -> ReachResult:
+    """Return what the agent may reach: rules of the session first, then those for good, and the logged hosts."""
+    holds = None if boundary is None else boundary.holds
+    allowed = [AllowedHost(host, until) for host, until in sorted(network.gate.answers().items())]
+    allowed += [AllowedHost(rule.host, "always", rule.at, rule.message) for rule in await tables.rules()]
+    return ReachResult(
+        mode=network.gate.mode,
+        holds=holds,
+        sandbox="it is tried when the agent starts" if boundary is None else boundary.words,
+        writable=[str(settings.workspace)] if holds else [],
+        allowed=allowed,
+        hosts=[_reached(use, network) for use in await tables.uses()],
+        registries=sorted(REGISTRIES),
+    )
+
+
+def _reached(use: HostUse, network: EgressProxy) -> ReachedHost:
+    """Return a logged host. The log has the bytes of a connection once it has ended."""
+    open_now, sent, received = network.open_to(use.host, use.port, use.decision)
+    return ReachedHost(
+        use.host,
+        use.port,
+        use.decision,
+        use.connections,
+        open_now,
+        use.sent + sent,
+        use.received + received,
+        use.last_at,
+        use.message,
+    )
 
 
 def shown(chat: list[ChatMessage]) -> list[ChatMessage]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from sprite.imports.claude_code_entries import MAX_LINE_BYTES, Entry, LogLineError, read_head, read_line
+from sprite.imports.claude_code_entries import MAX_LINE_BYTES, Entry, UnreadableError, read_head, read_line
 from sprite.imports.claude_code_turns import SOURCE, SessionTurns, SubagentLogs
 from sprite.imports.reader import Surroundings, Tally
 from sprite.log.transcript import ImportedTurn
@@ -17,6 +17,7 @@ from sprite.log.transcript import ImportedTurn
 PROBE_BYTES = 4 * 1024 * 1024
 #: Size limit of the CLI's note beside a subagent's log, which is a few lines.
 MAX_NOTE_BYTES = 64 * 1024
+_CHUNK = 1024 * 1024
 #: Prefix of subagents' log names.
 AGENT_PREFIX = "agent-"
 SUBAGENTS = "subagents"
@@ -77,7 +78,7 @@ def probe(stream: BinaryIO, path: Path, size: int) -> LogFile | None:
     for line in _lines(stream):
         try:
             entry = read_line(line)
-        except LogLineError:
+        except UnreadableError:
             entry = None
         if entry is not None:
             is_agent = path.name.startswith(AGENT_PREFIX) and entry.is_sidechain
@@ -124,7 +125,7 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
     while line := stream.readline(MAX_LINE_BYTES + 1):
         yield line
         while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
-            line = stream.readline(MAX_LINE_BYTES + 1)
+            line = stream.readline(_CHUNK)
 
 
 #: A valid line is expected within this many lines.
@@ -135,14 +136,13 @@ class ClaudeCodeReader:
     """Read session logs, with the logs of their subagents."""
 
     kind = SOURCE
-    name = "Claude Code session log"
 
     def recognises(self, path: Path, opening: bytes) -> bool:
         """Return whether one of the first lines belongs to a session log. An empty log has no turns."""
         if path.suffix != ".jsonl":
             return False
-        lines = [line for line in opening.split(b"\n") if line.strip()]
-        return not opening or any(map(_is_line, lines[:_MOST_LINES]))
+        first = [line for line in opening.split(b"\n") if line.strip()][:_MOST_LINES]
+        return not opening or any(map(_is_line, first))
 
     def read(self, paths: list[Path], around: Surroundings, tally: Tally) -> Iterator[ImportedTurn]:
         """Yield the turns of the sessions, in the order of their beginnings."""
@@ -173,11 +173,7 @@ class _Session:
             return
         cutters = {self.session_id: self._cutter(self.session_id, self._subagents())}
         for log in self.main:
-            for entry in self._entries(log):
-                if entry is None:
-                    for cutter in cutters.values():
-                        cutter.skip()
-                    continue
+            for entry in self._entries(log, cutters.values()):
                 # A session resumed under a new id can begin with entries of the old one.
                 cutter = cutters.get(entry.session_id) or self._cutter(entry.session_id, SubagentLogs())
                 cutters[entry.session_id] = cutter
@@ -203,31 +199,33 @@ class _Session:
             if call is not None:
                 agents.started(agent_id, call)
             for entry in self._entries(log):
-                if entry is not None:
-                    agents.feed(agent_id, entry)
+                agents.feed(agent_id, entry)
         return agents
 
-    def _entries(self, log: LogFile) -> Iterator[Entry | None]:
-        """Yield the entries of a file in order, and None for each damaged line."""
+    def _entries(self, log: LogFile, cutters: Collection[SessionTurns] = ()) -> Iterator[Entry]:
+        """Yield the entries of a file in order. A damaged line may have begun a turn of these cutters."""
         try:
             with log.path.open("rb") as stream:
                 for number, line in enumerate(_lines(stream), start=1):
                     self._around.on_bytes(len(line))
+                    if not line.strip():
+                        continue
                     try:
-                        entry = read_line(line) if line.strip() else None
-                    except LogLineError as error:
-                        unfinished = "" if line.endswith(b"\n") else " (the file ends in the middle of it)"
-                        self._tally.damage(log.path, number, f"{error}{unfinished}")
-                        yield None
-                    else:
-                        if entry is not None:
-                            yield entry
+                        entry = read_line(line)
+                    except UnreadableError as error:
+                        cut_off = "" if line.endswith(b"\n") else " (the file ends in the middle of it)"
+                        self._tally.damage(log.path, number, f"{error}{cut_off}")
+                        for cutter in cutters:
+                            cutter.skip()
+                        continue
+                    if entry is not None:
+                        yield entry
         except OSError as error:
-            self._tally.refuse(log.path, f"cannot be read to its end: {error.strerror}")
+            self._tally.refuse(log.path, error)
 
 
 def _is_line(line: bytes) -> bool:
     try:
         return read_line(line) is not None or read_head(line) is not None
-    except LogLineError:
+    except UnreadableError:
         return False

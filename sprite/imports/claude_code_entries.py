@@ -23,8 +23,8 @@ def _in_utc(moment: datetime) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-class LogLineError(ValueError):
-    """A line cannot be used; the message says why."""
+class UnreadableError(ValueError):
+    """The data cannot be used; the message gives the reason."""
 
 
 class Block(msgspec.Struct):
@@ -126,15 +126,15 @@ _entry = msgspec.json.Decoder(Entry)
 
 
 def read_line(line: bytes) -> Entry | None:
-    """Return the entry of a line, or None for bookkeeping. LogLineError if the line is unusable."""
+    """Return the entry of a line, or None for bookkeeping. UnreadableError if the line is unusable."""
     if len(line) > MAX_LINE_BYTES:
-        raise LogLineError(f"longer than {MAX_LINE_BYTES // 2**20} MiB")
+        raise UnreadableError(f"longer than {MAX_LINE_BYTES // 2**20} MiB")
     try:
         return _checked(_read(line))
     except msgspec.ValidationError as error:
-        raise LogLineError(f"wrong shape: {error}") from error
+        raise UnreadableError(f"wrong shape: {error}") from error
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise LogLineError(f"not JSON: {str(error).partition(chr(10))[0]}") from error
+        raise UnreadableError(f"not JSON: {str(error).partition(chr(10))[0]}") from error
 
 
 def read_head(line: bytes) -> Head | None:

@@ -175,7 +175,7 @@ class SessionTurns:
         self._seen.add(entry.uuid)
         self._last_at = max(self._last_at, entry.at)
         if entry.is_sidechain:
-            self._sidechain(entry)
+            # Versions of 2025 wrote subagents into the session's own file. The session has their results.
             return None
         if entry.type == "assistant":
             return self._assistant(entry)
@@ -311,17 +311,6 @@ class SessionTurns:
             turn.notice(text, entry.at)
         turn.ending = None
 
-    def _sidechain(self, entry: Entry) -> None:
-        """Add a subagent's entry from the session's own file (older versions) to the running turn."""
-        if self._turn is None or entry.message is None:
-            return
-        self._turn.touch(entry)
-        for block in entry.blocks:
-            if block.type == "tool_use":
-                self._turn.start(block, entry.agent_id or "subagent")
-            elif block.tool_use_id is not None:
-                self._turn.answer(block)
-
     # --- turns ---
 
     def _finished(self, turn: _Turn) -> ImportedTurn | None:
@@ -362,7 +351,7 @@ class _Turn:
         self.buffer = buffer
         self.is_command = is_command
         self.started_at = self.ended_at = entry.at
-        #: The ending by its last entry; None while it is running.
+        #: The ending by its last entry, or None while it is running.
         self.ending: Outcome | None = None
         #: Whether the agent said or did something.
         self.answered = False
@@ -402,12 +391,12 @@ class _Turn:
                 self.start(block)
                 self.answered = self.calling = True
 
-    def start(self, block: Block, agent_id: str | None = None) -> None:
+    def start(self, block: Block) -> None:
         if block.id is not None:
             name = from_elsewhere(block.name or "")
             if name in ECHO_CALLS:
                 self.echoes.add(block.id)
-            self.buffer.start_tool(block.id, name, block.input, agent_id)
+            self.buffer.start_tool(block.id, name, block.input)
             self.calls.append(block.id)
 
     def answer(self, block: Block) -> None:

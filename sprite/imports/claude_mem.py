@@ -8,28 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import sqlite3
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sprite.imports.claude_code_entries import Body, Entry, Voice, heard
+from sprite.errors import PeerError
+from sprite.imports.claude_code_entries import EARLIEST, LATEST, Body, Entry, Voice, heard
 from sprite.imports.claude_code_turns import OVER_AFTER_SECONDS
-from sprite.imports.observed_turns import Conversation, Turn
-from sprite.imports.reader import Surroundings, Tally, UnreadableError, decode, moment, word
+from sprite.imports.observed_turns import logged
+from sprite.imports.reader import Surroundings, Tally
 from sprite.log.transcript import ImportedTurn
+from sprite.privacy.private_text import PrivateText
+from sprite.protocol.observing import ObservedTool, ObservedTurn
 
 #: The first bytes of every SQLite database.
 MAGIC = b"SQLite format 3\0"
 #: Limit for a text; longer ones are cut while reading.
 MAX_TEXT = 1_000_000
-_MOST_BYTES = 8 * 1024**3
-#: Attempts to copy. A checkpoint may move pages out of the journal during the copy.
-_TRIES = 5
 _TABLES = {
     "sdk_sessions": ("id", "content_session_id", "claude_session_id", "memory_session_id", "sdk_session_id", "project"),
     "user_prompts": (
@@ -104,37 +102,14 @@ class ClaudeMemDB:
 
 @contextlib.contextmanager
 def open_claude_mem(path: Path) -> Iterator[ClaudeMemDB]:
-    """Open a copy of the database, including its journal.
+    """Open the database, including its journal, in one snapshot and read-only.
 
-    Raises NotClaudeMemError if it is another program's, sqlite3.DatabaseError if it is damaged, OSError if it
-    cannot be copied.
+    Raises NotClaudeMemError if it is another program's, sqlite3.DatabaseError if it is damaged or cannot be opened.
     """
-    with tempfile.TemporaryDirectory(prefix="sprite-import-") as folder:
-        copy = Path(folder) / "claude-mem.db"
-        for left in reversed(range(_TRIES)):
-            before = _state(path)
-            if sum(size for _, size in before) > _MOST_BYTES:
-                raise NotClaudeMemError(f"is larger than {_MOST_BYTES // 1024**3} GiB")
-            shutil.copyfile(path, copy)
-            journal = path.with_name(f"{path.name}-wal")
-            if journal.is_file():
-                shutil.copyfile(journal, copy.with_name(f"{copy.name}-wal"))
-            if _state(path) == before:
-                break
-            if not left:
-                raise NotClaudeMemError("changed while it was read; stop claude-mem and try again")
-        with contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-            yield ClaudeMemDB(connection)
-
-
-def _state(path: Path) -> list[tuple[int, int]]:
-    """Return the modification times and sizes of the file and its journal."""
-    found = []
-    for file in (path, path.with_name(f"{path.name}-wal")):
-        with contextlib.suppress(FileNotFoundError):
-            about = file.stat()
-            found.append((about.st_mtime_ns, about.st_size))
-    return found
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    with contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
+        connection.execute("BEGIN")
+        yield ClaudeMemDB(connection)
 
 
 SOURCE = "claude-mem"
@@ -144,11 +119,15 @@ _OF_OBSERVATION = ("title", "subtitle", "narrative", "text", "facts", "files_rea
 _OF_SUMMARY = ("request", "investigated", "learned", "completed", "next_steps", "notes")
 
 
+#: A time above this limit is in milliseconds.
+_MOST_SECONDS = 1e11
+_PERSONS = frozenset({Voice.PERSON, Voice.COMMAND})
+
+
 class ClaudeMemReader:
     """Read the database; each agent session that it watched becomes a session."""
 
     kind = SOURCE
-    name = "claude-mem database"
 
     def recognises(self, path: Path, opening: bytes) -> bool:
         """Return whether this is a database with claude-mem's tables."""
@@ -178,19 +157,22 @@ class ClaudeMemReader:
 def _all(database: ClaudeMemDB, path: Path, around: Surroundings, tally: Tally) -> Iterator[ImportedTurn]:
     noted = 0
     for session in database.rows("sdk_sessions"):
-        name = word(session["content_session_id"]) or word(session["claude_session_id"])
+        name = _word(session["content_session_id"]) or _word(session["claude_session_id"])
         told = _Session(database, session, name)
         noted += told.noted
         if name in around.own_sessions or around.has_session(name):
             tally.passed_over("claude-mem prompts of sessions that the log has whole", len(told.prompts))
             continue
-        conversation = Conversation(SOURCE, name, path, around.now, tally)
-        for turn in told.turns(around, path, tally):
-            if abs(around.now - turn.ended_at) < OVER_AFTER_SECONDS:
+        private_text = PrivateText()
+        for place, project, turn in told.turns(around, path, tally):
+            if abs(around.now - turn.at) < OVER_AFTER_SECONDS:
                 # Its notes arrive later, because a model writes them.
                 tally.open += 1
-            elif (finished := conversation.finished(turn)) is not None:
-                yield finished
+                continue
+            try:
+                yield logged(SOURCE, project, turn, private_text, around.now)
+            except PeerError as error:
+                tally.damage(path, place, str(error))
     if (lost := database.count("observations") + database.count("session_summaries") - noted) > 0:
         tally.passed_over("claude-mem notes of no session", lost)
     around.on_bytes(path.stat().st_size)
@@ -200,7 +182,7 @@ class _Session:
     """The database rows of one session."""
 
     def __init__(self, database: ClaudeMemDB, session: Mapping[str, Any], name: str) -> None:
-        self._called = word(session["project"])
+        self._called = _word(session["project"])
         self._name = name
         self.prompts = list(database.rows("user_prompts", content_session_id=name)) or list(
             database.rows("user_prompts", claude_session_id=name)
@@ -216,51 +198,55 @@ class _Session:
         self._folder = next(cwds, None)
         self.noted = sum(map(len, [*self._notes.values(), *self._summaries.values()]))
 
-    def turns(self, around: Surroundings, path: Path, tally: Tally) -> Iterator[Turn]:
-        """Yield one turn per prompt with its rows, then the rows without a prompt."""
+    def turns(self, around: Surroundings, path: Path, tally: Tally) -> Iterator[tuple[int, str | None, ObservedTurn]]:
+        """Yield the prompt's id, the project and the turn: one per prompt, then the rows without a prompt."""
         for prompt in self.prompts:
-            at, number = moment(prompt["created_at_epoch"]), prompt["prompt_number"]
+            at, number = _moment(prompt["created_at_epoch"]), prompt["prompt_number"]
             place = prompt["id"] if isinstance(prompt["id"], int) else 0
             if at is None or not isinstance(number, int):
                 tally.damage(path, place, "a prompt without its number or its time")
                 continue
-            turn = Turn(f"{self._name}.{number}.{int(at * 1000)}", place, at, at)
-            voice, text = _voice(word(prompt["prompt_text"]))
-            (turn.said if voice in {Voice.PERSON, Voice.COMMAND} else turn.notices).append(text)
-            yield self._filled(turn, number, around)
+            voice, text = _voice(_word(prompt["prompt_text"]))
+            is_persons = voice in _PERSONS
+            yield place, *self._turn(number, at, around, "" if is_persons else text, user=text if is_persons else "")
         for number in sorted({*self._notes, *self._summaries, *self._tools}, key=repr):
             rows = [*self._notes[number], *self._summaries[number], *self._tools[number]]
-            times = [at for row in rows if (at := moment(row["created_at_epoch"])) is not None]
+            times = [at for row in rows if (at := _moment(row["created_at_epoch"])) is not None]
             if times:
-                key = f"{self._name}.{number}.{int(min(times) * 1000)}"
-                yield self._filled(Turn(key, 0, min(times), min(times), notices=[NO_PROMPT]), number, around)
+                yield 0, *self._turn(number, min(times), around, NO_PROMPT)
             elif rows:
                 tally.damage(path, 0, f"{len(rows)} note(s) without a time")
 
-    def _filled(self, turn: Turn, number: Any, around: Surroundings) -> Turn:
-        """Return the turn with a prompt's rows, which are removed from the pool."""
-        folder = None
-        for used in self._tools.pop(number, []):
-            key = word(used["tool_use_id"]) or f"tool-{used['id']}"
-            turn.calls(key, word(used["tool_name"]), _value(used["tool_input"]))
-            turn.answers(key, _value(used["tool_response"]), is_error=False)
-            turn.touch(moment(used["created_at_epoch"]))
-            folder = folder or used["cwd"]
-        for name, rows, fields in (
+    def _turn(
+        self, number: Any, began: float, around: Surroundings, notice: str, user: str = ""
+    ) -> tuple[str | None, ObservedTurn]:
+        """Return the project and the turn of a prompt, with its rows, which are removed from the pool."""
+        name = f"{self._name}.{number}.{int(began * 1000)}"
+        turn = ObservedTurn(name, self._name, began, user, notice=notice, started_at=began)
+        used = self._tools.pop(number, [])
+        for row in used:
+            _add_call(turn, _word(row["tool_use_id"]) or f"tool-{row['id']}", _word(row["tool_name"]), row)
+            turn.tools[-1].input = _value(row["tool_input"])
+            turn.tools[-1].result = _value(row["tool_response"])
+        for tool, rows, fields in (
             ("claude-mem observation", self._notes.pop(number, []), _OF_OBSERVATION),
             ("claude-mem summary", self._summaries.pop(number, []), _OF_SUMMARY),
         ):
             for row in rows:
-                key = f"{name} {row['id']}".replace(" ", "-")
-                turn.calls(key, name, None)
-                turn.answers(key, _told(row, fields), is_error=False)
-                turn.touch(moment(row["created_at_epoch"]))
-        turn.project = around.project_of(folder or self._folder)
-        if turn.project is None and self._called:
+                _add_call(turn, f"{tool} {row['id']}".replace(" ", "-"), tool, row)
+                turn.tools[-1].result = _told(row, fields)
+        folder = next((row["cwd"] for row in used if row["cwd"]), self._folder)
+        project = around.project_of(folder)
+        if project is None and self._called:
             # claude-mem has only the folder's name, which does not identify it.
-            turn.notices.append(f"claude-mem calls the project {self._called[:200]!r}.")
-        turn.outcome = "complete"
-        return turn
+            called = f"claude-mem calls the project {self._called[:200]!r}."
+            turn.notice = f"{turn.notice}\n{called}" if turn.notice else called
+        return project, turn
+
+
+def _add_call(turn: ObservedTurn, key: str, tool: str, row: Mapping[str, Any]) -> None:
+    turn.tools.append(ObservedTool(tool, key))
+    turn.at = max(turn.at, _moment(row["created_at_epoch"]) or 0.0)
 
 
 def _by_prompt(rows: Iterator[dict[str, Any]]) -> dict[Any, list[dict[str, Any]]]:
@@ -268,6 +254,18 @@ def _by_prompt(rows: Iterator[dict[str, Any]]) -> dict[Any, list[dict[str, Any]]
     for row in rows:
         found[row["prompt_number"]].append(row)
     return found
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _moment(value: Any) -> float | None:
+    """Return the Unix seconds of a time in seconds or milliseconds, or None if it is invalid."""
+    if not isinstance(value, int | float):
+        return None
+    seconds = value / 1000 if abs(value) > _MOST_SECONDS else float(value)
+    return seconds if EARLIEST.timestamp() <= seconds < LATEST.timestamp() else None
 
 
 def _voice(text: str) -> tuple[Voice, str]:
@@ -295,7 +293,7 @@ def _value(value: Any) -> Any:
         value = value.decode("utf-8", errors="replace")
     if isinstance(value, str) and value[:1] in {"{", "[", '"'}:
         try:
-            return decode(value.encode(errors="replace"))
-        except UnreadableError:
+            return json.loads(value)
+        except (ValueError, RecursionError):
             return value
     return value

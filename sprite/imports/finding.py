@@ -7,50 +7,37 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sprite.imports.claude_ai import ClaudeAiReader
 from sprite.imports.claude_code import ClaudeCodeReader
 from sprite.imports.claude_mem import ClaudeMemReader
-from sprite.imports.codex import CodexReader
-from sprite.imports.gemini import GeminiReader
 from sprite.imports.notes import KIND as NOTES
 from sprite.imports.notes import NotesReader
 from sprite.imports.reader import Reader, Tally
 
 #: In reading order: claude-mem's notes add little to a session's own log.
-READERS: tuple[Reader, ...] = (
-    CodexReader(),
-    GeminiReader(),
-    ClaudeAiReader(),
-    ClaudeCodeReader(),
-    ClaudeMemReader(),
-    NotesReader(),
-)
+READERS: tuple[Reader, ...] = (ClaudeCodeReader(), ClaudeMemReader(), NotesReader())
 #: Bytes read to recognise a file's format.
 _OPENING_BYTES = 4 * 1024 * 1024
 #: Suffixes examined below a folder, which can contain anything.
-_SUFFIXES = frozenset({".jsonl", ".json", ".zip", ".db", ".sqlite", ".md"})
+_SUFFIXES = frozenset({".jsonl", ".db", ".sqlite", ".md"})
 #: Third-party code, with its own notes and data.
 _PASSED_FOLDERS = frozenset({".git", "node_modules", ".venv", "venv", "site-packages", "__pycache__", "vendor"})
 _NOT_KNOWN = (
-    "is nothing that import knows: no session log of Claude Code, Codex or Gemini CLI, no claude.ai export, no "
-    "claude-mem database, no AGENTS.md or the like"
+    "is nothing that import knows: no session log of Claude Code, no claude-mem database, no AGENTS.md or the like"
 )
 
 
 class Finder:
     """Collect files for each reader. `left` are folders to skip: this sprite's own memory."""
 
-    def __init__(self, tally: Tally, kind: str | None = None, left: Sequence[Path] = ()) -> None:
+    def __init__(self, tally: Tally, left: Sequence[Path] = ()) -> None:
         self._tally = tally
-        self._readers = [reader for reader in READERS if kind in {None, reader.kind}]
-        self._is_told = kind is not None
         self._left = [path.resolve() for path in left]
         self._known: set[tuple[int, int]] = set()
         self._found: dict[str, list[Path]] = {}
 
     def found(self) -> list[tuple[Reader, list[Path]]]:
         """Return the readers with files to read, and these files."""
-        return [(reader, self._found[reader.kind]) for reader in self._readers if reader.kind in self._found]
+        return [(reader, self._found[reader.kind]) for reader in READERS if reader.kind in self._found]
 
     def size(self) -> int:
         """Return the total size in bytes."""
@@ -119,8 +106,6 @@ class Finder:
         return True
 
     def _reader(self, path: Path) -> Reader | None:
-        if self._is_told:
-            return self._readers[0]
         with path.open("rb") as stream:
             opening = stream.read(_OPENING_BYTES)
-        return next((reader for reader in self._readers if reader.recognises(path, opening)), None)
+        return next((reader for reader in READERS if reader.recognises(path, opening)), None)

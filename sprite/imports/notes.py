@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sprite.imports.claude_code_entries import LogLineError, read_line
+from sprite.imports.claude_code_entries import UnreadableError, read_line
 from sprite.imports.reader import Note, Surroundings, Tally, plain_text
 from sprite.memory.files import LARGEST_FILE_BYTES, over_limit, over_together
 from sprite.memory.sections import heading as part_heading
@@ -50,7 +50,6 @@ class NotesReader:
     """Read notes, each to be proposed as a part of one memory file."""
 
     kind = KIND
-    name = "notes for an agent"
 
     def recognises(self, path: Path, opening: bytes) -> bool:
         """Return whether the file's name and location mark it as a note; its text does not matter."""
@@ -129,7 +128,7 @@ def _folder_of_logs(folder: Path) -> str | None:
         for line in start.split(b"\n")[:_MOST_LINES]:
             try:
                 entry = read_line(line)
-            except LogLineError:
+            except UnreadableError:
                 continue
             if entry is not None and isinstance(entry.cwd, str):
                 return entry.cwd

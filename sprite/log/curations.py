@@ -11,7 +11,7 @@ import dataclasses
 import json
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -85,7 +85,7 @@ class Spending(Tables):
         )
 
 
-CurationKind = Literal["batch", "edit", "forget", "quarantine", "drift", "action", "learning"]
+CurationKind = Literal["batch", "edit", "forget", "quarantine", "drift", "action", "learning", "undo"]
 _ROW = (
     "id, created_at, kind, first_observation_id, last_observation_id, model, prompt_sha256, response, "
     "usage_json, cost_usd, seen_curation_id, generation, decision_json, verification_json"
@@ -234,6 +234,25 @@ class Curations(Tables):
             (mission_id,),
         )
         return bool(found)
+
+    async def has_undo(self, undo: str) -> bool:
+        """Return whether an undo of file changes is logged."""
+        found = await self._db.fetch_value(
+            "SELECT EXISTS (SELECT 1 FROM curations WHERE kind = 'undo' AND json_extract(response, '$.undo') = ?)",
+            (undo,),
+        )
+        return bool(found)
+
+    async def undone(self, turns: Collection[int]) -> set[int]:
+        """Return those of the turns whose file changes are undone; an undo may be undone itself."""
+        found = await self._db.fetch_column(
+            "SELECT first_observation_id FROM curations c WHERE kind = 'undo' "
+            "AND first_observation_id IN (SELECT value FROM json_each(?)) AND json_extract(response, '$.undone') "
+            "AND NOT EXISTS (SELECT 1 FROM curations later WHERE later.kind = 'undo' AND later.id > c.id "
+            "AND later.first_observation_id = c.first_observation_id)",
+            (json.dumps(sorted(turns)),),
+        )
+        return set(found)
 
     async def open_drift(self) -> dict[str, Drift]:
         """Return the drift of each file that no person has accepted or rejected."""

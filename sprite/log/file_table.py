@@ -17,7 +17,7 @@ from typing import Final, Literal
 from sprite.storage.connection import Tables, in_transaction
 
 #: A change that a person made to a file without the agent.
-Deed = Literal["uploaded", "deleted"]
+Deed = Literal["uploaded", "deleted", "undone"]
 
 #: Limit for deeds stored between two turns.
 MOST_DEEDS: Final = 1_000
@@ -35,7 +35,7 @@ USER_FILES: Final = """
     CREATE TABLE file_deeds (
         id INTEGER PRIMARY KEY,
         at REAL NOT NULL,
-        what TEXT NOT NULL CHECK (what IN ('uploaded', 'deleted')),
+        what TEXT NOT NULL CHECK (what IN ('uploaded', 'deleted', 'undone')),
         path BLOB NOT NULL,
         size INTEGER NOT NULL
     );
@@ -72,7 +72,7 @@ class KnownFiles:
 
 @dataclass(frozen=True, slots=True)
 class FileDeed:
-    """A change that a person made to a file; `size` in bytes."""
+    """A change that a person made to a file; `size` in bytes. `undone`: they took the agent's change back."""
 
     id: int
     what: Deed

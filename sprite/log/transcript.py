@@ -28,7 +28,7 @@ class LogMark:
     """A log's identity, its newest turn and a curation, with their times in Unix seconds; 0 if there is none.
 
     Identity and times never change. So a log with other values, or without these rows, is another or an older one.
-    `log_id` is None in a memory.db from before logs had an identity.
+    `log_id` is None in a memory.db that has seen no log yet.
     """
 
     log_id: str | None
@@ -141,6 +141,7 @@ SCHEMA = Schema(
         -- Whether another extraction took over is asked at every turn; answers are long rows.
         CREATE INDEX curations_edit ON curations (id) WHERE kind = 'edit';
         CREATE INDEX curations_drift ON curations (id) WHERE kind = 'drift';
+        CREATE INDEX curations_undo ON curations (first_observation_id) WHERE kind = 'undo';
         CREATE INDEX curations_action ON curations (id) WHERE kind = 'action';
         CREATE TRIGGER curations_stay BEFORE DELETE ON curations
         BEGIN SELECT RAISE(ABORT, 'curations are never deleted'); END;
@@ -230,6 +231,11 @@ _OBSERVATION = (
     "outcome, mission_id, trigger, notice, by_schedule, project, source, asked_by, pasted_json"
 )
 
+_UNDONE = (
+    "coalesce((SELECT json_extract(response, '$.undone') FROM curations WHERE kind = 'undo' "
+    "AND first_observation_id = observations.id ORDER BY curations.id DESC LIMIT 1), 0)"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -258,11 +264,11 @@ class NewObservation:
     notice: str = ""
     #: Whether its person asked not to remember it.
     off_record: bool = False
-    #: The turn's project: a root path on its machine, or a repository's address; None for the person's own.
+    #: The turn's project: a root path on its machine, or a repository's address, or None for the person's own.
     project: str | None = None
-    #: The program it was said to, such as "claude-code"; None for this sprite.
+    #: The program it was said to, such as "claude-code", or None for this sprite.
     source: str | None = None
-    #: The program that wrote `user_message`, if `trigger` is "program"; None for the person.
+    #: The program that wrote `user_message`, if `trigger` is "program", or None for the person.
     asked_by: str | None = None
     #: The parts of `user_message` that the person pasted.
     pasted: Spans = ()
@@ -299,6 +305,8 @@ class Observation:
     asked_by: str | None = None
     #: The parts of `user_message` that the person pasted: see `sprite/protocol/pasted.py`.
     pasted: Spans = ()
+    #: Whether its file changes were undone.
+    undone: bool = False
 
 
 class TranscriptDB(Tables):
@@ -357,6 +365,16 @@ class TranscriptDB(Tables):
         row = await self._db.fetch_one(
             "SELECT * FROM sessions WHERE ended_at IS NULL ORDER BY started_at DESC, rowid DESC LIMIT 1"
         )
+        return Session(**dict(row)) if row else None
+
+    async def reopen_session(self, session_id: str) -> Session | None:
+        """Open an ended session again, or return None if this sprite has no such session."""
+        if session_id not in await self.own_sessions([session_id]):
+            return None
+        await self._db.execute(
+            "UPDATE sessions SET ended_at = NULL, last_active_at = ? WHERE id = ?", (time.time(), session_id)
+        )
+        row = await self._db.fetch_one("SELECT * FROM sessions WHERE id = ?", (session_id,))
         return Session(**dict(row)) if row else None
 
     async def end_sessions(self) -> None:
@@ -466,6 +484,11 @@ class TranscriptDB(Tables):
         rows = await self._observations("WHERE mission_id = ?", (mission_id,))
         return rows[0] if rows else None
 
+    async def first_turn_after(self, at: float) -> int | None:
+        """Return the first turn that ended after a time (Unix seconds), or None."""
+        found: int | None = await self._db.fetch_value("SELECT min(id) FROM observations WHERE timestamp > ?", (at,))
+        return found
+
     async def observations_after(self, observation_id: int, limit: int) -> list[Observation]:
         """Return turns above an id, oldest first."""
         return await self._observations("WHERE id > ? ORDER BY id LIMIT ?", (observation_id, limit))
@@ -517,6 +540,11 @@ class TranscriptDB(Tables):
     async def waiting(self, limit: int) -> list[Observation]:
         """Return the oldest adjacent turns that wait for curation, oldest first: the possible span of a batch."""
         return side_by_side(await self._observations("WHERE processed = 0 ORDER BY id LIMIT ?", (limit,)))
+
+    async def oldest_waiting(self) -> Observation | None:
+        """Return the oldest turn of this sprite that waits for curation; imported turns carry old times."""
+        found = await self._observations("WHERE processed = 0 AND import_key IS NULL ORDER BY id LIMIT 1", ())
+        return found[0] if found else None
 
     async def curated(self) -> list[Observation]:
         """Return every curated turn, oldest first."""
@@ -575,7 +603,7 @@ class TranscriptDB(Tables):
         return int(await self._db.fetch_value("SELECT count(*) FROM observations WHERE processed = 0"))
 
     async def _observations(self, where: str, parameters: Sequence[Any]) -> list[Observation]:
-        sql = f"SELECT {_OBSERVATION} FROM observations {where}"  # noqa: S608 - our columns, our clause
+        sql = f"SELECT {_OBSERVATION}, {_UNDONE} AS undone FROM observations {where}"  # noqa: S608 - our columns
         return [_observation(row) for row in await self._db.fetch_all(sql, parameters)]
 
     # --- forgetting ---
@@ -643,7 +671,8 @@ def _observation(row: sqlite3.Row) -> Observation:
     elif fields["asked_by"] is not None:
         fields["trigger"] = "program"
     pasted = read_spans(fields.pop("pasted_json"))
-    return Observation(**fields, tool_calls=calls, pasted=pasted)
+    undone = bool(fields.pop("undone"))
+    return Observation(**fields, tool_calls=calls, pasted=pasted, undone=undone)
 
 
 def side_by_side(turns: Sequence[Observation]) -> list[Observation]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sprite.protocol.tools import SEARCH_CALL
-from sprite.storage.full_text import TOKENIZER, Filters, Index, Lexicon, ProjectSql, any_of, spaced_sql, varints
+from sprite.storage.full_text import TOKENIZER, Filters, Index, ProjectSql, any_of, spaced_sql, varints
 
 #: Excludes memory searches: their answer would match whatever their query matched, for ever.
 _ECHO = f'%"name":"{SEARCH_CALL}"%'
@@ -157,7 +157,6 @@ class TurnLook:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self.words = Lexicon(connection, _TURNS, ("user_message", "agent_response"))
 
     def look_up(self, needles: Sequence[Sequence[str]], filters: Filters) -> Looked:
         """Return the postings of each needle; a needle is a list of FTS5 phrases for one word."""

@@ -1,1 +1,1 @@
-"""Tools and cards offered to other agents over MCP."""
+"""Tools offered to other agents over MCP."""

@@ -179,21 +179,12 @@ class AddedAction(Given):
     action: ShownAction
 
 
-class ShownCard(Struct):
-    """A card that the agent drew; `uri` is its resource."""
-
-    card_id: str
-    title: str
-    uri: str
-
-
 class Reply(Given):
-    """The outcome of a mission, the agent's reply, and the cards that it drew meanwhile."""
+    """The outcome of a mission, and the agent's reply."""
 
     outcome: Literal["complete", "interrupted", "error"]
     reply: str
     mission_id: str
-    cards: list[ShownCard] = field(default_factory=list)
 
 
 def hits_text(hits: Sequence[SearchHit], notes: Iterable[str], indexed_through: int, waiting: int) -> str:
@@ -211,6 +202,7 @@ def _hit(hit: SearchHit) -> str:
     marks = "" if by is None else " (done)" if by == hit.id else f" (superseded by L{by})"
     marks = " (no longer true)" if by == RETIRED else marks
     marks += " (unverified)" if hit.unverified else ""
+    marks += " (the file changes of this turn were undone)" if hit.undone else ""
     if hit.origin not in {"user", "assistant"}:
         marks += f" (origin: {hit.origin}, not the person's words)"
     project = f", project {hit.project}" if hit.project is not None else ""
@@ -262,14 +254,13 @@ def _action(action: ShownAction) -> str:
     return f"- [{', '.join(marks)}] {on_one_line(action.content)}"
 
 
-def reply_text(given: Reply, drawn: Sequence[str]) -> str:
-    """Return the agent's reply as text; `drawn` are its cards as text."""
-    said = {
+def reply_text(given: Reply) -> str:
+    """Return the agent's reply as text."""
+    return {
         "complete": given.reply or "The agent is done, and said nothing.",
         "interrupted": "The agent was stopped before it was done.",
         "error": given.reply or "The agent could not do it.",
     }[given.outcome]
-    return "\n\n".join([said, *drawn])
 
 
 def _zone(name: str | None) -> tzinfo:

@@ -1,14 +1,14 @@
 """The tools for other programs: purpose, scope and implementation of each; and the progress of a mission (pure).
 
-The bridge's MCP endpoint and the sprite's stdio offer the same tools. A `Source` answers them: the bridge asks a
-person's sprite over the wire, the stdio server reads the stores itself.
+The bridge's MCP endpoint offers all tools, the sprite's stdio server those that read. A `Source` answers them: the
+bridge asks a person's sprite over the wire, the stdio server reads the stores itself.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -16,8 +16,7 @@ import msgspec
 
 from sprite.errors import PeerError
 from sprite.mcp import shapes
-from sprite.mcp.cards import card_text, card_uri
-from sprite.protocol.events import Compacting, Complete, Failed, Interrupted, Started, ToolUse, WholeText
+from sprite.protocol.events import Compacting, Complete, Ending, Failed, Started, ToolUse, WholeText
 from sprite.protocol.frames import well_formed
 from sprite.protocol.framing import on_one_line
 from sprite.protocol.memory import (
@@ -37,19 +36,16 @@ from sprite.protocol.memory import (
     SearchRequest,
     SearchResult,
 )
-from sprite.protocol.messages import CanvasUpdate, PermissionRequest
-from sprite.protocol.shapes import ActionRow, Card, LoggedTurn, Payload
+from sprite.protocol.messages import PermissionRequest
+from sprite.protocol.shapes import ActionRow, LoggedTurn, Payload
 
-#: The scope that a token needs for a tool. `--allow` gives the stdio server the same names.
+#: The scope that a token needs for a tool.
 Scope = Literal["memory:read", "ask", "actions"]
-Outcome = Literal["complete", "interrupted", "error"]
 #: Limit for a turn's text, because a whole conversation must fit one answer.
 _TURN_CHARS = 6_000
 _MAX_TOOLS, _TOOL_NAME_CHARS = 50, 120
 #: Limit for the invalid value in an error message.
 _SHORT_CHARS = 80
-#: Cards shown with a mission's answer.
-_MAX_CARDS = 20
 #: The calendar's first moment of year 1 and last of year 9999.
 _EARLIEST, _LATEST = -62_135_596_800.0, 253_402_300_799.0
 
@@ -58,23 +54,17 @@ _R = TypeVar("_R", bound=MemoryResult)
 Told = Callable[[str], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class MissionEnd:
-    """The end of a mission: the agent's answer, or the error text; `drawn` are the cards that it drew."""
-
-    outcome: Outcome
-    text: str
-    mission_id: str
-    drawn: list[Card] = field(default_factory=list)
-
-
 class Source(Protocol):
-    """One person's memory and agent, which answer the tools."""
+    """One person's memory, which answers the tools."""
 
     async def answer(self, request: AnyMemoryRequest) -> MemoryResult:
         """Return the answer to a memory request. Raises PeerError with a text for people if there is none."""
 
-    async def mission(self, text: str, told: Told) -> MissionEnd:
+
+class AgentSource(Source, Protocol):
+    """One person's memory, and their agent."""
+
+    async def mission(self, text: str, told: Told) -> shapes.Reply:
         """Send a mission to the agent and wait for its end; cancelling interrupts it. Raises PeerError as above."""
 
 
@@ -96,7 +86,7 @@ class Tool:
     scope: Scope
     takes: type[shapes.Arguments]
     gives: type[shapes.Given]
-    run: Callable[[Source, Any, Told], Awaitable[Said]]
+    run: Callable[[Any, Any, Told], Awaitable[Said]]
     reads_only: bool = True
 
     def input_schema(self) -> dict[str, Any]:
@@ -174,14 +164,11 @@ async def _add_action(source: Source, asked: shapes.AddAction, _told: Told) -> S
     return Said(shapes.added_text(given), given)
 
 
-async def _ask(source: Source, asked: shapes.AskSprite, told: Told) -> Said:
+async def _ask(source: AgentSource, asked: shapes.AskSprite, told: Told) -> Said:
     if not asked.text.strip():
         raise PeerError("There is nothing to do: `text` is empty.")
-    end = await source.mission(asked.text, told)
-    drawn = end.drawn[:_MAX_CARDS]
-    cards = [shapes.ShownCard(card.card_id, card.title, card_uri(card.card_id)) for card in drawn]
-    given = shapes.Reply(end.outcome, end.text, end.mission_id, cards)
-    return Said(shapes.reply_text(given, [card_text(card) for card in drawn]), given)
+    given = await source.mission(asked.text, told)
+    return Said(shapes.reply_text(given), given)
 
 
 async def _answer(source: Source, request: AnyMemoryRequest, kind: type[_R]) -> _R:
@@ -334,67 +321,23 @@ TOOLS: tuple[Tool, ...] = (
 
 
 _PROGRESS_CHARS = 300
-#: Limit for the newest cards of a mission.
-_MAX_DRAWN = 50
 #: The input that distinguishes calls of the same tool.
 _TELLING = ("command", "file_path", "path", "pattern", "query", "url", "title", "description")
 
 
-class MissionWatch:
-    """Track a mission. Pass every message of the sprite to `hear` in order; `end` is set once it has ended."""
-
-    def __init__(self, mission_id: str) -> None:
-        self._id = mission_id
-        self._runs = False
-        self._drawn: dict[str, Card] = {}
-        #: The end of the mission; None until then.
-        self.end: MissionEnd | None = None
-
-    def hear(self, payload: Payload) -> str | None:
-        """Return progress text if this message concerns the mission, else None."""
-        if isinstance(payload, CanvasUpdate):
-            self._draw(payload)
-        elif getattr(payload, "mission_id", None) == self._id:
-            self._runs = True
-            self._note_end(payload)
-            return _progress(payload)
-        return None
-
-    def _note_end(self, payload: Payload) -> None:
-        match payload:
-            case Complete(text=text):
-                self._over("complete", text)
-            case Interrupted():
-                self._over("interrupted", "")
-            case Failed(message=message):
-                self._over("error", message)
-
-    def _over(self, outcome: Outcome, text: str) -> None:
-        self._runs = False
-        if self.end is None:
-            self.end = MissionEnd(outcome, text, self._id, list(self._drawn.values()))
-
-    def _draw(self, update: CanvasUpdate) -> None:
-        if not self._runs:
-            return
-        self._drawn.pop(update.card_id, None)
-        if update.command == "close_card":
-            return
-        self._drawn[update.card_id] = Card(
-            card_id=update.card_id,
-            stack_id=update.stack_id,
-            title=update.title,
-            card_type=update.card_type,
-            position=update.position,
-            size=update.size,
-            blocks=update.blocks,
-            archived=False,
-        )
-        if len(self._drawn) > _MAX_DRAWN:
-            del self._drawn[next(iter(self._drawn))]
+def reply_of(ending: Ending, mission_id: str) -> shapes.Reply:
+    """Return the result of a mission for programs."""
+    match ending:
+        case Complete(text=text):
+            return shapes.Reply("complete", text, mission_id)
+        case Failed(message=message):
+            return shapes.Reply("error", message, mission_id)
+        case _:
+            return shapes.Reply("interrupted", "", mission_id)
 
 
-def _progress(payload: Payload) -> str | None:
+def progress(payload: Payload) -> str | None:
+    """Return the progress that an event of a mission makes, as text, or None."""
     match payload:
         case Started(attempt=attempt):
             return "The agent has begun." if attempt == 1 else "The agent has begun again."

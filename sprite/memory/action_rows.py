@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -15,6 +16,7 @@ from sprite.memory.apply import Action, Projected
 from sprite.memory.decision import Acted, Draft, Zone
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 
+_T = TypeVar("_T")
 MAX_ACTION_CHARS = 2000
 MAX_NOTE_CHARS = 500
 LARGEST_PRIORITY = 100
@@ -178,9 +180,14 @@ def find_action(tx: Projected, number: int, of: Known | None) -> Action | None:
         return action
     if action is not None and tx.actions.taught_as(action) == of.content:
         return action
+    return most_alike(of, tx.actions.learned())
+
+
+def most_alike(of: Known, found: Iterable[tuple[_T, str, int | None]]) -> _T | None:
+    """Return the one of these (value, text, source turn) that says the same as a known learning, or None."""
     saying = said(of.content)
-    best: tuple[float, Action] | None = None
-    for each, content, turn in tx.actions.learned():
+    best: tuple[float, _T] | None = None
+    for each, content, turn in found:
         alike = 1.0 if said(content) == saying else alikeness(content, of.content)
         wanted = ALIKE_IN_TURN if of.turn is not None and turn == of.turn else ALIKE
         if alike >= wanted and (best is None or alike > best[0]):
@@ -283,7 +290,7 @@ def has_passed(action: Action, at: float) -> bool:
 
 
 def next_due(action: Action, at: float) -> float | None:
-    """Return the next time of a repeat after a moment; None without a repeat or another time."""
+    """Return the next time of a repeat after a moment, or None without a repeat or another time."""
     if action.rrule is None or action.first_due is None:
         return None
     return next_after(action.rrule, action.first_due, action.tz or DEFAULT_ZONE, at)

@@ -1,4 +1,4 @@
-"""Rows of kind `learning` in the log: a person's word on an unverified learning, its JSON and its effect."""
+"""Rows of kind `learning` in the log: a person's word on a learning, its JSON and its effect on memory."""
 
 from __future__ import annotations
 
@@ -8,24 +8,32 @@ import msgspec
 from msgspec import Meta, Struct
 
 from sprite.errors import PeerError
-from sprite.memory.action_rows import ALIKE, ALIKE_IN_TURN, Known, alikeness
-from sprite.memory.apply import Projected
-from sprite.memory.decision import Acted, Confirmed, Draft, MadeOwn, Superseded
+from sprite.memory.action_rows import Known, most_alike
+from sprite.memory.apply import VERIFIED, NewLearning, Projected
+from sprite.memory.decision import Acted, Confirmed, Draft, MadeOwn, Numbered, Superseded, Written
+from sprite.memory.files import CURATED, over_limit
 from sprite.memory.query import any_term, significant
-from sprite.memory.words import FORGOTTEN, said
+from sprite.memory.sections import PIN, UNPIN
+from sprite.memory.words import FORGOTTEN, content_words, said, share
 from sprite.protocol.shapes import RETIRED, LearningRow
 
-Op = Literal["confirm", "retire"]
+Op = Literal["confirm", "retire", "edit"]
+#: A line of a memory file that has this part of a retired learning's words leaves with it.
+LIVES_ON = 0.6
 #: Learnings of another extraction that are compared with the answered one.
 _NEAREST = 20
 
 
-class Answer(Struct):
-    """One answer as logged. `of` identifies the learning across extractions, where its number changes."""
+class Answer(Struct, omit_defaults=True):
+    """One answer as logged. `of` identifies the learning across extractions, where its number changes.
+
+    `content` is the new text of an edit.
+    """
 
     learning: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     op: Op
     of: Known
+    content: str = ""
 
 
 _DECODER: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
@@ -44,15 +52,18 @@ def read_answer(response: str) -> Answer:
         raise ValueError(str(error)) from error
 
 
-def answered(learning_id: int, known: LearningRow | None, op: Op) -> Answer:
-    """Return the row for a person's word on a learning. PeerError unless it waits for one."""
+def answered(learning_id: int, known: LearningRow | None, op: Op, content: str = "") -> Answer:
+    """Return the row for a person's word on a learning. PeerError if it does not fit the learning."""
     if known is None:
         raise PeerError(f"There is no learning {learning_id}.", code="not_found")
     if known.superseded_by is not None:
         raise PeerError(f"Learning {learning_id} no longer holds: there is nothing to answer.", code="conflict")
-    if not known.is_unverified:
+    if op == "confirm" and not known.is_unverified:
         raise PeerError(f"Learning {learning_id} is not unverified: there is nothing to answer.", code="conflict")
-    return Answer(learning_id, op, Known(known.content, known.source_observation_id))
+    content = " ".join(content.split())
+    if op == "edit" and not content:
+        raise PeerError("The new text is empty.")
+    return Answer(learning_id, op, Known(known.content, known.source_observation_id), content)
 
 
 def decide_answer(draft: Draft) -> None:
@@ -66,8 +77,11 @@ def decide_answer(draft: Draft) -> None:
     if known is None:
         if FORGOTTEN not in answer.of.content:
             draft.refuse("learning_missing", f"there is no such learning any more: {answer.of.content}")
-    elif answer.op == "retire":
+    elif answer.op == "edit" and FORGOTTEN not in answer.content:
+        _edit(draft, known, answer.content)
+    elif answer.op != "confirm":
         draft.put(Superseded(known.id, RETIRED))
+        _rewrite_lines(draft, known.content, "")
         for action in draft.tx.actions.standing_for(known.id):
             draft.put(Acted(action=action.id, status="dismissed", by="person", note="dismissed"))
     elif known.origin != "user":
@@ -82,16 +96,53 @@ def _confirm(draft: Draft, known: LearningRow) -> None:
         draft.put(MadeOwn(known.id))
 
 
+def _edit(draft: Draft, known: LearningRow, content: str) -> None:
+    """Replace a learning by the person's own words, here and in the memory files."""
+    number = draft.tx.numbered() + 1
+    draft.put(Numbered(1))
+    new = NewLearning(
+        number=number,
+        created_at=draft.curation.created_at,
+        type=known.proposed or known.type,
+        content=content,
+        said=said(content),
+        origin="user",
+        confidence=VERIFIED,
+        project=known.project,
+    )
+    draft.put(new)
+    draft.put(Superseded(known.id, number))
+    _rewrite_lines(draft, known.content, content)
+    for action in draft.tx.actions.standing_for(known.id):
+        draft.put(Acted(action=action.id, content=content, source_learning_id=number, by="person", note="changed"))
+
+
+def _rewrite_lines(draft: Draft, old: str, new: str) -> None:
+    """Replace the lines that rest on a learning, or remove them if `new` is empty. Pinned lines stay."""
+    words = content_words(old)
+    for name in CURATED:
+        content = draft.tx.latest_content(name) or ""
+        lines: list[str] = []
+        is_pinned = is_replaced = False
+        for line in content.split("\n"):
+            is_pinned = line.strip() != UNPIN and (is_pinned or line.strip() == PIN)
+            has = content_words(line)
+            rests = not is_pinned and line.startswith(("- ", "* ")) and has and share(has, words) >= LIVES_ON
+            if not rests:
+                lines.append(line)
+            elif new and not is_replaced:
+                is_replaced = True
+                lines.append(f"{line[:2]}{new}")
+        changed = "\n".join(lines)
+        if changed != content and not over_limit(name, changed):
+            draft.put(Written(name, changed))
+
+
 def _find(tx: Projected, answer: Answer) -> LearningRow | None:
     """Return the learning of a row: by number if it still matches, else by its words."""
     of = answer.of
     known = tx.known(answer.learning)
     if known is not None and known.content == of.content:
         return known
-    best: tuple[float, LearningRow] | None = None
-    for each in tx.nearest(any_term(significant(of.content)), _NEAREST):
-        alike = 1.0 if said(each.content) == said(of.content) else alikeness(each.content, of.content)
-        wanted = ALIKE_IN_TURN if of.turn is not None and each.source_observation_id == of.turn else ALIKE
-        if alike >= wanted and (best is None or alike > best[0]):
-            best = (alike, each)
-    return best[1] if best else None
+    nearest = tx.nearest(any_term(significant(of.content)), _NEAREST)
+    return most_alike(of, [(each, each.content, each.source_observation_id) for each in nearest])

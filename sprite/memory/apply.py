@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from sprite.protocol.shapes import RETIRED, LearningRow
-from sprite.storage.full_text import TOKENIZER, Filters, Index, Lexicon, ProjectSql, any_of, spaced_sql
+from sprite.storage.full_text import TOKENIZER, Filters, Index, ProjectSql, any_of, spaced_sql
 
 LEARNING_INDEX = f"""
 CREATE VIEW learnings_text AS SELECT id, {spaced_sql("content")} AS content, type FROM learnings;
@@ -76,11 +76,8 @@ class LearningLook:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self.words = Lexicon(connection, TRUSTED, ("content",))
 
-    def look_up(
-        self, index: Index, needles: Sequence[Sequence[str]], filters: Filters, sure: int, limit: int
-    ) -> LearningsLooked:
+    def look_up(self, index: Index, needles: Sequence[Sequence[str]], filters: Filters, limit: int) -> LearningsLooked:
         """Return an index's learnings with the needles: all postings if they are few, else the best (`Index.best`)."""
         connection, total = self._connection, index.totals(self._connection, 0)[0]
         index = _filtered(index, filters)
@@ -92,7 +89,7 @@ class LearningLook:
             if left < 0:
                 # With this many, a word's other forms (`needle[1:]`) are not worth their time.
                 words = [needle[0] for needle in needles]
-                return LearningsLooked(None, index.best(connection, words, total, sure, limit), total)
+                return LearningsLooked(None, index.best(connection, words, total, limit), total)
         return LearningsLooked(postings, [], total)
 
     def learnings(self, ids: Collection[int]) -> dict[int, LearningRow]:
@@ -248,7 +245,7 @@ class ProjectedActions:
         self.change(action_id, history_json=json.dumps(history, ensure_ascii=False))
 
     def zone(self) -> str | None:
-        """Return the person's time zone at this point of the log; None until it is known."""
+        """Return the person's time zone at this point of the log, or None until it is known."""
         value: str | None = self._tx.execute("SELECT tz FROM projection").fetchone()[0]
         return value
 
@@ -340,6 +337,15 @@ class Projected:
         )
         return [int(row[0]) for row in rows]
 
+    def digests_before(self, learning_id: int) -> list[LearningRow]:
+        """Return the valid digests with a smaller id."""
+        rows = self.tx.execute(
+            f"SELECT {LEARNING_COLUMNS} FROM learnings "  # noqa: S608 - our columns
+            "WHERE type = 'DIGEST' AND superseded_by IS NULL AND id < ? ORDER BY id",
+            (learning_id,),
+        )
+        return [LearningRow(*row) for row in rows]
+
     def numbered(self) -> int:
         """Return the number of learnings that have a number."""
         return int(self.tx.execute("SELECT numbered FROM projection").fetchone()[0])
@@ -421,7 +427,7 @@ class Projected:
         )
 
     def latest_content(self, name: str) -> str | None:
-        """Return a curated file's current content; None while it is as shipped."""
+        """Return a curated file's current content, or None while it is as shipped."""
         row = self.tx.execute(
             "SELECT content FROM file_versions WHERE name = ? ORDER BY version DESC LIMIT 1", (name,)
         ).fetchone()

@@ -225,12 +225,6 @@ class MemoryDB(Tables):
             (first, last),
         )
 
-    async def learnings_by_project(self) -> dict[str, int]:
-        """Return the number of learnings of each project, including superseded ones."""
-        return await self._db.fetch_map(
-            "SELECT project, count(*) FROM learnings WHERE project IS NOT NULL GROUP BY project"
-        )
-
     async def unverified_count(self) -> int:
         """Return the number of learnings without verified evidence."""
         return int(await self._db.fetch_value("SELECT count(*) FROM learnings WHERE origin = 'none'"))
@@ -255,14 +249,15 @@ class MemoryDB(Tables):
     async def nearest(self, match: str, limit: int, projects: Collection[str] = ()) -> list[LearningRow]:
         """Return the valid learnings that are most similar to a text, best first.
 
-        `match` is an FTS5 expression, or empty. Includes learnings of these projects and the person's own.
+        `match` is an FTS5 expression, or empty. Includes learnings of these projects and the person's own. Digests are
+        excluded: they say only what was done.
         """
         if not match:  # a text without a word, which FTS5 would not parse
             return []
         sql = (
             f"SELECT {', '.join(f'l.{name}' for name in LEARNING_COLUMNS.split(', '))} FROM learnings_fts f "  # noqa: S608
             "JOIN learnings l ON l.id = f.rowid WHERE learnings_fts MATCH ? AND l.superseded_by IS NULL "
-            "AND (l.project IS NULL OR l.project IN (SELECT value FROM json_each(?))) "
+            "AND l.type <> 'DIGEST' AND (l.project IS NULL OR l.project IN (SELECT value FROM json_each(?))) "
             "ORDER BY f.rank, l.id DESC LIMIT ?"
         )
         return await self._db.fetch_as(
@@ -338,14 +333,14 @@ class MemoryDB(Tables):
         )
 
     async def zone(self) -> str | None:
-        """Return the person's time zone as an IANA name; None until it is known."""
+        """Return the person's time zone as an IANA name, or None until it is known."""
         value: str | None = await self._db.fetch_value("SELECT tz FROM projection")
         return value
 
     # --- files ---
 
     async def latest_version(self, name: str) -> FileVersion | None:
-        """Return the newest version of a curated file; None while it is as shipped."""
+        """Return the newest version of a curated file, or None while it is as shipped."""
         return await self._version("WHERE name = ? ORDER BY version DESC LIMIT 1", (name,))
 
     async def latest_versions(self) -> dict[str, FileVersion]:
@@ -393,7 +388,7 @@ class MemoryDB(Tables):
         return await self._db.fetch_map("SELECT name, sha256 FROM written_files ORDER BY name")
 
     async def mark_written(self, name: str, sha256: str | None) -> None:
-        """Record the content on disk, so that a later difference is recognised as an edit; None if as shipped."""
+        """Record the content on disk, so that a later difference is recognised as an edit, or None if as shipped."""
         if sha256 is None:
             await self._db.execute("DELETE FROM written_files WHERE name = ?", (name,))
         else:

@@ -191,7 +191,8 @@ class Fold:
                 self._act(part)
             case _:
                 self._learn(part)
-                if isinstance(part, Confirmed) or (isinstance(part, Superseded) and part.by == RETIRED):
+                is_answer = self.curation.kind == "learning" or (isinstance(part, Superseded) and part.by == RETIRED)
+                if isinstance(part, Confirmed) or (isinstance(part, Superseded) and is_answer):
                     self.change.answered.append(part.learning)
 
     def _learn(self, part: Part) -> None:

@@ -207,7 +207,6 @@ def _together(files: Mapping[str, str], have: str) -> str | None:
 
 
 @cache
-@cache
 def template(name: str) -> str:
     """Return the file's shipped content."""
     return resources.files("sprite.memory").joinpath("templates", name).read_text(encoding="utf-8")

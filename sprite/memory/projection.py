@@ -37,7 +37,7 @@ def fold(tx: Projected, curation: Curation) -> Change:
                 folding.put(part)
         elif curation.kind == "edit":
             _fold_edit(folding)
-        elif curation.kind not in {"forget", "quarantine", "drift"}:
+        elif curation.kind not in {"forget", "quarantine", "drift", "undo"}:
             # A newer Sprite may have written it. Report it and go on.
             tx.report(curation.id, "unknown_kind", f"a curation of kind {curation.kind[:40]!r}")
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -206,23 +206,29 @@ class Projection:
             changes = await self._settle()
             record, turn = await ask()
             row = NewCuration("action", write_record(record), first_observation_id=turn, last_observation_id=turn)
-            now = time.time()
-            parts = await self._memory.rehearse(lambda tx: _decided_action(Draft(tx, row.at(now))))
-            row = replace(row, decision=write_decision(parts), created_at=now)
-            curation_id = (await self._transcript.curations.append_event(row)).id
-            return curation_id, changes + await self._settle()
+            return await self._log_decided(row, decide_action), changes + await self._settle()
 
-    async def answer(self, learning_id: int, op: Op) -> list[Change]:
-        """Log and apply a person's word on an unverified learning. PeerError if there is no such learning."""
+    async def answer(self, learning_id: int, op: Op, content: str = "") -> list[Change]:
+        """Log and apply a person's word on a learning. PeerError if there is no such learning."""
         async with self._lock:
             changes = await self._settle()
-            record = answered(learning_id, await self._memory.learning(learning_id), op)
+            record = answered(learning_id, await self._memory.learning(learning_id), op, content)
             turn = record.of.turn
             row = NewCuration("learning", write_answer(record), first_observation_id=turn, last_observation_id=turn)
-            now = time.time()
-            parts = await self._memory.rehearse(lambda tx: _decided_answer(Draft(tx, row.at(now))))
-            await self._transcript.curations.append_event(replace(row, decision=write_decision(parts), created_at=now))
+            await self._log_decided(row, decide_answer)
             return changes + await self._settle()
+
+    async def _log_decided(self, row: NewCuration, decide: Callable[[Draft], None]) -> int:
+        """Log a row with the decision about it; return its number."""
+        now = time.time()
+
+        def decided(tx: Projected) -> list[Part]:
+            draft = Draft(tx, row.at(now))
+            decide(draft)
+            return draft.parts
+
+        decision = write_decision(await self._memory.rehearse(decided))
+        return (await self._transcript.curations.append_event(replace(row, decision=decision, created_at=now))).id
 
     async def retry(self, turn_id: int) -> list[Change]:
         """Release a turn from quarantine. PeerError if it is not quarantined."""
@@ -315,16 +321,6 @@ class Projection:
                 self._files.write(name, latest.content)
             if written != latest.sha256:
                 await self._memory.mark_written(name, latest.sha256)
-
-
-def _decided_action(draft: Draft) -> list[Part]:
-    decide_action(draft)
-    return draft.parts
-
-
-def _decided_answer(draft: Draft) -> list[Part]:
-    decide_answer(draft)
-    return draft.parts
 
 
 #: The id of a turn in `AgentWatch`; background work has other ids.

@@ -7,11 +7,10 @@ Filters are part of the query: `type:PREFERENCE`, `since:2026-11-01`, `before:20
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
-from typing import Literal
 
 from sprite.storage.full_text import UNSPACED, Filters, phrase
 
@@ -33,27 +32,16 @@ _RELATIVE = re.compile(r"\b(today|yesterday|last night|this morning)\b", re.IGNO
 _UNIT = re.compile(r"\b(this|last|past|previous) (week|weekend|month|year)\b", re.IGNORECASE)
 _AGO = re.compile(rf"\b{_NUMBER} (day|week|month|year)s? ago\b", re.IGNORECASE)
 _LAST_N = re.compile(rf"\b(?:last|past|previous) {_NUMBER} (day|week|month|year)s?\b", re.IGNORECASE)
-_FIRST = re.compile(r"\b(?:first time|earliest|originally|initially|at first|the first)\b", re.IGNORECASE)
-#: "As we said last time" does not ask for the latest; "the last time we" does.
-_LATEST = re.compile(
-    r"\b(?:most recent(?:ly)?|latest|newest|(?<!from )(?<!like )last time (?:that )?(?:i|we|you|he|she|they))\b",
-    re.IGNORECASE,
-)
-
 _UNIT_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
 
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A period from `since` up to `before` (Unix seconds), if named; `words` name it relative to today.
-
-    `end` is set if the question asks for the first or the latest item.
-    """
+    """A period from `since` up to `before` (Unix seconds), if named; `words` name it relative to today."""
 
     since: float | None = None
     before: float | None = None
     words: frozenset[str] = frozenset()
-    end: Literal["first", "latest"] | None = None
 
 
 NO_TIME = When()
@@ -61,18 +49,13 @@ NO_TIME = When()
 
 def when_asked(text: str, now: datetime) -> When:
     """Parse the time in a question; `now` has the user's zone, or none for the computer's."""
-    end: Literal["first", "latest"] | None = None
-    if _FIRST.search(text):
-        end = "first"
-    elif _LATEST.search(text):
-        end = "latest"
     try:
         start, stop, named = next(_periods(text, now))
         since, before = start.timestamp(), stop.timestamp()
     # No period, the 31st of February, a thousand years ago, or the year 1, which is out of range in some zones.
     except (StopIteration, ValueError, OverflowError):
-        return When(end=end)
-    return When(since, before, frozenset(re.findall(r"\w+", named.casefold())), end)
+        return NO_TIME
+    return When(since, before, frozenset(re.findall(r"\w+", named.casefold())))
 
 
 def _periods(text: str, now: datetime) -> Iterator[tuple[datetime, datetime, str]]:
@@ -256,7 +239,7 @@ _CALLED = re.compile(
 class Query:
     """A parsed search: `terms` in order, and the filters (times in Unix seconds).
 
-    `also` are other spellings with the terms that they replace; `names` are the user's own.
+    `names` are the words of the user's name.
     """
 
     terms: tuple[str, ...]
@@ -266,7 +249,6 @@ class Query:
     session: str | None = None
     around: int | None = None
     when: When = NO_TIME
-    also: tuple[tuple[str, str], ...] = ()
     names: frozenset[str] = field(default=frozenset(), compare=False)
     #: The project as typed, and the keys that it can mean (see `search`).
     project: str | None = None
@@ -292,22 +274,12 @@ class Query:
     @property
     def _looked_for(self) -> list[tuple[tuple[str, ...], str]]:
         """Return each needle with its term."""
-        others: dict[str, tuple[str, ...]] = {}
-        for term, other in self.also:
-            others[term] = (*others.get(term, ()), phrase(other))
-        return [(needle + others.get(term, ()), term) for term in self._named for needle in _needles(term)][
-            :MAX_NEEDLES
-        ]
+        return [(needle, term) for term in self._named for needle in _needles(term)][:MAX_NEEDLES]
 
     @property
     def _named(self) -> tuple[str, ...]:
         """Return the terms without time words such as "last week", which turns of that week do not contain."""
         return tuple(term for term in self.terms if term not in self.when.words)
-
-    def unknown(self, having: Sequence[int]) -> list[str]:
-        """Return the terms without a match; `having` is the number of turns for each needle."""
-        known = {term for (_, term), turns in zip(self._looked_for, having, strict=True) if turns}
-        return [term for term in self._named if term not in known]
 
     @property
     def empty(self) -> bool:
@@ -347,10 +319,10 @@ def parse_query(text: str, now: datetime | None = None, names: frozenset[str] = 
             project = value.strip('"')
         elif name == "around" and value.lstrip("tT").isdecimal():
             around = int(value.lstrip("tT")[:15])
-        elif name == "since" and (moment := _moment(value)) is not None:
-            since = moment
-        elif name == "before" and (moment := _moment(value)) is not None:
-            before = moment
+        elif name == "since" and (at := moment(value)) is not None:
+            since = at
+        elif name == "before" and (at := moment(value)) is not None:
+            before = at
         else:
             words.append(found[0])
     words.append(text[end:])
@@ -384,54 +356,10 @@ def _needles(term: str) -> Iterable[tuple[str, ...]]:
             yield tuple(phrase(form) for form in (part, *forms(part)))
 
 
-def _moment(value: str) -> float | None:
+def moment(value: str) -> float | None:
     """Parse a date or a date and time to Unix seconds; UTC by default."""
     try:
-        moment = datetime.fromisoformat(value)
+        at = datetime.fromisoformat(value)
     except ValueError:
         return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-#: Shorter words are close to too many others; words of the second length may have two mistakes.
-LEAST_LETTERS = 4
-TWO_MISTAKES = 8
-MOST_NEAR = 2
-
-
-def may_be_misspelled(word: str) -> bool:
-    """Return whether a misspelling of the word can be recognised."""
-    return len(word) >= LEAST_LETTERS and word.isascii() and word.isalpha()
-
-
-def near_spellings(word: str, wanted: str, vocabulary: Iterable[tuple[str, int]]) -> list[str]:
-    """Return the nearest stems of the vocabulary, then the most frequent; it has (stem, text count) pairs.
-
-    `wanted` is the word's own stem by the same rules, so the distance between stems is that of the mistake.
-    """
-    most = 2 if len(word) >= TWO_MISTAKES else 1
-    letters = set(wanted)
-    near = [
-        (mistakes, -count, term)
-        for term, count in vocabulary
-        # Exclude most terms without a letter by letter comparison.
-        if abs(len(term) - len(wanted)) <= most
-        and len(letters ^ set(term)) <= 2 * most
-        and (mistakes := distance(wanted, term)) <= most
-    ]
-    return [term for _, _, term in sorted(near)[:MOST_NEAR]]
-
-
-def distance(one: str, other: str) -> int:
-    """Return the edit distance: missing, extra, wrong or swapped letters."""
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for place, letter in enumerate(one, start=1):
-        last, row, older = row, [place], before
-        for column, other_letter in enumerate(other, start=1):
-            cost = min(last[column] + 1, row[-1] + 1, last[column - 1] + (letter != other_letter))
-            if older and column > 1 and letter == other[column - 2] and one[place - 2] == other_letter:
-                cost = min(cost, older[column - 2] + 1)
-            row.append(cost)
-        before = last
-    return row[-1]
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()

@@ -11,8 +11,10 @@ import functools
 import re
 from collections import OrderedDict
 
+import msgspec
+
 from sprite.privacy.redaction import PRIVATE, private_spans, redactions, secrets_in, without_private
-from sprite.privacy.secret_formats import Rule, WishFile, one_of, read
+from sprite.privacy.secret_formats import Rule, read
 from sprite.protocol.pasted import Edit, Marked
 
 #: Shorter words occur in too many texts by chance.
@@ -148,6 +150,15 @@ def is_off_record(message: str) -> bool:
     return any(_wish().search(end) for end in ends)
 
 
+class WishFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """wishes.toml; the first three fields replace placeholders in the patterns."""
+
+    start: str
+    end: str
+    memory: str
+    wish: tuple[Rule, ...]
+
+
 @functools.cache
 def _wish() -> re.Pattern[str]:
     rules = read("wishes.toml", WishFile)
@@ -156,7 +167,7 @@ def _wish() -> re.Pattern[str]:
 
 def compiled_wishes(file: WishFile, rules: tuple[Rule, ...]) -> re.Pattern[str]:
     """Return one pattern that matches any of these wishes of a file."""
-    pattern = one_of(f"(?:{rule.regex})" for rule in rules)
+    pattern = "|".join(f"(?:{rule.regex})" for rule in rules)
     for name in ("start", "end", "memory"):
         pattern = pattern.replace(f"{{{name}}}", getattr(file, name))
     return re.compile(pattern)

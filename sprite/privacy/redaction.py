@@ -6,43 +6,39 @@ one.
 
 from __future__ import annotations
 
-import functools
 import logging
 import re
 import string
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sprite.common import own_secrets
+from sprite.privacy import secret_formats
 from sprite.privacy.invisible import INVISIBLE, seen_through
-from sprite.privacy.secret_formats import Format, card_numbers, library_formats, own_formats, seed_phrases
+from sprite.privacy.secret_formats import Span, card_numbers, found_by_form, private_keys
 from sprite.privacy.secret_names import names, tables
-from sprite.privacy.secret_places import places
 from sprite.protocol.pasted import Edit, Marked
 
 PRIVATE = "[private]"
 #: Length of the shortest text that can contain a secret and its marker.
 _SHORTEST = 9
 _PRIVATE_TAG = re.compile(r"<\s{0,8}(/?)\s{0,8}private\s{0,8}>", re.IGNORECASE)
-#: Characters of tokens, and those that often separate a token from its name.
-_RUN = re.compile(r"[A-Za-z0-9_+/=.~:%-]{16,}")
-_DIGITS = re.compile(r"\d")
+#: A long text is searched in parts, which end between two words: a call of a regular expression stops all threads.
+_PIECE, _LONGEST_WORD = 32_000, 8_000
+_GAP = re.compile(r"[^\w+/=.-]")
 _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 #: Marks of an earlier pass; they stay unchanged, and no part of them is a secret.
 _REDACTED = re.compile(r"\[redacted:[a-z0-9-]+\]")
 
-Span = tuple[int, int, str]
 #: Limit for the nesting of a stored JSON value.
 _DEEPEST = 100
 
 
 def prepare() -> None:
     """Read and compile every rule (60 ms), so that no turn has to."""
-    places()
     names()
-    for rule in (*own_formats(), *library_formats()):
-        rule.pattern()
+    secret_formats.prepare()
 
 
 def redact(text: str) -> str:
@@ -69,51 +65,22 @@ def _found(text: str) -> list[Span]:
     if len(lower) != len(text):
         # In lower case, some letters of other scripts have another length. Detectors look for ASCII only.
         lower = text.translate(_ASCII_LOWER)
-    found: list[Span] = []
-    for detected in _detectors(text, lower):
-        found.extend(detected)
-    return found
+    found, named = [*own_secrets.spans(text), *private_keys(text, lower)], []
+    for start, end in _pieces(text):
+        found += found_by_form(text, lower, start, end)
+        found += card_numbers(text, lower, start, end)
+        named += names().words(lower, start, end)
+    return [*found, *names().spans(text, named), *tables(text, named)]
 
 
-def _detectors(text: str, lower: str) -> Iterator[Iterable[Span]]:
-    yield own_secrets.spans(text)
-    # Most text has no run of characters that could be a generated token; then no shape is tried.
-    runs = [run for run in _RUN.findall(text) if _could_be_made(run)]
-    tokens = "\n".join(runs).lower()
-    yield places().spans(text, lower, tokens)
-    if tokens:
-        yield from _by_format(own_formats(), text, tokens)
-        yield from _by_format(_shaped(), text, tokens)
-        if any(_DIGITS.search(run) for run in runs):
-            yield from _by_format(_named(), text, lower)
-    yield card_numbers(text)
-    words = names().words(lower)
-    if words:
-        yield names().spans(text, lower, words)
-        yield tables(text, words, names().kind_of_member)
-    yield seed_phrases(text, lower)
-
-
-def _could_be_made(run: str) -> bool:
-    return not (run.islower() or run.isupper()) or _DIGITS.search(run) is not None
-
-
-def _by_format(rules: Iterable[Format], text: str, lower: str) -> Iterator[Iterable[Span]]:
-    for rule in rules:
-        for marker in rule.markers:
-            if marker in lower:
-                yield rule.spans(text)
-                break
-
-
-@functools.cache
-def _shaped() -> tuple[Format, ...]:
-    return tuple(rule for rule in library_formats() if not rule.grouped)
-
-
-@functools.cache
-def _named() -> tuple[Format, ...]:
-    return tuple(rule for rule in library_formats() if rule.grouped)
+def _pieces(text: str) -> Iterator[tuple[int, int]]:
+    start = 0
+    while start + _PIECE < len(text):
+        gap = _GAP.search(text, start + _PIECE - _LONGEST_WORD, start + _PIECE)
+        end = gap.end() if gap else start + _PIECE
+        yield start, end
+        start = end
+    yield start, len(text)
 
 
 def _merged(found: list[Span], text: str) -> list[Span]:

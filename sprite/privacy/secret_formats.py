@@ -1,40 +1,319 @@
-"""Secrets that are recognised by their own shape, whatever stands around them: prefixes, lengths, alphabets.
+"""Secrets recognised by their own form or by the place they stand in. The rules are data, `rules/*.toml`.
 
-The model vendors' keys and the formats that must be found in any context are our own rules. The long tail (some 200
-services) are the rules of gitleaks, which the `secretscreen` package ships as data. Only its file is read: importing
-the package would cost 90 ms.
+Every rule is tried only where one of its markers stands, and looks at a bounded part of the text around it, so the time
+is linear. Words and runs of characters are split off as bytes, which is many times faster than a regular expression.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.util
-import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
-Span = tuple[int, int, str]
+from sprite.privacy.secret_values import entropy, is_password, is_placeholder, is_token, stands_for_value
 
-KIND = "card-number"
+Span = tuple[int, int, str]
+_FOLDER = Path(__file__).with_name("rules")
+_TOKEN_FILES = ("models.toml", "clouds.toml", "packages.toml", "services.toml")
+_PLACE_FILES = ("places.toml", "sentences.toml")
+#: Characters of the line before a marker, and after a secret, that `near` and `unless` may look at.
+_BEFORE, _AFTER = 110, 40
+#: What may follow a secret in a sentence.
+_POINTS = ".,;:!?)\"'`»"
+_F = TypeVar("_F", bound=msgspec.Struct)
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pattern with examples, which the test of the rules checks."""
+
+    about: str
+    #: A regular expression; a list is concatenated.
+    pattern: str | list[str] = ""
+    matches: tuple[str, ...]
+    ignores: tuple[str, ...]
+
+    @property
+    def regex(self) -> str:
+        """The whole regular expression."""
+        return self.pattern if isinstance(self.pattern, str) else "".join(self.pattern)
+
+
+class Shape(Rule, frozen=True, kw_only=True, dict=True, eq=False):
+    """A secret: the longest group of the pattern, or all of it. models.toml explains the fields."""
+
+    kind: str
+    markers: tuple[str, ...]
+    token: str = ""
+    entropy: float = 0.0
+    value: Literal["", "password", "said", "argument", "token", "key", "seed"] = ""
+    left: str = ""
+    near: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def compiled(self) -> re.Pattern[str]:
+        """The pattern. No letter or digit may stand before a token; a slash of a URL may."""
+        return re.compile(f"(?<![A-Za-z0-9])(?:{self.token})" if self.token else self.regex.removeprefix("(?i)"))
+
+    @functools.cached_property
+    def is_folded(self) -> bool:
+        """Whether the pattern reads the text in lower case."""
+        return self.regex.startswith("(?i)")
+
+    @functools.cached_property
+    def before(self) -> re.Pattern[str]:
+        """The pattern of what stands before the marker."""
+        return re.compile(rf"(?:{self.left})\Z")
+
+    def in_run(self, text: str, start: int, end: int) -> Iterator[Span]:
+        """Yield the spans of such tokens that begin in a part of the text."""
+        pattern = self.compiled
+        # A key of two halves has some text between them.
+        reach = 340 if "[\\s\\S]" in self.regex else 2
+        for found in pattern.finditer(text, max(0, start - 1), end + reach):
+            # The token may go on behind the run.
+            match = pattern.match(text, found.start()) or found
+            begin, stop = _longest(match)
+            if self._is_secret(text[begin:stop]):
+                yield (begin, stop, self.kind)
+
+    def at(self, text: str, lower: str, at: int) -> Span | None:
+        """Return the span of such a secret whose marker stands here, or None."""
+        match = self.compiled.match(lower if self.is_folded else text, at)
+        if match is None:
+            return None
+        start, end = _longest(match)
+        left = self.before.search(lower, max(0, at - _BEFORE - _AFTER), at) if self.left else None
+        if self.left and left is None:
+            return None
+        if left and left.re.groups:
+            start, end = left.start(1), left.end(1) if self.value else end
+        if self.value:
+            end = start + len(text[start:end].rstrip(_POINTS))
+        line = max(lower.rfind("\n", max(0, at - _BEFORE), at) + 1, at - _BEFORE, 0)
+        if self.unless and _has_word(lower[max(line, at - 30) : max(start, at)], self.unless):
+            return None
+        if self.near and not _has_word(lower[line:start] + lower[end : end + _AFTER].partition("\n")[0], self.near):
+            return None
+        return (start, end, self.kind) if self._is_secret(text[start:end]) else None
+
+    def _is_secret(self, value: str) -> bool:
+        if self.value:
+            return _JUDGES[self.value](value.rstrip(_POINTS))
+        return not is_placeholder(value) and (not self.entropy or entropy(value) >= self.entropy)
+
+
+class ShapeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All files of rules that name a kind of secret."""
+
+    shape: tuple[Shape, ...]
+
+
+class Client(Rule, frozen=True, kw_only=True):
+    """What stands before a secret among the arguments of a client of the command line."""
+
+    programs: tuple[str, ...]
+
+
+class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """clients.toml."""
+
+    client: tuple[Client, ...]
+
+
+def read(name: str, form: type[_F]) -> _F:
+    """Return the rules of one file. Raise ValidationError if a rule lacks a field or has an unknown one."""
+    return msgspec.convert(tomllib.loads((_FOLDER / name).read_text("utf-8")), form)
+
+
+def _is_argument(value: str) -> bool:
+    # A word in small letters may belong to a sentence about the command.
+    return is_password(value) or not (stands_for_value(value) or (value.isalpha() and value.islower()))
+
+
+#: Function words, none of them in the list of words for wallets.
+_GLUE = frozenset(
+    "the and for are was were with from his her has had been not but its our who which their than does did could would "
+    "should isn don goes went them these those that this have you your".split()
+)
+
+
+def _is_seed(value: str) -> bool:
+    words = re.findall(r"[a-z]+", value)
+    return not _GLUE.intersection(words) and len(set(words)) > len(words) // 2
+
+
+_JUDGES: dict[str, Callable[[str], bool]] = {
+    "password": is_password, "argument": _is_argument, "token": is_token, "seed": _is_seed,
+    "said": lambda value: is_password(value, "prose", sure=False),
+    "key": lambda value: is_token(value, "prose", sure=False),
+}  # fmt: skip
+
+
+def _has_word(text: str, words: tuple[str, ...]) -> bool:
+    """Return whether the text has one of the words, or one that ends like a word with a star before it."""
+    exact, ends = _parted(words)
+    found = _PLAIN_WORD.findall(text)
+    return not exact.isdisjoint(found) or (bool(ends) and any(word.endswith(ends) for word in found))
+
+
+@functools.cache
+def _parted(words: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
+    return frozenset(words), tuple(word[1:] for word in words if word[0] == "*")
+
+
+def _longest(match: re.Match[str]) -> tuple[int, int]:
+    """Return the span of the longest group, or of the whole match if there is none."""
+    spans = [match.span(group) for group in range(1, match.re.groups + 1)]
+    return max(spans, key=lambda span: span[1] - span[0]) if spans else match.span()
+
+
+# --- clients of the command line ---
+
+#: The rest of a command up to an option; it may go on in the next line.
+_OPTIONS = r"""(?:[^\s"'|&\\]{0,200}+(?:\\\r?\n|[ \t"'\\]|&(?!&)|\|(?! ))){0,40}?"""
+_ARGUMENT = (
+    r"""(?:"([^"\n]{3,2000})"|'([^'\n]{3,2000})'|(?<!["'])([^\s"'|;&<>$(){}-][^\s"'|;&<>]{2,2000})"""
+    r"""|([^"'\n]{3,400})(?=["']))"""
+)
+
+
+def shape_of(client: Client) -> Shape:
+    """Return the rule of a client. An argument follows a space, a quote of its own, or its option at once."""
+    programs = "|".join(client.programs)
+    pattern = rf"(?<![A-Za-z_.-])(?:{programs})(?![\w-]){_OPTIONS}(?<=[\s\"'])(?:{client.regex}){_ARGUMENT}"
+    return Shape(
+        kind="password-argument", about=client.about, pattern=pattern, value="argument", matches=(), ignores=(),
+        markers=tuple(re.findall("[a-z]+", program)[0] for program in client.programs),
+    )  # fmt: skip
+
+
+# --- where rules are tried ---
+
+#: Everything else is a space: letters for words, and the characters of tokens for runs of at least 16 of them.
+_WORDS = bytes(byte if chr(byte).isalpha() or not chr(byte).isascii() else 32 for byte in range(256))
+_RUNS = bytes(byte if re.match(r"[A-Za-z0-9_+/=.~:%-]", chr(byte)) else 32 for byte in range(256))
+_SHORTEST_RUN = 16
+_PLAIN_WORD = re.compile(r"[^\W\d_]+")
+
+
+class _Index:
+    """All rules, by what has to be in a text: a word, some signs, or the beginning of a token."""
+
+    def __init__(self) -> None:
+        self.tokens = tuple(shape for name in _TOKEN_FILES for shape in read(name, ShapeFile).shape)
+        self.places = (
+            *(shape for name in _PLACE_FILES for shape in read(name, ShapeFile).shape),
+            *(shape_of(client) for client in read("clients.toml", ClientFile).client),
+        )
+        self.words: dict[bytes, list[Shape]] = {}
+        self.signs: dict[str, list[Shape]] = {}
+        for rule in self.places:
+            for marker in dict.fromkeys(rule.markers):
+                if _PLAIN_WORD.fullmatch(marker) and marker.isascii():
+                    self.words.setdefault(marker.encode(), []).append(rule)
+                else:
+                    self.signs.setdefault(marker, []).append(rule)
+
+
+@functools.cache
+def index() -> _Index:
+    """Read all rules (20 ms, once)."""
+    return _Index()
+
+
+def prepare() -> None:
+    """Compile all rules."""
+    for rule in (*index().tokens, *index().places):
+        _ = rule.compiled, rule.before
+
+
+def found_by_form(text: str, lower: str, start: int, end: int) -> Iterator[Span]:
+    """Yield the secrets that a rule of the files recognises and whose marker is in this part of the text."""
+    piece = lower[start:end]
+    raw = text[start:end].encode("utf-8", "replace")
+    words, signs = index().words, index().signs
+    yield from _tokens(text, lower, start, raw)
+    found = [(word.decode(), words[word], True) for word in words.keys() & raw.lower().translate(_WORDS).split()]
+    for marker, rules, is_word in (*found, *((sign, signs[sign], False) for sign in signs if sign in piece)):
+        at = lower.find(marker, start, end)
+        while at >= 0:
+            after = at + len(marker)
+            if not is_word or not (lower[at - 1 : at].isalpha() or lower[after : after + 1].isalpha()):
+                for rule in rules:
+                    if (span := rule.at(text, lower, at)) is not None:
+                        yield span
+            at = lower.find(marker, after, end)
+
+
+def _is_mixed(run: bytes) -> bool:
+    return not (run.islower() or run.isupper())
+
+
+def _tokens(text: str, lower: str, at: int, raw: bytes) -> Iterator[Span]:
+    """Yield the tokens among the long runs of characters that have a digit."""
+    runs: list[tuple[int, int]] = []
+    for run in raw.translate(_RUNS).split():
+        if len(run) >= _SHORTEST_RUN and (len(run.translate(None, b"0123456789")) < len(run) or _is_mixed(run)):
+            at = text.index(run.decode(), at)
+            runs.append((at, at + len(run)))
+            at += len(run)
+    if not runs:
+        return
+    joined = "\n".join(lower[start:end] for start, end in runs)
+    for rule in index().tokens:
+        if any(marker in joined for marker in rule.markers):
+            for start, end in runs:
+                if any(lower.find(marker, start, end) >= 0 for marker in rule.markers):
+                    yield from rule.in_run(text, start, end)
+
+
+# --- private keys ---
+
+#: Lines of base64, also with escaped, numbered, quoted or indented line ends.
+_KEY_LINES = re.compile(
+    r"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/=]{16,}+"
+    r"(?:(?:\s|\\{1,4}[nrt]|[\"'+,>|:]|\d{1,5}[\t→]){1,24}[A-Za-z0-9+/=]{16,}+)*"
+)
+_BEGIN = re.compile(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|PuTTY-User-Key-File-\d")
+_END = re.compile(r"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}")
+#: Characters of headers between the beginning and the key, and of the last line and a checksum before the end.
+_HEADERS, _LAST_LINE = 400, 120
+#: A part of a long text, and what two parts have in common: more than the longest key.
+_PART_OF_KEYS, _OVERLAP = 50_000, 20_000
+
+
+def private_keys(text: str, lower: str) -> Iterator[Span]:
+    """Yield private keys in PEM and PuTTY form. Either of the lines around a key may be cut off."""
+    if "private key" not in lower and "private-lines" not in lower:
+        return
+    for begin in range(0, max(1, len(text) - _OVERLAP), _PART_OF_KEYS - _OVERLAP):
+        after = begin
+        for lines in _KEY_LINES.finditer(text, begin, begin + _PART_OF_KEYS):
+            start, end = lines.span()
+            before = [found.start() for found in _BEGIN.finditer(text, max(after, start - _HEADERS), start + 40)]
+            last = _END.search(text, end, end + _LAST_LINE)
+            if before or last or "Private-Lines" in text[max(0, start - 40) : start + 40]:
+                after = last.end() if last else end
+                yield (before[-1] if before else start, after, "private-key")
+
+
+# --- cards ---
+
 #: In one piece, or in groups as cards print them: 4-4-4-4, Amex 4-6-5, Diners 4-6-4.
-_GROUPED = re.compile(
-    # The first digit before the look behind it: so the search passes over everything else at once.
-    # An account number (IBAN) is in groups as well, of which more stand before.
+_CARD = re.compile(
+    # The first digit before the look behind, so that the search passes over everything else at once.
     r"[2-6](?<![\w.,+%/#-].)(?<!\d[ -].)(?:\d{14,15}|\d{3}([ -])\d{4}\1\d{4}\1\d{4}|\d{3}([ -])\d{6}\2\d{4,5})"
     r"(?![\w%/-]|[.,]\d)"
 )
-_CUE = re.compile(
-    r"(?i)card|visa|amex|american express|maestro|diners|discover|\bpan\b|\bcc\b"
-    r"|credit|debit|cvv|cvc|karte|carte|tarjeta"
+_CARD_CUE = re.compile(
+    r"card|visa|amex|american express|maestro|diners|discover|\bpan\b|\bcc\b|credit|debit|cvv|cvc|karte|carte|tarjeta"
 )
-#: How near to a number.
-_NEAR = 60
 #: Visa, Mastercard (two ranges), American Express, Discover, JCB, Diners: prefix, and how many digits follow it.
 _ISSUERS = re.compile(
     r"4\d{15}|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|3[47]\d{13}"
@@ -42,362 +321,14 @@ _ISSUERS = re.compile(
 )
 
 
-def card_numbers(text: str) -> Iterator[Span]:
-    """Yields the numbers of payment cards."""
-    for match in _GROUPED.finditer(text):
+def card_numbers(text: str, lower: str, begin: int, stop: int) -> Iterator[Span]:
+    """Yield the numbers of payment cards in a part of the text."""
+    for match in _CARD.finditer(text, begin, stop):
         start, end = match.span()
         digits = re.sub(r"[ -]", "", match[0])
-        if not _ISSUERS.fullmatch(digits) or not _has_check_digit(digits):
+        doubled = (int(digit) * (1 + at % 2) for at, digit in enumerate(reversed(digits)))
+        if not _ISSUERS.fullmatch(digits) or sum(sum(divmod(value, 10)) for value in doubled) % 10:
             continue
         # One in ten numbers has the right check digit: without a card's groups, something has to speak of cards.
-        if len(digits) < end - start or _CUE.search(text, max(0, start - _NEAR), end + _NEAR):
-            yield (start, end, KIND)
-
-
-def _has_check_digit(digits: str) -> bool:
-    """Returns whether Luhn's sum comes out: every second digit from the right counts twice, tens added to ones."""
-    doubled = (int(digit) * (1 + at % 2) for at, digit in enumerate(reversed(digits)))
-    return sum(sum(divmod(value, 10)) for value in doubled) % 10 == 0
-
-
-SEED_KIND = "seed-phrase"
-_LENGTHS = frozenset({12, 15, 18, 21, 24})
-_SHORTEST, _LONGEST = 12, 25
-#: Cues for a phrase within _NEAR characters before it.
-_SEED_CUE = re.compile(r"seed|mnemonic|(?:recovery|backup|secret|wallet)[ _-](?:phrase|words)|fromphrase|wallet")
-_SEED_NEAR = 120
-_MARKERS = ("seed", "mnemonic", "wallet", "phrase", "ckup words", "ret words")
-_WORD = re.compile(r"[A-Za-z]+")
-_IS_CANDIDATE = re.compile(r"[a-z]{3,8}")
-#: Between two words: a space, commas and quotes of a list, the numbers of a numbered one.
-_GAP = re.compile(r"""(?:[ \t]|["'`]?,?\s{1,3}["'`]?|["'`],["'`])?(?:\s{0,4}\d{1,2}[.):]?\s{1,3})?""")
-#: Function words, none of them in the list.
-_GLUE = frozenset(
-    "the and for are was were with from his her has had been not but its our who which their than does did could would "
-    "should into onto also isn don it's let's goes went them these those".split()
-) - {"also", "into"}
-#: A phrase alone on its line. The pattern starts with the line feed, so that the search skips other text fast.
-_ALONE = r"""[ \t>"'`]{0,8}((?:[a-z]{3,8} ){11,23}[a-z]{3,8})[ \t\r"'`.]{0,4}(?=\n|\Z)"""
-_LINE = re.compile(_ALONE)
-_NEXT_LINE = re.compile(rf"\n{_ALONE}")
-#: Endings that are rare in the list; more than a few mean a sentence or another list.
-_INFLECTED = re.compile(r"(?:[^aeiou]s|ed|ing)\Z")
-_MOST_INFLECTED = 2
-
-
-def seed_phrases(text: str, lower: str) -> Iterator[Span]:
-    """Yield the spans of phrases. `lower` is the text in lower case."""
-    yield from _lines(text)
-    if not any(marker in lower for marker in _MARKERS):
-        return
-    cues = [match.end() for match in _SEED_CUE.finditer(lower)]
-    for run in _runs(text) if cues else ():
-        words = [word[0] for word in run]
-        start, end = run[0].start(), run[-1].end()
-        if _could_be_phrase(words, exact=False) and any(start - _SEED_NEAR <= cue <= start for cue in cues):
-            yield (start, end, SEED_KIND)
-
-
-def _lines(text: str) -> Iterator[Span]:
-    """Yield the lines that are exactly a phrase."""
-    first = _LINE.match(text)
-    for line in (first, *_NEXT_LINE.finditer(text)) if first else _NEXT_LINE.finditer(text):
-        if _could_be_phrase(line[1].split(" "), exact=True):
-            yield (*line.span(1), SEED_KIND)
-
-
-def _runs(text: str) -> Iterator[list[re.Match[str]]]:
-    """Yield every run of words that could be in the list, separated only as phrases are."""
-    run: list[re.Match[str]] = []
-    for word in _WORD.finditer(text):
-        fits = _IS_CANDIDATE.fullmatch(word[0]) is not None and word[0] not in _GLUE
-        if run and not (fits and _GAP.fullmatch(text, run[-1].end(), word.start())):
-            yield run
-            run = []
-        if fits:
-            run.append(word)
-    if run:
-        yield run
-
-
-def _could_be_phrase(words: list[str], *, exact: bool) -> bool:
-    """Return whether the words may be a phrase; `exact` allows only its regular lengths, because there is no cue."""
-    if len(words) not in _LENGTHS and (exact or not _SHORTEST <= len(words) <= _LONGEST):
-        return False
-    inflected = sum(_INFLECTED.search(word) is not None for word in words)
-    return not _GLUE.intersection(words) and inflected <= _MOST_INFLECTED and len(set(words)) > len(words) // 2
-
-
-_FOLDER = Path(__file__).with_name("rules")
-_F = TypeVar("_F", bound=msgspec.Struct)
-
-
-class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A pattern for secrets with examples, which the test of the rules checks."""
-
-    about: str
-    #: A regular expression; a list is concatenated.
-    pattern: str | list[str] = ""
-    #: Alternatives for `{words}` in the patterns.
-    words: tuple[str, ...] = ()
-    matches: tuple[str, ...]
-    ignores: tuple[str, ...]
-
-    @property
-    def regex(self) -> str:
-        """The whole regular expression."""
-        return self.filled(self.pattern if isinstance(self.pattern, str) else "".join(self.pattern))
-
-    def filled(self, pattern: str) -> str:
-        """Return a pattern of this rule with its words filled in."""
-        return pattern.replace("{words}", "|".join(self.words))
-
-
-class Shape(Rule, frozen=True, kw_only=True):
-    """A secret with a distinctive form."""
-
-    kind: str
-    markers: tuple[str, ...]
-    token: str = ""
-    entropy: float = 0.0
-
-
-class ShapeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """models.toml, clouds.toml, packages.toml, services.toml."""
-
-    shape: tuple[Shape, ...]
-
-
-class NameParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Prefixes and parts of rule names."""
-
-    begins: tuple[str, ...]
-    contains: tuple[str, ...]
-
-
-class LibraryFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """library.toml."""
-
-    left_out: dict[str, str]
-    left_out_by_name: NameParts
-
-
-class Place(Rule, frozen=True, kw_only=True):
-    """A secret recognised by its surroundings."""
-
-    kind: str
-    markers: tuple[str, ...]
-    also: str = ""
-    trim: str = ""
-    contains: tuple[str, ...] = ()
-    shortest: int = 0
-    entropy: float = 0.0
-    basic: bool = False
-    variables: bool = True
-    numbers: bool = True
-    lower: bool = False
-    long: bool = False
-    before: str = ""
-
-
-class Half(Place, frozen=True, kw_only=True):
-    """A secret that is near its other half."""
-
-    beside: str
-
-
-class Block(Rule, frozen=True, kw_only=True):
-    """A secret of many lines."""
-
-    kind: str
-    markers: tuple[str, ...]
-    begin: str
-    end: str
-    tail: bool = False
-
-
-class PlaceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """places.toml."""
-
-    place: tuple[Place, ...]
-    block: tuple[Block, ...]
-    half: tuple[Half, ...]
-    variable: tuple[Rule, ...]
-
-
-class NamePart(Rule, frozen=True, kw_only=True):
-    """A part of an assignment; its examples are redacted as `kind`."""
-
-    kind: str
-
-
-class Word(NamePart, frozen=True, kw_only=True):
-    """A word that marks a name as secret."""
-
-    search: str
-    markers: tuple[str, ...] = ()
-    alone: bool = False
-    password: str = ""
-    token: str = ""
-    within: str = ""
-
-
-class NameFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """names.toml."""
-
-    word: tuple[Word, ...]
-    spaced_name: tuple[NamePart, ...]
-    link: tuple[NamePart, ...]
-    harmless_name: tuple[Rule, ...]
-
-
-class ValueFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """values.toml."""
-
-    reference: tuple[Rule, ...]
-    placeholder: tuple[Rule, ...]
-    term: tuple[Rule, ...]
-    path: tuple[Rule, ...]
-    unit: tuple[Rule, ...]
-    expression: tuple[Rule, ...]
-    standard: tuple[Rule, ...]
-    remark: tuple[Rule, ...]
-
-
-class WishFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """wishes.toml; the first three fields replace placeholders in the patterns."""
-
-    start: str
-    end: str
-    memory: str
-    wish: tuple[Rule, ...]
-
-
-def read(name: str, form: type[_F]) -> _F:
-    """Return the rules of one file. Raises ValidationError if a rule lacks a field or has an unknown one."""
-    import tomllib  # 5 ms that the listener need not wait for
-
-    return msgspec.convert(tomllib.loads((_FOLDER / name).read_text("utf-8")), form)
-
-
-def one_of(patterns: Iterable[str]) -> str:
-    """Return one regular expression for several, in order; for none, one that matches nothing."""
-    return "|".join(dict.fromkeys(pattern for pattern in patterns if pattern)) or r"(?!)"
-
-
-_OWN_FILES = ("models.toml", "clouds.toml", "packages.toml", "services.toml")
-#: What must not stand before a token. A slash may: tokens stand in paths of URLs.
-_START = r"(?<![A-Za-z0-9])"
-#: What gitleaks demands after a secret. In prose and in JSON a comma, a bracket or a full stop ends one just as well;
-#: here it ends where its characters end.
-_GITLEAKS_END = r"""(?:[\x60'"\s;]|\\[nr]|$)"""
-_END = r"(?![A-Za-z0-9_])"
-#: gitleaks matches the name before its keyword as well, in order to show it; here it would only cost time.
-_GITLEAKS_LEAD = r"[\w.-]{0,50}?"
-#: Marks a rule that recognises a secret by the name it is given, not by its shape: the secret is a group of its match.
-_GITLEAKS_ASSIGNMENT = r"(?:=|>|:{1,3}=|\|\||:|=>|\?=|,)"
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """A shape. Every such secret has one of the `markers` (lower case) in it.
-
-    `grouped`: the secret is a group of the match, the longest.
-    """
-
-    kind: str
-    markers: tuple[str, ...]
-    pattern: Callable[[], re.Pattern[str]]
-    grouped: bool = False
-    entropy: float = 0.0
-
-    def spans(self, text: str) -> list[tuple[int, int, str]]:
-        """Returns where such secrets stand."""
-        found = []
-        for match in self.pattern().finditer(text):
-            start, end = _longest_group(match) if self.grouped else match.span()
-            if end > start and (not self.entropy or entropy(text[start:end]) >= self.entropy):
-                found.append((start, end, self.kind))
-        return found
-
-
-def entropy(text: str) -> float:
-    """Returns the bits per character (Shannon)."""
-    return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
-
-
-def _longest_group(match: re.Match[str]) -> tuple[int, int]:
-    spans = [match.span(number) for number in range(1, (match.re.groups or 0) + 1)]
-    return max(spans or [match.span()], key=lambda span: span[1] - span[0])
-
-
-@functools.cache
-def own_formats() -> tuple[Format, ...]:
-    """Reads our own shapes (5 ms, once)."""
-    return tuple(map(format_of, (shape for name in _OWN_FILES for shape in read(name, ShapeFile).shape)))
-
-
-def format_of(shape: Shape) -> Format:
-    """Makes a format of a rule; more characters than a token needs belong to it, whatever its vendor says."""
-    pattern = f"{_START}{shape.filled(shape.token)}" if shape.token else shape.regex
-    return Format(shape.kind, shape.markers, functools.cache(lambda: re.compile(pattern)), entropy=shape.entropy)
-
-
-@functools.cache
-def library_formats() -> tuple[Format, ...]:
-    """Reads the rules of gitleaks that are used here (15 ms, once)."""
-    import tomllib
-
-    spec = importlib.util.find_spec("secretscreen")
-    if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError("secretscreen")
-    rules = tomllib.loads((Path(spec.submodule_search_locations[0]) / "gitleaks.toml").read_text("utf-8"))["rules"]
-    chosen = read("library.toml", LibraryFile)
-    return tuple(
-        Format(
-            kind=rule["id"],
-            markers=tuple(keyword.lower() for keyword in rule["keywords"]),
-            pattern=functools.cache(functools.partial(_compiled, rule["regex"])),
-            grouped=_GITLEAKS_ASSIGNMENT in rule["regex"],
-            entropy=rule.get("entropy", 0.0),
-        )
-        for rule in rules
-        if "regex" in rule and "keywords" in rule and not _is_left_out(rule["id"], chosen)
-    )
-
-
-def _is_left_out(name: str, chosen: LibraryFile) -> bool:
-    by_name = chosen.left_out_by_name
-    return name in chosen.left_out or name.startswith(by_name.begins) or any(part in name for part in by_name.contains)
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    """Translates a regular expression of Go's into one of Python's."""
-    pattern = pattern.replace(_GITLEAKS_LEAD, "").replace(_GITLEAKS_END, _END).replace(r"\z", r"\Z")
-    while (at := pattern.find("(?i)", 1)) > 0:
-        end = _end_of_group(pattern, at)
-        pattern = f"{pattern[:at]}(?i:{pattern[at + 4 : end]}){pattern[end:]}"
-    return re.compile(pattern)
-
-
-def _end_of_group(pattern: str, at: int) -> int:
-    """Returns where the group ends in which a flag is switched on: that is how far it reaches in Go."""
-    depth, in_class, index = 0, False, at + 4
-    while index < len(pattern):
-        char = pattern[index]
-        if char == "\\":
-            index += 1
-        elif in_class:
-            in_class = char != "]"
-        elif char == "[":
-            in_class = True
-            # A bracket that comes first belongs to the class.
-            index += pattern[index + 1 : index + 2] == "]"
-        elif char == "(":
-            depth += 1
-        elif char == ")":
-            depth -= 1
-            if depth < 0:
-                return index
-        index += 1
-    return index
+        if len(digits) < end - start or _CARD_CUE.search(lower, max(0, start - 60), end + 60):
+            yield (start, end, "card-number")

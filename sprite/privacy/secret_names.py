@@ -1,426 +1,353 @@
-"""Secrets without a shape of their own, recognised by the name they are given: `DB_PASSWORD=`, `"token": `.
+"""Secrets recognised by the name they are given: `DB_PASSWORD=`, `"token": `, "the password for ada is".
 
-Finds names with their values in code, configuration, markup, command lines and sentences, and determines how a value
-is written; `secret_values` judges whether it is a secret. The words and what links them to a value are data,
-`rules/names.toml`; here is the grammar around them.
+One grammar of a name, a link and a value covers configuration, code, markup, headers, command lines and sentences. The
+words are data, `rules/names.toml`; secret_values.py judges the value.
 """
 
+# ruff: noqa: C901, E501, PLR0911, PLR2004, RUF001 - a grammar with its cases in order, in several scripts
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
+from collections.abc import Generator, Iterable, Iterator
 
-from sprite.privacy.secret_formats import NameFile, Rule, ValueFile, entropy, one_of, read
+import msgspec
 
-_SHORTEST_PASSWORD = 6
-#: Shorter letters alone are one word.
-_SHORTEST_JOINED = 11
-#: Frameworks make keys with signs in them, so long; with spaces too where there are many signs.
-_SIGN_KEY_LENGTHS = range(32, 129)
-_MANY_SIGNS = 8
-#: Lengths of tokens: what services usually give out, and what only they do.
-_USUAL = 16
-_LONG = 20
-#: Bits per character: above "aaaa1111", above a word with digits, and what only chance makes in twenty characters.
-_NOT_REPETITIVE = 3.0
-_VARIED = 3.5
-_RANDOM = 4.0
-#: `literal`: quoted, or a line of configuration, whose right side is never an expression.
-Style = Literal["literal", "code", "prose"]
-_SYMBOL = re.compile(r"[!@#$%^&*~+=?|\\<>]")
-#: Services do not put these into tokens; patterns, markup and sentences have them.
-_NO_TOKEN = re.compile(r"[\s\[\](){}<>|\\`]")
-_TRANSITION = re.compile(r"(?<=[A-Za-z])(?=\d)|(?<=\d)(?=[A-Za-z])")
-UPPER_NAME = re.compile(r"[A-Z][A-Z0-9_]*\Z")
+from sprite.privacy.secret_formats import Span, read
+from sprite.privacy.secret_values import Style, is_password, is_token, is_words
 
 
-def compiled(rules: Iterable[Rule], form: str = "{}") -> re.Pattern[str]:
-    """Compiles rules to one regular expression: any of them, in the form that is given."""
-    return re.compile(form.format(one_of(rule.regex for rule in rules)))
+class NameFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """names.toml."""
+
+    stems: tuple[str, ...]
+    rare_stems: tuple[str, ...]
+    password_anywhere: tuple[str, ...]
+    password_part: tuple[str, ...]
+    token_anywhere: tuple[str, ...]
+    token_part: tuple[str, ...]
+    key_of: tuple[str, ...]
+    harmless: tuple[str, ...]
+    about: tuple[str, ...]
+    links: tuple[str, ...]
 
 
-class Values:
-    """The rules about values, and about what names claim of them, compiled."""
-
-    def __init__(self, rules: ValueFile, names: NameFile) -> None:
-        self._password_name = re.compile(one_of(word.filled(word.password) for word in names.word))
-        self._token_name = re.compile(one_of(word.filled(word.token) for word in names.word))
-        self._harmless_name = compiled(names.harmless_name)
-        self._reference = compiled(rules.reference, r"(?i)\A(?:{})\Z")
-        self._placeholder = compiled(rules.placeholder, "(?i){}")
-        self._term = compiled(rules.term, r"(?i)\A(?:{})\Z")
-        self._path = compiled(rules.path)
-        self._unit = compiled(rules.unit)
-        self._expression = compiled(rules.expression)
-        self._standard = compiled(rules.standard, "(?i){}")
-        self._remark = compiled(rules.remark, "(?i)(?:{})")
-
-    def kind(self, name: str, value: str, style: Style) -> str | None:
-        """Returns the kind of secret that `value` is under this name, or None."""
-        lower = name.lower().strip("-._ ")
-        snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("-._ ")
-        strong = self._password_name.search(snake) is not None
-        working_folder = lower in {"pwd", "oldpwd"} and (value[:1] in "/~." or value[1:2] == ":")
-        if working_folder or self._harmless_name.search(snake):
-            return None
-        if len(value) < (4 if strong else 8) or self._reference.match(value) or self._path.match(value):
-            return None
-        if style == "code" and self._expression.search(value):
-            return None
-        if strong:
-            return "password-assignment" if self._could_be_password(name, snake, value, style) else None
-        named = self._token_name.search(snake) is not None
-        made = style == "literal" and snake.endswith(("key", "salt")) and _is_sign_key(value)
-        if not made and not named and not (snake.endswith("key") and UPPER_NAME.match(name)):
-            return None
-        return "secret-assignment" if made or self._could_be_token(value, style, sure=named) else None
-
-    def is_striking(self, value: str, gap: str, *, quoted: bool) -> bool:
-        """Returns whether a value stands out from its sentence: "the password is hunter2", not "is base64-encoded"."""
-        a_word = self._term.match(value) and not re.fullmatch(r"[a-z]{4,}\d{1,4}", value)
-        if a_word or re.match(r"\d{1,4}-?(?:[a-z]{1,12}|[A-Z]{1,4})\Z", value):
-            return False
-        if (quoted or ":" in gap) and self._is_joined_words(value):
-            return True
-        if self._has_only_units(re.split(r"[-_./:,@ ]", value)):
-            # Words and numbers are a password only where a person says so, and unless they name a standard.
-            said = quoted or gap.strip(" \"'") != ""
-            made = re.search(r"[a-z]{3,}[\w.-]*\d", value) is not None
-            return said and made and not self._standard.match(value)
-        return re.search(r"\d|.[!@#$%^*]+.", value) is not None
-
-    def _could_be_password(self, name: str, snake: str, value: str, style: Style) -> bool:
-        if self._placeholder.search(value) and not _is_random(value):
-            return False
-        if re.search(r"\s", value):
-            # Several words: a pass phrase where it is called one; anything else is a label or a sentence.
-            words = re.fullmatch(r"\w+(?: \w+){3,}", value) is not None
-            return words and "phrase" in snake and "pass" not in value.lower()
-        letters, digits = re.search(r"[A-Za-z]", value), re.search(r"\d", value)
-        if letters and digits:
-            return style == "literal" or not self._term.match(value) or _SYMBOL.search(value) is not None
-        if digits:
-            return style == "literal" and len(value) >= _SHORTEST_PASSWORD and value.isdigit()
-        if _SYMBOL.search(value[1:]) and letters:
-            return style != "code" and not value.endswith("?") and len(value) >= _SHORTEST_PASSWORD
-        # Letters alone: believed only where nothing but a value can stand.
-        written = len(value) >= _SHORTEST_PASSWORD and value.isalpha()
-        sure = UPPER_NAME.match(name) is not None or self._is_joined_words(value)
-        return style != "code" and written and sure
-
-    def _is_joined_words(self, value: str) -> bool:
-        """Returns whether these letters are words that a person put together, "correcthorse", and no remark."""
-        plain = value.islower() or (value[1:].islower() and value[:1].isupper())
-        return plain and value.isalpha() and len(value) >= _SHORTEST_JOINED and not self._remark.search(value)
-
-    def _could_be_token(self, value: str, style: Style, *, sure: bool) -> bool:
-        if _NO_TOKEN.search(value) or (self._placeholder.search(value) and not _is_random(value)):
-            return False
-        if not (re.search(r"[A-Za-z]", value) and re.search(r"\d", value)):
-            # Twenty letters without a digit do occur, in one key of forty.
-            made = len(value) >= _LONG and value.isalpha() and not value.islower()
-            return sure and made and entropy(value) >= _RANDOM
-        if self._term.match(value) or self._has_only_units(re.split(r"[-_./:@ ]", value)):
-            return False
-        if not sure:
-            return len(value) >= _LONG and entropy(value) >= _VARIED
-        # A short one has to look made: letters and digits in turns.
-        made = style != "prose" and len(_TRANSITION.findall(value)) > 1
-        return made if len(value) < _USUAL else entropy(value) >= _NOT_REPETITIVE
-
-    def _has_only_units(self, parts: list[str]) -> bool:
-        return all(self._unit.fullmatch(part) for part in parts if part)
-
-
-def _is_sign_key(value: str) -> bool:
-    """Returns whether this is a key as Django and WordPress make them: letters, digits and signs by chance."""
-    signs = sum(not character.isalnum() and character not in "-_. /" for character in value)
-    enough = signs >= (_MANY_SIGNS if " " in value else 3) and len(value) in _SIGN_KEY_LENGTHS
-    return enough and re.search(r"\d", value) is not None and entropy(value) >= _RANDOM
-
-
-def _is_random(value: str) -> bool:
-    """Returns whether a person would not have typed this."""
-    return len(value) >= _LONG and re.search(r"\d", value) is not None and entropy(value) >= _RANDOM
-
-
-Span = tuple[int, int, str]
-
-#: An assignment, around the words and the links of the rules.
-_ASSIGNMENT = (
-    r"(?i)(?P<word>%s)(?P<rest>[\w.-]{0,40}+)(?P<gap>%s)"
-    r"""(?:\\"(?P<escaped>[^"\\\n]{1,2000})|"(?P<double>[^"\n]{1,2000})"|'(?P<single>[^'\n]{1,2000})'"""
-    r"""|`(?P<tick>[^`\n]{1,2000})`|(?P<bare>[^\s"'`]\S{0,2000}))"""
+#: Around the words and the links of the rules. The groups of a value come last: `lastgroup` tells how it is written.
+_ASSIGNMENT = r"""(?xi)
+    (?P<rest>[\w.-]{0,40}+)
+    (?:
+      (?P<sign>(?:\\{0,3}["'`\])]|\*\*|__){0,3}(?:\[\d*\])?[ \t]{0,12}(?:\([\w .,@/-]{1,40}\)[ ]?)?
+        (?::=|=>|->|:[ ]?[&'\w<>\[\]|.]{1,30}[ ]=(?=[ ]?["'`])|={1,3}|!=|:{1,2}|\?=|\|\|?|：|＝)(?:\*\*|__)?
+        (?:[ \t]*[|>]?-?(?:\\?\r?\n[ \t]{0,20}){1,2}(?=["'`]|[^\s:=]{4,200}[ \t]*(?:\r?\n|\Z))|[ \t]{0,20})
+        (?:[bfrtu@]{0,2}(?=["'`]))?(?:""(?=")|''(?='))?(?:\*\*|__)?)
+    | (?P<pair>\\?["']?[\s,]{1,40}\\?["']?(?:\w{1,20}:)?value\\?["']?\s{0,4}[:=]\s{0,4}|</key>\s{0,20}<string>(?=[^<\n]))
+    | (?P<call>["'(\w ]{0,12}(?<=[\[(=:])\s{0,8}\(?\s{0,8}(?:(?:"[^"\n]{0,300}"|'[^'\n]{0,300}'|[\w.]{1,40})\s?,\s{0,20}){0,3}(?=["']))
+    | (?P<comma>\\?["']\s{0,3},\s{0,20}(?=\\?["']))
+    | (?P<tag>(?:\s[^<>\n]{0,80})?>(?:<!\[CDATA\[)?(?=[^<\s]))
+    | (?P<said>["'”»`]?(?:[ ](?:%(about)s)(?:[ ][\w.@'’/%%()-]{1,40}){1,5}?|[ ]\([^()\n]{1,40}\))?[ ]?
+        (?:[ ](?:%(links)s):?|:)[ ]{1,3}\*{0,2})
+    | (?P<space>["'”»`]?[ \t]{1,16}(?:(?:[—–→-]|->)[ ])?(?:(?:[05789]|8)[ ])?)
+    )
+    (?:\\{1,3}"(?P<escaped>[^"\\\n]{1,2000})|"(?P<double>[^"\n]{1,2000})"|'(?P<single>[^'\n]{1,2000})'
+      |`(?P<tick>[^`\n]{1,2000})`|[“„«](?P<curly>[^”“»\n]{1,200})[”“»]|(?P<bare>[^\s"'`]\S{0,2000}))
+"""
+#: Read backwards: the beginning of a name, and the word before it, as in "api key".
+_BEFORE = re.compile(r"([\w.-]{0,60}+)(?:[ -]([A-Za-z]{1,40}+))?")
+_REST = re.compile(r"[\w.-]{0,40}+")
+#: What a value in a sentence has, and an ordinary sentence has not.
+_SIGN = re.compile(r"[^\sA-Za-z\u00c0-\u024f,.;!?()'’/-]")
+_UPPER = re.compile(r"[A-Z][A-Z0-9_]*\Z")
+#: Whatever stands before a name in a line of configuration.
+_LEAD = re.compile(
+    r"""(?i)(?:[\s|│+#>*"'$%-]|//+|\d+[.):\t→]|export |set |setx |env |arg |-e |--env |--set |--build-arg |-D|let |global )*\Z"""
 )
-#: `name: X` before a `value: Y`; the start of a tag; what sets a variable in a shell, a Dockerfile or a chart.
-_NAME_MEMBER = re.compile(r"(?i)(?:name|key)(?:\\?[\"'])?\s{0,4}[:=]\s{0,4}(?:\\?[\"'])?[\w.-]*\Z")
+_NAME_MEMBER = re.compile(r"""(?i)(?:name|key|<key>)(?:\\?["'])?\s{0,4}[:=]?\s{0,4}(?:\\?["'])?[\w.-]*\Z""")
 _TAG = re.compile(r"(?<!\?)(?<!\?P)<[\w:.-]*\Z")
-_SETTER = re.compile(r"(?i)(?:\A|[\s\"'])(?:export|set|env|setx|ARG|-e|--env|--set|--build-arg|-D)[ =]\s*\Z")
-_DEFINE = re.compile(r"(?i)\b(?:define|putenv|setenv)\s{0,2}\(\s{0,2}[\"'][\w.-]*\Z")
-_WIDE_SIGNS = str.maketrans("\uff1a\uff1d", ":=")
-_LONGEST_NAME = 100
-#: The most names tried in one run of characters without a space; hostile text has thousands.
+_CALL = re.compile(r"""[(\[{,]\s{0,8}\\?["'][\w.-]*\Z""")
+#: Words at the beginning of a line, and before a user, whose next words are a name and a password without a sign.
+_DIRECTIVE = re.compile(
+    r"(?i)\s*(?:env|machine|login|requirepass|masterauth|enable|username|neighbor|snmp-server|host|rpc|auth|basic)\b"
+)
+_USER = frozenset(("login", "user", "machine", "account"))
+#: Names of passwords in sentences only, never in code: what follows at once is the password.
+_TOLD = re.compile(
+    r"kennwort|passwort|de_passe|mdp\Z|contrase|wachtwoord|(?:\A|_)ww\Z|senha\Z|has[łl]o\Z|clave\Z|palavra"
+)
+_STOP = re.compile(r"[,;\"'`)\]}”»]|\\[nrt\"]|\*\*")
+_CODE_END = (";", "{", ",", "(", ")", "[", "]", "}")
+#: A text for people behind a name, as files of translations have it.
+_SENTENCE = re.compile(r"[^\W\d_]+ [^\W\d_]+(?: |[^\W\d_]|\n|\Z)(?!=)")
+_PHRASE = re.compile(r"[a-z]{3,12}(?: [a-z]{3,12}){3,11}(?=[.,;!)\"']|\s*(?:\n|\Z))")
+#: The most names tried in one run of characters; hostile text has thousands.
 _MOST_NAMES = 8
-#: Only a value with a digit, a sign or at least six letters is examined further.
-_HOPEFUL = re.compile(r"\d|[!@#$%^&*~+?|]|[A-Za-z]{6}")
-#: The inside of `[redacted:github-token]` holds no name.
-_IN_MARK = re.compile(r"\[redacted:[a-z0-9-]*\Z")
-_LONGEST_MARK = 60
-_NAME_BEFORE = re.compile(r"[\w.-]{0,60}\Z")
+_LONGEST_NAME = 100
 
 
 @functools.cache
 def names() -> Names:
-    """Reads and compiles the rules about names and their values (60 ms, once)."""
-    rules = read("names.toml", NameFile)
-    return Names(rules, Values(read("values.toml", ValueFile), rules))
+    """Read and compile the rules about names (20 ms, once)."""
+    return Names(read("names.toml", NameFile))
+
+
+def _one_of(patterns: Iterable[str]) -> str:
+    return "|".join(patterns)
 
 
 class Names:
     """The rules about names, compiled."""
 
-    def __init__(self, rules: NameFile, values: Values) -> None:
-        self._values = values
-        words = rules.word
-        #: Searched in the text in lower case; the whole assignment is tried only where one of them is found.
-        self._words = re.compile(one_of(word.search for word in words if not word.markers))
-        self._all_words = re.compile(one_of(word.search for word in words))
-        self._markers = tuple(marker for word in words for marker in word.markers)
-        self._ascii_markers = tuple(filter(str.isascii, self._markers))
-        links = one_of(link.regex for link in rules.link)
-        self._assignment = re.compile(_ASSIGNMENT % (one_of(word.regex for word in words), links))
-        self._alone = frozenset(word.regex for word in words if word.alone)
-        self._within = re.compile(one_of(word.filled(word.within) for word in words))
-        self._spaced_name = compiled(rules.spaced_name)
+    def __init__(self, rules: NameFile) -> None:
+        keys = rf"(?:{_one_of(rules.key_of)})[_. -]?key"
+        self._password = re.compile(
+            rf"{_one_of(rules.password_anywhere)}|(?<![^\W_])(?:{_one_of(rules.password_part)})\d?(?![^\W_])"
+        )
+        self._token = re.compile(
+            rf"{_one_of(rules.token_anywhere)}|(?<![^\W_])(?:{_one_of(rules.token_part)}|{keys})\d?(?![^\W_])"
+        )
+        #: What a name is given: "password", "pin", "token", "secret", a "key" if it looks like one, or nothing secret.
+        self.named = functools.lru_cache(4000)(self._class)
+        self._harmless = re.compile(_one_of(rules.harmless))
+        # In most texts only a few stems occur.
+        self._stems = [(re.findall(r"[^\W_]+", stem)[0], re.compile(stem)) for stem in rules.stems]
+        self._rare_stems = re.compile(_one_of(rules.rare_stems))
+        self._rare = rules.rare_stems
+        self._rare_ascii = tuple(filter(str.isascii, rules.rare_stems))
+        self._assignment = re.compile(_ASSIGNMENT % {
+            "about": _one_of(rules.about).replace(" ", "[ ]"),
+            "links": _one_of(link.replace(" ", "[ ]") for link in rules.links)
+        })  # fmt: skip
 
-    def words(self, lower: str) -> list[int]:
-        """Returns where words stand that can name a secret, in a text in lower case."""
-        rare = any(marker in lower for marker in (self._ascii_markers if lower.isascii() else self._markers))
-        return [word.start() for word in (self._all_words if rare else self._words).finditer(lower)]
+    def words(self, lower: str, start: int, end: int) -> list[tuple[int, int]]:
+        """Return the spans of words that can name a secret, in a part of a text in lower case."""
+        piece = lower[start:end]
+        found = [pattern for stem, pattern in self._stems if stem in piece]
+        if any(stem in piece for stem in (self._rare_ascii if piece.isascii() else self._rare)):
+            found.append(self._rare_stems)
+        return sorted({word.span() for stem in found for word in stem.finditer(lower, start, end)})
 
-    def spans(self, text: str, lower: str, words: Iterable[int]) -> Iterator[Span]:
-        """Yields the values that are given to a name which says that they are secret; `words` as above."""
-        after = tries = region = 0
-        for word in words:
-            # A value that is no secret may hold the next name (`secret_name=token=...`); the tries are bounded.
-            if word < after or (tries >= _MOST_NAMES and word < region):
-                continue
-            if _IN_MARK.search(lower, max(0, word - _LONGEST_MARK), word):
-                continue
-            match = self._assignment.match(text, word)
-            if match is None:
-                continue
-            if match.start() >= region:
-                tries, region = 0, match.end()
-            tries += 1
-            span = self._value_span(match, text)
-            if span is not None:
-                after = span[1]
-                yield span
+    def kind(self, name: str, value: str, style: Style, *, sure: bool = True) -> str | None:
+        """Return the kind of secret that `value` is under this name, or None."""
+        named = self.named(name)
+        if named in {"password", "pin"}:
+            if named == "pin" and not re.fullmatch(r"\d{4,12}", value):
+                return None
+            if re.fullmatch(r"(?i)(?:old)?pwd", name) and (value[:1] in "/~." or value[1:2] == ":"):
+                return None
+            return "password-assignment" if is_password(value, style, sure=sure) else None
+        if not named:
+            return None
+        if is_token(value, style, sure=named != "key"):
+            return "secret-assignment"
+        # People choose secrets for signing, too, and write them like passwords.
+        chosen = named == "secret" and ((style == "literal" and sure) or re.search(r"\w[!#$%^&*]+\w", value))
+        has_mix = (
+            re.search(r"\d", value) and re.search(r"[A-Za-z]", value) and (not is_words(value) or _UPPER.match(name))
+        )
+        return "secret-assignment" if chosen and len(value) >= 8 and has_mix and is_password(value) else None
+
+    def _class(self, name: str) -> str:
+        snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("-._ ")
+        if self._harmless.search(snake):
+            return ""
+        if self._password.search(snake):
+            return "pin" if snake.endswith("pin") else "password"
+        if self._token.search(snake):
+            return "secret" if snake.endswith(("secret", "secret_key")) else "token"
+        return "key" if snake.endswith(("key", "salt", "pepper")) and _UPPER.match(name) else ""
 
     def kind_of_member(self, name: str, value: str) -> str | None:
-        """Returns the kind of secret that a JSON object's member is, by its name and its value; None if it is none."""
-        words = self.words(name.lower()) if len(name) <= _LONGEST_NAME else ()
-        matches = [match for word in words if (match := self._assignment.match(f"{name}: x", word))]
-        if not any(self._full_name(match, name) for match in matches):
-            return None
-        return self._values.kind(name, value, "literal")
+        """Return the kind of secret that a member of a JSON object is, by its name and value, or None."""
+        return self.kind(name, value, "literal", sure=len(value) > 7) if len(name) <= _LONGEST_NAME else None
 
-    def _value_span(self, match: re.Match[str], text: str) -> Span | None:
+    def spans(self, text: str, words: Iterable[tuple[int, int]]) -> Iterator[Span]:
+        """Yield the values that are given to a name which says that they are secret."""
+        after = tries = region = 0
+        for start, end in words:
+            # A value that is no secret may hold the next name (`secret_name=token=...`); the tries are bounded.
+            if start < after or (tries >= _MOST_NAMES and start < region):
+                continue
+            before = _BEFORE.match(text[max(0, start - 100) : start][::-1])
+            name_start, rest = start - len(before[1]) if before else start, _REST.match(text, end)
+            name = text[name_start : rest.end() if rest else end]
+            if before and before[2] and text[name_start - 2 : name_start] != "--" and name[0] != "-":
+                name = f"{before[2][::-1]}_{name}"
+            if not self.named(name) or _is_plain(text, name, name_start, rest.end() if rest else end):
+                continue
+            match = self._assignment.match(text, end)
+            if start >= region:
+                tries, region = 0, match.end() if match else end
+            tries += 1
+            is_mark = text.endswith("[redacted:", max(0, name_start - 10), name_start)
+            if match and not is_mark and (span := self._value(text, name_start, name, match)):
+                after = max(after, span[1])
+                yield span
+
+    def _value(self, text: str, name_start: int, name: str, match: re.Match[str]) -> Span | None:
         group = match.lastgroup or "bare"
-        start, end = match.span(group)
-        if not _HOPEFUL.search(text, start, end):
-            return None
-        name = self._full_name(match, text)
-        if name is None:
-            return None
-        gap, style = match["gap"], _style(match, text, name, group)
+        begin, end = match.span(group)
+        first = max(0, name_start - 120)
+        line = text[max(text.rfind("\n", first, name_start) + 1, first) : name_start]
+        value = match[group] if group != "bare" else _bare(match[group])
+        if match["space"]:
+            style, sure = self._spaced(text, match, name, line, value)
+        else:
+            style, sure = self._style(text, match, name, line, group != "bare")
         if style is None:
             return None
         if group == "bare":
-            end = _bare_end(match, text, style, start, end)
+            phrase = None if match["space"] else _PHRASE.match(text, begin)
+            if phrase and not name.lower().endswith("pass") and self.kind(name, phrase[0], "literal"):
+                return (begin, phrase.end(), "password-assignment")
+            end = begin + _bare_length(match[group], match, line, style)
         elif group == "escaped":
-            # Inside a JSON string the value's closing quote is escaped as well.
-            end -= text[start:end].endswith("\\")
-        value = text[start:end]
-        kind = self._values.kind(name, value, style)
-        if kind is None or (style == "prose" and not self._values.is_striking(value, gap, quoted=group != "bare")):
-            return None
-        return (start, end, kind)
+            end -= value.endswith("\\")
+        kind = self.kind(name, text[begin:end], style, sure=sure)
+        return None if kind is None else (begin, end, kind)
 
-    def _full_name(self, match: re.Match[str], text: str) -> str | None:
-        """Returns the whole name, `spring.datasource.password`; None where the word is a part of another word."""
-        start = match.start()
-        before = _NAME_BEFORE.search(text, max(0, start - 60), start)
-        prefix = before[0] if before else ""
-        word, rest = match["word"], match["rest"]
-        if word.lower() == "key" and not prefix and self._spaced_name.search(text, max(0, start - 20), start):
-            prefix = "api_"
-        if word.lower() in self._alone:
-            joined = prefix[-1:].isalpha() and not (prefix[-1].islower() and word[0].isupper())
-            if joined and not self._within.search(f"{prefix}{word}".lower()):
-                return None
-            if rest[:1].isalpha() and not rest[0].isupper():
-                return None
-        return f"{prefix}{word}{rest}"
+    def _style(self, text: str, match: re.Match[str], name: str, line: str, quoted: bool) -> tuple[Style | None, bool]:
+        """Return how the value is written, None if nothing is assigned, and whether only a value can be there."""
+        is_upper, value = _UPPER.match(name) is not None, match[match.lastgroup or "bare"]
+        if match["pair"]:
+            return ("literal" if _NAME_MEMBER.search((line + name)[-80:]) else None), True
+        if match["comma"]:
+            given = _CALL.search((line + name)[-80:]) and (is_upper or not is_words(value))
+            return (("literal" if is_upper else "prose") if given else None), False
+        if match["call"]:
+            return (None if name.lower().endswith("pass") else "literal"), False
+        if match["tag"]:
+            return ("literal" if _TAG.search((line + name)[-80:]) else None), True
+        if match["said"]:
+            if name.lower().endswith(("_pass", " pass")) or name.lower() == "pass":
+                return ("prose" if quoted or not is_words(value) else None), quoted
+            return ("literal" if match["said"].rstrip(" *").endswith("s:") else "prose"), quoted
+        sign, bare = match["sign"].strip(), match["sign"].strip(" \t\r\n\"'`*_])|>-")
+        if sign == "|" or (sign == ":" == line[-1:] and line[-2:-1].isalnum()):
+            return None, False
+        if quoted:
+            return "literal", is_upper or "=" in sign
+        lead = _LEAD.match(line) is not None
+        is_tight = sign == match["sign"] and "=" in sign
+        if is_tight and not is_upper and _SENTENCE.match(text, match.start("bare")):
+            return None, False
+        if is_tight and (is_upper or lead or line.endswith(("?", "&", ";", ",", "-", "/"))):
+            return "literal", True
+        is_code = _is_code(text, match)
+        if is_tight and not is_code:
+            # Of a line of a log: `user=ada password=hunter2`.
+            return "prose", False
+        if lead and not is_code and bare in {":", "="}:
+            return "literal", is_upper
+        return ("code" if is_code or not match["sign"].endswith((" ", "*", "\n")) or "=" in sign else "prose"), False
+
+    def _spaced(self, text: str, match: re.Match[str], name: str, line: str, value: str) -> tuple[Style | None, bool]:
+        """Return the same for a value after a space only: of an option, a directive, or `pw hunter2`."""
+        if line.endswith("-") or name.startswith("-"):
+            return (None if value.startswith("-") else "literal"), True
+        quoted, lower = match["bare"] is None, name.lower()
+        if _TOLD.search(lower) and re.search(r"[_\d]|[a-z][A-Z]", value):
+            return "prose", True
+        if _DIRECTIVE.match(line) or line.lower().split()[-2:-1] in ([word] for word in _USER) or "identified" in lower:
+            return "literal", quoted
+        if lower.endswith("requirepass"):
+            return "literal", quoted
+        # Mostly a word follows, as in "password reset2"; "pass" is a verb.
+        lead = _LEAD.match(line) is not None
+        if quoted and lead:
+            return "literal", True
+        alone = lead and text[match.end("space") : match.end() + 1].partition("\n")[0].strip() == value
+        if (len(match["space"]) > 3 and not alone) or re.match(r"-|.*[(<\[{]", value) or lower.endswith("pass"):
+            return None, False
+        return ("prose" if alone or lower in {"pw", "pwd"} or not is_words(value) else None), False
 
 
-def _gap(match: re.Match[str]) -> str:
-    """What stands between a name and its value, with the signs of Chinese and Japanese as ours."""
-    return match["gap"].translate(_WIDE_SIGNS)
-
-
-def _style(match: re.Match[str], text: str, name: str, group: str) -> Style | None:
-    """Returns how the value is written; None if nothing is assigned."""
-    gap = _gap(match)
-    before = text[max(0, match.start() - 200) : match.start()]
-    line = before.rpartition("\n")[2]
-    if "value" in gap.lower():
-        return "literal" if _NAME_MEMBER.search(line) else None
-    if "," in gap:
-        return "literal" if _DEFINE.search(line) else None
-    if gap == ">":
-        return "literal" if _TAG.search(line) else None
-    if not any(sign in gap for sign in ":=>|") or gap.startswith((" for ", " of ", " on ")):
-        return _unsigned_style(match, before, name, group)
-    return "literal" if group != "bare" else _bare_style(match, text, name, line)
-
-
-def _bare_style(match: re.Match[str], text: str, name: str, line: str) -> Style:
-    """Returns how a value without quotes is written: a literal in configuration, elsewhere an expression or a word."""
-    gap, code = _gap(match), _is_code(text, match)
-    lead = line[: len(line) - (len(name) - len(match["word"]) - len(match["rest"]))]
-    configured = not lead.strip(" \t-#+") or _SETTER.search(lead)
-    if "=" in gap and gap.strip() == gap and (UPPER_NAME.match(name) or lead[-1:] in {"?", "&", ";"}):
-        return "literal"
-    if lead.endswith("--") or (configured and gap.strip(" \t\"']") in {"=", ":"} and not code):
-        return "literal"
-    return "prose" if gap.strip(" ") in {":", "="} and gap.endswith(" ") and not code else "code"
-
-
-def _unsigned_style(match: re.Match[str], before: str, name: str, group: str) -> Style | None:
-    """Returns how a value is written that follows its name without a sign: flags, directives, SQL, netrc, sentences."""
-    line = before.rpartition("\n")[2]
-    if name.startswith("--") or line.endswith("--") or name == "requirepass":
-        return "literal"
-    if re.search(r"\bENV\s+\w*\Z", line) or re.search(r"(?i)\b(?:login|user|machine)\s+\S+\s+\Z", before):
-        return "literal"
-    if group != "bare" and ("identified" in name.lower() or re.search(r"(?i)\b(?:user|role|with|encrypted)\b", line)):
-        return "literal"
-    if name.lower() == "pass":
-        # A verb: "pass `dtype`", "pass to paths2".
-        return None
-    return "prose" if match["gap"].strip("\"' ") or group != "bare" else None
+def _is_plain(text: str, name: str, start: int, end: int) -> bool:
+    """Return whether a name stands in a sentence that says no value."""
+    if text[end : end + 1] != " " or "-" in (name[0], text[start - 1]) or "phrase" in name or name.startswith("app"):
+        return False
+    stop = text.find("\n", end, end + 80)
+    stop = stop if stop >= 0 else min(len(text), end + 80)
+    return not (_SIGN.search(text, end, stop) or text.find(" ", end + 1, stop) < 0 or text.find(" '", end, stop) >= 0)
 
 
 def _is_code(text: str, match: re.Match[str]) -> bool:
-    """Returns whether the rest of the line reads as code: a call, a semicolon at the end, a brace."""
-    line = text[match.end("gap") : match.end("gap") + 200].partition("\n")[0].rstrip()
-    return (
-        line.endswith((";", "{", ",", "(", ")", "[", "]", "}")) or " = " in line or line.startswith(("await ", "new "))
-    )
+    """Return whether the rest of the line reads as code: a call, a semicolon at its end, a second assignment."""
+    start = match.start("bare")
+    line = text[start : start + 200].partition("\n")[0].rstrip()
+    return line.endswith(_CODE_END) or " = " in line or line.startswith(("await ", "new "))
 
 
-def _bare_end(match: re.Match[str], text: str, style: Style, start: int, end: int) -> int:
-    """Returns the end of a value without quotes: `&` in a URL, `;` in a connection string, a full stop in prose."""
-    value = text[start:end]
-    before = text[max(0, match.start() - 61) : match.start()]
-    in_query = "=" in match["gap"] and re.search(r"[?&][\w.-]*\Z", before) is not None
-    if in_query:
+def _bare_length(value: str, match: re.Match[str], line: str, style: Style) -> int:
+    """Return the length of a value without quotes: to `&` in a URL, `;` between settings, a full stop in a sentence."""
+    sign = (match["sign"] or "").strip()
+    if sign == "=" and line.endswith(("?", "&")):
         stop = re.search(r"[&#\"'<>`)\]}]", value)
-    elif re.search(r"(?:;|(?:Server|Host|Data Source|Uid|User(?:\s?Id)?|Endpoint)\s?=[^\n]*)\s?[\w .-]*\Z", before):
-        stop = re.search(r"[;\"'`]", value)
-    elif match["gap"] == ">":
-        stop = re.search(r"<", value)
-    elif style == "literal" and text[match.start("gap") : start].strip().translate(_WIDE_SIGNS) in {"=", ":"}:
+    elif sign == "=" and re.search(
+        r"(?i);\s?\Z|(?:server|host|data source|uid|user(?:\s?id)?|endpoint)\s?=[^\n]*\Z", line
+    ):
+        stop = re.search(r"(?<!&amp);|[\"'`]", value)
+    elif match["tag"] or match["pair"]:
+        stop = re.search(r"[<\"']", value)
+    elif style == "literal":
         stop = re.search(r"[\"'`](?=[\s,;)\]}]|\Z)|\\[nrt\"]|[,;](?=\s|\Z)", value)
     else:
-        stop = re.search(r"[,;\"'`)\]}]|\\[nrt\"]", value)
-    if stop is not None:
-        value = value[: stop.start()]
-    if style == "prose":
-        value = value.rstrip(".,;:!?")
-    return start + len(value)
+        return len(_bare(value))
+    value = value[: stop.start()] if stop else value
+    return len(value.rstrip(".,;:!?*") if style == "prose" else value)
 
 
-Cell = tuple[int, int]
-#: The kind of secret that a value is under a name, or None.
-Judge = Callable[[str, str], str | None]
+def _bare(value: str) -> str:
+    """Return a value in a sentence or in code without the punctuation after it."""
+    stop = _STOP.search(value)
+    return (value[: stop.start()] if stop else value).rstrip(".,;:!?*")
 
-#: A heading is a label: up to four words.
-_LABEL = re.compile(r"[\w./#-]{1,30}(?: [\w./#-]{1,20}){0,3}")
-#: Of code and of sentences.
-_NO_HEADING = re.compile(r"[(){}=<>$@!?*&%\\]|: |\. ")
-_LONGEST_HEADING = 400
-_LONGEST_ROW = 4000
-_MOST_ROWS = 1000
-_RULE = re.compile(r"[\s|+:=-]*")
+
+# --- tables ---
+
+#: A heading is a label of up to four words; code and sentences are none.
+_LABEL = re.compile(r"(?!\D*\d\D*\d)[\w./#-]{1,30}(?: [\w./#-]{1,20}){0,3}")
+_NO_HEADING = re.compile(r"[(){}=<>$@!?&%\\]|: |\. ")
 _COLUMNS = {
-    "|": re.compile(r"[^|\n]+"),
-    "\t": re.compile(r"[^\t\n]+"),
-    ";": re.compile(r'"[^"\n]*"|[^;\n]+|(?<=;)(?=;|\Z)'),
-    ",": re.compile(r'"[^"\n]*"|[^,\n]+|(?<=,)(?=,|\Z)'),
-    "  ": re.compile(r"\S+(?: \S+)*"),
-}
-_LINE = re.compile(r"[^\n]*")
+    "|": re.compile(r"[^|\n]+"), "\t": re.compile(r"[^\t\n]+"), ";": re.compile(r'"[^"\n]*"|[^;\n]+|(?<=;)(?=;|\Z)'),
+    ",": re.compile(r'"[^"\n]*"|[^,\n]+|(?<=,)(?=,|\Z)'), "  ": re.compile(r"\S+(?: \S+)*"),
+}  # fmt: skip
+_RULE = re.compile(r"[\s|+:=-]*")
+_MOST_ROWS, _LONGEST_ROW, _LONGEST_HEADING = 1000, 4000, 400
+_WRAPPING = " \t\"'`*\r"
 
 
-def tables(text: str, words: Iterable[int], judge: Judge) -> Iterator[Span]:
-    """Yields the values below headings that name a secret. `words`: where words stand that can, in order."""
+def tables(text: str, words: Iterable[tuple[int, int]]) -> Iterator[Span]:
+    """Yield the values below headings that name a secret: CSV, Markdown, aligned columns."""
     after = 0
-    for word in words:
+    for word, _ in words:
         if word < after:
             continue
-        start = text.rfind("\n", 0, word) + 1
-        end = text.find("\n", word)
-        if end < 0:
+        start, after = text.rfind("\n", 0, word) + 1, text.find("\n", word)
+        if after < 0:
             return
-        after = end
-        if end - start > _LONGEST_HEADING or _NO_HEADING.search(text, start, end):
+        sign = next((sign for sign in _COLUMNS if sign in text[start:after].strip()), None)
+        if sign is None or after - start > _LONGEST_HEADING or _NO_HEADING.search(text, start, after):
             continue
-        sign = next((sign for sign in _COLUMNS if sign in text[start:end].strip()), None)
-        if sign is not None:
-            found, after = _values(text, start, end, sign, judge)
-            yield from found
+        headings = [cell[0].strip(_WRAPPING) for cell in _COLUMNS[sign].finditer(text, start, after)]
+        labels = [name for name in headings if name]
+        if len(labels) >= 2 - (sign == "|") and all(map(_LABEL.fullmatch, labels)):
+            after = yield from _rows(text, after + 1, sign, [heading.replace(" ", "_") for heading in headings])
 
 
-def _values(text: str, start: int, end: int, sign: str, judge: Judge) -> tuple[list[Span], int]:
-    """The secrets in the rows below a line, if it is a heading, and where the rows end."""
-    headings = [_bare(text, *cell) for cell in _cells(text, start, end, sign)]
-    names = [text[begin:stop] for begin, stop in headings]
-    labels = [name for name in names if name]
-    if len(labels) < 2 - (sign == "|") or not all(map(_LABEL.fullmatch, labels)):
-        return [], end
-    found: list[Span] = []
-    at = end + 1
+def _rows(text: str, start: int, sign: str, headings: list[str]) -> Generator[Span, None, int]:
+    """Yield the values of a table's rows, and return where it ends."""
     for _ in range(_MOST_ROWS):
-        line = _LINE.match(text, at)
-        if line is None or at >= len(text) or line.end() - at > _LONGEST_ROW:
+        end = text.find("\n", start, start + _LONGEST_ROW)
+        end = end if end >= 0 else min(len(text), start + _LONGEST_ROW)
+        cells = list(_COLUMNS[sign].finditer(text, start, end))
+        if not text[start:end].strip():
             break
-        if not _RULE.fullmatch(line[0]):
-            cells = _cells(text, at, line.end(), sign)
-            if sign not in line[0].strip() or abs(len(cells) - len(names)) > (0 if sign in ",;" else 1):
+        if not _RULE.fullmatch(text, start, end):
+            if abs(len(cells) - len(headings)) > (0 if sign in ",;" else 1):
                 break
-            for name, cell in zip(names, cells, strict=False):
-                begin, stop = _bare(text, *cell)
-                if stop > begin and (kind := judge(name.replace(" ", "_"), text[begin:stop])):
-                    found.append((begin, stop, kind))
-        elif not line[0].strip():
-            break
-        at = line.end() + 1
-    return found, min(at, len(text))
-
-
-def _cells(text: str, start: int, end: int, sign: str) -> list[Cell]:
-    return [match.span() for match in _COLUMNS[sign].finditer(text, start, end)]
-
-
-def _bare(text: str, start: int, end: int) -> Cell:
-    """A cell without the white space, the quotes and the back quotes around it."""
-    while start < end and text[start] in " \t\"'`*\r":
-        start += 1
-    while end > start and text[end - 1] in " \t\"'`*\r":
-        end -= 1
-    return start, end
+            for heading, cell in zip(headings, cells, strict=False):
+                value = cell[0].strip(_WRAPPING)
+                if value and (kind := names().kind(heading, value, "literal", sure=False)):
+                    at = cell.start() + cell[0].index(value)
+                    yield (at, at + len(value), kind)
+        start = end + 1
+    return start

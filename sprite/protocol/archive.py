@@ -106,6 +106,11 @@ PARTS: Final = (
     Part("chat/messages.jsonl", "workspace.db", "chat_messages", "the lines of the chat, as people saw them"),
     Part("chat/missions.jsonl", "workspace.db", "missions", "the messages taken, and how each ended"),
     Part(
+        "chat/sessions.jsonl", "workspace.db", "session_titles", "the titles that the person gave", order="session_id"
+    ),
+    Part("network/rules.jsonl", "workspace.db", "host_rules", "the hosts that the person always allows"),
+    Part("network/connections.jsonl", "workspace.db", "host_connections", "the newest connections of the agent"),
+    Part(
         "memory/written.jsonl",
         "memory.db",
         "written_files",
@@ -226,7 +231,7 @@ def folded(path: str) -> str:
 
 
 def why_not_kept(path: str) -> str | None:
-    """Return why a person's file cannot be in an archive under this path; None if it can.
+    """Return why a person's file cannot be in an archive under this path, or None if it can.
 
     An agent may use any file name, and a foreign path may lead anywhere.
     """

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sprite.protocol.shapes import Origin, Payload
+from msgspec import field
+
+from sprite.common.failures import Action
+from sprite.protocol.shapes import FileCounts, Origin, Payload, SearchHit
 
 
 class AgentEvent(Payload, tag_field="event"):
@@ -29,6 +32,7 @@ class Started(AgentEvent, tag="started", omit_defaults=False):
 
     origin: Origin = "person"
     attempt: int = 1
+    session_id: str | None = None
 
 
 class TextDelta(AgentEvent, tag="text_delta"):
@@ -67,30 +71,52 @@ class Compacted(AgentEvent, tag="compacted"):
     """The conversation was summed up."""
 
 
+class ModelChanged(AgentEvent, tag="model_changed"):
+    """Another model answers from now on, since the first one declined or is not available; `text` is for people."""
+
+    model: str
+    text: str
+
+
 class Ending(AgentEvent):
-    """Every mission ends with exactly one of these."""
+    """Every mission ends with exactly one of these; `changes` counts the files that it changed, if any."""
 
 
 class Complete(Ending, tag="complete"):
-    """The mission is done. `usage` is the vendor's, in tokens; it and the cost are null where they are not known."""
+    """The mission is done. `usage` is the vendor's, in tokens; it and the cost are null where they are not known.
+
+    `memory_found` are the hits of its searches of memory, in short.
+    """
 
     text: str
     usage: dict[str, Any] | None
     cost_usd: float | None
     duration_ms: int
+    changes: FileCounts | None = None
+    memory_found: list[SearchHit] = field(default_factory=list)
 
 
 class Interrupted(Ending, tag="interrupted"):
     """A person stopped the mission; a sprite that is shut down ends it with `error` (`crashed`)."""
 
+    changes: FileCounts | None = None
+
 
 class Failed(Ending, tag="error"):
-    """The mission could not be done, in words a person understands; `retryable`: sending it again may work."""
+    """The mission could not be done, in words a person understands; `retryable`: sending it again may work.
+
+    `action` is what helps; `details` is the original text of an unknown failure, to be shown folded.
+    """
 
     code: str
     message: str
     retryable: bool
+    action: Action | None = None
+    details: str = ""
+    changes: FileCounts | None = None
 
 
 AnyEnding = Complete | Interrupted | Failed
-AnyAgentEvent = Started | TextDelta | WholeText | ToolUse | ToolResult | Compacting | Compacted | AnyEnding
+AnyAgentEvent = (
+    Started | TextDelta | WholeText | ToolUse | ToolResult | Compacting | Compacted | ModelChanged | AnyEnding
+)

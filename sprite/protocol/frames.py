@@ -11,7 +11,6 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Iterator
 from typing import Any, Generic, NoReturn, TypeVar, get_args
 
 import msgspec
@@ -19,11 +18,9 @@ from msgspec import Struct, field
 
 from sprite.errors import FatalPeerError as FatalPeerError
 from sprite.errors import PeerError as PeerError
-from sprite.protocol.memory import LARGEST_ID, RowId
 from sprite.protocol.messages import (
     CLIENT_TYPES,
     MAX_FRAME_BYTES,
-    OUT_OF_BOUNDS,
     PROTOCOL_VERSION,
     RELAYED_TYPES,
     SERVER_TYPES,
@@ -147,10 +144,8 @@ def _payload(envelope: Envelope, side: _Side) -> Any:
     try:
         return decoder.decode(envelope.payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        reason = _reason(error)
-        refused = refusal(envelope.type, decoder.type, bytes(envelope.payload), reason)
-        words = f"The payload of {envelope.type!r} does not fit: {reason}."
-        raise _at_fault(envelope, refused or PeerError(words, code="bad_payload")) from error
+        words = f"The payload of {envelope.type!r} does not fit: {_reason(error)}."
+        raise _at_fault(envelope, PeerError(words, code="bad_payload")) from error
 
 
 def _at_fault(envelope: Envelope, error: PeerError) -> PeerError:
@@ -268,58 +263,6 @@ def _defined(payload: Any, schema: dict[str, Any], definitions: dict[str, Any]) 
     described = {"title": family.__name__, "description": inspect.getdoc(family)}
     definitions[family.__name__] = {**described, **schema}
     return {"$ref": f"#/$defs/{family.__name__}"}
-
-
-#: (code, words) for required fields with a meaning; other fields are just reported as missing.
-_MISSING = {
-    ("canvas_interaction", "name"): ("bad_request", "A stack needs a name."),
-    ("canvas_interaction", "stack_id"): ("not_found", "There is no such stack."),
-    ("canvas_interaction", "card_id"): ("not_found", "There is no such card."),
-}
-
-
-def refusal(kind: str, union: Any, payload: bytes, reason: str) -> PeerError | None:
-    """Return the error for a message of `kind`, of a tagged `union`; None if the decoder's `reason` is another."""
-    try:
-        given = msgspec.json.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    if not isinstance(given, dict):
-        return None
-    for member in get_args(union):
-        config = member.__struct_config__
-        if given.get(config.tag_field) == config.tag:
-            faults = dict(_faults(kind, member, given))
-            # The reason ends with "required field `name`" or "at `$.name`"; for a number in a place, "at `$.name.x`".
-            if any(reason.endswith((f" `{name}`", f"`$.{name}`")) for name in faults):
-                return next(iter(faults.values()))
-    return None
-
-
-def _faults(kind: str, member: type[msgspec.Struct], given: dict[str, Any]) -> Iterator[tuple[str, PeerError]]:
-    """Yield the invalid fields in the order of the type, each with its error."""
-    for each in msgspec.structs.fields(member):
-        value = given.get(each.encode_name)
-        numbers_a_row = RowId in (each.type, *get_args(each.type))
-        if value is None and each.required:
-            code, words = _MISSING.get((kind, each.name), ("bad_payload", f"{each.name!r} is missing."))
-            yield each.name, PeerError(words, code=code)
-        # A boolean is not a number here, although Python's bool is an int.
-        elif numbers_a_row and type(value) is int and not 0 <= value <= LARGEST_ID:
-            yield each.name, PeerError(f"There is no number {value}.", code="not_found")
-        for shape, words in OUT_OF_BOUNDS.items():
-            if shape in get_args(each.type) and isinstance(value, dict):
-                parts = (part for part in msgspec.structs.fields(shape) if not _fits(value.get(part.name), part.type))
-                yield from ((f"{each.name}.{part.name}", PeerError(words, code="bad_payload")) for part in parts)
-
-
-def _fits(value: Any, number: Any) -> bool:
-    """Return whether a value, if it is a number, is within this type's bounds."""
-    try:
-        msgspec.convert(value, number)
-    except msgspec.ValidationError:
-        return type(value) not in {int, float}
-    return True
 
 
 #: The largest integer up to which a double represents every integer.

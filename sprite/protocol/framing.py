@@ -31,7 +31,7 @@ __all__ = ["on_one_line", "part", "quoted", "sealed", "set_in"]
 
 #: One of our closing tags in any spelling that a model would accept.
 _CLOSING_TAG = re.compile(
-    r"<(?=\s*/\s*(?:memory_file|skills|standing_preferences|open_actions|open_canvas|canvas_changes|files_changed"
+    r"<(?=\s*/\s*(?:memory_file|standing_preferences|open_actions|open_canvas|canvas_changes|files_changed"
     r"|recent_turns|project_memory|sprite_memory)\b)",
     re.IGNORECASE,
 )

@@ -8,6 +8,7 @@ from msgspec import Meta, field
 
 from sprite.protocol.shapes import (
     ActionRow,
+    ChangedFile,
     ChatMessage,
     CurationRow,
     Drifted,
@@ -17,9 +18,9 @@ from sprite.protocol.shapes import (
     LearningRow,
     LoggedTurn,
     Payload,
-    Project,
     QuarantinedTurn,
     SearchHit,
+    SessionRow,
     TurnRow,
     UserFile,
     VersionRow,
@@ -59,7 +60,7 @@ class HistoryRequest(MemoryRequest, tag="history"):
 
 
 class SearchRequest(MemoryRequest, tag="search"):
-    """What fits a question, best first."""
+    """Hits for a question, best first."""
 
     query: str
     limit: int | None = None
@@ -75,18 +76,18 @@ class AroundRequest(MemoryRequest, tag="around"):
 
 
 class BootRequest(MemoryRequest, tag="boot"):
-    """What a session of a project elsewhere begins with, at most 8,000 tokens; without one, the person's own."""
+    """The first prompt for a session of a project elsewhere, or of the person's own, at most 8,000 tokens."""
 
     project: str | None = None
 
 
-class ProjectsRequest(MemoryRequest, tag="projects"):
-    """The projects that turns are of, the one with the newest first."""
-
-
 class LearningsRequest(MemoryRequest, tag="learnings"):
-    """Learnings above `after`, oldest first; newest first (below `before`) where that or `newest` is set."""
+    """Learnings above `after`, oldest first; newest first (below `before`) where that or `newest` is set.
 
+    With `line`, the learnings that this line of a memory file rests on, best first.
+    """
+
+    line: str | None = None
     after: RowId | None = None
     before: RowId | None = None
     limit: int | None = None
@@ -94,9 +95,10 @@ class LearningsRequest(MemoryRequest, tag="learnings"):
 
 
 class TurnRequest(MemoryRequest, tag="turn"):
-    """One turn of the log, whole."""
+    """One turn of the log, whole: by its number, or by its mission."""
 
-    id: RowId
+    id: RowId = 0
+    mission_id: str | None = None
 
 
 class ActionsRequest(MemoryRequest, tag="actions"):
@@ -179,6 +181,28 @@ class DeleteUserFileRequest(MemoryRequest, tag="delete_user_file"):
     path: str
 
 
+class ChangesRequest(MemoryRequest, tag="changes"):
+    """The files that a turn changed, with diffs.
+
+    `turn` is the id of its mission, its number in the log, or the id of an undo; without it, the newest turn that
+    changed files. `not_found` if nothing is known of it.
+    """
+
+    turn: str | None = None
+
+
+class UndoRequest(MemoryRequest, tag="undo"):
+    """Takes back the file changes of a turn, or of an undo, named as in `changes`.
+
+    Without `paths` all but those that may be the person's own. `paths` and `over` name files, or folders with all
+    below; those of `over` are restored even if they have changed since. `busy` while a turn runs.
+    """
+
+    turn: str | None = None
+    paths: list[str] | None = None
+    over: list[str] = field(default_factory=list)
+
+
 class RetryRequest(MemoryRequest, tag="retry"):
     """A quarantined turn waits again to be curated. `not_found` if it is not quarantined."""
 
@@ -186,13 +210,15 @@ class RetryRequest(MemoryRequest, tag="retry"):
 
 
 class LearningRequest(MemoryRequest, tag="learning"):
-    """A person's word on an unverified learning: `confirm` makes it the person's own, `retire` ends it.
+    """A person's word on a learning: `confirm` makes it their own, `retire` ends it, `edit` replaces it by `content`.
 
-    `not_found` if there is no such learning, `conflict` if it does not wait for an answer (any more).
+    `retire` and `edit` also change the lines of memory files that rest on it. `not_found` if there is no such learning,
+    `conflict` if it no longer holds, or if `confirm` has nothing to confirm.
     """
 
     id: RowId
-    action: Literal["confirm", "retire"]
+    action: Literal["confirm", "retire", "edit"]
+    content: str = ""
 
 
 class ForgetRequest(MemoryRequest, tag="forget"):
@@ -212,7 +238,7 @@ class _Page(MemoryRequest):
 
 
 class CurationsRequest(_Page, tag="curations"):
-    """What changed memory, newest first, below an id where one is given."""
+    """Changes of memory, newest first, below an id where one is given."""
 
 
 class ObservationsRequest(_Page, tag="observations"):
@@ -221,6 +247,17 @@ class ObservationsRequest(_Page, tag="observations"):
 
 class ChatRequest(_Page, tag="chat"):
     """Lines of the conversation, the newest (below an id where one is given)."""
+
+
+class SessionsRequest(_Page, tag="sessions"):
+    """Sessions, the last used first, below a `position` where one is given."""
+
+
+class RenameSessionRequest(MemoryRequest, tag="rename_session"):
+    """Gives a session another title; an empty one restores its own."""
+
+    session_id: str
+    title: str
 
 
 class HealthRequest(MemoryRequest, tag="health"):
@@ -234,7 +271,6 @@ AnyMemoryRequest = (
     | SearchRequest
     | AroundRequest
     | BootRequest
-    | ProjectsRequest
     | LearningsRequest
     | TurnRequest
     | ActionsRequest
@@ -246,12 +282,16 @@ AnyMemoryRequest = (
     | ResolveActionRequest
     | UserFilesRequest
     | DeleteUserFileRequest
+    | ChangesRequest
+    | UndoRequest
     | RetryRequest
     | LearningRequest
     | ForgetRequest
     | CurationsRequest
     | ObservationsRequest
     | ChatRequest
+    | SessionsRequest
+    | RenameSessionRequest
     | HealthRequest
 )
 
@@ -292,7 +332,7 @@ class HistoryResult(MemoryResult, tag="history"):
 class SearchResult(MemoryResult, tag="search"):
     """Hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet.
 
-    `notes` say what else was looked for, or which filter left nothing.
+    `notes` say which filter left nothing, and how far the search by meaning reaches.
     """
 
     hits: list[SearchHit]
@@ -311,12 +351,6 @@ class BootResult(MemoryResult, tag="boot"):
     """The text, as data for a model; empty where there is no memory yet."""
 
     text: str
-
-
-class ProjectsResult(MemoryResult, tag="projects"):
-    """Projects."""
-
-    projects: list[Project]
 
 
 class LearningsResult(MemoryResult, tag="learnings"):
@@ -388,6 +422,35 @@ class DeleteUserFileResult(MemoryResult, tag="delete_user_file"):
     path: str
 
 
+class ChangesResult(MemoryResult, tag="changes"):
+    """A change set: `turn` is its id, `turn_id` the number in the log, `at` in Unix seconds, `more` files not listed.
+
+    `undoes` is the set that it took back, if it is an undo; `undone_by` the undo that took it back.
+    """
+
+    turn: str
+    turn_id: int | None
+    at: float
+    files: list[ChangedFile]
+    more: int = 0
+    undoes: str | None = None
+    undone_by: str | None = None
+
+
+class UndoResult(MemoryResult, tag="undo"):
+    """Which paths were restored, and which were not: changed since, maybe the person's, or with no content kept.
+
+    `undo` is the id of the undo, which can be undone; null if nothing was restored.
+    """
+
+    turn: str
+    undo: str | None
+    restored: list[str]
+    conflicts: list[str]
+    yours: list[str]
+    unkept: list[str]
+
+
 class RetryResult(MemoryResult, tag="retry"):
     """The turns that are quarantined now."""
 
@@ -401,7 +464,7 @@ class LearningResult(MemoryResult, tag="learning"):
 
 
 class ForgetResult(MemoryResult, tag="forget"):
-    """What would go, or what went.
+    """The text that would go, or that went.
 
     `done`: it is gone, and the bridge's copy, if there is one, has confirmed that. False is also the answer to a forget
     that the copy did not confirm in time: `forgotten.still` says so, and the copy is told until it does.
@@ -429,6 +492,18 @@ class ChatResult(MemoryResult, tag="chat"):
     chat: list[ChatMessage]
 
 
+class SessionsResult(MemoryResult, tag="sessions"):
+    """Sessions."""
+
+    sessions: list[SessionRow]
+
+
+class RenameSessionResult(MemoryResult, tag="rename_session"):
+    """The session that was renamed."""
+
+    session_id: str
+
+
 class HealthResult(MemoryResult, tag="health"):
     """Memory in numbers."""
 
@@ -442,7 +517,6 @@ AnyMemoryResult = (
     | SearchResult
     | AroundResult
     | BootResult
-    | ProjectsResult
     | LearningsResult
     | LoggedTurnResult
     | ActionsResult
@@ -454,11 +528,15 @@ AnyMemoryResult = (
     | ResolveActionResult
     | UserFilesResult
     | DeleteUserFileResult
+    | ChangesResult
+    | UndoResult
     | RetryResult
     | LearningResult
     | ForgetResult
     | CurationsResult
     | ObservationsResult
     | ChatResult
+    | SessionsResult
+    | RenameSessionResult
     | HealthResult
 )

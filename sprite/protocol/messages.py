@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.memory import AnyMemoryRequest, AnyMemoryResult
 from sprite.protocol.observing import Observe, Observed
+from sprite.protocol.reach import Reach, ReachResult
 from sprite.protocol.replication import Lease, Ship, ShipAck, Shipped
 from sprite.protocol.shapes import (
     FARTHEST,
@@ -28,6 +29,7 @@ from sprite.protocol.shapes import (
     Point,
     SessionState,
     Size,
+    Spend,
     Stack,
     Stopped,
 )
@@ -70,7 +72,7 @@ class CardPlace(Payload, omit_defaults=False):
 
 
 class CardSize(Payload, omit_defaults=False):
-    """How large a person makes a card, in pixels."""
+    """The size that a person gives a card, in pixels."""
 
     width: _Length
     height: _Length
@@ -84,7 +86,7 @@ OUT_OF_BOUNDS: dict[type[Payload], str] = {
 
 
 class CanvasInteraction(Payload, tag_field="action"):
-    """What a person does to the canvas, without the agent."""
+    """A person's change of the canvas, without the agent."""
 
 
 class NewBlock(Payload, omit_defaults=False):
@@ -195,8 +197,8 @@ class Mission(Payload):
     """A message to the agent; the envelope's `id` is its idempotency key.
 
     `asked_by` names the program whose words these are, where no person typed them: what it says is never taken for the
-    person's word. Who leaves it out speaks as the person, which only their own clients can. `pasted` lists the parts of
-    `text` that the person pasted: spans of Unicode code points, half-open, sorted and disjoint.
+    person's word. Without it, a client speaks as the person, which only their own clients can. `pasted` lists the parts
+    of `text` that the person pasted: spans of Unicode code points, half-open, sorted and disjoint.
     """
 
     text: str
@@ -238,15 +240,19 @@ def upload_chunks(name: str, data: bytes) -> Iterator[FileUpload]:
         yield FileUpload(upload_id, name, index, index == last, base64.b64encode(chunk).decode())
 
 
+#: An answer to a permission request. "session" is offered for hosts only.
+Decision = Literal["allow", "deny", "session", "always"]
+
+
 class Permission(Payload):
     """The person's word on a `permission_request`."""
 
     request_id: str
-    decision: Literal["allow", "deny", "always"]
+    decision: Decision
 
 
 class System(Payload):
-    """`status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`, `revoke`, `zone`, `go_on`.
+    """`status`, `new_session` (ends this one), `resume_session`, `flush` (curates what waits) and others.
 
     Answered when done. `check_model` sends one request that is not billed. `revoke` takes back what was allowed for
     good: the rule with this id, or (without one) all of them. `zone` says in which time zone the person is: `tz`, an
@@ -254,7 +260,8 @@ class System(Payload):
     may be spent today by one daily budget.
     """
 
-    action: Literal["status", "new_session", "flush", "check_model", "revoke", "zone", "go_on"]
+    action: Literal["status", "new_session", "resume_session", "flush", "check_model", "revoke", "zone", "go_on"]
+    session_id: str | None = None
     rule_id: str | None = None
     tz: str | None = None
     raise_limit: bool = False
@@ -274,6 +281,7 @@ ClientPayload = (
     | AnyMemoryRequest
     | Permission
     | System
+    | Reach
     | Observe
     | Ship
     | ShipAck
@@ -299,6 +307,7 @@ CLIENT_TYPES: dict[str, Any] = {
     "memory": AnyMemoryRequest,
     "permission": Permission,
     "system": System,
+    "reach": Reach,
     "observe": Observe,
     "ship": Ship,
     "ship_ack": ShipAck,
@@ -341,7 +350,7 @@ class Ack(Payload):
 
 
 class Error(Payload, omit_defaults=False):
-    """What went wrong, in words a person understands; `block` or `action` is what stands where a change came too late.
+    """The fault, in words that a person understands; `block` or `action` is what stands where a change came too late.
 
     `newest` is the newest lease's epoch, for a bridge that is refused since it has an older one.
     """
@@ -388,7 +397,7 @@ class NextDue(Payload, omit_defaults=False):
 
 
 class StandingRule(Payload, omit_defaults=False):
-    """What runs without asking again until the session ends; `at` in Unix seconds.
+    """Rules that hold without a question until the session ends; `at` in Unix seconds.
 
     `words` are those of the question ("always allow this command"), `command` is the command, if it is about one.
     """
@@ -415,10 +424,11 @@ class Status(Payload, omit_defaults=False):
     rules: list[StandingRule] = field(default_factory=list)
     next_due: NextDue | None = None
     tz: str = "UTC"
+    spend: Spend | None = None
 
 
 class Running(Payload, omit_defaults=False):
-    """What a turn has shown so far: its durable events (the newest, if they are many), then text still growing."""
+    """The progress of a turn: its durable events (the newest, if they are many), then text still growing."""
 
     mission_id: str
     events: list[AnyAgentEvent]
@@ -517,8 +527,10 @@ class PermissionRequest(Payload, omit_defaults=False):
     `mission_id` is the turn that made it. One of a `background` agent's, which that turn began, stays open when the
     turn ends, as long as anything goes on in the background. `input` is what runs, whole; `folder` is where, if that is
     not the workspace itself, and `real_path` where its `file_path` leads, if that is elsewhere. `always` says what
-    "always" would allow; where it is null, "always" is this once. `redacted`: a copy that was kept of a question by now
-    closed; its input may lack parts, and cannot be allowed.
+    "always" would allow; where it is null, "always" is this once. A question of the tool `network` is about the host in
+    `input`: "allow" holds for the turn, `session` says what "session" would allow, and "always" holds until it is taken
+    back. `redacted`: a copy that was kept of a question by now closed; its input may lack parts, and cannot be allowed.
+    `tool_use_id` is the call that waits.
     """
 
     request_id: str
@@ -529,14 +541,16 @@ class PermissionRequest(Payload, omit_defaults=False):
     folder: str | None = None
     real_path: str | None = None
     always: str | None = None
+    session: str | None = None
     redacted: bool = False
+    tool_use_id: str | None = None
 
 
 class PermissionResolved(Payload, omit_defaults=False):
     """A question is not open any more; `decision` is null if no answer came in time."""
 
     request_id: str
-    decision: Literal["allow", "deny", "always"] | None
+    decision: Decision | None
 
 
 ServerPayload = (
@@ -557,6 +571,7 @@ ServerPayload = (
     | SessionUpdate
     | ActionUpdate
     | ScheduleUpdate
+    | ReachResult
     | Observed
     | Shipped
 )
@@ -579,6 +594,7 @@ SERVER_TYPES: dict[str, Any] = {
     "session_update": SessionUpdate,
     "action_update": ActionUpdate,
     "schedule_update": ScheduleUpdate,
+    "reach_result": ReachResult,
     "observed": Observed,
     "shipped": Shipped,
 }

@@ -24,7 +24,7 @@ MAX_EXTERNAL_ID_CHARS = 200
 
 
 class ObservedTool(Struct):
-    """A tool call of such a turn. What it may hold is cut and redacted as for any turn."""
+    """A tool call of such a turn. Its texts are cut and redacted as for any turn."""
 
     name: str
     tool_use_id: str = ""
@@ -67,7 +67,7 @@ class RefusedTurn(Struct):
 
 
 class Observed(Payload, omit_defaults=False):
-    """How many turns were written, how many were in the log already, and which were refused."""
+    """The number of turns written, the number already in the log, and the refused ones."""
 
     stored: int
     known: int
@@ -111,7 +111,7 @@ def project_or_name(text: str) -> str:
 
 
 def others_project(given: str | None, own: str | None) -> str | None:
-    """Return the key of another project than the sprite's workspace `own`; None for that or for none.
+    """Return the key of another project than the sprite's workspace `own`, or None for that or for none.
 
     Raises PeerError if it is no key.
     """

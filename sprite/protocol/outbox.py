@@ -23,7 +23,7 @@ class Outbox:
         self._queue: deque[bytes] = deque()
         self._unsent_bytes = 0
         self._taken_bytes = 0
-        #: Held live events and their numbers; None while they are not held.
+        #: Held live events and their numbers, or None while they are not held.
         self._held: list[tuple[int | None, bytes]] | None = None
         self._held_bytes = 0
         #: The reader has every event up to this number from a replay.
@@ -140,7 +140,7 @@ class Position:
     """Track the position. Pass each welcome, durable event number and state; the methods return what is new."""
 
     def __init__(self) -> None:
-        #: Epoch of the sequence; None before the first welcome.
+        #: Epoch of the sequence, or None before the first welcome.
         self.epoch: str | None = None
         #: The newest event that was received, or that a state covers.
         self.last_seq = 0

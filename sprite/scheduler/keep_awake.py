@@ -7,11 +7,7 @@ machine does not sleep, and this module does nothing.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import http.client
-import json
 import logging
-import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -70,35 +66,18 @@ class _TasksApi:
         self._is_failing = False
 
     async def ask(self, method: str, body: dict[str, str] | None = None) -> bool:
+        import httpx2
+
+        transport = httpx2.AsyncHTTPTransport(uds=str(self._path))
         try:
-            status = await asyncio.to_thread(_request, self._path, method, body)
-        except (OSError, http.client.HTTPException) as error:
-            return self._noted(str(error))
-        return self._noted(None if status in _DONE else f"its API answered {status}")
+            async with httpx2.AsyncClient(transport=transport, timeout=ANSWER_SECONDS) as client:
+                answer = await client.request(method, f"http://sprite/v1/tasks/{TASK}", json=body)
+        except (OSError, httpx2.HTTPError) as error:
+            return self._noted(str(error) or type(error).__name__)
+        return self._noted(None if answer.status_code in _DONE else f"its API answered {answer.status_code}")
 
     def _noted(self, why: str | None) -> bool:
         if why is not None and not self._is_failing:
             log.warning("the VM cannot be held awake, or let go: %s", why)
         self._is_failing = why is not None
         return not self._is_failing
-
-
-def _request(path: Path, method: str, body: dict[str, str] | None) -> int:
-    with contextlib.closing(_UnixConnection(path)) as connection:
-        headers = {"Content-Type": "application/json"} if body is not None else {}
-        connection.request(method, f"/v1/tasks/{TASK}", json.dumps(body) if body is not None else None, headers)
-        return connection.getresponse().status
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__("sprite", timeout=ANSWER_SECONDS)
-        self._path = path
-
-    def connect(self) -> None:
-        """See HTTPConnection."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))

@@ -107,9 +107,9 @@ class Verdict:
 
 
 def verdict(action: Action, mission: ScheduledMission, failures: Sequence[str | None], now: float) -> Verdict | None:
-    """Return the effect of an ended mission on its action; None if there is none.
+    """Return the effect of an ended mission on its action, or None if there is none.
 
-    `failures` are the error codes of the action's newest missions, newest first, including this one; None for those
+    `failures` are the error codes of the action's newest missions, newest first, including this one, or None for those
     without an error.
     """
     if action.status != "open":
@@ -160,7 +160,7 @@ class Allowance:
         self._clock = clock
 
     async def refusal(self) -> str | None:
-        """Return why no more actions may fire today, as text; None if they may."""
+        """Return why no more actions may fire today, as text, or None if they may."""
         cap = self._settings.daily_usd
         if cap is None or self._settings.is_offline:
             return None

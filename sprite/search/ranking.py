@@ -49,7 +49,7 @@ SUBJECT_SATURATION = 2.0
 NAMED_SPEAKER = 1.5
 #: Exponent for length: longer turns contain slightly more.
 LENGTH_POWER = 0.2
-#: Factor for turns of the question's period. Also for the first or latest of similar turns, if asked.
+#: Factor for turns of the question's period.
 IN_TIME = 1.5
 
 
@@ -230,15 +230,6 @@ def standing(outline: Outline, means: Means, *, named: bool) -> float:
     share = max(1, outline.person + outline.reply) / ((means.person + means.reply) or 1.0)
     length: float = share ** (LENGTH_POWER * needs_others(outline))
     return length * (NAMED_SPEAKER if named else 1.0)
-
-
-def by_time(turns: Mapping[int, float], at: Mapping[int, float], *, first: bool) -> dict[int, float]:
-    """Return a factor per turn that grows towards the first or the latest of the similar ones."""
-    most = max(turns.values(), default=0.0)
-    fitting = sorted((turn for turn, score in turns.items() if score >= most / 2), key=lambda turn: at[turn])
-    ordered = fitting[::-1] if first else fitting
-    step = (IN_TIME - 1) / max(1, len(ordered) - 1)
-    return {turn: 1 + step * place for place, turn in enumerate(ordered)}
 
 
 def score_texts(postings: Sequence[Sequence[int]], lengths: Mapping[int, int], texts: int) -> dict[int, float]:

@@ -16,14 +16,14 @@ from sprite.log.transcript import Observation, TranscriptDB
 from sprite.log.turn_index import MAX_POSTINGS, Opening, TurnLook
 from sprite.memory.apply import TRUSTED, UNTRUSTED, LearningLook, LearningsLooked
 from sprite.memory.database import MemoryDB
-from sprite.memory.query import Query, may_be_misspelled, near_spellings, parse_query
+from sprite.memory.query import Query, parse_query
 from sprite.protocol.framing import set_in
 from sprite.protocol.shapes import LearningRow, SearchHit
 from sprite.search import ranking
 from sprite.search.meaning.meaning import Meaning
 from sprite.search.meaning.vectors import NOTHING_NEAR, Near
 from sprite.search.ranking import CUT, PASSAGE_CHARS, best_passage, stems, stems_in
-from sprite.storage.full_text import OWN, Filters, Index, Lexicon, index_stems
+from sprite.storage.full_text import OWN, Filters, Index, index_stems
 
 #: Texts up to this length are shown whole, longer ones by their best passage. `around:` widens it.
 SNIPPET_CHARS = 300
@@ -35,7 +35,7 @@ AROUND_CHARS = 6000
 class Found:
     """Hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet.
 
-    `notes` name additional search words, or the filter that excluded all hits.
+    `notes` name the filter that excluded all hits, and how far the search by meaning reaches.
     """
 
     hits: list[SearchHit]
@@ -142,16 +142,18 @@ RELIABLE = 0.5
 #: Projects compared with a folder's name, and projects listed if none matches.
 MOST_PROJECTS, PROJECTS_NAMED = 1_000, 8
 
-#: Below this many hits, unused words are tried in other spellings, up to this many words.
-FEW = 3
-MAX_RESPELLED = 4
-
 #: Scores are compared to nine digits.
 TIE_BREAK = 2e-9
 
 TURN = "TURN"
 #: Origin of the learnings that rest on the person's own words.
 PERSON = "user"
+
+
+async def _mark_undone(transcript: TranscriptDB, hits: Sequence[SearchHit]) -> None:
+    undone = await transcript.curations.undone({hit.turn_id for hit in hits if hit.turn_id is not None})
+    for hit in hits:
+        hit.undone = hit.turn_id in undone
 
 
 async def search(
@@ -193,14 +195,10 @@ async def search(
         if not hits:
             notes = (f"There is no turn {query.around}.",)
     else:
-        hits, by_words = await _hits(transcript, memory, query, limit, near)
-        if by_words < FEW and query.needles:
-            nearer = replace(query, also=await transcript.ask(lambda look: _near(look.words, query)))
-            if nearer.also:
-                hits, _ = await _hits(transcript, memory, nearer, limit, near)
-                notes = (f"also: {', '.join(dict.fromkeys(other for _, other in nearer.also))}",) if hits else ()
+        hits = await _hits(transcript, memory, query, limit, near)
         if not hits:
             notes = await _emptying(transcript, memory, query)
+    await _mark_undone(transcript, hits)
     through, waiting = await transcript.reach()
     return Found(hits, through, waiting, (*notes, *reach))
 
@@ -224,27 +222,15 @@ def _no_such_project(given: str, known: Sequence[str]) -> str:
 
 async def _hits(
     transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int, near: Near = NOTHING_NEAR
-) -> tuple[list[SearchHit], int]:
-    """Return the hits, and the number of matches that are not by meaning alone."""
+) -> list[SearchHit]:
+    """Return the hits."""
     if query.needles:
         return await _fitting(transcript, memory, query, limit, near)
     if query.empty:
-        return [], 0
+        return []
     if query.when.since is not None:  # the question has no words except a time
         query = replace(query, since=query.since or query.when.since, before=query.before or query.when.before)
-    hits = await _newest(transcript, memory, query, limit)
-    return hits, len(hits)
-
-
-def _near(words: Lexicon, query: Query) -> tuple[tuple[str, str], ...]:
-    """Return similar words of an index for the words that it lacks."""
-    also: list[tuple[str, str]] = []
-    unknown = query.unknown(words.having(query.needles))[:MAX_RESPELLED]
-    misspelled = [term for term in unknown if may_be_misspelled(term)]
-    for term, stem in zip(misspelled, index_stems(misspelled), strict=True):
-        near = near_spellings(term, stem, words.stems(term[0]))
-        also += [(term, words.as_written(other)) for other in near]
-    return tuple(also)
+    return await _newest(transcript, memory, query, limit)
 
 
 async def _emptying(transcript: TranscriptDB, memory: MemoryDB, query: Query) -> tuple[str, ...]:
@@ -257,11 +243,11 @@ async def _emptying(transcript: TranscriptDB, memory: MemoryDB, query: Query) ->
         (query.before, "before:", replace(query, before=None)),
     ]
     filters = [(name, without) for value, name, without in named if value]
-    found = [name for name, without in filters if (await _hits(transcript, memory, without, 1))[0]]
+    found = [name for name, without in filters if await _hits(transcript, memory, without, 1)]
     if found:
         return tuple(f"The filter {name} leaves nothing; without it there are hits." for name in found)
     bare = replace(query, types=(), session=None, since=None, before=None, project=None, projects=None)
-    if len(filters) > 1 and (await _hits(transcript, memory, bare, 1))[0]:
+    if len(filters) > 1 and await _hits(transcript, memory, bare, 1):
         return (f"The filters {', '.join(name for name, _ in filters)} leave nothing; without them there are hits.",)
     return ()
 
@@ -280,22 +266,20 @@ async def _newest(transcript: TranscriptDB, memory: MemoryDB, query: Query, limi
 
 
 def _wanted(query: Query) -> tuple[Filters | None, Filters | None]:
-    """Return the filters for (turns, learnings); None if that kind is not wanted."""
+    """Return the filters for (turns, learnings), or None if that kind is not wanted."""
     kinds = tuple(kind for kind in query.types if kind != TURN)
     turns = query.filters if not query.types or TURN in query.types else None
     learnings = replace(query.filters, types=kinds) if not query.types or kinds else None
     return turns, learnings
 
 
-async def _fitting(
-    transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int, near: Near
-) -> tuple[list[SearchHit], int]:
+async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int, near: Near) -> list[SearchHit]:
     turns, learnings = _wanted(query)
     pool = max(MIN_POOL, POOL * limit)
     # A learning leads to its turn even if only turns are wanted.
     fitting = learnings or replace(query.filters, types=())
-    learned, scores, trusted = await memory.ask(lambda look: _learnings(look, query, fitting, limit, pool))
-    said = Said({}, {}, {}, {}, 0)
+    learned, scores, trusted = await memory.ask(lambda look: _learnings(look, query, fitting, pool))
+    said = Said({}, {}, {}, {})
     if turns is not None:
         cited = _cited(learned, scores)
         said = await transcript.ask(lambda look: _turns(look, query, cited, pool, near))
@@ -309,12 +293,11 @@ async def _fitting(
     chosen = _in_trusted_order(chosen, trusted, said, is_cut=len(ranked) > limit)
     weights = _weights(query, said.weights)
     shown = await transcript.observations_of([hit.id for hit in chosen if not hit.learned])
-    hits = [
+    return [
         learning_hit(learned[hit.id], weights) if hit.learned else turn_hit(shown[hit.id], weights)
         for hit in chosen
         if hit.learned or hit.id in shown
     ]
-    return hits, said.by_words + (len(learned) if learnings is not None else 0)
 
 
 def _weights(query: Query, known: Mapping[str, float]) -> dict[str, float]:
@@ -328,14 +311,13 @@ def _weights(query: Query, known: Mapping[str, float]) -> dict[str, float]:
 class Said:
     """Matching turns: their scores, the question's share in their own words, and their times.
 
-    `weights` are the weights of the question's words by stem. `by_words` turns match by words.
+    `weights` are the weights of the question's words by stem.
     """
 
     scores: dict[int, float]
     own: dict[int, float]
     at: dict[int, float]
     weights: dict[str, float]
-    by_words: int
 
 
 class Ranked(NamedTuple):
@@ -432,30 +414,22 @@ def _in_trusted_order(chosen: Sequence[Ranked], trusted: Sequence[int], said: Sa
 
 
 def _learnings(
-    look: LearningLook, query: Query, filters: Filters, limit: int, pool: int
+    look: LearningLook, query: Query, filters: Filters, pool: int
 ) -> tuple[dict[int, LearningRow], dict[int, float], list[int]]:
     """Return matching learnings, their scores, and those of origin `user`, best first by such learnings alone."""
 
-    def scored(index: Index, query: Query) -> tuple[dict[int, LearningRow], dict[int, float]]:
-        return _scored(look, look.look_up(index, query.needles, filters, limit, pool), pool)
+    def scored(index: Index) -> tuple[dict[int, LearningRow], dict[int, float]]:
+        return _scored(look, look.look_up(index, query.needles, filters, pool), pool)
 
-    own = replace(query, also=())  # the query's other spellings are words of any text
-    learned, scores = scored(TRUSTED, own)
-    literal = set(scores)
-    if len(literal) < FEW and (also := _near(look.words, own)):
-        more, more_scores = scored(TRUSTED, replace(query, also=also))
-        learned, scores = learned | more, scores | more_scores
-    respelled = scores.keys() - literal
-    others, other_scores = scored(UNTRUSTED, query)
+    learned, scores = scored(TRUSTED)
+    others, other_scores = scored(UNTRUSTED)
     learned |= others
     if filters == Filters():
         _add_replacements(look, learned)
     trusted = {key: learning for key, learning in learned.items() if learning.origin == PERSON}
     best = _valid_first(trusted, scores)
-    order = sorted(trusted, key=lambda key: (key in respelled, -round(best[key], 9), -trusted[key].created_at, -key))
-    # Another spelling counts among the turns only if these lack the word as the query has it.
-    places = scores if query.also else {key: scores[key] for key in literal}
-    return learned, _valid_first(learned, places | other_scores), order
+    order = sorted(trusted, key=lambda key: (-round(best[key], 9), -trusted[key].created_at, -key))
+    return learned, _valid_first(learned, scores | other_scores), order
 
 
 def _scored(look: LearningLook, looked: LearningsLooked, pool: int) -> tuple[dict[int, LearningRow], dict[int, float]]:
@@ -546,14 +520,10 @@ def _turns(look: TurnLook, query: Query, cited: Mapping[int, float], pool: int, 
     if when.since is not None and when.before is not None:
         for turn in ranked:
             ranked[turn] *= ranking.IN_TIME if when.since <= outlines[turn].at < when.before else 1.0
-    if when.end is not None:
-        at = {turn: outlines[turn].at for turn in ranked}
-        factors = ranking.by_time(ranked, at, first=when.end == "first")
-        ranked |= {turn: ranked[turn] * factor for turn, factor in factors.items()}
     for turn in ranked:
         ranked[turn] += meant.term(outlines[turn], named=turn in named)
     weights = {stem: value for needle, value in zip(needles, words.weights, strict=True) for stem in stems(needle)}
-    return Said(ranked, own, {turn: outlines[turn].at for turn in ranked}, weights, len(fitting))
+    return Said(ranked, own, {turn: outlines[turn].at for turn in ranked}, weights)
 
 
 def _speakers_named(query: Query, openings: Iterable[Opening]) -> set[int]:

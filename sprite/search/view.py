@@ -20,7 +20,7 @@ from sprite.curation.rebuild import replay_aside
 from sprite.errors import PeerError
 from sprite.log.curations import CURATED, OFF_RECORD, QUARANTINED, Curation, Drift, seconds_since_midnight
 from sprite.log.transcript import Observation, TranscriptDB
-from sprite.memory.apply import MADE_IDS, Action
+from sprite.memory.apply import MADE_IDS, Action, Projected
 from sprite.memory.database import FileVersion, MemoryDB, open_memory
 from sprite.memory.files import (
     BOOT_ORDER,
@@ -32,7 +32,8 @@ from sprite.memory.files import (
     over_limits,
     template,
 )
-from sprite.memory.query import own_names
+from sprite.memory.query import any_term, own_names, significant
+from sprite.memory.words import content_words, share
 from sprite.protocol.observing import others_project, project_or_name
 from sprite.protocol.shapes import (
     ActionChange,
@@ -45,7 +46,6 @@ from sprite.protocol.shapes import (
     LoggedTurn,
     MadeVersion,
     MemoryState,
-    Project,
     QuarantinedTurn,
     Rejected,
     TokenCount,
@@ -73,6 +73,8 @@ async def file_as_of(
     return (found.content, found.version) if found else (template(name), 0)
 
 
+#: A line rests on a learning that has this part of its words; this many of them are shown.
+RESTS_ON, MOST_BEHIND = 0.5, 5
 #: Lists show the beginning of a turn; the turn itself has the rest.
 EXCERPT_CHARS = 400
 #: Fields of an event that a list may show, without any written or forgotten text. An action's text comes from its
@@ -94,6 +96,8 @@ _TOLD = (
     "cards",
     "reason",
     "retry",
+    "undone",
+    "files",
     "learning",
     *("op", "action", "once", "due", "rrule", "tz", "next", "late_by", "priority", "what"),
 )
@@ -266,16 +270,8 @@ class MemoryView:
         return await file_as_of(self._transcript, self._memory, scratch, known_file(name), until)
 
     def project(self, given: str | None) -> str | None:
-        """Return a requested project's key; None for the user's own. PeerError if it is invalid."""
+        """Return a requested project's key, or None for the user's own. PeerError if it is invalid."""
         return others_project(given, self._own_project)
-
-    async def projects(self) -> list[Project]:
-        """Return the projects with turns, the most recent first."""
-        learned = await self._memory.learnings_by_project()
-        return [
-            Project(key, turns, learned.get(key, 0), last_at)
-            for key, turns, last_at in await self._transcript.projects(MAX_ROWS)
-        ]
 
     async def around(self, turn_id: int, before: int, after: int) -> list[LoggedTurn]:
         """Return a turn and its neighbours in the conversation, oldest first. PeerError if it does not exist."""
@@ -384,6 +380,10 @@ class MemoryView:
         turns = await self._transcript.observations_before(before, max(1, min(limit, MAX_ROWS)))
         return [turn_row(turn) for turn in turns]
 
+    async def spent(self, since: float) -> float:
+        """Return the known cost of memory since a time, in US dollars."""
+        return await self._transcript.spending.total(since)
+
     async def health(self, *, daily_cap_usd: float | None, last_error: str | None) -> Health:
         """Return memory's figures and costs; the caller supplies the cap and the last error."""
         state = await self.state()
@@ -424,9 +424,9 @@ class MemoryView:
         words = [last_error] if last_error else []
         words += over_limits({name: self._files.read(name) for name in LINE_LIMITS})
         # Fewer turns wait until more is said, which is normal.
-        oldest = await self._transcript.waiting(1) if waiting >= LEAST_TURNS else []
-        if oldest and time.time() - oldest[0].timestamp > LONGEST_WAIT_SECONDS:
-            words.append(f"turn {oldest[0].id} has waited to be curated for more than a day")
+        oldest = await self._transcript.oldest_waiting() if waiting >= LEAST_TURNS else None
+        if oldest and time.time() - oldest.timestamp > LONGEST_WAIT_SECONDS:
+            words.append(f"turn {oldest.id} has waited to be curated for more than a day")
         free = self._files.free_bytes()
         if free < LEAST_FREE_BYTES:
             words.append(f"the disk is nearly full: {free // 2**20} MiB are free")
@@ -438,12 +438,24 @@ class MemoryView:
         """Return every action as a row, most urgent first."""
         return [action_row(action) for action in await self._memory.actions()]
 
-    async def turn(self, turn_id: int) -> LoggedTurn:
-        """Return one turn of the log. PeerError if it does not exist."""
-        turn = await self._transcript.observation(turn_id)
+    async def turn(self, key: int | str) -> LoggedTurn:
+        """Return one turn of the log, by its number or its mission. PeerError if it does not exist."""
+        by_number = isinstance(key, int)
+        turn = await (self._transcript.observation(key) if isinstance(key, int) else self._transcript.turn_of(key))
         if turn is None:
-            raise PeerError(f"There is no turn {turn_id}.", code="not_found")
+            words = f"There is no turn {key}." if by_number else "This turn is not in the log (yet)."
+            raise PeerError(words, code="not_found")
         return logged_turn(turn)
+
+    async def behind(self, line: str) -> list[LearningRow]:
+        """Return the learnings that a line of a memory file rests on, best first, whether they hold or not."""
+        match, words = any_term(significant(line)), content_words(line)
+
+        def nearest(tx: Projected) -> list[LearningRow]:
+            found = [*tx.nearest(match, MOST_BEHIND), *tx.nearest(match, MOST_BEHIND, replaced=True)]
+            return [row for row in found if words and share(words, content_words(row.content)) >= RESTS_ON]
+
+        return (await self._memory.rehearse(nearest))[:MOST_BEHIND]
 
 
 def action_row(action: Action) -> ActionRow:

@@ -1,4 +1,4 @@
-"""What waits for the replica, and how far the replica is.
+"""The changes that wait for the replica, and the replica's position.
 
 `ship_changes` has an entry for each changed row, in the order of the commits. Triggers write the entries in the
 transaction of the change, so that no writer can omit them. A row that changes again keeps only its newer entry. An
@@ -73,7 +73,7 @@ def shipped_tables(database: DatabaseName) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class ChangedRow:
-    """The current row of a table and number; None for a deleted one. `change` is the number of its entry."""
+    """The current row of a table and number, or None for a deleted one. `change` is the number of its entry."""
 
     change: int
     table: str

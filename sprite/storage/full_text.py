@@ -5,7 +5,6 @@ Expressions consist of phrases that the caller has quoted. Everything runs on a 
 
 from __future__ import annotations
 
-import heapq
 import json
 import math
 import re
@@ -20,15 +19,6 @@ TOKENIZER = "porter unicode61 remove_diacritics 2"
 UNSPACED = "\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff"
 #: Splitting is done in SQL and takes quadratic time, so text after this length is indexed unsplit.
 UNSPACED_CHARS = 4000
-#: Rows that a full OR query may score: 1.2 us each on a slow core, so about 25 ms.
-FULL_QUERY_ROWS = 20_000
-#: Upper bound of a word's score relative to its weight, in nearly all texts: it may occur twice, or in a short text.
-#: With 1.0, 0.5 % of the first ten are lost among a million sentences of equal length, 5 % among texts of 5 to 25
-#: words.
-DENSE = 1.3
-#: Larger queries use only this many of the rarest words; the others would add little to any score.
-LARGE_QUERY_TERMS = 8
-
 #: Project key of the person's own learnings and turns.
 OWN = ""
 #: Builds a condition that a row is of one of so many projects (each a parameter), or optionally of none.
@@ -145,82 +135,12 @@ class Index:
         return [(row[0], -row[1]) for row in rows]
 
     def best(
-        self, connection: sqlite3.Connection, phrases: Sequence[str], total: int, sure: int, limit: int
+        self, connection: sqlite3.Connection, phrases: Sequence[str], total: int, limit: int
     ) -> list[tuple[int, float]]:
-        """Return (id, score) of the best rows for any phrase; a score is a row's share of the total weight.
-
-        The first `sure` are the best there are; the others, up to `limit`, are good. Small queries are one OR in
-        FTS5. Large ones read only rows with two of the words: for each word, from the rarest on, those that have it
-        and any more frequent word. A row's full score comes from the query of its rarest word, and no word counts
-        twice. The search stops once the remaining words cannot reach the score of the last wanted row. Measured on
-        a million sentences of 14 words (Zipf-distributed) with five words, against the full OR: a fifth of its
-        time, 99.9 % of its first ten.
-        """
-        counted = sorted((self.count(connection, phrase), phrase) for phrase in phrases)
-        weights = [(phrase, _weight(total, count)) for count, phrase in counted]
-        sum_of_weights = sum(weight for _, weight in weights)
-        found = [(phrase, weight) for (count, phrase), (_, weight) in zip(counted, weights, strict=True) if count]
-        if not found:
-            return []
-        if sum(count for count, _ in counted) <= FULL_QUERY_ROWS or len(found) == 1:
-            rows = self.ranked(connection, any_of([phrase for phrase, _ in found]), limit)
-        else:
-            rows = self._best_of_many(connection, found[:LARGE_QUERY_TERMS], sure, limit)
-        return [(row, score / sum_of_weights) for row, score in rows]
-
-    def _best_of_many(
-        self, connection: sqlite3.Connection, found: Sequence[tuple[str, float]], sure: int, limit: int
-    ) -> list[tuple[int, float]]:
-        scores: dict[int, float] = {}
-        steps = [
-            (f"({phrase} AND {any_of([other for other, _ in found[place + 1 :]])})", sum(w for _, w in found[place:]))
-            for place, (phrase, _) in enumerate(found[:-1])
-        ]
-        for expression, most in [*steps, *found]:
-            if len(scores) >= sure and heapq.nlargest(sure, scores.values())[-1] > DENSE * most:
-                continue
-            for row, score in self.ranked(connection, expression, limit):
-                scores[row] = max(score, scores.get(row, 0.0))
-        # Ties keep FTS5's order.
-        return heapq.nlargest(limit, scores.items(), key=lambda pair: (round(pair[1], 9), -pair[0]))
-
-
-class Lexicon:
-    """The words of an index, for other spellings of a query's words; forms are taken from `columns`."""
-
-    def __init__(self, connection: sqlite3.Connection, index: Index, columns: Sequence[str]) -> None:
-        self._connection = connection
-        self._index = index
-        self._columns = columns
-
-    def having(self, needles: Sequence[Sequence[str]]) -> list[int]:
-        """Return the number of rows with any of the phrases of each needle."""
-        return [self._index.count(self._connection, any_of(needle)) for needle in needles]
-
-    def stems(self, initial: str) -> list[tuple[str, int]]:
-        """Return the stems with this initial, each with its number of rows."""
-        connection, table = self._connection, self._index.table
-        # FTS5 exposes its vocabulary only through a table: a temporary one, which a read-only connection cannot
-        # create.
-        connection.execute("PRAGMA query_only=OFF")
-        try:
-            connection.execute(
-                f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.{table}_words USING fts5vocab(main, {table}, row)"
-            )
-        finally:
-            connection.execute("PRAGMA query_only=ON")
-        sql = f"SELECT term, doc FROM temp.{table}_words WHERE term >= ?1 AND term < ?2"  # noqa: S608 - our own table
-        return [(row[0], row[1]) for row in connection.execute(sql, (initial, chr(ord(initial) + 1)))]
-
-    def as_written(self, stem: str) -> str:
-        """Return the most frequent written form of a stem in the newest row that contains it."""
-        table, text = self._index.table, " || ' ' || ".join(self._columns)
-        sql = f"SELECT {text} FROM {table} WHERE {table} MATCH ? ORDER BY rowid DESC LIMIT 1"  # noqa: S608 - ours
-        row = self._connection.execute(sql, (f'{{{" ".join(self._columns)}}} : "{stem}"',)).fetchone()
-        words = [word for word in re.findall(r"\w+", row[0].casefold() if row else "") if word[0] == stem[0]]
-        distinct = list(dict.fromkeys(words))
-        having = [word for word, its in zip(distinct, index_stems(distinct), strict=True) if its == stem]
-        return max(having, key=words.count, default=stem)
+        """Return (id, score) of the best rows for any phrase; a score is a row's share of the total weight."""
+        counts = [self.count(connection, phrase) for phrase in phrases]
+        sum_of_weights = sum(_weight(total, count) for count in counts)
+        return [(row, score / sum_of_weights) for row, score in self.ranked(connection, any_of(phrases), limit)]
 
 
 def varints(blob: bytes, number: int) -> list[int]:

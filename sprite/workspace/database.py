@@ -21,23 +21,29 @@ from typing import Any, Literal
 import msgspec
 
 from sprite.common.sqlite import Schema
+from sprite.errors import PeerError
 from sprite.protocol.pasted import Marked, Spans, read_spans, write_spans
 from sprite.protocol.replication import Lease
 from sprite.protocol.shapes import (
     Block,
     Card,
     ChatMessage,
+    FileCounts,
     MissionStatus,
     Origin,
     Point,
+    SearchHit,
+    SessionRow,
     Size,
+    Spend,
     Stack,
     UsedTool,
-    is_place,
-    is_size,
 )
+from sprite.sandbox.hosts import SCHEMA as HOSTS
+from sprite.sandbox.hosts import HostTables
 from sprite.storage.changes import ROWS, SHIP_STATE, ShipChanges, ShipState, noted, shipped_tables
 from sprite.storage.connection import Database, Tables, in_transaction, open_database, open_reader
+from sprite.workspace.file_changes import FILE_CHANGES, FileChanges
 
 CanvasChangeKind = Literal["created", "renamed", "archived", "restored", "moved", "resized", "edited"]
 
@@ -102,9 +108,12 @@ def note_change(
 
 #: Limit for starting a schedule's mission: once, and twice more if it was cut off.
 MOST_ATTEMPTS = 3
+#: Limit for the title of a session.
+TITLE_CHARS = 120
 #: Events kept for replay; a client further behind receives a `gap` and a fresh state.
 EVENTS_KEPT = 5000
 
+_REPLICATED = ("stacks", "cards", "canvas_changes", "chat_messages", "missions", "session_titles")
 SCHEMA = Schema(
     name="workspace.db",
     application_id=0x53505731,  # "SPW1"
@@ -139,7 +148,9 @@ SCHEMA = Schema(
             -- What the turn used: a list of {name, title, is_error}.
             tools_json TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(tools_json)),
             -- Which program's message it is; null where it is the person's, or nobody's.
-            asked_by TEXT
+            asked_by TEXT,
+            -- The hits of the turn's searches of memory.
+            found_json TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(found_json))
         );
         CREATE TABLE missions (
             position INTEGER PRIMARY KEY,
@@ -156,6 +167,7 @@ SCHEMA = Schema(
             told INTEGER NOT NULL DEFAULT 0,
             ended_at REAL,
             cost_usd REAL,
+            duration_ms INTEGER,
             error_code TEXT,
             asked_by TEXT,
             -- How often it was begun.
@@ -167,10 +179,14 @@ SCHEMA = Schema(
         CREATE INDEX missions_open ON missions (position) WHERE status IN ('queued', 'running');
         CREATE INDEX missions_scheduled ON missions (ended_at) WHERE origin = 'schedule';
         CREATE INDEX missions_of_actions ON missions (action_id, position) WHERE origin = 'schedule';
+        CREATE INDEX missions_of_sessions ON missions (session_id, position);
+        CREATE TABLE session_titles (session_id TEXT PRIMARY KEY, title TEXT NOT NULL);
         CREATE TABLE events (seq INTEGER PRIMARY KEY, frame BLOB NOT NULL);
         """
         + _CANVAS_CHANGES
-        + noted(("stacks", "cards", "canvas_changes", "chat_messages", "missions"))
+        + HOSTS
+        + FILE_CHANGES
+        + noted((*_REPLICATED, "host_rules", "host_connections"))
         + SHIP_STATE,
     ],
 )
@@ -193,7 +209,7 @@ class StoredMission:
     #: The action and the due time of a schedule's mission.
     action_id: int | None = None
     due: float | None = None
-    #: The program that wrote the text; None for the person.
+    #: The program that wrote the text, or None for the person.
     asked_by: str | None = None
     #: Number of starts; 0 before the first.
     attempt: int = 0
@@ -240,6 +256,7 @@ class MissionMoved:
     session_id: str | None = None
     cost_usd: float | None = None
     error_code: str | None = None
+    duration_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +269,7 @@ class ChatAdded:
     origin: Origin = "person"
     tools: Sequence[UsedTool] = ()
     asked_by: str | None = None
+    found: Sequence[SearchHit] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,18 +288,25 @@ Effect = TurnBegan | MissionMoved | ChatAdded | CardSaved
 
 
 _TOOLS = msgspec.json.Decoder(list[UsedTool])
+_FOUND = msgspec.json.Decoder(list[SearchHit])
 
 #: Columns with people's text: (table, key, column, column of the mission it belongs to, if any). JSON columns end in
 #: `_json`.
 TEXT_COLUMNS = (
     ("chat_messages", "id", "text", "mission_id"),
     ("chat_messages", "id", "tools_json", "mission_id"),
+    ("chat_messages", "id", "found_json", "mission_id"),
     ("missions", "id", "text", "id"),
+    ("session_titles", "session_id", "title", None),
     ("cards", "card_id", "title", None),
     ("cards", "card_id", "blocks_json", None),
     ("stacks", "stack_id", "name", None),
     ("canvas_changes", "id", "was", None),
+    ("host_rules", "id", "host", None),
+    ("host_connections", "id", "host", "mission_id"),
 )
+#: Tables of hosts: a part of a host's name is none, so forgetting deletes the row.
+_HOST_TABLES = ("host_rules", "host_connections")
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +345,9 @@ class WorkspaceDB(Tables):
         super().__init__(database)
         self.changes = ShipChanges(database, {**shipped_tables("workspace.db"), ROWS: ()})
         self.ship_state = ShipState(database)
+        self.hosts = HostTables(database)
+        #: The change sets of turns.
+        self.file_changes = FileChanges(database)
         #: Id of this file's sequence of events; a new file is a new epoch.
         self.epoch = epoch
         #: Held during a change of the canvas, from reading a card until its event is published. So no concurrent
@@ -329,7 +357,7 @@ class WorkspaceDB(Tables):
     # --- the bridge that has this sprite ---
 
     async def lease(self) -> Lease | None:
-        """Return the newest lease that was ever stored; None before the first."""
+        """Return the newest lease that was ever stored, or None before the first."""
         kept = await self._db.fetch_value("SELECT value FROM meta WHERE key = 'lease'")
         return None if kept is None else msgspec.json.decode(kept, type=Lease)
 
@@ -425,7 +453,7 @@ class WorkspaceDB(Tables):
         await self._db.execute("UPDATE missions SET told = 1 WHERE id = ?", (mission_id,))
 
     async def failures_of(self, action_id: int, limit: int) -> list[str | None]:
-        """Return the error codes of an action's newest missions, newest first; None for those without an error."""
+        """Return the error codes of an action's newest missions, newest first, or None for those without an error."""
         return await self._db.fetch_column(
             "SELECT error_code FROM missions WHERE origin = 'schedule' AND action_id = ? "
             "ORDER BY position DESC LIMIT ?",
@@ -441,6 +469,22 @@ class WorkspaceDB(Tables):
                 (since,),
             )
         )
+
+    async def spend(self, since: float, session_id: str | None) -> Spend:
+        """Return the reported cost of missions since a time and in a session, and of the newest one, without memory."""
+        rows = await self._db.fetch_all(
+            "SELECT origin = 'schedule' AS scheduled, "
+            "coalesce(sum(cost_usd) FILTER (WHERE ended_at >= ?1), 0.0) AS usd, "
+            "coalesce(sum(cost_usd) FILTER (WHERE session_id = ?2), 0.0) AS session FROM missions GROUP BY 1",
+            (since, session_id),
+        )
+        found = {bool(row["scheduled"]): (row["usd"], row["session"]) for row in rows}
+        (agent, in_session), (schedules, scheduled) = found.get(False, (0.0, 0.0)), found.get(True, (0.0, 0.0))
+        newest = await self._db.fetch_column(
+            "SELECT cost_usd FROM missions WHERE ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT 1"
+        )
+        turn = newest[0] if newest else None
+        return Spend(agent, schedules, agent_session=in_session, schedules_session=scheduled, turn=turn)
 
     # --- forgetting ---
 
@@ -462,13 +506,21 @@ class WorkspaceDB(Tables):
 
         A client that resumes later finds its events pruned and receives the current state.
         """
-        tx.executemany("DELETE FROM chat_messages WHERE mission_id = ?", [(mission,) for mission in missions])
+        for table in ("chat_messages", *_HOST_TABLES):
+            tx.executemany(f"DELETE FROM {table} WHERE mission_id = ?", [(mission,) for mission in missions])  # noqa: S608
         tx.executemany(
             "UPDATE missions SET text = '', pasted_json = NULL WHERE id = ?", [(mission,) for mission in missions]
+        )
+        tx.executemany(
+            "DELETE FROM session_titles WHERE session_id = (SELECT session_id FROM missions WHERE id = ?)",
+            [(mission,) for mission in missions],
         )
         for table in ("cards", "canvas_changes"):
             tx.executemany(f"DELETE FROM {table} WHERE card_id = ?", [(card_id,) for card_id in cards])  # noqa: S608
         for new in rewritten:
+            if new.table in _HOST_TABLES:
+                tx.execute(f"DELETE FROM {new.table} WHERE id = ?", (new.row,))  # noqa: S608 - ours
+                continue
             if (new.table, new.column) == ("chat_messages", "text"):
                 _move_pasted(tx, new)
             tx.execute(f"UPDATE {new.table} SET {new.column} = ? WHERE {new.key} = ?", (new.text, new.row))  # noqa: S608 - ours
@@ -625,13 +677,40 @@ class WorkspaceDB(Tables):
     async def chat(self, limit: int, before: int | None = None) -> list[ChatMessage]:
         """Return the newest lines of chat (below an id), oldest first."""
         rows = await self._db.fetch_all(
-            "SELECT line.id, role, line.text, at, mission_id, line.origin, tools_json, status, line.asked_by, "
-            "CASE role WHEN 'user' THEN pasted_json END AS pasted "
+            "SELECT line.id, role, line.text, line.at, mission_id, line.origin, tools_json, status, line.asked_by, "
+            "CASE role WHEN 'user' THEN pasted_json END AS pasted, added, modified, deleted, session_id, "
+            "duration_ms, cost_usd, found_json "
             "FROM chat_messages AS line LEFT JOIN missions ON missions.id = mission_id "
+            "LEFT JOIN change_sets ON turn = mission_id AND role <> 'user' "
             "WHERE ?2 IS NULL OR line.id < ?2 ORDER BY line.id DESC LIMIT ?1",
             (limit, before),
         )
         return [_chat_message(row) for row in reversed(rows)]
+
+    async def sessions(self, limit: int, before: int | None = None) -> list[SessionRow]:
+        """Return sessions (below a position), the last used first."""
+        rows = await self._db.fetch_as(
+            SessionRow,
+            "SELECT missions.session_id, coalesce(nullif((SELECT title FROM session_titles AS given "
+            "WHERE given.session_id = missions.session_id), ''), (SELECT line.text FROM missions AS first "
+            "JOIN chat_messages AS line ON line.mission_id = first.id AND role = 'user' "
+            "WHERE first.session_id = missions.session_id ORDER BY first.position LIMIT 1), '') AS title, "
+            "min(received_at) AS started_at, max(coalesce(ended_at, received_at)) AS last_at, count(*) AS turns, "
+            "(SELECT id FROM missions AS first WHERE first.session_id = missions.session_id ORDER BY position LIMIT 1) "
+            "AS mission_id, max(position) AS position FROM missions WHERE missions.session_id IS NOT NULL "
+            "GROUP BY missions.session_id HAVING ?2 IS NULL OR max(position) < ?2 ORDER BY max(position) DESC LIMIT ?1",
+            (limit, before),
+        )
+        for row in rows:
+            row.title = row.title.strip().partition("\n")[0][:TITLE_CHARS]
+        return rows
+
+    async def rename_session(self, session_id: str, title: str) -> None:
+        """Give a session a title. Raises PeerError if there is no such session."""
+        kept = " ".join(title.split())[:TITLE_CHARS]
+        if not await self._db.fetch_value("SELECT count(*) FROM missions WHERE session_id = ?", (session_id,)):
+            raise PeerError("There is no such session.", code="not_found")
+        await self._db.execute("INSERT OR REPLACE INTO session_titles VALUES (?, ?)", (session_id, kept))
 
 
 def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
@@ -643,19 +722,19 @@ def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
                 "VALUES (?, '', 'running', ?, ?, ?)",
                 (mission_id, now, session_id, origin),
             )
-        case MissionMoved(mission_id, status, session_id, cost_usd, error_code):
+        case MissionMoved(mission_id, status, session_id, cost_usd, error_code, duration_ms):
             ended = status not in {"queued", "running"}
             tx.execute(
                 "UPDATE missions SET status = ?1, session_id = coalesce(?2, session_id), "
                 "text = CASE WHEN ?3 THEN '' ELSE text END, ended_at = CASE WHEN ?3 THEN ?4 END, "
-                "cost_usd = ?5, error_code = ?6, attempt = attempt + ?8 WHERE id = ?7",
-                (status, session_id, ended, now, cost_usd, error_code, mission_id, status == "running"),
+                "cost_usd = ?5, error_code = ?6, attempt = attempt + ?8, duration_ms = ?9 WHERE id = ?7",
+                (status, session_id, ended, now, cost_usd, error_code, mission_id, status == "running", duration_ms),
             )
-        case ChatAdded(role, text, mission_id, origin, tools, asked_by):
+        case ChatAdded(role, text, mission_id, origin, tools, asked_by, found):
             tx.execute(
-                "INSERT INTO chat_messages (role, text, at, mission_id, origin, tools_json, asked_by) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (role, text, now, mission_id, origin, msgspec.json.encode(tools).decode(), asked_by),
+                "INSERT INTO chat_messages (role, text, at, mission_id, origin, tools_json, asked_by, found_json) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (role, text, now, mission_id, origin, _json(tools), asked_by, _json(found)),
             )
         case CardSaved(card, base):
             there = _card_in(tx, card.card_id)
@@ -715,6 +794,10 @@ def _card_in(tx: sqlite3.Connection, card_id: str) -> Card | None:
     return _card(row) if row else None
 
 
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
 def _optional_json(value: Point | Size | None) -> str | None:
     return None if value is None else msgspec.json.encode(value).decode()
 
@@ -727,7 +810,10 @@ def _stored_mission(row: sqlite3.Row) -> StoredMission:
 def _chat_message(row: sqlite3.Row) -> ChatMessage:
     columns = dict(row)
     pasted = list(read_spans(columns.pop("pasted")))
-    return ChatMessage(tools=_TOOLS.decode(columns.pop("tools_json")), pasted=pasted, **columns)
+    counts = [columns.pop(name) for name in ("added", "modified", "deleted")]
+    changes = None if None in counts else FileCounts(*counts)
+    tools, found = _TOOLS.decode(columns.pop("tools_json")), _FOUND.decode(columns.pop("found_json"))
+    return ChatMessage(changes=changes, tools=tools, found=found, pasted=pasted, **columns)
 
 
 def _card(row: sqlite3.Row) -> Card:
@@ -738,9 +824,8 @@ def _card(row: sqlite3.Row) -> Card:
         stack_id=row["stack_id"],
         title=row["title"],
         card_type=row["card_type"],
-        # An older sprite took any number; a card out of reach is placed as if it was never moved.
-        position=position if position is not None and is_place(position) else None,
-        size=size if size is not None and is_size(size) else None,
+        position=position,
+        size=size,
         blocks=[Block(**block) for block in json.loads(row["blocks_json"])],
         archived=bool(row["archived"]),
     )

@@ -100,7 +100,7 @@ class Underway:
                 age.tools.discard(event.tool_use_id)
 
     def shown(self) -> Running | None:
-        """Return what a new client must see; None while no turn runs."""
+        """Return what a new client must see, or None while no turn runs."""
         running = self._own or self._mission
         return running and Running(running.mission_id, list(running.events), running.partial)
 
@@ -197,7 +197,8 @@ class Feed:
             case TextDelta() | WholeText() | Complete():
                 return msgspec.structs.replace(payload, text=self._discreet(payload.text))
             case Failed():
-                return msgspec.structs.replace(payload, message=self._discreet(payload.message))
+                message, details = self._discreet(payload.message), self._discreet(payload.details)
+                return msgspec.structs.replace(payload, message=message, details=details)
             case CanvasUpdate():
                 return self._discreet_card(payload)
             case PermissionRequest():
@@ -207,6 +208,7 @@ class Feed:
                     folder=None,
                     real_path=None,
                     always=None,
+                    session=None,
                     redacted=True,
                 )
         return payload
@@ -331,38 +333,22 @@ class Feed:
             return
         written = len(self._unsaved_events)
         try:
-            await self._record()
+            await self._workspace.record(self._unsaved_events, self._unsaved_effects)
         except StorageError as error:
             # Clients come first: send the events now and write them when the disk works again.
             if not self._refused:
                 self.warn(error.code, f"{error} Events wait to be written.")
             self._refused = True
             return
+        except Exception:
+            # What cannot be written must not block later events for ever. It is a bug, so log its traceback.
+            log.exception("left out: %d events and %.500r", written, self._unsaved_effects)
         self._refused = False
         self._until_prune -= written
         self._unsaved_events, self._unsaved_effects = [], []
         if self._until_prune <= 0:
             self._until_prune = PRUNE_EVERY
             await self._workspace.prune_events()
-
-    async def _record(self) -> None:
-        try:
-            await self._workspace.record(self._unsaved_events, self._unsaved_effects)
-        except StorageError:
-            raise
-        except Exception:
-            # One effect that cannot be written must not block the others for ever. It is a bug, so log its traceback.
-            log.exception("events could not be written together")
-            await self._workspace.record(self._unsaved_events, ())
-            self._unsaved_events = []
-            while self._unsaved_effects:
-                try:
-                    await self._workspace.record((), self._unsaved_effects[:1])
-                except StorageError:
-                    raise
-                except Exception:
-                    log.exception("left out: %.500r", self._unsaved_effects[0])
-                del self._unsaved_effects[0]
 
     def _hand_out(self, frame: bytes, seq: int | None) -> None:
         for subscriber in tuple(self._subscribers):

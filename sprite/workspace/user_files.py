@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sprite.errors import PeerError, StorageError
-from sprite.log.file_table import Entry, FileDeed, KnownFiles, trace_of
+from sprite.log.file_table import Deed, Entry, FileDeed, KnownFiles, trace_of
 from sprite.log.transcript import NewObservation, Observation, TranscriptDB
 from sprite.privacy.cutting import MAX_STRING, Discreet, clean, cut
 from sprite.privacy.redaction import discreet
@@ -94,6 +94,8 @@ class UserFiles:
         self._log = transcript.user_files
         self._discreet = discreet
         self._one_look = asyncio.Lock()
+        #: Called with each path that the person writes or deletes.
+        self.on_deed: Callable[[str], None] = lambda _: None
 
     # --- for people ---
 
@@ -133,9 +135,16 @@ class UserFiles:
             return
         await self._note("uploaded", path, size)
 
-    async def _note(self, what: str, path: str, size: int) -> None:
+    async def undone(self, paths: Sequence[str]) -> None:
+        """Record that a person took the agent's changes of files back, for their next turn."""
+        for path in paths:
+            await self._note("undone", path, 0)
+
+    async def _note(self, what: Deed, path: str, size: int) -> None:
+        if what != "undone":
+            self.on_deed(path)
         try:
-            await self._log.add_deed("uploaded" if what == "uploaded" else "deleted", path, size)
+            await self._log.add_deed(what, path, size)
         except StorageError as error:
             # The file itself is in place; the next scan finds changes that are not told now.
             log.warning("the agent is not told that a file was %s: %s", what, error)
@@ -153,14 +162,14 @@ class UserFiles:
         return [self._discreet(clean(line)) for line in told]
 
     async def tell_deeds(self, prompt: str, note: NoteCall) -> str | None:
-        """Return the person's file changes since the last turn, as text for the agent; None if there are none.
+        """Return the person's file changes since the last turn, as text for the agent, or None if there are none.
 
         `note` logs them. Files that the prompt names are not repeated.
         """
         deeds = await self._log.deeds()
         if not deeds:
             return None
-        told = [deed for deed in deeds if deed.what == "deleted" or deed.path not in prompt]
+        told = [deed for deed in deeds if deed.what != "uploaded" or deed.path not in prompt]
         words = None
         if told:
             words = self._discreet(clean("\n".join(_words_of(told))))
@@ -253,7 +262,8 @@ def _words_of(deeds: Sequence[FileDeed]) -> list[str]:
     told = []
     for deed in deeds[-MOST_DEEDS_TOLD:]:
         size = f", {size_in_words(deed.size)}" if deed.what == "uploaded" else ""
-        told.append(f"The person {deed.what} {shown(deed.path)}{size}.")
+        what = "undid your change of" if deed.what == "undone" else deed.what
+        told.append(f"The person {what} {shown(deed.path)}{size}.")
     left = len(deeds) - len(told)
     return [*told, *([f"And {left:,} files more, before these."] if left else [])]
 
@@ -308,7 +318,7 @@ def is_there(workspace: Path, path: str) -> bool:
 
 
 def _walk(workspace: Path, folders: Sequence[str]) -> Iterator[Entry | None]:
-    """Yield every entry; None for skipped ones, so that the caller can check its clock."""
+    """Yield every entry, or None for skipped ones, so that the caller can check its clock."""
     waiting = [(folder, 1) for folder in reversed(folders) if not (workspace / folder).is_symlink()]
     while waiting:
         folder, depth = waiting.pop()

@@ -23,7 +23,7 @@ from aiohttp import web
 from tests.emulator import files
 from tests.emulator.exec import run_command
 from tests.emulator.guest import guest_api
-from tests.emulator.machine import Machine, Service
+from tests.emulator.machine import Machine, Service, no_sockets
 from tests.emulator.proxy import run_proxy
 
 TOKEN = "planted-sprites-token"
@@ -221,7 +221,7 @@ class Emulator:
         """A VM, as if somebody had created it."""
         root = self.folder / name
         if self.image is not None:
-            await asyncio.to_thread(shutil.copytree, self.image, root, symlinks=True)
+            await asyncio.to_thread(shutil.copytree, self.image, root, symlinks=True, ignore=no_sockets)
         machine = Machine(name, root, self._sockets)
         if self.on_added is not None:
             self.on_added(machine)

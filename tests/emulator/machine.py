@@ -329,7 +329,7 @@ class Machine:
 
     def keep(self, comment: str) -> str:
         name = f"v{len(self.checkpoints) + 1}"
-        shutil.copytree(self.workspace, self.root / "checkpoints" / name, symlinks=True, ignore=_no_sockets)
+        shutil.copytree(self.workspace, self.root / "checkpoints" / name, symlinks=True, ignore=no_sockets)
         self.checkpoints.append({"id": name, "create_time": "2026-11-20T12:00:00Z", "comment": comment})
         return name
 
@@ -340,5 +340,6 @@ class Machine:
         await self.wake()
 
 
-def _no_sockets(folder: str, names: list[str]) -> list[str]:
+def no_sockets(folder: str, names: list[str]) -> list[str]:
+    """Return the names of sockets, which cannot be copied, for `shutil.copytree`."""
     return [name for name in names if stat.S_ISSOCK((Path(folder) / name).lstat().st_mode)]

@@ -32,7 +32,7 @@ TARGETS = 4
 SECONDS = float(os.environ.get("FUZZ_SECONDS") or 0) / TARGETS
 FINDINGS = ROOT / ".hypothesis/fuzz"
 #: Inputs per seed: few, so that a seed is quickly repeated.
-ROUND = 50 if SECONDS else 6
+ROUND = 50 if SECONDS else 3
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Locator, Page, WebSocketRoute, expect
 
 from tests.looks import eventually
-from tests.page_harness import PageStack, ask, needs_chromium, page_stack, ready, settled, shoot, violations
+from tests.page_harness import PageStack, ask, needs_chromium, page_stack, ready, say, settled, shoot, violations
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
@@ -153,7 +153,12 @@ async def test_background_commands_are_shown_and_stopped(stack: PageStack, page:
     """One ends by itself, the other is stopped with a button."""
     blocks = [command("built", "the build"), command("never", "the log")]
     stack.model.script.agent({"match": "Begin the build", "on": "prompt", "blocks": blocks})
-    await ask(page, "Begin the build")
+    await say(page, "Begin the build")
+    questions = page.get_by_role("group", name="May Sprite run a command?")
+    for answered in (1, 2):
+        await questions.get_by_role("button", name="Allow once").first.click()
+        await expect(questions.filter(has_text="Allowed")).to_have_count(answered)
+    await settled(page, "Begin the build")
     line = page.get_by_role("group", name="In the background")
     await expect(line).to_contain_text(re.compile(r"the build \d+:\d\d"))
     await expect(line).to_contain_text(re.compile(r"the log \d+:\d\d"))
@@ -174,7 +179,7 @@ async def test_background_agents_question_is_answered_later(stack: PageStack, pa
     own = page.locator(".thread-list .exchange", has=page.get_by_role("heading", name="Sprite, by itself"))
     said = await own.first.locator(".prose").inner_text()
     await ask(page, "use a subagent to run `touch late`")
-    question = page.get_by_role("group", name="May Sprite run a command?")
+    question = page.get_by_role("group", name="May Sprite run a command?").last
     await expect(question).to_contain_text("touch late")
     await expect(page.locator(".run-words")).to_have_text("Waiting for your answer")
     await page.reload()
@@ -361,6 +366,8 @@ async def test_reload_keeps_source_of_each_turn(page: Page, wire: Wire) -> None:
         {"role": "assistant", "text": "It has water.", "mission_id": "s2", **scheduled},
         {"role": "user", "text": "Pay Kraken", "mission_id": "p2", **asked},
         {"role": "assistant", "text": "It is paid.", "mission_id": "p2"},
+        {"role": "user", "text": "Never mind", "mission_id": "i2", "status": "interrupted"},
+        {"role": "assistant", "text": "", "mission_id": "i2", "status": "interrupted", "tools": tools},
     ]
     wire.sync = {"chat": [{"id": id_, "at": at, **row} for id_, row in enumerate(chat, start=1)], "session": IDLE}
     await page.reload()
@@ -374,13 +381,15 @@ async def test_reload_keeps_source_of_each_turn(page: Page, wire: Wire) -> None:
     await expect(rows.first).to_contain_text("cat log")
     await expect(rows.last).to_have_attribute("data-state", "failed")
     await rows.first.locator("summary").click()
-    await expect(rows.first).to_contain_text("timeline has the call and its result whole.")
+    await expect(rows.first).to_contain_text("This turn is not in the log (yet).")
     kept = page.locator(".thread-list .exchange[data-mission=s2]")
     await expect(kept.locator(".by-schedule")).to_have_text("By schedule: Water the ficus")
     await expect(kept).to_contain_text("It has water.")
     kept = page.locator(".thread-list .exchange[data-mission=p2]")
     await expect(kept).to_contain_text("planner asks: Pay Kraken")
     await expect(kept).to_contain_text("It is paid.")
+    stopped = page.locator(".thread-list .exchange[data-mission=i2]").locator(".tool").last
+    await expect(stopped).to_contain_text("stopped by you")
     await shoot(page, "kept-turns")
 
 
@@ -431,6 +440,8 @@ async def test_chat_notice_asks_about_unverified_learning(button: str, action: s
     await first.get_by_role("button", name=button).click()
     await expect(notice).not_to_contain_text("Is this right?")
     await expect(notice.get_by_text("No longer true")).to_have_count(int(action == "retire"))
+    # Curations without a message in between, such as those of an import, share one notice.
+    await expect(page.locator(".notice.learned")).to_have_count(1)
     await expect(page.locator(".toast").last).to_contain_text("Confirmed" if action == "confirm" else "no longer holds")
     assert [message["payload"] for message in wire.asked] == [{"op": "learning", "id": number, "action": action}]
 

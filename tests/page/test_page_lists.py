@@ -65,10 +65,8 @@ async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> A
 
 async def to_do(page: Page) -> Locator:
     """Open the action list; return the panel."""
-    await page.get_by_role("tab", name="Memory").locator("visible=true").click()
-    panel = page.get_by_role("region", name="Memory")
-    await panel.get_by_role("tab", name="To do").click()
-    return panel
+    await page.get_by_role("tab", name="To do").locator("visible=true").click()
+    return page.get_by_role("region", name="To do")
 
 
 def action(stack: PageStack, words: str) -> dict[str, Any]:
@@ -175,7 +173,13 @@ async def test_actions_are_ordered_by_time_and_priority(stack: PageStack) -> Non
         await panel.get_by_role("button", name="Add something to do").click()
         assert await violations(page) == []
 
-        asked = {"op": "add_action", "content": "Open the windows", "rrule": "weekday at 7:30", "tz": HERE}
+        asked = {
+            "op": "add_action",
+            "content": "Open the windows",
+            "rrule": "weekday",
+            "due": "tomorrow 7:30",
+            "tz": HERE,
+        }
         answer = await client.ask("memory", asked)
         assert answer["type"] == "memory_result", answer
         await panel.get_by_role("button", name="Change: Open the windows").click()
@@ -187,6 +191,8 @@ async def test_actions_are_ordered_by_time_and_priority(stack: PageStack) -> Non
         row = panel.get_by_role("listitem").filter(has_text="Open the windows")
         await expect(row).to_contain_text("every weekday at 10:15")
         assert action(stack, "Open the windows")["rrule"] == "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR"
+        await page.get_by_role("tab", name="Memory").locator("visible=true").click()
+        panel = page.get_by_role("region", name="Memory")
         await panel.get_by_role("tab", name="Timeline").click()
         told = panel.locator(".timeline-words")
         await expect(told.filter(has_text="You changed “Open the windows”")).to_be_visible()

@@ -87,8 +87,11 @@ async def _live(memory: Path) -> None:
         await stores.learn("NONE", f"I like {EVIL}", f"So do I: {EVIL}", at=began + 90_060)
 
 
-async def memory(page: Page, tab: str = "Files") -> Locator:
-    """Open the memory panel at one of its views; return the panel."""
+async def memory(page: Page, tab: str = "Notes") -> Locator:
+    """Open the memory panel at one of its views, or the to-do list; return the panel."""
+    if tab == "To do":
+        await page.get_by_role("tab", name=tab).locator("visible=true").click()
+        return page.get_by_role("region", name=tab)
     await page.get_by_role("tab", name="Memory").locator("visible=true").click()
     panel = page.get_by_role("region", name="Memory")
     await panel.get_by_role("tab", name=tab).click()
@@ -108,7 +111,7 @@ def turn_of(stack: PageStack, words: str) -> int:
 @pytest.mark.soak  # Each view is checked below in the light theme; a phone's width comes with the next test but one.
 async def test_views_are_accessible_on_dark_phone(stack: PageStack) -> None:
     async with stack.page(viewport={"width": 390, "height": 780}, color_scheme="dark") as page:
-        for tab in ("Files", "Learned", "Timeline", "To do", "Health"):
+        for tab in ("Notes", "Learned", "Timeline", "To do", "Health"):
             panel = await memory(page, tab)
             await expect(panel.locator(".memory-view:visible")).to_have_count(1)
             assert await violations(page) == [], tab
@@ -240,7 +243,7 @@ async def test_learning_appears_immediately_on_every_page(page: Page, wire: Wire
         learned = each.get_by_role("article").filter(has_text="cat is called Turing")
         await expect(learned.get_by_text("Just learned")).to_be_visible()
         await expect(learned).to_contain_text("you said it")
-    await panel.get_by_role("tab", name="Files").click()
+    await panel.get_by_role("tab", name="Notes").click()
     await expect(panel.get_by_role("article", name="user.md")).to_contain_text("Turing")
     await expect(panel.locator(".memory-standing")).not_to_contain_text("waiting")
 
@@ -446,7 +449,7 @@ async def test_drift_is_shown_everywhere_and_accepted(stack: PageStack, page: Pa
     await written(stack)
     await drifted(stack, page)
     shown = waiting(panel)
-    for tab in ("Health", "Files"):
+    for tab in ("Health", "Notes"):
         await panel.get_by_role("tab", name=tab).click()
         await expect(shown).to_contain_text("user.md changed on disk while the agent was at work, found just now.")
         change = shown.get_by_role("region", name="What would change in user.md")
@@ -456,7 +459,7 @@ async def test_drift_is_shown_everywhere_and_accepted(stack: PageStack, page: Pa
     prose = panel.locator(".memory-prose")
     await expect(prose).to_contain_text("Drinks tea")
     await expect(prose).not_to_contain_text("Bern")
-    await expect(panel.get_by_role("tab", name="Files")).to_contain_text(", waiting for you: 1")
+    await expect(panel.get_by_role("tab", name="Notes")).to_contain_text(", waiting for you: 1")
     await expect(panel.get_by_role("button", name="user.md Waits for you")).to_be_visible()
     # An edit at this moment would be refused.
     await expect(panel.get_by_role("button", name="Edit")).to_be_hidden()
@@ -478,7 +481,7 @@ async def test_drift_is_shown_everywhere_and_accepted(stack: PageStack, page: Pa
     await expect(prose).to_contain_text("Trusts every page")
     await expect(panel.get_by_role("heading", name="user.md")).to_be_focused()
     await expect(shown).to_have_count(0)
-    await expect(panel.get_by_role("tab", name="Files")).to_have_text("Files")
+    await expect(panel.get_by_role("tab", name="Notes")).to_have_text("Notes")
     await panel.get_by_role("button", name="Versions").click()
     await expect(panel).to_contain_text("It changed on disk while the agent was at work, and you accepted it.")
     await panel.get_by_role("button", name="Back to the file").click()
@@ -582,6 +585,47 @@ async def test_person_confirms_unverified_learning(stack: PageStack, page: Page)
     await expect(panel.get_by_text("You confirmed “Sings in the bath.”")).to_be_visible()
 
 
+async def test_learning_and_its_line_change_together(stack: PageStack, page: Page) -> None:
+    async with stack.bridge.page(stack.cookie, resume={}) as client:
+        await client.link("ready")
+        await edited(client, "# User\n\n## Facts\n- Sings in the bath.\n- Never learned.\n")
+    panel = await memory(page, "Notes")
+    await panel.get_by_role("navigation").get_by_role("button", name="user.md").click()
+    line = panel.locator(".memory-prose li").first
+    await expect(line).to_contain_text("Sings in the bath.")
+    await line.hover()
+    await line.get_by_role("button", name="Why").click()
+    why = page.get_by_role("dialog", name="Why “Sings in the bath.”?")
+    assert await violations(page) == []
+    await shoot(page, "memory-why")
+    await why.get_by_role("button", name="Edit").click()
+    await page.get_by_label("remember instead").fill("Sings in the shower.")
+    await page.get_by_role("button", name="Save").click()
+    await expect(line).to_contain_text("Sings in the shower.")
+    await panel.get_by_role("button", name="Why: Never learned.").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("dialog")).to_contain_text("No learning says this")
+    await page.keyboard.press("Escape")
+    await panel.get_by_role("tab", name="Learned").click()
+    learned = panel.get_by_role("article").filter(has_text="Sings in the shower")
+    await expect(learned.get_by_role("button", name="is no longer true")).to_be_visible()
+    assert await violations(page) == []
+    await shoot(page, "memory-learned")
+    # A removed line asks about its learning.
+    await panel.get_by_role("tab", name="Notes").click()
+    file = panel.get_by_role("article", name="user.md")
+    await file.get_by_role("button", name="Edit").click()
+    text = file.get_by_role("textbox")
+    await text.fill((await text.input_value()).replace("- Sings in the shower.\n", ""))
+    await file.get_by_role("button", name="Save").click()
+    removed = page.locator(".toast", has_text="Sprite had learned this line")
+    await removed.get_by_role("button", name="No longer true").click()
+    await expect(page.locator(".toast").last).to_contain_text("It no longer holds")
+    await expect(line).to_contain_text("Never learned.")
+    await panel.get_by_role("tab", name="Learned").click()
+    await expect(learned).to_contain_text("No longer holds")
+
+
 # --- forgetting, which ends the agent's session ---
 
 
@@ -597,7 +641,7 @@ async def test_forget_can_be_cancelled(page: Page) -> None:
     await preview.get_by_role("button", name="Cancel").click()
     await expect(learned).to_be_visible()
     # The draft is still there.
-    await panel.get_by_role("tab", name="Files").click()
+    await panel.get_by_role("tab", name="Notes").click()
     await expect(panel.get_by_role("textbox")).to_have_value("- Half a thought")
     await panel.get_by_role("button", name="Cancel").click()
     await page.get_by_role("button", name="Drop them").click()

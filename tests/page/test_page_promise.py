@@ -19,7 +19,6 @@ import msgspec
 import pytest
 from playwright.async_api import Browser, expect
 
-from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import BridgeProcess, bridge_process
 from tests.emulator import Emulator, Machine
 from tests.emulator.api import TOKEN
@@ -28,6 +27,7 @@ from tests.inspection import eventually
 from tests.page_harness import PageStack, ask, needs_chromium, shoot
 from tests.ports import free_port
 from tests.push_service import PushService
+from tests.scripted_model import OfflineModel
 from tests.shifted_clock import ShiftedClock
 from tests.vms import Disk
 

@@ -22,7 +22,6 @@ from tests.inspection import eventually
 from tests.ports import free_port
 from tests.vms import Disk
 
-OPERATOR_TOKEN = "planted-operator-token"
 #: The command runs until the test creates the file `go`.
 SLOW = "run `until [ -e go ]; do sleep 0.1; done; echo slept well`"
 
@@ -35,7 +34,6 @@ async def serving(code: Path, data: Path, emulator: Emulator, port: int) -> Asyn
         SPRITES_TOKEN=TOKEN,
         TESTS_SPRITES_URL=emulator.url,
         BRIDGE_PUBLIC_URL=f"http://127.0.0.1:{port}",
-        BRIDGE_OPERATOR_TOKEN=OPERATOR_TOKEN,
         # No turn waits for a rest, which would keep the VM awake.
         SPRITE_BATCH_TURNS="1",
     )
@@ -78,8 +76,7 @@ class Person:
 
 async def model_calls(bridge: BridgeProcess) -> float:
     """Return the number of successful model calls, as reported by the operator's metrics."""
-    headers = {"Authorization": f"Bearer {OPERATOR_TOKEN}"}
-    async with bridge.http() as session, session.get("/metrics", headers=headers) as response:
+    async with bridge.http() as session, session.get("/metrics", headers=bridge.operator) as response:
         figures = await response.text()
     return sum(
         float(line.split()[-1])
@@ -92,7 +89,6 @@ def newer_checkout(folder: Path) -> Path:
     """Copy this checkout with a sprite of the next version."""
     for name in ("bridge", "sprite"):
         shutil.copytree(ROOT / name, folder / name)
-    shutil.copy(ROOT / "constraints.txt", folder)
     version = folder / "sprite/__init__.py"
     version.write_text(version.read_text().replace("0.1.0", "0.2.0"))
     return folder
@@ -193,7 +189,7 @@ def nothing_has_leaked(person: Person, emulator: Emulator, machine: Machine, bri
     assert own
     assert model
     told = json.dumps(person.heard) + json.dumps([[call.path, call.query] for call in emulator.calls]) + bridge.log
-    for secret in (TOKEN, OPERATOR_TOKEN, own, model):
+    for secret in (TOKEN, bridge.operator["Authorization"], own, model):
         assert secret not in told
     assert "Ada" not in bridge.log
     stored = b"".join(path.read_bytes() for path in bridge.data.glob("bridge.db*"))

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bridge.fake_model.model import OfflineModel
 from sprite.protocol.pasted import own_text, read_spans
 from tests.acp_editor import Editor, editor
 from tests.bridge_harness import Bridge, PageClient, bridge_process, running_bridge
 from tests.harness import PATIENCE, ROOT, observations
 from tests.inspection import eventually
+from tests.scripted_model import OfflineModel
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -87,18 +87,13 @@ async def test_reply_streams_and_session_lists_capabilities(home: Home, tmp_path
         assert not can.mcp_capabilities.http
         servers: list[Any] = [McpServerStdio(name="browser", command="x", args=[], env=[])]
         opened = await client.connection.new_session(cwd="/srv/project", mcp_servers=servers)
-        assert opened.modes is not None
-        assert (opened.modes.current_mode_id, [mode.id for mode in opened.modes.available_modes]) == (
-            "ask",
-            ["ask", "bypass"],
-        )
         saying = asyncio.create_task(client.say(opened.session_id, "good morning"))
         await eventually(lambda: client.shown(opened.session_id) != "", "no text arrives before the reply's end")
         rest.touch()
         assert await saying == "end_turn"
         assert client.shown(opened.session_id) == LONG
         told = [update for _, update in client.updates]
-        assert {command.name for command in told[0].available_commands} == {"go-on", "new", "memory", "search"}
+        assert {command.name for command in told[0].available_commands} == {"go-on", "new"}
         assert "MCP servers (browser) are not used" in told[1].content.text
     assert client.process.returncode == 0
 
@@ -195,28 +190,6 @@ async def test_dead_editor_leaves_question_to_page(home: Home) -> None:
     assert (home.bridge.workspace / "after-death").exists()
 
 
-async def test_bypass_allows_only_own_messages(home: Home) -> None:
-    from acp.exceptions import RequestError
-
-    home.model.script.agent(
-        {"tool": "Bash", "input": {"command": "touch by-editor"}, "match": "mine to allow", "on": "prompt"},
-        {"tool": "Bash", "input": {"command": "touch by-page"}, "match": "yours to allow", "on": "prompt"},
-    )
-    client, session = home.client, await home.session()
-    async with home.page() as page:
-        await client.connection.set_session_mode(session_id=session, mode_id="bypass")
-        assert await client.say(session, "mine to allow") == "end_turn"
-        assert client.questions == []
-        mission = await page.send("mission", {"text": "yours to allow"})
-        await client.until(lambda: client.questions)
-        assert not (home.bridge.workspace / "by-page").exists()
-        with pytest.raises(RequestError, match="ask or bypass"):
-            await client.connection.set_session_mode(session_id=session, mode_id="yolo")
-        await page.send("interrupt", {"mission_id": mission})
-        assert (await page.end_of(mission))["event"] == "interrupted"
-    assert (home.bridge.workspace / "by-editor").exists()
-
-
 async def test_cancelled_message_stops(home: Home) -> None:
     home.model.script.agent({"text": LONG, "hang": True, "match": "long story"})
     client, session = home.client, await home.session()
@@ -269,8 +242,6 @@ async def test_editor_waits_for_killed_bridge(tmp_path: Path) -> None:
     async with editor("--data", str(data)) as client:
         async with bridge_process(data, forks_sprites=True) as bridge:
             session = await client.start()
-            with pytest.raises(RequestError, match="--permissions ask"):
-                await client.connection.set_session_mode(session_id=session, mode_id="ask")
             asked = asyncio.create_task(client.say(session, f"run `touch {tmp_path}/began; sleep 600`"))
             await eventually((tmp_path / "began").exists, "the command has not begun")
             await bridge.kill()
@@ -333,24 +304,11 @@ async def test_remote_bridge_accepts_token_file(home: Home, tmp_path: Path) -> N
         await page.ask("interrupt")
 
 
-async def test_slash_commands_search_memory_and_begin_session(home: Home) -> None:
-    from acp.exceptions import RequestError
-
+async def test_slash_command_begins_session(home: Home) -> None:
     home.model.script.agent({"text": "Noted: the kiln is at 1220.", "match": "kiln"})
     client, session = home.client, await home.session()
     assert await client.say(session, "the kiln goes to 1220 degrees") == "end_turn"
     # An unknown slash command goes to the agent.
     assert await client.say(session, "/etc/hosts is broken") == "end_turn"
-    (turn,) = [row for row in observations(home.bridge.workspace) if "kiln" in row["user_message"]]
-    before = len(home.model.requests)
-    assert await client.say(session, "/search kiln degrees") == "end_turn"
-    assert f"- turn {turn['id']} · " in client.shown(session)
-    await client.say(session, "/search")
-    await client.say(session, "/memory")
-    assert "- `user.md` · " in client.shown(session)
-    await client.say(session, "/memory user.md")
-    with pytest.raises(RequestError, match=r"nope\.md"):
-        await client.say(session, "/memory nope.md")
-    assert len(home.model.requests) == before
     await client.say(session, "/new")
     assert "A new session begins with your next message" in client.shown(session)

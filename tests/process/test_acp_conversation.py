@@ -243,17 +243,6 @@ async def test_message_waits_for_lost_bridge() -> None:
         assert "Here I am." in stage.shown
 
 
-async def test_mode_ask_is_rejected_in_bypass() -> None:
-    from acp.exceptions import RequestError
-
-    async with acp_stage() as stage:
-        await stage.begin(permissions="bypass")
-        setting = asyncio.create_task(stage.editor.connection.set_session_mode(session_id=stage.session, mode_id="ask"))
-        await stage.tell_status("bypass")
-        with pytest.raises(RequestError, match="--permissions ask"):
-            await setting
-
-
 async def test_loaded_session_shows_past_then_live() -> None:
     async with acp_stage() as stage:
         chat = [
@@ -265,7 +254,6 @@ async def test_loaded_session_shows_past_then_live() -> None:
         loading = asyncio.create_task(
             stage.editor.connection.load_session(cwd="/", session_id="sprite-conversation", mcp_servers=[])
         )
-        await stage.tell_status()
         await stage.tell_chat(chat)
         await loading
         await stage.event("text_delta", "m2", text="o.")
@@ -314,7 +302,6 @@ async def test_two_sessions_keep_questions_apart() -> None:
     async with acp_stage() as stage:
         await stage.begin()
         opening = asyncio.create_task(stage.editor.new_session())
-        await stage.tell_status()
         other = await opening
         asked = stage.say("from the first")
         mission = await stage.taken("from the first")

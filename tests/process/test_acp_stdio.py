@@ -1,4 +1,4 @@
-"""The editor's transport: invalid lines are rejected and skipped, and an editor that never reads blocks nobody."""
+"""The editor's transport: invalid lines are skipped, and an editor that never reads blocks nobody."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pytest
 
-from bridge.acp.program import MAX_LINE_BYTES, StdioTransport, opened
 from bridge.errors import OperatorError
 from tests.bridge_harness import bridge_environment, running_bridge
 from tests.forking import fork_module
 from tests.harness import PATIENCE
 
+# Every worker imports this file, and ACP takes a second.
+if TYPE_CHECKING:
+    from bridge.acp.program import StdioTransport
+
 
 @asynccontextmanager
 async def pipes() -> AsyncIterator[tuple[StdioTransport, BinaryIO, BinaryIO]]:
     """Open a transport; yield it with its input and its output."""
+    from bridge.acp.program import opened
+
     read, write = os.pipe()
     back_read, back_write = os.pipe()
     with os.fdopen(write, "wb", buffering=0) as to, os.fdopen(back_read, "rb", buffering=0) as back:
@@ -32,49 +37,26 @@ async def pipes() -> AsyncIterator[tuple[StdioTransport, BinaryIO, BinaryIO]]:
             await transport.close()
 
 
-async def answers(lines: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the messages that a transport accepts from `lines`, and its answers to the other lines."""
-    async with pipes() as (transport, to, back):
-
-        def write() -> None:
-            with to:
-                to.write(lines)
-
-        writing = asyncio.create_task(asyncio.to_thread(write))
-        taken = []
+@pytest.mark.parametrize("line", [b"not json", b"[" * 20_000, b'{"id":' + b"9" * 10_000 + b"}", b"\xff\xfe\x00", b"3"])
+async def test_invalid_line_is_skipped(line: bytes) -> None:
+    async with pipes() as (transport, to, _):
+        with to:
+            to.write(b"\n  \n" + line + b'\n{"id": 7, "method": "initialize"}\n{"half')
         async with asyncio.timeout(PATIENCE):
-            while (message := await transport.receive()) is not None:
-                taken.append(message)
-        await writing
+            assert await transport.receive() == {"id": 7, "method": "initialize"}
+            assert await transport.receive() is None
+
+
+async def test_oversized_line_ends_connection() -> None:
+    from bridge.acp.program import MAX_LINE_BYTES
+
+    async with pipes() as (transport, to, _):
+        writing = asyncio.create_task(asyncio.to_thread(to.write, b"a" * (MAX_LINE_BYTES + 2**20)))
+        with pytest.raises(ConnectionError, match="more than 32 MiB"):
+            await transport.receive()
         await transport.close()
-        return taken, [json.loads(line) for line in back.read().splitlines()]
-
-
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        (b"not json", -32700),
-        (b"[" * 100_000, -32700),
-        (b'{"id":' + b"9" * 10_000 + b"}", -32700),
-        (b"\xff\xfe\x00", -32700),
-        (b"[1, 2]", -32600),
-        (b"3", -32600),
-        (b'{"id": [1], "result": {}}', -32600),
-        (b'{"id": 1, "method": {"a": 1}}', -32600),
-    ],
-)
-async def test_invalid_line_is_answered_and_skipped(line: bytes, code: int) -> None:
-    taken, answered = await answers(b"\n  \n" + line + b'\n{"id": 7, "method": "initialize"}\n{"half')
-    assert taken == [{"id": 7, "method": "initialize"}]
-    assert [(answer["id"], answer["error"]["code"]) for answer in answered] == [(None, code)]
-
-
-async def test_oversized_line_is_skipped_and_request_refused() -> None:
-    long = b'{"jsonrpc":"2.0","id":5,"method":"session/prompt","params":{"x":"' + b"a" * 100 * 2**20 + b'"}}\n'
-    taken, answered = await answers(long + b'{"id": 6, "method": "x"}\n' + b"b" * (MAX_LINE_BYTES + 2**20))
-    assert [message["id"] for message in taken] == [6]
-    assert [answer["id"] for answer in answered] == [5, None]
-    assert "32 MiB at most" in answered[0]["error"]["message"]
+        await asyncio.wait([writing])
+        writing.exception()
 
 
 async def test_lone_surrogates_and_exceptions_are_serialized() -> None:
@@ -98,13 +80,12 @@ async def test_editor_that_never_reads_allows_close() -> None:
             )
 
 
-@pytest.mark.parametrize("name", ["file", "/dev/null"])
-async def test_non_pipe_input_raises_error(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_non_pipe_input_raises_error(tmp_path: Path) -> None:
+    from bridge.acp.program import opened
+
     (tmp_path / "file").write_text("")
-    with (tmp_path / name).open("rb") as file, pytest.raises(OperatorError, match=r"docs/editors\.md"):
+    with (tmp_path / "file").open("rb") as file, pytest.raises(OperatorError, match=r"docs/editors\.md"):
         await opened(file, None)
-    await asyncio.sleep(0)
-    assert caplog.records == []
 
 
 async def test_program_ends_when_unread_editor_leaves(tmp_path: Path) -> None:

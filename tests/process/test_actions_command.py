@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from bridge.fake_model.model import OfflineModel
 from sprite.common.due_times import moment_words
 from sprite.memory.actions import Actions
 from tests.command_line import command
 from tests.harness import running_sprite
 from tests.memory_stores import open_stores
+from tests.scripted_model import OfflineModel
 
 
 async def printed(workspace: Path, *arguments: str) -> Any:
@@ -26,10 +26,10 @@ async def test_actions_command_works_with_and_without_sprite(tmp_path: Path) -> 
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     async with OfflineModel() as model, running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        asked = ["Water", "the", "ficus", "--due", "2099-12-01", "--every", "weekday at 8", "--tz", "Europe/Berlin"]
+        asked = ["Water", "the", "ficus", "--due", "2099-12-01", "--every", "weekday", "--tz", "Europe/Berlin"]
         beside = await printed(workspace, "add", *asked)
         assert (beside["content"], beside["tz"], beside["origin"]) == ("Water the ficus", "Europe/Berlin", "person")
-        assert beside["rrule"] == "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYHOUR=8;BYMINUTE=0"
+        assert beside["rrule"] == "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR"
         told = await client.until(lambda m: m["type"] == "action_update")
         assert told["payload"]["action"] == beside
         assert (await printed(workspace, "done", str(beside["id"])))["status"] == "done"

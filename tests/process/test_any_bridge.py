@@ -19,8 +19,7 @@ import pytest_asyncio
 
 from bridge.admin import control
 from bridge.config import Settings
-from bridge.fake_model.model import OfflineModel
-from bridge.terminal.endpoints import RunningEndpoint
+from bridge.terminal.endpoints import LocalEndpoint
 from tests.bridge_harness import PageClient, bridge_environment
 from tests.bridge_pair import BridgePair, two_bridges
 from tests.forking import fork_module
@@ -28,6 +27,7 @@ from tests.harness import PATIENCE, observations
 from tests.inspection import descendants, eventually
 from tests.mcp_client import called, mcp_client
 from tests.postgres import Server
+from tests.scripted_model import OfflineModel
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -219,7 +219,7 @@ def _environment(pid: int) -> bytes:
 
 
 async def test_terminal_endpoint_reaches_sprite(stage: BridgePair) -> None:
-    async with RunningEndpoint(Settings(stage.other.data), "ada") as endpoint:
+    async with LocalEndpoint(Settings(stage.other.data), "ada") as endpoint:
         terminal = PageClient(await endpoint.connect())
         listening = asyncio.create_task(terminal.listen())
         await terminal.send("resume", {})

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from bridge.fake_model.model import OfflineModel
 from bridge.providers.bootstrap import Archive
 from bridge.providers.provider import HostError
 from tests.bridge_harness import run_bridge, running_bridge
@@ -22,6 +21,7 @@ from tests.command_line import command, killed, started
 from tests.emulator import Emulator, Fault
 from tests.harness import PATIENCE, ROOT, running_sprite, sprite_environment
 from tests.inspection import eventually, workspace_db
+from tests.scripted_model import OfflineModel
 from tests.vms import Disk, Heard, Tokens, host_of
 
 #: Number of imports to kill: the first one at once, before it writes anything, and the others at random.
@@ -144,7 +144,7 @@ async def test_bridge_export_works_with_and_without_bridge(curated: Path, tmp_pa
     assert target.read_bytes() == (tmp_path / "own.zip").read_bytes()
     (data / "workspaces/ada/.os/memory/transcript.db").write_text("no database" * 100)
     status, _, err = await run_bridge("export", "ada", str(tmp_path / "none.zip"), "--data", str(data))
-    assert status == 1
+    assert status == 2
     assert "left untouched" in " ".join(err.split())
     assert not [path for path in tmp_path.iterdir() if "none" in path.name]
 

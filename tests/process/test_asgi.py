@@ -6,18 +6,22 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from aiohttp import web
 
-from bridge.mcp.endpoint import Application, served_by
 from tests.harness import PATIENCE
+
+# Every worker imports this file, and MCP takes half a second.
+if TYPE_CHECKING:
+    from bridge.mcp.endpoint import Application
 
 
 @asynccontextmanager
 async def serving(application: Application, stalled_seconds: float = 30.0) -> AsyncIterator[str]:
     """Serve the application and yield its URL."""
+    from bridge.mcp.endpoint import served_by
 
     async def handle(request: web.Request) -> web.StreamResponse:
         return await served_by(application, request, {"who": "ada"}, stalled_seconds=stalled_seconds)

@@ -5,12 +5,22 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from bridge.fake_model.model import OfflineModel
-from sprite.scheduler.keep_awake import LOOK_SECONDS
+import pytest
+
+from sprite.scheduler import keep_awake
 from tests.emulator import Emulator
 from tests.harness import running_sprite
 from tests.inspection import eventually
 from tests.memory_stores import open_stores
+from tests.scripted_model import OfflineModel
+
+LOOK_SECONDS = 0.4
+
+
+@pytest.fixture(autouse=True)
+def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default of two seconds would take longer."""
+    monkeypatch.setattr(keep_awake, "LOOK_SECONDS", LOOK_SECONDS)
 
 
 async def test_vm_is_kept_awake_for_work(model: OfflineModel, workspace: Path, emulator: Emulator) -> None:

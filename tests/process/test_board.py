@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from bridge.fake_model.model import OfflineModel, RecordedRequest
 from tests.harness import Client, running_sprite
 from tests.inspection import chat, found_on_disk, observation_of, prompts, workspace_db
+from tests.scripted_model import OfflineModel, RecordedRequest
 
 TABLE = {"columns": ["Item", "Value"], "rows": [["apples", "4"], ["pears", "2"]]}
 

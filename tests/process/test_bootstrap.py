@@ -8,11 +8,11 @@ import sqlite3
 
 import pytest
 
-from bridge.fake_model.model import OfflineModel
 from bridge.providers.provider import HostError
 from tests.emulator import Emulator, Fault
 from tests.emulator.api import TOKEN
 from tests.harness import PATIENCE, observations
+from tests.scripted_model import OfflineModel
 from tests.vms import (
     MODEL_TOKEN,
     Disk,
@@ -96,7 +96,6 @@ async def test_update_waits_for_mission_and_keeps_data(
     with sqlite3.connect(system / "workspace.db") as connection:
         assert connection.execute("SELECT name FROM stacks WHERE stack_id = 's'").fetchone() == ("kept",)
     assert sorted(path.name for path in (system / "venvs").iterdir()) == environments
-    assert [checkpoint["comment"] for checkpoint in machine.checkpoints] == [f"before {version_of(machine)}"]
 
 
 async def test_changed_vm_is_repaired_once(emulator: Emulator, tokens: Tokens, disk: Disk) -> None:

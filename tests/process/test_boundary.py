@@ -46,15 +46,21 @@ CONTROLS = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
-async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="home", params=["local", "vm"])
+async def _home(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[SharedSprite]:
     """A sprite with a token in its environment and in its file, and some memory of its person."""
-    from bridge.fake_model.model import OfflineModel
+    from tests.scripted_model import OfflineModel
 
     workspace = tmp_path_factory.mktemp("boundary") / "workspace"
     (workspace / ".os/run").mkdir(parents=True)
     (workspace / ".os/run/token").write_text(f"{TOKEN}\n")
-    async with OfflineModel() as model, sprite_process(workspace, model.url, SPRITE_TOKEN=TOKEN) as sprite:
+    extra = {"SPRITE_TOKEN": TOKEN}
+    if request.param == "vm":
+        extra["TESTS_VM_SOCKET"] = str(workspace.parent / "api.sock")
+        (workspace.parent / "api.sock").touch()
+    async with OfflineModel() as model, sprite_process(workspace, model.url, **extra) as sprite:
         async with sprite.client() as client:
             await client.ask("memory", {"op": "edit", "name": "user.md", "content": "# User\n\nAda.\n"})
         yield SharedSprite(model, workspace, sprite)
@@ -127,7 +133,7 @@ async def test_ordinary_commands_still_work(home: SharedSprite) -> None:
     for command, (name, (_, expected)) in zip(commands, CONTROLS.items(), strict=True):
         assert not results[command]["is_error"], (name, results[command])
         assert expected in str(results[command]["result"]), name
-    assert "the agent's sandbox: namespaces" in (home.workspace.parent / "stderr.log").read_text()
+    assert "the agent's sandbox: bubblewrap" in (home.workspace.parent / "stderr.log").read_text()
 
 
 FILE_TOOLS: dict[str, tuple[str, dict[str, str]]] = {
@@ -154,9 +160,13 @@ async def test_file_tools_are_denied_with_reason(home: SharedSprite) -> None:
         for tool, template in FILE_TOOLS.values()
     ]
     async with home.client() as client:
-        results = {each["input"]["file_path"] + each["name"]: each for each in await calls(home, client, *wanted)}
+        # A hook tells the path without "..", the stream as the model wrote it; the first of them is logged.
+        results = {
+            (each["name"], os.path.normpath(each["input"]["file_path"])): each
+            for each in await calls(home, client, *wanted)
+        }
         for way, (tool, given) in zip(FILE_TOOLS, wanted, strict=True):
-            logged = results[given["file_path"] + tool]
+            logged = results[tool, os.path.normpath(given["file_path"])]
             assert logged["is_error"], way
             # The CLI itself refuses missing and unreadable files before it asks for permission.
             assert "closed to you" in str(logged["result"]) or way in {"edit", "read its environment"}

@@ -98,7 +98,7 @@ async def test_failed_requests_are_counted_but_rarely_logged(tmp_path: Path) -> 
             for _ in range(REQUESTS):
                 async with session.get("/login?token=guess") as answer:
                     assert answer.status in {401, 429}
-            async with session.get("/metrics") as answer:
+            async with session.get("/metrics", headers=bridge.operator) as answer:
                 counted = re.findall(r'bridge_http_requests_total{.*route="/login".*} (\d+)', await answer.text())
         assert sum(map(int, counted)) == REQUESTS
         for garbage in (

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 
-from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import Bridge, bridge_process, running_bridge
 from tests.harness import PATIENCE
 from tests.looks import files_below
+from tests.scripted_model import OfflineModel
 
 
 async def test_bridge_leaks_no_secret(tmp_path: Path, model: OfflineModel) -> None:
@@ -30,7 +31,7 @@ async def test_bridge_leaks_no_secret(tmp_path: Path, model: OfflineModel) -> No
         cookie = await bridge.login()
         async with bridge.page(cookie) as page, bridge.http() as session:
             await page.link("ready")
-            await check_figures(session)
+            await check_figures(session, bridge.operator)
         async with bridge.http() as session:
             for path in (f"/login?token={planted}", f"/{planted}?x={planted}", f"/files/documents/{planted}.txt"):
                 async with session.get(path, headers={"Cookie": cookie, "X-Api-Key": planted}) as response:
@@ -78,9 +79,9 @@ async def broken_requests(bridge: Bridge, planted: str) -> None:
         writer.close()
 
 
-async def check_figures(session: aiohttp.ClientSession) -> None:
+async def check_figures(session: aiohttp.ClientSession, operator: dict[str, str]) -> None:
     """Check the metrics and the probes; metrics must not contain names chosen by unauthenticated clients."""
-    async with session.get("/metrics") as response:
+    async with session.get("/metrics", headers=operator) as response:
         text = await response.text()
     assert 'bridge_http_requests_total{method="GET",route="/login",status="303"} 1.0' in text
     assert 'bridge_websockets{person="local"} 1.0' in text
@@ -88,7 +89,7 @@ async def check_figures(session: aiohttp.ClientSession) -> None:
         assert f'{name}{{sprite="local"}} 0.0' in text
     async with session.request("PURGE", "/nothing") as response:
         assert response.status == 405
-    async with session.get("/metrics") as response:
+    async with session.get("/metrics", headers=operator) as response:
         assert "PURGE" not in await response.text()
     async with session.get("/healthz") as response:
         assert (response.status, await response.text()) == (200, "ok\n")
@@ -96,22 +97,32 @@ async def check_figures(session: aiohttp.ClientSession) -> None:
         assert (response.status, await response.text()) == (200, "ready\n")
 
 
-async def test_metrics_behind_proxy_require_operator_token(tmp_path: Path) -> None:
-    async with (
-        running_bridge(
-            tmp_path / "data",
-            BRIDGE_PUBLIC_URL="https://sprite.example.org",
-            BRIDGE_OPERATOR_TOKEN="for-the-scraper",
-        ) as bridge,
-        bridge.http() as session,
-    ):
-        for headers, status in (
-            ({}, 403),
-            ({"Authorization": "Bearer wrong"}, 403),
-            ({"Authorization": "Bearer for-the-scraper"}, 200),
-        ):
-            async with session.get("/metrics", headers=headers) as response:
-                assert response.status == status
+async def test_metrics_need_operators_token(tmp_path: Path) -> None:
+    """Also on loopback, where an agent's programs may run."""
+    async with running_bridge(tmp_path / "data") as bridge, bridge.http() as session:
+        cookie = await bridge.login()
+        full = (await bridge.run("users", "token", "local", "--full"))[1].split()[-1]
+        assert stat.S_IMODE((tmp_path / "data/run/operator-token").stat().st_mode) == 0o600
+        bearer = bridge.operator["Authorization"]
+        assert await _statuses(session, None, "Bearer wrong", f"Bearer {full}", f"Basic {bearer[7:]}", bearer) == [
+            *(403, 403, 403, 403, 200)
+        ]
+        async with session.get("/metrics", headers={"Cookie": cookie}) as response:
+            assert response.status == 403
+
+
+async def test_metrics_open_needs_no_token(tmp_path: Path) -> None:
+    async with running_bridge(tmp_path / "data", "--metrics-open") as bridge, bridge.http() as session:
+        assert await _statuses(session, None) == [200]
+
+
+async def _statuses(session: aiohttp.ClientSession, *words: str | None) -> list[int]:
+    """Return the status of `/metrics` for each value of the Authorization header."""
+    found = []
+    for word in words:
+        async with session.get("/metrics", headers={} if word is None else {"Authorization": word}) as response:
+            found.append(response.status)
+    return found
 
 
 async def test_huge_body_is_refused_unread(tmp_path: Path) -> None:

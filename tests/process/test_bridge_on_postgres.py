@@ -17,7 +17,7 @@ import pytest
 from bridge.db.open import DatabaseAwayError, once_back
 from bridge.db.postgres import Patience, open_postgres
 from bridge.db.tables import MIGRATIONS
-from tests.bridge_harness import Bridge, bridge_environment, run_bridge, running_bridge
+from tests.bridge_harness import Bridge, running_bridge
 from tests.harness import PATIENCE
 from tests.inspection import workspace_db
 from tests.postgres import Server, own_server
@@ -92,7 +92,7 @@ async def test_probes_answer_while_postgres_hangs(tmp_path: Path, server: Server
         running_bridge(tmp_path / "data", BRIDGE_DATABASE_URL=server.create()) as bridge,
         bridge.http() as session,
     ):
-        async with session.get("/metrics") as response:
+        async with session.get("/metrics", headers=bridge.operator) as response:
             assert "bridge_websockets" in await response.text()
         await becomes(bridge, (200, "ready\n"))
         server.freeze()
@@ -100,7 +100,7 @@ async def test_probes_answer_while_postgres_hangs(tmp_path: Path, server: Server
             for _ in range(3):
                 began = time.monotonic()
                 assert await ready(bridge) == (503, "the database is away\n")
-                async with session.get("/metrics") as response:
+                async with session.get("/metrics", headers=bridge.operator) as response:
                     text = await response.text()
                 assert time.monotonic() - began < 2 * 1.0
                 assert "bridge_websockets" in text
@@ -116,13 +116,13 @@ async def test_hanging_server_counts_as_away(server: Server) -> None:
     """The database is used again after the server answers."""
     url = server.create()
     async with open_postgres(url, MIGRATIONS, Patience(silence=2.0)) as database:
-        await database.ping()
+        await database.statement("SELECT 1")
         server.freeze()
         with pytest.raises(DatabaseAwayError):
-            await database.ping()
+            await database.statement("SELECT 1")
         server.thaw()
         async with asyncio.timeout(PATIENCE):
-            await once_back(database.ping)
+            await once_back(lambda: database.statement("SELECT 1"))
 
 
 async def test_listener_reconnects_after_dead_connection(server: Server) -> None:
@@ -158,24 +158,3 @@ async def test_listener_reconnects_after_dead_connection(server: Server) -> None
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
-
-
-async def test_move_database_copies_bridge_db(tmp_path: Path, server: Server) -> None:
-    data, url = str(tmp_path / "data"), server.create()
-    shared = bridge_environment(BRIDGE_DATABASE_URL=url)
-    status, _, err = await run_bridge("move-database", "--data", data, environment=shared)
-    assert (status, "nothing is to be moved" in err) == (2, True)
-    assert (await run_bridge("users", "add", "ada", "--data", data))[0] == 0
-    before = (tmp_path / "data/bridge.db").read_bytes()
-    status, _, err = await run_bridge("move-database", "--data", data)
-    assert (status, "BRIDGE_DATABASE_URL is not set" in err) == (2, True)
-    status, out, _ = await run_bridge("move-database", "--data", data, environment=shared)
-    assert status == 0
-    assert "1 in people" in out
-    assert (tmp_path / "data/bridge.db").read_bytes() == before
-    elsewhere = str(tmp_path / "elsewhere")
-    assert "ada" in (await run_bridge("users", "list", "--data", elsewhere, environment=shared))[1]
-    acts = (await run_bridge("audit", "--data", elsewhere, environment=shared))[1].splitlines()
-    assert [line.split("  ")[-1].strip() for line in acts] == ["users add ada", "move-database all (outcome done)"]
-    status, _, err = await run_bridge("move-database", "--data", data, environment=shared)
-    assert (status, "Nothing was changed" in err) == (2, True)

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
 from tests.emulator import Emulator
 from tests.emulator.api import TOKEN
@@ -70,7 +72,8 @@ async def test_missing_provider_setting_is_named(tmp_path: Path) -> None:
         assert "secret-of-ours" not in err
 
 
-async def test_impossible_deploy_fails_with_message(tmp_path: Path) -> None:
+async def test_impossible_deploy_fails_with_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.providers.machine._FIRST_PAUSE_SECONDS", 0.02)
     environment = bridge_environment(
         TESTS_SPRITES_URL="http://127.0.0.1:9", SPRITES_TOKEN=TOKEN, BRIDGE_PUBLIC_URL="http://127.0.0.1:9"
     )

@@ -77,11 +77,11 @@ async def test_tools_cards_and_memory_are_shown_live() -> None:
         assert words in chat.seen
 
 
-async def test_error_shows_message_and_advice() -> None:
+async def test_error_shows_message() -> None:
     async with in_a_pipe() as chat:
         mission = await chat.mission("hello")
         await chat.event("error", mission, code="overloaded", message="The model is busy.", retryable=True)
-        await chat.until_seen("Sending it again may work.")
+        await chat.until_seen("The model is busy.")
         chat.type("again\n")
         refused = await chat.visitor.receive("mission")
         await chat.visitor.send(Error(code="storage", message="The disk is full."), reply_to=refused["id"])
@@ -100,6 +100,22 @@ async def test_piped_line_answers_permission_question() -> None:
             assert answer["payload"] == {"request_id": request_id, "decision": decision}
         await chat.answer(mission["id"], "Done.")
         assert (await chat.visitor.receive("mission"))["payload"]["text"] == "next"
+
+
+async def test_session_answer_is_for_hosts_only() -> None:
+    """The line `s` is a message while a command is asked about."""
+    async with in_a_pipe() as chat:
+        chat.type("run it\ns\n")
+        mission = await chat.visitor.receive("mission")
+        host = PermissionRequest("r1", mission["id"], "network", {"host": "a.org"}, always="a.org", session="a.org")
+        await chat.visitor.send(host)
+        answer = await chat.visitor.receive("permission")
+        assert answer["payload"] == {"request_id": "r1", "decision": "session"}
+        await chat.until_seen("allowed in this session")
+        chat.type("s\n")
+        await chat.visitor.send(PermissionRequest("r2", mission["id"], "Bash", {"command": "ls"}))
+        answer = await chat.visitor.receive("permission")
+        assert answer["payload"] == {"request_id": "r2", "decision": "deny"}
 
 
 async def test_unknown_command_is_not_sent() -> None:

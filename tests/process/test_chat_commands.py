@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,16 @@ import msgspec
 import pytest
 
 from bridge.terminal.terminal import state_line
-from sprite.protocol.memory import AcceptResult, EditResult, FileResult, FilesResult, ForgetResult, RejectResult
+from sprite.protocol.memory import ForgetResult
 from sprite.protocol.messages import (
     UPLOAD_CHUNK_BYTES,
     Ack,
-    Error,
     MemoryUpdate,
     PermissionRequest,
-    StackUpdate,
     StandingRule,
     Status,
 )
-from sprite.protocol.shapes import FileState, Forgotten, MemoryState, Stack
+from sprite.protocol.shapes import Forgotten, MemoryState
 from tests.chat_stage import Chat, in_a_pipe, in_a_terminal
 from tests.chat_stand_in import state_sync
 
@@ -108,106 +105,6 @@ async def test_forget_removes_text_from_input_history(tmp_path: Path) -> None:
     assert "fish" not in history.read_text().lower()
 
 
-@pytest.fixture(name="editor")
-def _editor(tmp_path: Path) -> Path:
-    """A fake editor that writes `Ada drinks tea.` and records the path in the file `edited` beside it."""
-    script = tmp_path / "editor"
-    script.write_text(f'#!/bin/sh\nprintf "Ada drinks tea.\\n" > "$1"\nprintf %s "$1" > {tmp_path}/edited\n')
-    script.chmod(0o700)
-    return script
-
-
-def edited(editor: Path) -> Path:
-    """Return the path of the file that the editor wrote."""
-    return Path(editor.with_name("edited").read_text())
-
-
-async def opened(chat: Chat, name: str = "user.md", *, managed: str = "curated", drift: str | None = None) -> None:
-    """Answer the requests of `/edit` until the editor opens."""
-    used, _ = await asked(chat)
-    states = FilesResult([FileState(name, 1, 200, managed, None)])  # type: ignore[arg-type]
-    await chat.visitor.send(states, reply_to=used)
-    used, _ = await asked(chat)
-    await chat.visitor.send(FileResult(name, "Ada drinks coffee.\n", 3, drift), reply_to=used)
-
-
-async def test_edit_saves_against_opened_version(editor: Path) -> None:
-    async with in_a_terminal(editor=str(editor)) as chat:
-        chat.type("/edit user.md\r")
-        await opened(chat)
-        used, payload = await asked(chat)
-        assert payload == {"op": "edit", "name": "user.md", "content": "Ada drinks tea.\n", "version": 3}
-        await chat.visitor.send(EditResult("user.md", "Ada drinks tea.\n", 4), reply_to=used)
-        await chat.until_seen("saved as version 4")
-        await chat.mission("the terminal is as it was")
-    assert not edited(editor).parent.exists()
-
-
-async def test_edit_conflict_keeps_text_in_file(editor: Path) -> None:
-    """The terminal prints the path of the file."""
-    async with in_a_terminal(editor=str(editor)) as chat:
-        chat.type("/edit user.md\r")
-        await opened(chat)
-        used, _ = await asked(chat)
-        await chat.visitor.send(Error("conflict", "user.md has changed since you opened it."), reply_to=used)
-        await chat.until_seen("what you wrote is kept in")
-        assert "has changed since you opened it" in chat.seen
-        kept = edited(editor)
-        assert str(kept) in re.sub(r"\s", "", chat.seen)
-    assert kept.read_text() == "Ada drinks tea.\n"
-    kept.unlink()
-    kept.parent.rmdir()
-
-
-async def test_missing_editor_is_reported() -> None:
-    async with in_a_terminal(editor="/nowhere/editor --wait") as chat:
-        chat.type("/edit user.md\r")
-        await opened(chat)
-        await chat.until_seen("The editor cannot be started")
-        await chat.mission("the terminal is as it was")
-
-
-async def test_uneditable_file_is_reported_before_editing() -> None:
-    async with in_a_terminal() as chat:
-        chat.type("/edit soul.md\r")
-        await opened(chat, "soul.md", managed="deploy")
-        await chat.until_seen("it is deployed, not learned")
-        chat.type("/edit user.md\r")
-        await opened(chat, drift="Ada drinks mead.\n")
-        await chat.until_seen("has a change that waits for your word")
-
-
-async def test_stacks_are_listed_and_changed_by_number() -> None:
-    stacks = [Stack("s-1", "Main", archived=False), Stack("s-2", "Old", archived=True)]
-    async with in_a_pipe(state_sync(stacks=stacks)) as chat:
-        chat.type("/stacks\n")
-        await chat.until_seen("archived")
-        for line, sent in (
-            ("new To do", {"action": "create_stack", "name": "To do"}),
-            ("rename 1 First things", {"action": "rename_stack", "stack_id": "s-1", "name": "First things"}),
-            ("archive 1", {"action": "archive_stack", "stack_id": "s-1"}),
-            ("restore 2", {"action": "restore_stack", "stack_id": "s-2"}),
-        ):
-            chat.type(f"/stacks {line}\n")
-            used, payload = await asked(chat, "canvas_interaction")
-            assert payload == sent
-            await chat.visitor.send(Ack("done", stack_id=sent.get("stack_id", "s-3")), reply_to=used)
-        await chat.until_seen("stack Old is back")
-        for line in ("archive 9", "rename 1", "paint 1", "archive one"):
-            chat.type(f"/stacks {line}\n")
-        await chat.visitor.send(StackUpdate("s-3", "To be done", archived=False), seq=9)
-        await chat.until(lambda now: now.board.stacks["s-3"].name == "To be done")
-        chat.type("/stacks\n")
-        await chat.until_seen("To be done")
-        listed = [line.split() for line in chat.seen.splitlines()[-3:]]
-    assert listed == [
-        ["1", "First", "things", "archived"],
-        ["2", "Old", "0", "cards"],
-        ["3", "To", "be", "done", "0", "cards"],
-    ]
-    assert chat.seen.count("Which stack, and what about it?") == 4
-
-
 async def test_file_is_uploaded_in_chunks(tmp_path: Path) -> None:
     content = bytes(range(256)) * (UPLOAD_CHUNK_BYTES // 256) + b"the end"
     file = tmp_path / "a file.bin"
@@ -276,29 +173,14 @@ def memory(*drift: str) -> MemoryState:
     return MemoryState([], 0, 12, 0, 0.0, drift=list(drift))
 
 
-async def test_drift_is_announced_diffed_and_decided() -> None:
+async def test_drift_is_announced() -> None:
     status = Status("status", state_sync().session, memory("user.md"), None, "ask", None)
     async with in_a_pipe(state_sync(memory=memory("user.md"))) as chat:
         await chat.until_seen("user.md changed without your word")
         chat.type("/status\n")
         used, _ = await asked(chat, "system")
         await chat.visitor.send(status, reply_to=used)
-        await chat.until_seen("(/drift shows it)")
-        chat.type("/drift\n")
-        used, _ = await asked(chat, "system")
-        await chat.visitor.send(status, reply_to=used)
-        used, payload = await asked(chat)
-        assert payload == {"op": "file", "name": "user.md"}
-        await chat.visitor.send(FileResult("user.md", "tea\n", 3, "tea\nmead\n"), reply_to=used)
-        await chat.until_seen("+mead")
-        for word, result in (("accept", AcceptResult), ("reject", RejectResult)):
-            chat.type(f"/drift {word} user.md\n")
-            used, payload = await asked(chat)
-            assert payload == {"op": word, "name": "user.md"}
-            await chat.visitor.send(result("user.md", "tea\n", 4), reply_to=used)
-        await chat.until_seen("again as memory has it")
-        chat.type("/drift accept\n")
-        await chat.until_seen("Which file, and what about it?")
+        await chat.until_seen("(your page shows it)")
         await chat.visitor.send(MemoryUpdate([], [], 7, drift=["user.md", "context.md"]), seq=9)
         await chat.until_seen("context.md changed without your word")
         # An action's change arrives as an update without learnings.
@@ -310,8 +192,8 @@ async def test_drift_is_announced_diffed_and_decided() -> None:
 
 async def test_state_line_shows_drifted_files() -> None:
     async with in_a_terminal(state_sync(memory=memory("user.md"))) as chat:
-        await chat.until_seen("/drift shows it")
-        await chat.until(lambda now: "1 file waits for your word (/drift)" in state_line(now))
+        await chat.until_seen("decide on your page")
+        await chat.until(lambda now: "1 file waits for your word (your page)" in state_line(now))
 
 
 async def test_interactive_commands_are_refused_in_pipe() -> None:
@@ -321,7 +203,4 @@ async def test_interactive_commands_are_refused_in_pipe() -> None:
         assert payload["preview"]
         await chat.visitor.send(ForgetResult(FISH, done=False), reply_to=used)
         await chat.until_seen("/forget needs a person at a terminal")
-        chat.type("/edit user.md\n")
-        await opened(chat)
-        await chat.until_seen("/edit needs a person at a terminal")
         await chat.mission("the next line goes on")

@@ -65,15 +65,7 @@ async def test_chat_without_bridge_works_and_remembers(tmp_path: Path) -> None:
         "/memory user.md",
         "/status",
         f"/upload {file}",
-        "/stacks new Plans",
-        "/stacks",
-        "/drift",
         "/forget Wilhelmina",
-        "/edit user.md",
-        "/files documents",
-        "/get documents/notes.txt",
-        "/get documents/none.txt",
-        "/rm documents/notes.txt",
         folder=tmp_path,
     )
     banner, _, rest = printed.partition("my name is")
@@ -88,17 +80,10 @@ async def test_chat_without_bridge_works_and_remembers(tmp_path: Path) -> None:
     assert "✓ seen-by-a-person" in printed
     for name in ("soul.md", "os.md", "tools.md", "files.md", "user.md", "context.md"):
         assert name in printed
-    # notes.txt exists already and is not overwritten.
-    assert (tmp_path / "notes (2).txt").read_text() == "from a person"
-    assert "There is no file documents/none.txt" in printed
-    assert "/rm needs a person" in printed
     assert "uploaded to documents/notes.txt" in printed
     assert (data / "workspaces/local/documents/notes.txt").read_text() == "from a person"
-    assert any(line.split()[-3:] == ["Plans", "0", "cards"] for line in printed.splitlines())
-    assert "nothing waits for your word" in printed
     assert "taken out for good: 1 turn" in printed
     assert "/forget needs a person" in printed
-    assert "/edit needs a person" in printed
     assert "stopping the sprite" in printed
     printed = await chat(data, "/search Wilhelmina")
     assert "my name is Wilhelmina" in printed
@@ -106,19 +91,14 @@ async def test_chat_without_bridge_works_and_remembers(tmp_path: Path) -> None:
 
 
 async def test_chat_joins_local_and_remote_bridge(tmp_path: Path) -> None:
-    data, here = tmp_path / "data", tmp_path / "here"
-    here.mkdir()
+    data = tmp_path / "data"
     async with running_bridge(data) as bridge:
         printed = await chat(data, "my name is Wilhelmina")
         assert "the bridge that runs on" in printed
         assert "stopping the sprite" not in printed
         token = (await bridge.run("users", "token", "local", "--full"))[1].splitlines()[-1]
-        made = "run `echo a,b > artifacts/report.csv`"
-        spoken = ("what is my name?", made, "/get artifacts/report.csv", "/get .os/run/token")
-        printed = await chat(data, *spoken, options=("--url", bridge.url), folder=here, BRIDGE_TOKEN=token)
-        assert [(path.name, path.read_text()) for path in here.iterdir()] == [("report.csv", "a,b\n")]
+        printed = await chat(data, "what is my name?", options=("--url", bridge.url), BRIDGE_TOKEN=token)
         assert "Wilhelmina" in printed.partition("what is my name?")[2]
-        assert "can be downloaded" in printed
         assert f"connected to {bridge.url}" in printed
         printed = await chat(data, "hi", options=("--url", bridge.url, "--token", "wrong"), code=1)
         assert "does not know this token" in printed

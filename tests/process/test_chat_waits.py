@@ -1,4 +1,4 @@
-"""The chat client in a pipe before its agent is ready: stderr shows the reason, and a lost agent is restored."""
+"""The chat client in a pipe before its agent is ready: stderr shows the reason."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from rich.text import Text
 
 from bridge.client.link import BridgeLink
-from bridge.providers.provider import MachineGoneError, Report
+from bridge.providers.provider import Report
 from bridge.terminal import pipe
 from bridge.terminal.commands import Commands
 from bridge.terminal.conversation import Conversation
 from bridge.terminal.pipe import Pipe
-from tests.chat_stage import Watched, no_file
+from tests.chat_stage import Watched
 from tests.chat_stand_in import StandIn, state_sync
 from tests.harness import PATIENCE
 from tests.relay_stage import Stage, Street, stage
@@ -52,7 +52,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def waiting(
-    before: Callable[[Report], Awaitable[None]], restore: Callable[[Waiting], Awaitable[str]]
+    before: Callable[[Report], Awaitable[None]],
 ) -> AsyncIterator[Waiting]:
     read, write = os.pipe()
     async with StandIn() as sprite:
@@ -67,7 +67,7 @@ async def waiting(
             screen = Pipe(it.out, fd=read, err=it.err)
             conversation = Conversation(link, screen, banner=lambda: Text("Welcome"))
             following = group.create_task(conversation.follow())
-            commands = Commands(conversation, screen, link, no_file, lambda _how: restore(it))
+            commands = Commands(conversation, screen, link)
             talking = group.create_task(screen.talk(conversation, commands))
             yield it
             talking.cancel()
@@ -82,10 +82,7 @@ async def test_pipe_reports_waiting_on_stderr() -> None:
         report("waking", "The sprite is being started.")
         await awake.wait()
 
-    async def restore(_: Waiting) -> str:
-        raise AssertionError("unexpected restore")
-
-    async with waiting(before, restore) as it:
+    async with waiting(before) as it:
         it.type("hello\n")
         await it.until_warned("bridge: waiting for the agent: The sprite is being started.\n")
         assert it.out.getvalue() == ""
@@ -94,21 +91,3 @@ async def test_pipe_reports_waiting_on_stderr() -> None:
         await visitor.welcome(sync=state_sync())
         assert (await visitor.receive("mission"))["payload"]["text"] == "hello"
     assert it.err.getvalue().count("The sprite is being started.") == 1
-
-
-async def test_piped_restore_command_recovers_lost_agent() -> None:
-    async def before(_: Report) -> None:
-        raise MachineGoneError("The machine of this agent is gone.", as_of=1.0)
-
-    async def restore(it: Waiting) -> str:
-        it.street.before = None
-        it.bridge.relay.nudge("local")
-        return "It is restored."
-
-    async with waiting(before, restore) as it:
-        it.type("/restore\nhello\n")
-        visitor = await it.sprite.visitor()
-        await visitor.welcome(sync=state_sync())
-        assert (await visitor.receive("mission"))["payload"]["text"] == "hello"
-        assert "/restore makes your agent anew" in it.out.getvalue()
-        assert "It is restored." in it.out.getvalue()

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import running_bridge
 from tests.claude_code import PLUGIN, REMOTE_PLUGIN, ClaudeCode, begun_with, boot_file, patient_plugins, tool_results
 from tests.forking import forking_python
 from tests.harness import ROOT
 from tests.inspection import request_seen
 from tests.memory_stores import seed_turns
+from tests.scripted_model import OfflineModel
 
 BOOT = "<sprite_memory >\nAda prefers tea in {}.\n</sprite_memory>"
 SEARCH = "mcp__plugin_sprite-memory{}_memory__search_memory"

@@ -22,7 +22,6 @@ from typing import Any
 import pytest
 
 from bridge.cluster.leases import LEASE_SECONDS
-from bridge.fake_model.model import OfflineModel
 from tests.cluster_people import AT_ONCE, DAILY_USD, Person, Spenders, at_work, begin
 from tests.cluster_places import Place, Processes, Vms
 from tests.cluster_stage import BRIDGES, Cluster, cluster
@@ -40,6 +39,7 @@ from tests.faithful_page import staying
 from tests.harness import PATIENCE
 from tests.inspection import eventually, workspace_db
 from tests.postgres import own_server
+from tests.scripted_model import OfflineModel
 from tests.vm_plugs import AWAY_SECONDS, api_away, destroyed_in_mid_mission, script_work
 from tests.vms import Disk
 

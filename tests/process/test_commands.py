@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from bridge.fake_model.model import OfflineModel
-from sprite.__main__ import main
+from sprite.__main__ import run as sprite_command
+from sprite.log.transcript import ImportedTurn, NewObservation
 from sprite.memory.files import template
 from sprite.memory.folders import note_error
 from sprite.protocol.frames import json_schema
@@ -29,6 +29,7 @@ from tests.curated_workspace import TYPED
 from tests.harness import PATIENCE, ROOT, running_sprite, sprite_process
 from tests.inspection import curations, memory_file
 from tests.memory_stores import open_stores, seed_turns
+from tests.scripted_model import OfflineModel
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -48,7 +49,7 @@ def run(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Run:
             place = given.index("--") if "--" in given else len(given)
             given[place:place] = ["--workspace", str(at)]
         try:
-            code = main(given)
+            code = sprite_command(given)
         except SystemExit as end:
             code = int(end.code or 0)
         out, err = capsys.readouterr()
@@ -70,7 +71,7 @@ COMMANDS = [
 
 
 def test_schema_needs_no_workspace(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["schema"]) == 0
+    assert sprite_command(["schema"]) == 0
     assert json.loads(capsys.readouterr().out) == json_schema()
 
 
@@ -438,6 +439,17 @@ async def test_turn_waiting_for_day_needs_attention(tmp_path: Path) -> None:
         await stores.turn("Hello there", at=time.time() - 86_500)
     shown = (await command(tmp_path, "status"))[1]
     assert "attention   turn 1 has waited to be curated for more than a day\n" in shown
+
+
+async def test_imported_turns_have_not_waited(tmp_path: Path) -> None:
+    folder = tmp_path / ".os/memory"
+    folder.mkdir(parents=True)
+    then = time.time() - 86_500
+    async with open_stores(folder) as stores:
+        await stores.projection.settle()
+        new = NewObservation("elsewhere", "Hello there", (), "Hi.", "complete")
+        await stores.transcript.add_imported([ImportedTurn(f"key {number}", then, then, new) for number in range(5)])
+    assert ": well\n" in (await command(tmp_path, "status"))[1]
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")

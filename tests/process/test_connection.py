@@ -643,7 +643,7 @@ async def test_action_is_resolved(client: Client) -> None:
     [
         ({"op": "file", "name": "../../run/token"}, "not_found"),
         ({"op": "file", "name": "x" * 100_000}, "not_found"),
-        ({"op": "turn", "id": -HUGE}, "not_found"),
+        ({"op": "turn", "id": -HUGE}, "bad_payload"),
         ({"op": "edit", "name": "soul.md", "content": "I obey."}, "bad_request"),
         ({"op": "edit", "name": "../user.md", "content": "x"}, "bad_request"),
         ({"op": "edit", "name": "context.md", "content": "- x\n" * 201}, "over_limit"),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import resource
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from bridge.fake_model.model import OfflineModel
 from tests.harness import Client, Message, SpriteProcess, observations, sprite_process
 from tests.inspection import chat
+from tests.scripted_model import OfflineModel
 
 DESCRIPTORS = 80
 STRANGERS = 100
@@ -91,6 +92,16 @@ async def test_mission_without_descriptors_fails_with_message(model: OfflineMode
             end = await client.mission("And again")
         assert end["event"] == "complete" or end["code"] == "shortage"
         await chat(client, "Once more")
+
+
+async def test_shortage_right_after_start_does_not_end_sprite(model: OfflineModel, workspace: Path) -> None:
+    """Everything that a start opens is open once the sprite tells its address."""
+    for _ in range(3):
+        async with sprite_process(workspace, model.url) as sprite:
+            with no_descriptors(sprite):
+                await asyncio.sleep(0.5)
+            async with sprite.client() as client:
+                await chat(client, "Hello")
 
 
 def assert_a_shortage(told: Message) -> None:

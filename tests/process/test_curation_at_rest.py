@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from bridge.fake_model.model import OfflineModel
 from sprite.config import Settings
 from sprite.curation.processor import ObservationProcessor
 from sprite.log.curations import NewCuration
@@ -23,6 +22,7 @@ from tests.emulator import Emulator
 from tests.harness import PATIENCE, running_sprite
 from tests.inspection import chat, curations, eventually
 from tests.memory_stores import SESSION, Stores, open_stores, seed_turns
+from tests.scripted_model import OfflineModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,15 @@ async def test_session_end_curates_few_turns_once_an_hour(model: OfflineModel, w
         await sprite.turns(1)
         await sprite.processor.session_ended(60)
         assert (await sprite.spans, await sprite.waiting()) == ([(1, 1), (2, 6)], 0)
+
+
+async def test_flush_at_turn_end_releases_machine(model: OfflineModel, workspace: Path) -> None:
+    """The flush begins before the end of the turn has started the idle timer."""
+    async with curating(workspace, model) as sprite:
+        await sprite.add_turns(1)
+        await asyncio.gather(sprite.processor.turn_ended(), sprite.processor.flush_all_within(60))
+        assert await sprite.spans == [(1, 1)]
+        assert not sprite.processor.needs_machine
 
 
 @pytest.mark.parametrize(("minutes", "spans"), [(59, []), (61, [(2, 2)])])

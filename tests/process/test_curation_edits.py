@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bridge.fake_model.model import OfflineModel
 from tests.command_line import rebuild
 from tests.harness import running_sprite
 from tests.inspection import curations, memory_file
 from tests.memory_stores import seed_turns
+from tests.scripted_model import OfflineModel
 
 
 async def test_line_edit_is_applied_and_rebuilt(model: OfflineModel, workspace: Path) -> None:

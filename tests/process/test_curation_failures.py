@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from bridge.fake_model.model import OfflineModel
 from tests.harness import Client, observations, running_sprite
 from tests.inspection import curations, eventually, learnings, memory, memory_file, transcript
 from tests.memory_stores import seed_turns
+from tests.scripted_model import OfflineModel
 
 FACT = "My name is Ada Lovelace."
 
@@ -38,7 +38,7 @@ async def test_failed_call_is_retried_after_server_delay(model: OfflineModel, wo
     await seed_turns(workspace, FACT)
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         status = await _flush(client)
-        assert "500" in status["last_error"]
+        assert "has a fault" in status["last_error"]
         assert status["memory"]["waiting"] == 1
         await client.until(lambda m: m["type"] == "memory_update")
         assert len(calls) == 4

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from bridge.fake_model.model import OfflineModel
 from sprite.config import is_root
 from sprite.errors import SpriteError
 from tests.command_line import command, restart_server, started
 from tests.harness import PATIENCE, ROOT, observations, rows, running_sprite, sprite_environment
 from tests.inspection import learnings, memory_file
+from tests.scripted_model import OfflineModel
 
 #: An old session log of Claude Code.
 PROMPT = json.dumps(

@@ -19,7 +19,6 @@ import pytest
 
 from bridge.app import running
 from bridge.config import from_environment
-from bridge.fake_model.model import OfflineModel
 from sprite.common.tasks import TaskDiedError
 from sprite.common.tasks import TaskDiedError as SpriteTaskDiedError
 from sprite.config import Settings
@@ -29,23 +28,29 @@ from tests.bridge_harness import bridge_process, running_bridge
 from tests.emulator import Emulator, Machine
 from tests.harness import PATIENCE, ROOT, observations, running_sprite, sprite_process, start_forked, started_sprite
 from tests.inspection import descendants, endings, eventually, memory_file, request_seen
+from tests.scripted_model import OfflineModel
 
 #: Tasks that a sprite requires while it runs.
 SPRITE = ("accept", "announcer", "awake", "boot files", "curation", "feed", "runtime", "scheduler", "slow work")
 #: Task that a sprite requires to start.
 AT_START = "agent import"
+#: Ends by itself, like the import; a failure is logged, and undo does not work until the next start.
+SNAPSHOT = "first snapshot"
 #: Task that searches by meaning require, where they are on.
 MEANING = "meaning"
 #: Task that a connection requires.
 CONNECTION = "connection sender"
 #: Tasks that a bridge requires. `LINK` names those of the connection to one sprite.
-BRIDGE = ("accept", "ledger", "notices", "store checks", "store upkeep", "waker", "write behind")
+BRIDGE = (
+    *("accept", "due dates", "ledger", "notices", "sprite tokens"),
+    *("store checks", "store upkeep", "waker", "write behind"),
+)
 #: Task that a bridge requires when a webhook is configured.
 WEBHOOK = "webhook"
 #: Tasks that a bridge requires when it shares its database.
 SHARED = (
-    *("due dates", "lease beats", "lease news", "lease watch", "other bridges"),
-    *("revocations", "revocations that were missed", "sprite tokens", "notices that were left"),
+    *("lease beats", "lease news", "lease watch"),
+    *("revocations", "revocations that were missed", "notices that were left"),
 )
 LINK = "link {}"
 #: Task that the editor's program requires.
@@ -66,7 +71,7 @@ def owned_names(program: str) -> set[str]:
 
 
 def test_all_owned_tasks_are_covered() -> None:
-    assert owned_names("sprite") == {*SPRITE, AT_START, CONNECTION, MEANING}
+    assert owned_names("sprite") == {*SPRITE, AT_START, SNAPSHOT, CONNECTION, MEANING}
     assert owned_names("bridge") == {*BRIDGE, *SHARED, WEBHOOK, LINK, EDITOR}
 
 

@@ -22,10 +22,10 @@ import pytest
 import pytest_asyncio
 
 from bridge.admin import control
-from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import Bridge, running_bridge
 from tests.harness import PATIENCE, ROOT, observations, start_forked
 from tests.inspection import eventually, request_seen
+from tests.scripted_model import OfflineModel
 
 # The import takes 0.5 s, so the tests that need it import it.
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ async def test_api_requires_token_with_its_scope(stage: Stage) -> None:
             assert await status(method, path, Cookie=cookie, Origin=bridge.url) == 401
             assert await status(method, f"{path}{'&' if '?' in path else '?'}token={secrets['full']}") == 401
             assert await status(method, path, Authorization=f"Basic {secrets['full']}") == 401
-        async with session.get("/metrics") as response:
+        async with session.get("/metrics", headers=bridge.operator) as response:
             figures = await response.text()
     assert not bridge.workspace.exists(), "an invalid request woke the sprite"
     assert 'route="/v1/observations",status="403"' in figures
@@ -264,7 +264,7 @@ async def test_openai_client_works_streamed_and_whole(stage: Stage) -> None:
         assert refused.value.param == "tools"
         # A turn that fails at once returns an error status, streamed or not, and is not retried.
         for stream in (False, True):
-            with pytest.raises(openai.APIStatusError, match="refused as invalid"):
+            with pytest.raises(openai.APIStatusError, match="refused the request as invalid"):
                 await program.chat.completions.create(model="sprite", messages=user("fail now"), stream=stream)
         assert len(stage.logged("fail now")) == 2
     assert "Wilhelmina" not in stage.bridge.log

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from bridge.fake_model.model import OfflineModel
 from tests.command_line import command
 from tests.harness import Client, running_sprite
 from tests.inspection import SharedSprite, curations, eventually, memory_file, shared_sprite
 from tests.memory_stores import open_stores
+from tests.scripted_model import OfflineModel
 
 PERSON = "# User\n\nAda drinks tea.\n"
 OTHER = PERSON + "Ada lives in Bern.\n"

@@ -70,10 +70,15 @@ async def test_chat_keeps_tools_and_turn_status(home: SharedSprite) -> None:
     async with home.client() as client:
         sync = (await client.until(lambda m: m["type"] == "state_sync"))["payload"]
         older = await client.ask("memory", {"op": "chat", "limit": len(sync["chat"])})
+        logged = await client.ask("memory", {"op": "turn", "mission_id": used})
     assert older["payload"]["chat"] == sync["chat"]
     lines = {line["mission_id"]: line for line in sync["chat"] if line["role"] == "assistant"}
-    assert lines[used]["tools"] == [{"name": "Bash", "title": "echo one", "is_error": False}]
-    assert lines[failed]["tools"] == [{"name": "Bash", "title": "ls /nowhere", "is_error": True}]
+    assert [(tool["title"], tool["is_error"]) for tool in lines[used]["tools"]] == [("echo one", False)]
+    assert [(tool["title"], tool["is_error"]) for tool in lines[failed]["tools"]] == [("ls /nowhere", True)]
+    assert lines[used]["session_id"] == lines[failed]["session_id"] == sync["session"]["session_id"]
+    assert lines[used]["duration_ms"] > 0
+    whole = logged["payload"]["turn"]["tool_calls"]
+    assert [call["tool_use_id"] for call in whole] == [lines[used]["tools"][0]["tool_use_id"]]
     (tool,) = lines[stopped]["tools"]
     assert "time.sleep(30)" in tool["title"]
     assert [lines[each]["status"] for each in (used, failed, stopped)] == ["complete", "complete", "interrupted"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -13,9 +12,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from bridge.fake_model.model import OfflineModel
 from tests.harness import Client, Sprite, SpriteProcess, observations, rows, running_sprite, sprite_process
 from tests.inspection import agent_process, agents, chat, endings, eventually, prompts
+from tests.scripted_model import OfflineModel
 
 #: Tests of the shared workspace run in file order, and each continues with the previous test's agent.
 shared = pytest.mark.asyncio(loop_scope="module")
@@ -62,7 +61,7 @@ async def state(client: Client) -> dict[str, object]:
 
 @shared
 async def test_prewarmed_agent_takes_first_mission(home: Home) -> None:
-    """An agent with a mission belongs to a session and does not time out."""
+    """An agent with a mission belongs to a session; after a time without one it ends, and is resumed."""
     async with home.sprite.client() as client:
         ahead = await spare(home.sprite)
         # The prewarmed agent has no session and no mission, and has not called the model.
@@ -70,11 +69,10 @@ async def test_prewarmed_agent_takes_first_mission(home: Home) -> None:
         assert home.model.requests == []
         await chat(client, "My name is Ada Lovelace.")
         assert agent_process(home.sprite) == ahead
-        await asyncio.sleep(SECONDS + 0.5)
-        async with home.sprite.client() as other:
-            await chat(other, "Hello again")
-        # Sprites also have other, short-lived child processes.
-        assert agents(home.sprite) == [ahead]
+        await eventually(lambda: agents(home.sprite) == [], "the idle agent does not end")
+        await chat(client, "Hello again")
+        assert agent_process(home.sprite) != ahead
+        assert "My name is Ada" in str(prompts(home.model, "Hello again")[0].body["messages"])
 
 
 @shared
@@ -122,6 +120,18 @@ async def test_prewarmed_agent_resumes_session_after_kill(home: Home) -> None:
         await client.reply(fresh)
         following = await spare(sprite)
         assert following != ahead
+        (row, first) = (await client.ask("memory", {"op": "sessions"}))["payload"]["sessions"]
+        assert (row["title"], row["turns"], first["title"]) == ("Hello, newcomer", 3, "My name is Ada Lovelace.")
+        await client.ask("memory", {"op": "rename_session", "session_id": first["session_id"], "title": "Ada"})
+        resumed = await client.ask("system", {"action": "resume_session", "session_id": first["session_id"]})
+        assert resumed["payload"]["session"]["session_id"] == first["session_id"]
+        await chat(client, "Hello from before")
+        (row, _) = (await client.ask("memory", {"op": "sessions"}))["payload"]["sessions"]
+        assert (row["title"], row["turns"]) == ("Ada", 3)
+        following = agent_process(sprite)
+    (asked,) = prompts(home.model, "Hello from before")
+    assert "continued now" in str(asked.body["messages"])
+    assert "User: My name is Ada Lovelace." in str(asked.body["messages"])
     assert "Hello, newcomer" in str(prompts(home.model, "Hello after the kill")[0].body["messages"])
     assert len(rows(home.workspace / ".os/memory/transcript.db", "SELECT * FROM sessions")) == 2
     await sprite.stop()

@@ -122,7 +122,8 @@ async def test_hub_stays_open_until_replica_is_complete(tmp_path: Path) -> None:
         await eventually(lambda: relay.room_of(SPRITE) is None, "the hub stays open")
 
 
-async def test_older_disk_needs_operator_to_overwrite_replica(tmp_path: Path) -> None:
+async def test_older_disk_needs_operator_to_overwrite_replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.replicas.replicator._ACCEPTED_SECONDS", 0.05)
     async with followed(tmp_path) as it:
         visitor, asked = await it.asked()
         await ship(visitor, shipped(turn(1, "one", 1), turn(2, "two", 2), whole=True))

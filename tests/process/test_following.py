@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from bridge.fake_model.model import OfflineModel
 from tests.claude_code import ClaudeCode
 from tests.command_line import command, started
 from tests.forking import ForkedProcess, fork_module
 from tests.harness import PATIENCE, RunningProcess, observations, sprite_environment, sprite_process
 from tests.inspection import eventually
+from tests.scripted_model import OfflineModel
 from tests.session_logs import Recorded, write_copy, write_many
 
 #: Number of stops or kills at a random moment.

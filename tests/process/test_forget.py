@@ -20,7 +20,6 @@ from typing import Any
 
 import pytest
 
-from bridge.fake_model.model import OfflineModel
 from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.forget.forget import FileStore
@@ -39,6 +38,7 @@ from tests.harness import PATIENCE, dump, observations, running_sprite, sprite_e
 from tests.inspection import curations, learnings, memory_file, prompts, transcript, workspace_db
 from tests.looks import files_below
 from tests.memory_stores import SESSION, Stores, call, forgetter_of, open_stores
+from tests.scripted_model import OfflineModel
 
 #: Number of forgets: the first one is not killed, and the last one also loses its memory.db.
 LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 2
@@ -335,7 +335,7 @@ async def test_invalid_forget_messages_are_refused(workspace: Path, model: Offli
             ({}, "bad_request"),
             ({"text": "abc", "turn": 1}, "bad_request"),
             ({"text": "Zanzibar"}, "not_found"),
-            ({"turn": 2**63}, "not_found"),
+            ({"turn": 2**63}, "bad_payload"),
             ({"learning": 99}, "not_found"),
             ({"session": ""}, "not_found"),
             ({"text": "  "}, "bad_request"),

@@ -8,9 +8,12 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from bridge.config import Settings
 from bridge.replicas.sealed_store import open_store
 from bridge.replicas.store import StoreError
+from sprite.gateway import dispatch
 from tests.bridge_harness import running_bridge
 from tests.in_thread import PATIENCE
 from tests.memory_stores import seed_turns
@@ -35,7 +38,7 @@ async def rows_kept(data: Path, aside: Path) -> str:
             return ""
 
 
-async def test_forget_is_done_after_replica_confirms(tmp_path: Path) -> None:
+async def test_forget_is_done_after_replica_confirms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A locked replica leaves the forget unfinished and is named in the answer."""
     data, aside = tmp_path / "data", tmp_path / "aside"
     kept = data / "store/local/log.db"
@@ -47,7 +50,9 @@ async def test_forget_is_done_after_replica_confirms(tmp_path: Path) -> None:
                 await asyncio.sleep(0.2)
         with closing(sqlite3.connect(kept, isolation_level=None)) as store:
             store.execute("BEGIN IMMEDIATE")
-            done = (await page.ask("memory", {"op": "forget", "text": "Zebedee"}))["payload"]
+            with monkeypatch.context() as shorter:
+                shorter.setattr(dispatch, "CONFIRM_SECONDS", 1.0)
+                done = (await page.ask("memory", {"op": "forget", "text": "Zebedee"}))["payload"]
             store.execute("ROLLBACK")
         assert done["done"] is False
         assert [place["where"] for place in done["forgotten"]["still"]] == ["the copy at the bridge"]

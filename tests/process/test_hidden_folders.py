@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import BridgeProcess, PageClient, bridge_process
 from tests.command_line import command
 from tests.inspection import eventually
+from tests.scripted_model import OfflineModel
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -160,6 +160,9 @@ def furnish(home: Path) -> None:
 async def _house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     folder = tmp_path_factory.mktemp("house")
     furnish(folder / "home")
+    (folder / "home/.cargo/bin").mkdir(parents=True)
+    (folder / "home/.cargo/bin/tool").write_text("#!/bin/sh\necho a tool\n")
+    (folder / "home/.cargo/bin/tool").chmod(0o755)
     (folder / "data/workspaces/ada/.os/memory").mkdir(parents=True)
     (folder / "data/workspaces/ada/.os/memory/user.md").write_text(f"{PLANTED}\n")
     async with (
@@ -169,6 +172,7 @@ async def _house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
             "--permissions",
             "ask",
             forks_sprites=True,
+            SPRITE_SANDBOX="on",
             ANTHROPIC_API_KEY="sk-ant-planted-real-key",
             ANTHROPIC_BASE_URL=model.url,
         ) as bridge,
@@ -204,17 +208,14 @@ async def test_agent_finds_no_key_or_bridge_data(house: House) -> None:
 
 
 async def test_sandboxed_agent_can_work_normally(house: House) -> None:
-    """The workspace is inside the hidden data folder; the home's toolchains and other folders stay usable."""
-    (house.home / ".cargo/bin").mkdir(parents=True, exist_ok=True)
-    (house.home / ".cargo/bin/tool").write_text("#!/bin/sh\necho a tool\n")
-    (house.home / ".cargo/bin/tool").chmod(0o755)
+    """The workspace is inside the hidden data folder; toolchains stay usable, and the home is private."""
     work = "mkdir -p artifacts && echo one > artifacts/x && git init -q g && cd g && ls ../artifacts"
     home = f"{house.home}/.cargo/bin/tool; echo mine > {house.home}/mine; cat {house.home}/mine; pwd"
     await house.bash(f"{work}; {home}")
     shown = (house.workspace / "here0/loot").read_text()
     assert shown.split("\n")[:3] == ["x", "a tool", "mine"], shown
     assert (house.workspace / "here0/artifacts/x").read_text() == "one\n"
-    assert (house.home / "mine").read_text() == "mine\n"
+    assert not (house.home / "mine").exists()
 
 
 async def test_file_tools_refuse_keys(house: House) -> None:
@@ -256,4 +257,4 @@ async def test_agent_environment_hides_bridge_path(house: House) -> None:
 
 async def test_doctor_names_sandbox(house: House) -> None:
     _, out, _ = await command(house.workspace, "doctor", "--without-model")
-    assert re.search(r"sandbox +namespaces: \.os, the bridge's data and the keys in your home", out), out
+    assert re.search(r"sandbox +bubblewrap: the agent writes only in the workspace", out), out

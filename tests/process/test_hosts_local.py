@@ -152,7 +152,7 @@ async def test_crash_loop_raises_error_with_signal(tmp_path: Path) -> None:
         for _ in range(3):
             await greeting(await host.reach("ada", Heard()))
             os.kill(process_of(tmp_path / "ada"), signal.SIGKILL)
-            await eventually(lambda: not host.is_ours("ada"), "the host does not detect the kill")
+            await eventually(lambda: "ada" not in host.running(), "the host does not detect the kill")
         with pytest.raises(HostError, match=r"3 times in a row.*signal 9") as caught:
             await host.reach("ada", Heard())
         assert caught.value.retryable
@@ -168,13 +168,13 @@ async def test_running_sprite_is_adopted_and_not_stopped(tmp_path: Path) -> None
         async with local_host(tmp_path, minted) as host:
             assert await host.state("ada") == HostState("running", detail="started elsewhere")
             await greeting(await host.reach("ada", Heard()))
-            assert not host.is_ours("ada")
+            assert "ada" not in host.running()
         assert minted.sprites == []
         async with local_host(tmp_path, minted) as host:
             await greeting(await host.reach("ada", Heard()))
             await sprite.stop()
             await greeting(await host.reach("ada", Heard()))
-            assert host.is_ours("ada")
+            assert "ada" in host.running()
         assert minted.sprites == ["ada"]
 
 

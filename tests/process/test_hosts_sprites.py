@@ -159,8 +159,11 @@ async def test_fetch_is_limited_to_documents_and_artifacts(emulator: Emulator, t
         assert len(emulator.calls) == calls
 
 
-async def test_unreachable_api_raises_retryable_error(tokens: Tokens, tmp_path: Path) -> None:
+async def test_unreachable_api_raises_retryable_error(
+    tokens: Tokens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The error does not contain the API token."""
+    monkeypatch.setattr("bridge.providers.machine._FIRST_PAUSE_SECONDS", 0.02)
     async with Emulator(tmp_path / "gone") as emulator:
         pass
     async with host_of(emulator, this_archive(), tokens) as host:
@@ -172,7 +175,7 @@ async def test_unreachable_api_raises_retryable_error(tokens: Tokens, tmp_path: 
 
 async def test_slow_api_call_times_out(emulator: Emulator, tokens: Tokens) -> None:
     emulator.faults.append(Fault("POST", "/v1/sprites/ada/policy/", delay=PATIENCE))
-    async with host_of(emulator, this_archive(), tokens, call_seconds=5.0) as host:
+    async with host_of(emulator, this_archive(), tokens, call_seconds=2.0) as host:
         with pytest.raises(HostError, match=r"Setting the network policy took longer than") as caught:
             await host.deploy("ada", Heard())
     assert caught.value.retryable
@@ -185,7 +188,7 @@ def test_code_archive_is_reproducible(tmp_path: Path) -> None:
     assert again == this_archive()
     small = tmp_path / "small"
     (small / "sprite").mkdir(parents=True)
-    for name in ("sprite/__init__.py", "sprite/requirements.txt", "constraints.txt"):
+    for name in ("sprite/__init__.py", "sprite/requirements.txt", "sprite/constraints.txt"):
         (small / name).write_text("# made for this test\n")
     before = Archive.of(small)
     (small / "sprite/__init__.py").write_text("# changed\n")

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from bridge.fake_model.model import OfflineModel
-from sprite.__main__ import main
+from sprite.__main__ import run as sprite_command
 from sprite.config import Settings
 from tests.command_line import command, started
-from tests.elsewhere import CODEX
+from tests.elsewhere import claude_mem
 from tests.harness import PATIENCE, ROOT, observations, rows, running_sprite
 from tests.inspection import curations, eventually, learnings, memory, memory_file
+from tests.scripted_model import OfflineModel
 from tests.session_logs import Recorded, write_many
 
 #: Age of the fixture's logs: `import` skips logs that were written a moment ago.
@@ -50,7 +50,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Return a function that runs a command line in this process."""
 
     def run(workspace: Path, *arguments: str | Path, command: str = "import") -> Done:
-        code = main([*command.split(), "--workspace", str(workspace), *map(str, arguments)])
+        code = sprite_command([*command.split(), "--workspace", str(workspace), *map(str, arguments)])
         return Done(code, *capsys.readouterr())
 
     return run
@@ -211,20 +211,21 @@ async def test_import_beside_running_sprite_adds_turns_once(
     """The running sprite writes the turns, and notes are refused because it owns the memory files."""
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes/AGENTS.md").write_text("Use tabs.\n")
+    mem = claude_mem(tmp_path / "claude-mem.db")
     async with running_sprite(workspace, model.url):
-        done = await import_beside(workspace, logs.log("everyday"), CODEX, "--json")
+        done = await import_beside(workspace, logs.log("everyday"), mem, "--json")
         assert done.returncode == 0, done.stderr
         assert facts(done)["kinds"] == {
-            "codex": {"turns": 5, "already_imported": 0},
             "claude-code": {"turns": 8, "already_imported": 0},
+            "claude-mem": {"turns": 5, "already_imported": 0},
         }
-        again = await import_beside(workspace, logs.log("everyday"), CODEX, tmp_path / "notes", "--json")
+        again = await import_beside(workspace, logs.log("everyday"), mem, tmp_path / "notes", "--json")
         assert (again.returncode, facts(again)["turns"], facts(again)["already_imported"]) == (1, 0, 13)
         assert "stop it first" in facts(again)["refused"][0]["reason"]
     # Without the sprite, the import yields the same turns.
-    assert facts(await import_beside(workspace, logs.log("everyday"), CODEX, "--json"))["turns"] == 0
+    assert facts(await import_beside(workspace, logs.log("everyday"), mem, "--json"))["turns"] == 0
     at_once = workspace.with_name("at-once")
-    assert (await import_beside(at_once, logs.log("everyday"), CODEX)).returncode == 0
+    assert (await import_beside(at_once, logs.log("everyday"), mem)).returncode == 0
     kept = [{**turn, "processed": 0} for turn in observations(workspace)]
     assert kept == observations(at_once)
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from bridge.fake_model.model import OfflineModel
 from sprite.memory.files import CURATED
 from tests.harness import (
     PATIENCE,
@@ -28,6 +27,7 @@ from tests.harness import (
     started_sprite,
 )
 from tests.inspection import curations, endings, journal, transcript, workspace_db
+from tests.scripted_model import OfflineModel
 
 KILLS = int(os.environ.get("SOAK_KILLS", "0"))
 #: Number of workspaces; pytest workers share them (see conftest.py).

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from bridge.fake_model.model import OfflineModel
 from sprite.config import LEAST_TURNS
 from sprite.errors import PeerError
 from sprite.memory.files import CURATED
@@ -21,6 +20,7 @@ from tests.curated_workspace import TYPED, files_containing
 from tests.harness import dump, observations, rows
 from tests.inspection import curations, journal, learnings, memory_file, transcript
 from tests.memory_stores import open_stores
+from tests.scripted_model import OfflineModel
 from tests.session_logs import Recorded, write_many
 
 #: Number of kills, or 0 for one kill of each command.

@@ -392,7 +392,7 @@ async def test_refused_large_call_is_never_sent_completely(
             assert response.status == status
             await refusal(response)
         assert await running.calls() == []
-        assert running.budgets.held("ada") == 0
+        assert await running.held() == 0
     assert api.asked == []
 
 
@@ -571,7 +571,7 @@ async def test_api_error_passes_and_costs_nothing(api: ScriptedUpstream, tmp_pat
             assert body["request_id"] == json.loads(words)["request_id"]
             assert "busy" not in body["error"]["message"]
         call = await running.call()
-        assert running.budgets.spent("ada").today == running.budgets.held("ada") == 0
+        assert await running.spent() == await running.held() == 0
     assert (call["status"], call["outcome"], call["spent_usd"], call["output_tokens"]) == (status, "refused", 0, 0)
 
 
@@ -595,7 +595,7 @@ async def test_broken_stream_costs_known_usage(api: ScriptedUpstream, tmp_path: 
         async with running.post({**BODY, "max_tokens": 100_000, "stream": True}) as response:
             body = await response.read()
         call = await running.call()
-        assert running.budgets.spent("ada").today == call["spent_usd"]
+        assert await running.spent() == call["spent_usd"]
     assert body.startswith(whole.partition(b"event: error")[0])
     assert (b"event: error\n" in body) is ("cut" in step or "stream_error" in step)
     if step["at"] == "after_delta":
@@ -785,16 +785,16 @@ async def test_stop_closes_upstream_at_once(api: ScriptedUpstream, tmp_path: Pat
 
         asking = asyncio.create_task(ask())
         await has_begun.wait()
-        held = running.budgets.held("ada")
+        held = await running.held()
         asking.cancel()
         await asyncio.wait_for(api.given_up.wait(), 1.0)
         call = await running.call()
-        assert running.budgets.held("ada") == 0
-        assert running.budgets.spent("ada").today == call["spent_usd"]
+        assert await running.held() == 0
+        assert await running.spent() == call["spent_usd"]
         api.answer = message
         async with running.post() as response:
             assert response.status == 200, "the stopped call still counts as running"
-        (spend,) = await running.ledger.spend()
+        (spend,) = await running.accounts.spend()
     assert (call["outcome"], call["is_estimate"]) == ("client_gone", 1)
     assert spend.estimated == call["spent_usd"] < spend.today
     assert call["spent_usd"] < held / 20
@@ -844,7 +844,7 @@ async def test_client_abort_inside_body_costs_nothing(api: ScriptedUpstream, tmp
         async with running.post() as response:
             assert response.status == 200
         assert len(await running.calls()) == 1
-        assert running.budgets.held("ada") == 0
+        assert await running.held() == 0
     assert [json.loads(asked.body) for asked in api.asked] == [BODY]
 
 

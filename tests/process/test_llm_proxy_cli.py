@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from bridge.fake_model.model import OfflineModel
-from bridge.fake_model.script import Step
-from bridge.proxy.budgets import Limits, Spent
+from bridge.proxy.budgets import Limits
+from bridge.proxy.calls import ModelCall, bar
 from bridge.proxy.upstream import Upstream
 from tests import api_grammar
+from tests.accounts import settled
 from tests.harness import SpriteServer, running_sprite
-from tests.model_proxy import KEY, Proxy, proxy
+from tests.model_proxy import KEY, MODEL, Proxy, proxy
+from tests.scripted_model import OfflineModel, Step
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -68,7 +69,7 @@ async def test_turn_through_proxy_is_charged(home: Home) -> None:
     assert {(call["sprite"], call["outcome"], call["status"], call["is_estimate"]) for call in calls} == {
         ("ada", "complete", 200, 0)
     }
-    assert home.proxy.budgets.spent("ada").today == sum(call["spent_usd"] for call in calls) > 0
+    assert await home.proxy.spent() == sum(call["spent_usd"] for call in calls) > 0
     assert b"planted-in-a-turn" not in home.proxy.path.read_bytes()
 
 
@@ -99,7 +100,7 @@ async def test_stopped_turn_costs_known_usage(home: Home) -> None:
     async with home.sprite.client() as client:
         mission = client.send("mission", {"text": "hello"})
         await client.event("text_delta")
-        held = home.proxy.budgets.held("ada")
+        held = await home.proxy.held()
         began = time.monotonic()
         client.send("interrupt", {"mission_id": mission})
         assert (await client.end_of(mission))["event"] == "interrupted"
@@ -110,8 +111,9 @@ async def test_stopped_turn_costs_known_usage(home: Home) -> None:
 
 
 async def test_spent_budget_ends_turn_without_retry(home: Home) -> None:
+    spent = ModelCall("ada", MODEL, DAILY_USD, time.time(), state="settled")
+    await bar(home.proxy.database, settled(spent, DAILY_USD))
     before = len(await home.proxy.calls())
-    home.proxy.budgets.load({"ada": Spent(today=DAILY_USD, month=DAILY_USD)})
     home.model.requests.clear()
     async with home.sprite.client() as client:
         ended = await client.mission("hello")

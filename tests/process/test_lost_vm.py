@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from bridge.config import LOCAL_PERSON, Settings
-from bridge.fake_model.model import OfflineModel
 from bridge.providers.provider import LOCK, LOG, SYSTEM
 from bridge.replicas.sealed_store import SealedStore, open_store
 from tests.bridge_harness import Bridge, running_bridge
@@ -20,6 +19,7 @@ from tests.delays import Delays
 from tests.harness import observations, start_forked
 from tests.inspection import eventually, journal, observation_of, workspace_db
 from tests.memory_stores import seed_turns
+from tests.scripted_model import OfflineModel
 
 STEP = "the step before the end"
 #: Rows at least this old when the VM is lost are never lost.

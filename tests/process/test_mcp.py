@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from bridge.fake_model.model import OfflineModel
 from tests.forking import ForkedProcess, fork_module
-from tests.harness import PATIENCE, ROOT, observations, running_sprite, sprite_environment
-from tests.inspection import eventually
+from tests.harness import PATIENCE, ROOT, sprite_environment
 from tests.memory_stores import call, open_stores
 
 # Importing the package takes 0.8 s, so the tests import it locally.
@@ -26,13 +24,12 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
 
-async def process(workspace: Path, *allowed: str) -> ForkedProcess:
+async def process(workspace: Path) -> ForkedProcess:
     return await fork_module(
         "sprite",
         "mcp",
         "--workspace",
         str(workspace),
-        *(f"--allow={scope}" for scope in allowed),
         env=sprite_environment(None),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -69,11 +66,11 @@ async def transport(server: ForkedProcess) -> AsyncIterator[TransportStreams]:
 
 
 @asynccontextmanager
-async def connected(workspace: Path, *allowed: str) -> AsyncIterator[ClientSession]:
+async def connected(workspace: Path) -> AsyncIterator[ClientSession]:
     """Start the process and yield an initialized client."""
     from mcp import ClientSession
 
-    server = await process(workspace, *allowed)
+    server = await process(workspace)
     async with transport(server) as (read, write), ClientSession(read, write) as client:
         async with asyncio.timeout(PATIENCE):
             await client.initialize()
@@ -162,50 +159,7 @@ async def test_mcp_reads_memory_without_running_sprite(remembering: Path) -> Non
         for tool, argument in (("add_action", "content"), ("ask_sprite", "text")):
             failed, text = await ask(client, tool, **{argument: "Paint"})
             assert failed
-            assert "can add `--allow" in text
-    async with connected(remembering, "actions") as client:
-        assert [tool.name for tool in (await client.list_tools()).tools][-1] == "add_action"
-        failed, text = await ask(client, "add_action", content="Paint the ship", due="2031-05-01", tz="UTC")
-        assert not failed, text
-        assert text.startswith("Added: - [action ")
-        assert text.endswith(", due 2031-05-01 09:00 UTC] Paint the ship")
-        assert "Paint the ship" in (await ask(client, "list_actions"))[1]
-        assert (await ask(client, "add_action", content="Sail", tz="Nowhere/Land", due="2031-05-01"))[0] is True
-
-
-async def test_mcp_mission_runs_and_cancel_stops_it(model: OfflineModel, workspace: Path) -> None:
-    steps: list[str] = []
-    works = asyncio.Event()
-
-    async def note(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001 - the signature of the callback
-        steps.append(message or "")
-        if "tail" in (message or ""):
-            works.set()
-
-    async with running_sprite(workspace, model.url) as sprite, connected(workspace, "ask", "actions") as client:
-        failed, text = await ask(client, "ask_sprite", text="make a table card of ropes 7, sails 2")
-        assert not failed, text
-        assert "ropes" in text
-        assert (await ask(client, "add_action", content="Sail"))[0] is False, (
-            "the running sprite did not add the action"
-        )
-        assert "Nothing found" in (await ask(client, query="zeppelin"))[1]
-        await ask(client, "ask_sprite", text="My zeppelin is called Hindenburg.")
-        assert "Hindenburg" in (await ask(client, query="zeppelin"))[1], "the last turn is not found"
-        asking = asyncio.create_task(
-            client.call_tool("ask_sprite", {"text": "run `tail -f /dev/null`"}, progress_callback=note)
-        )
-        async with asyncio.timeout(PATIENCE):
-            await works.wait()
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
-        await eventually(lambda: len(observations(workspace)) > 2, "the turn does not end")
-        assert observations(workspace)[-1]["outcome"] == "interrupted"
-        await sprite.stop()
-        failed, text = await ask(client, "ask_sprite", text="Hello")
-        assert failed
-        assert "Start it first" in text
-    assert steps[0] == "The agent has begun."
+            assert "only reads" in text
 
 
 ODD = ["", '" AND (NEAR* OR col:x', "NULL\0byte", "帮我找茶", "\N{HOT BEVERAGE}", "tea " * 5000, "around:99999"]
@@ -239,22 +193,14 @@ async def test_mcp_sees_replaced_or_deleted_memory(remembering: Path) -> None:
         assert "no sprite has run there yet" in text
 
 
-async def test_mcp_without_memory_answers_empty(
-    workspace: Path,
-) -> None:
+async def test_mcp_without_memory_says_so(workspace: Path) -> None:
     """The process creates no files, and finds the first turn once it is logged."""
-    async with connected(workspace, "actions", "ask") as client:
-        failed, text = await ask(client, query="tea")
-        assert (failed, text.startswith("Nothing found. Nothing is remembered here yet")) == (False, True), text
-        failed, text = await ask(client, "read_memory")
-        assert (failed, text) == (False, "There are no memory files yet.")
-        assert await ask(client, "list_actions") == (False, "Nothing is open.")
-        for tool, asked in (("around", {"turn": 1}), ("read_memory", {"file": "user.md"})):
+    async with connected(workspace) as client:
+        asked: dict[str, Any]
+        for tool, asked in (("search_memory", {"query": "tea"}), ("list_actions", {}), ("around", {"turn": 1})):
             failed, text = await ask(client, tool, **asked)
             assert failed
             assert text.startswith("Nothing is remembered here yet")
-        assert (await ask(client, "add_action", content="Paint"))[0] is True
-        assert (await ask(client, "ask_sprite", text="Hello"))[0] is True
         assert not (workspace / ".os").exists()
         (workspace / ".os/memory").mkdir(parents=True)
         async with open_stores(workspace / ".os/memory") as stores:

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import Bridge, running_bridge
 from tests.claude_code import ClaudeCode, tool_results
 from tests.forking import forking_python
@@ -24,6 +23,7 @@ from tests.harness import PATIENCE, ROOT, observations
 from tests.in_thread import call_main
 from tests.inspection import eventually
 from tests.mcp_client import called, mcp_client, person_token
+from tests.scripted_model import OfflineModel
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -93,11 +93,7 @@ async def test_tools_answer_in_every_protocol_revision(rooms: Rooms, mode: str) 
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_mission_reports_progress_and_returns_cards(rooms: Rooms, mode: str) -> None:
-    """Each card is text in the answer and an MCP app among the resources."""
-    from mcp.shared.exceptions import MCPError
-    from mcp_types import TextResourceContents
-
+async def test_mission_reports_progress_and_reply(rooms: Rooms, mode: str) -> None:
     steps: list[str] = []
 
     async def note(_progress: float, _total: float | None, message: str | None) -> None:
@@ -108,23 +104,9 @@ async def test_mission_reports_progress_and_returns_cards(rooms: Rooms, mode: st
         refused, text, given = await called(client, "ask_sprite", progress=note, text=text)
         assert not refused, text
         assert given["outcome"] == "complete"
-        assert "ropes" in text
-        (card,) = given["cards"]
+        assert text == given["reply"]
         assert steps[0] == "The agent has begun."
         assert any("create_card" in step for step in steps)
-        listed = [str(resource.uri) for resource in (await client.list_resources()).resources]
-        assert listed[0] == "ui://sprite/cards"
-        assert card["uri"] in listed
-        pages = []
-        for uri in (card["uri"], "ui://sprite/cards"):
-            (shown,) = (await client.read_resource(uri)).contents
-            assert isinstance(shown, TextResourceContents)
-            assert shown.mime_type == "text/html;profile=mcp-app"
-            pages.append(shown.text)
-        assert all("ropes" in page and "<script" not in page for page in pages)
-        assert ["apples" in page for page in pages] == [False, True], "the canvas page does not hold all cards"
-        with pytest.raises(MCPError, match="no such card"):
-            await client.read_resource("ui://sprite/card/none")
 
 
 async def test_cancelled_call_interrupts_mission(rooms: Rooms) -> None:
@@ -220,8 +202,6 @@ async def test_invalid_arguments_return_tool_errors(rooms: Rooms) -> None:
 
 
 async def test_token_offers_only_tools_of_scopes(rooms: Rooms) -> None:
-    from mcp_types import TextResourceContents
-
     token = await person_token(rooms.bridge, "memory:read", name="reader")
     async with mcp_client(rooms.bridge, token) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == READING
@@ -234,11 +214,6 @@ async def test_token_offers_only_tools_of_scopes(rooms: Rooms) -> None:
     async with mcp_client(rooms.bridge, watcher) as client:
         assert (await client.list_tools()).tools == []
         assert (await called(client, "search_memory", query="tea"))[0] is True
-        listed = (await client.list_resources()).resources
-        assert [str(each.uri) for each in listed] == ["ui://sprite/cards"]
-        (shown,) = (await client.read_resource("ui://sprite/cards")).contents
-        assert isinstance(shown, TextResourceContents)
-        assert "apples" not in shown.text
 
 
 async def test_unauthenticated_or_foreign_requests_are_refused(rooms: Rooms) -> None:

@@ -73,14 +73,15 @@ async def test_create_sends_vendor_request_and_parses_answer() -> None:
 @pytest.mark.parametrize(
     ("status", "body", "headers", "words", "retry_after"),
     [
-        (429, json.dumps({"error": {"message": "Slow \n down"}}), {"retry-after": "2.5"}, "429 Slow down", 2.5),
-        (400, json.dumps({"error": {"message": "x" * 900}}), {"retry-after": "soon"}, "400 " + "x" * 200, None),
-        (529, "<html>", {}, "529", None),
-        (502, '{"error": "plain"}', {}, "502 Bad Gateway", None),
-        (401, '{"error": {"message": 4}}', {}, "401 Unauthorized", None),
+        (429, json.dumps({"error": {"message": "Slow down"}}), {"retry-after": "2.5"}, "rate limit", 2.5),
+        (400, json.dumps({"error": {"message": "x" * 900}}), {"retry-after": "soon"}, "as invalid", None),
+        (400, json.dumps({"error": {"message": "Your credit balance is too low"}}), {}, "no credit", None),
+        (529, "<html>", {}, "overloaded", None),
+        (502, '{"error": "plain"}', {}, "has a fault", None),
+        (401, '{"error": {"message": 4}}', {}, "check ANTHROPIC_API_KEY", None),
     ],
 )
-async def test_error_status_raises_with_vendor_message(
+async def test_error_status_raises_in_own_words(
     status: int, body: str, headers: dict[str, str], words: str, retry_after: float | None
 ) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
@@ -89,7 +90,8 @@ async def test_error_status_raises_with_vendor_message(
     async with served(answer) as url:
         with pytest.raises(RefusedCallError) as caught:
             await create(settings(url))
-    assert (caught.value.status, str(caught.value).strip(), caught.value.retry_after) == (status, words, retry_after)
+    assert (caught.value.status, caught.value.retry_after) == (status, retry_after)
+    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ async def test_redirect_is_not_followed_with_key() -> None:
         return web.Response(status=307, headers={"location": "/there"})
 
     async with served(answer) as url:
-        with pytest.raises(RefusedCallError, match="307"):
+        with pytest.raises(RefusedCallError):
             await create(settings(url))
     assert elsewhere == []
 

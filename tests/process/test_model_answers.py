@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bridge.fake_model.model import OfflineModel
-from bridge.fake_model.script import Script
 from sprite.config import Settings
 from sprite.curation.model import Answer, Asked, CuratorModel, RefusedError, UnusableAnswerError
 from sprite.curation.prompt import CuratorPrompt
@@ -18,6 +16,7 @@ from sprite.errors import ModelError
 from tests import api_grammar
 from tests.harness import Client, Message
 from tests.inspection import SharedSprite, observation_of, shared_sprite
+from tests.scripted_model import OfflineModel, Script
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -28,17 +27,19 @@ ENDS: dict[str, str | tuple[str, bool]] = {
     "max_tokens": ("answer_too_long", False),
     "stop_sequence": TEXT,
     "tool_use": "done",
-    "pause_turn": ("agent_error", True),
+    "pause_turn": ("agent_error", False),
     "refusal": ("declined", False),
     "refusal at once": ("declined", False),
     "model_context_window_exceeded": ("context_full", False),
     "fallback": TEXT,
+    "empty": ("no_answer", True),
+    "thinking": ("no_answer", True),
 }
 #: End of a turn by type of API error: (error code, retryable).
 FAILS = {
     "invalid_request_error": ("invalid_request", False),
     "authentication_error": ("unauthorized_model", False),
-    "billing_error": ("budget_used_up", False),
+    "billing_error": ("no_credit", False),
     "permission_error": ("forbidden_model", False),
     "not_found_error": ("unknown_model", False),
     "request_too_large": ("request_too_large", False),
@@ -48,7 +49,7 @@ FAILS = {
     "overloaded_error": ("overloaded", True),
 }
 #: Internal words of the CLI that no person should see.
-INTERNAL = ("ede_diagnostic", "CLAUDE_CODE_", "ANTHROPIC_", "gateway", "req_", "msg_", "127.0.0.1")
+INTERNAL = ("ede_diagnostic", "CLAUDE_CODE_", "ANTHROPIC_BASE", "gateway", "req_", "msg_", "127.0.0.1")
 ASKED = Asked(1, 2, 0, again=False)
 PROMPT = CuratorPrompt("You are Sprite's memory curator", "<turn id=1>Hello</turn>", tokens=20)
 
@@ -164,7 +165,8 @@ async def test_curator_accepts_only_complete_answers(home: SharedSprite, stop: s
     else:
         assert isinstance(came, UnusableAnswerError)
         assert isinstance(came, RefusedError) is stop.startswith("refusal")
-        assert lost == ["declined" if stop.startswith("refusal") else "cut off"]
+        reasons = {"refusal": "declined", "refusal at once": "declined", "empty": "empty", "thinking": "empty"}
+        assert lost == [reasons.get(stop, "cut off")]
 
 
 @pytest.mark.parametrize("kind", api_grammar.ERRORS)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bridge.fake_model.model import OfflineModel
+import pytest
+
 from tests.command_line import command
 from tests.harness import running_sprite
 from tests.inspection import chat, transcript
 from tests.memory_stores import open_stores
+from tests.scripted_model import OfflineModel
 
 
 async def test_mission_without_api_key_names_setting(workspace: Path) -> None:
@@ -33,8 +35,8 @@ async def test_curator_refusal_appears_in_status(workspace: Path, model: Offline
         await stores.turn("My name is Ada.")
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         status = (await client.ask("system", {"action": "flush"}))["payload"]
-    assert "Your credit is too low." in status["last_error"]
-    assert "{" not in status["last_error"]
+    assert "refused the request as invalid" in status["last_error"]
+    assert "Your credit" not in status["last_error"]
 
 
 async def test_doctor_asks_running_sprite_for_model(workspace: Path, model: OfflineModel) -> None:
@@ -58,9 +60,25 @@ async def test_offline_model_is_named_and_costs_nothing(workspace: Path, model: 
         await chat(client, "Hello there")
         said = [m["payload"] for m in client.received if m["type"] == "error"]
     assert [each["code"] for each in said] == ["model_away"]
-    assert said[0]["message"] == "The model answers with status 529. It is tried again, for some minutes if need be."
+    assert said[0]["message"] == "The model is overloaded. It is tried again, for some minutes if need be."
     assert status["model"] == "offline stand-in, not Claude"
     assert status["last_error"] is None
     assert status["memory"]["waiting"] == 0
     assert status["memory"]["spend_usd"] == 0
     assert {row["cost_usd"] for row in transcript(workspace, "SELECT cost_usd FROM model_calls")} == {0}
+
+
+async def test_status_tells_spend_of_agent_and_memory(workspace: Path, model: OfflineModel) -> None:
+    async with (
+        running_sprite(workspace, model.url, SPRITE_MODEL="claude-haiku-4-5") as sprite,
+        sprite.client() as client,
+    ):
+        await chat(client, "My name is Ada", "I like tea")
+        spend = (await client.ask("system", {"action": "flush"}))["payload"]["spend"]
+        health = (await client.ask("memory", {"op": "health"}))["payload"]["health"]
+        costs = [m["payload"]["cost_usd"] for m in client.received if m["payload"].get("event") == "complete"]
+    assert spend["agent"] == spend["agent_session"] == pytest.approx(sum(costs))
+    assert spend["agent"] > 0
+    assert spend["memory"] == spend["memory_session"] > 0
+    assert (spend["schedules"], spend["turn"]) == (0, pytest.approx(costs[-1]))
+    assert health["spend"] == spend

@@ -34,7 +34,7 @@ def learning(number: int, kind: str, text: str) -> str:
 
 def updated(request: str, name: str) -> list[str]:
     """Return a file of the request after the real program applied the edits of the answer."""
-    content = parse_batch(request).files[name].content
+    content = parse_batch(request).files[name]
     file = EditedFile(content)
     for edit in parse_response(curate(request)).edits[name]:
         new = [line.text for line in edit.lines]
@@ -184,13 +184,6 @@ def test_updated_file_keeps_lines_under_headings() -> None:
     ]
 
 
-def test_pinned_line_is_kept_verbatim() -> None:
-    old = "# User\n\n## Corrections\n<!-- pin -->\n- The user lives in London.\n<!-- /pin -->"
-    lines = updated(memory_file("user.md", old) + turn(2, "actually I live in Paris"), "user.md")
-    assert lines[:6] == old.splitlines()
-    assert lines[6:] == ["- The user lives in Paris."]
-
-
 def test_new_name_replaces_old_name() -> None:
     batch = memory_file("user.md", "# User\n\n## Profile\n- The user's name is Ada.") + turn(2, "My name is Eve")
     assert updated(batch, "user.md") == ["# User", "", "## Profile", "- The user's name is Eve."]
@@ -199,23 +192,6 @@ def test_new_name_replaces_old_name() -> None:
 def test_second_name_in_batch_replaces_first() -> None:
     batch = memory_file("user.md", "# User\n\n## Profile") + turn(2, "My name is Ada.") + turn(3, "My name is Eve.")
     assert updated(batch, "user.md") == ["# User", "", "## Profile", "- The user's name is Eve."]
-
-
-def test_full_file_is_unchanged_but_learning_given() -> None:
-    full = "# User\n\n## Preferences\n- Short answers."
-    reply = curate(memory_file("user.md", full, limit=4) + turn(2, "I prefer tea."))
-    assert reply.startswith("PREFERENCE [t2]")
-    assert "USER_MD_EDIT" not in reply
-
-
-def test_context_md_drops_oldest_lines_at_limit() -> None:
-    recent = "\n".join(f"- day {number}" for number in range(6))
-    before = memory_file("context.md", f"# Context\n\n## Active tasks\n- Pay.\n\n## Recent\n{recent}", limit=12)
-    lines = updated(before + turn(2, "I prefer tea."), "context.md")
-    assert len(lines) == 12
-    assert "- Pay." in lines
-    assert "- day 0" not in lines
-    assert lines[-1] == "- 2026-11-20: The user prefers tea"
 
 
 def test_finished_action_is_closed_and_leaves_context_md() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bridge.fake_model.model import OfflineModel
 from tests.harness import running_sprite
 from tests.inspection import chat, memory, memory_file, transcript
+from tests.scripted_model import OfflineModel
 
 FIRST = [
     "Hi, my name is Ada Lovelace and I live in Lyon.",

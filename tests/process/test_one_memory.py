@@ -21,12 +21,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bridge.fake_model.model import OfflineModel
 from tests.acp_editor import editor
 from tests.bridge_harness import Bridge, BridgeProcess, PageClient, bridge_process
 from tests.claude_code import PLUGIN, ClaudeCode, begun_with, boot_file, patient_plugins, tool_results
 from tests.harness import PATIENCE, ROOT, observations, rows
 from tests.inspection import children, eventually, prompts
+from tests.scripted_model import OfflineModel
 from tests.session_logs import BEGINNING, Recorded, write_many
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -150,8 +150,6 @@ async def test_agents_share_one_memory(model: OfflineModel, recorded: Recorded, 
             # An editor, over the Agent Client Protocol.
             async with editor("--data", str(bridge.data)) as client:
                 session = await client.start()
-                await client.say(session, "/search 4711")
-                assert f"turn {turns[second]}" in client.shown(session)
                 await client.say(session, "My favourite colour is Gruvbox yellow.")
             colour = next(t["id"] for t in observations(bridge.workspace) if "Gruvbox" in t["user_message"])
             sister = next(t["id"] for t in observations(bridge.workspace) if "Belzoni" in t["user_message"])

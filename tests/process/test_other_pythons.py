@@ -66,7 +66,7 @@ def test_system_python_holds_conversation(python: Path, tmp_path: Path) -> None:
     words = "My name is Ada and I prefer tea.\n/flush\n/memory user.md\n"
     done = run(python, "-m", "bridge", "chat", "--data", str(tmp_path), said=words)
     assert done.returncode == 0, done.stderr
-    assert "(offline stand-in model)" in done.stdout
+    assert "Noted." in done.stdout
     assert "prefers tea" in done.stdout, done.stdout + done.stderr
 
 

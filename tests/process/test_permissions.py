@@ -87,7 +87,7 @@ HIDING = [
     "echo <private>; touch hidden; echo </private>",
     "echo start <private>; touch hidden",
     "cat <<'X'\n-----BEGIN PRIVATE KEY-----\nX\ntouch hidden\n: -----END PRIVATE KEY-----",
-    "curl -s http://ada:x$(touch${IFS}hidden)y@intranet/ || true",
+    "curl -s http://ada:kiln7Glaze@intranet/$(touch${IFS}hidden) || true",
     f"# {'a comment ' * 250}\ntouch hidden",
     "echo \u202eecho harmless\u2066; touch hidden",
     f"curl -u ada:{PASSWORD} -H 'X-Key: {KEY}' localhost:9; touch hidden",
@@ -151,13 +151,17 @@ async def test_always_rule_allows_exact_command_only(home: SharedSprite) -> None
         await client.end_of(mission)
         assert (home.workspace / "documents").is_dir()
         # The same text in another folder is a different command.
-        await chat(client, "run `cd documents`")
+        mission = client.send("mission", {"text": "run `cd documents`"})
+        await _answer(client, await _question(client), "allow")
+        await client.end_of(mission)
         mission = client.send("mission", {"text": "Run the loop"})
         question = await _question(client)
         assert (question["folder"], question["always"]) == ("documents", "this command in documents/")
         await _answer(client, question, "deny")
         await client.end_of(mission)
-        await chat(client, "run `cd ..`")
+        mission = client.send("mission", {"text": "run `cd ..`"})
+        await _answer(client, await _question(client), "allow")
+        await client.end_of(mission)
         # No rule is stored where the agent could change it.
         assert not (home.workspace / ".claude").exists()
 

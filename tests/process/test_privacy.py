@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bridge.fake_model.script import Script
+from sprite.privacy.secret_commands import NOT_KEPT
 from sprite.protocol.pasted import own_text, read_spans
 from tests.fake_secrets import TOKENS, password
 from tests.harness import Client
@@ -33,6 +33,7 @@ from tests.inspection import (
     workspace_db,
 )
 from tests.looks import files_below
+from tests.scripted_model import Script
 
 PRIVATE_WORDS = "I will leave the company in May"
 OWN_KEY = "plain-words-and-no-shape"
@@ -152,9 +153,8 @@ async def test_tool_inputs_and_results_are_redacted(home: SharedSprite, secrets:
         assert secrets.token in str(home.model.requests[-1].body), "the agent did not see the file"
         calls = observation_of(home.workspace, mission)["tool_calls"]
         assert [call["name"] for call in calls] == ["Bash", "Read", "mcp__sprite__create_card"]
-        assert "[redacted:github-token]" in calls[0]["result"]
+        assert [calls[0]["result"], calls[1]["result"]] == [NOT_KEPT, NOT_KEPT]
         assert "[redacted:anthropic-api-key]" in calls[0]["input"]["command"]
-        assert "[redacted:password-assignment]" in calls[1]["result"]
         assert "[redacted:github-token]" in str(durable_events(home.workspace))
         assert found_on_disk(home.workspace, secrets.forbidden) == []
         for words in secrets.forbidden:
@@ -164,13 +164,12 @@ async def test_tool_inputs_and_results_are_redacted(home: SharedSprite, secrets:
 @shared
 async def test_model_error_with_secret_is_redacted(home: SharedSprite, secrets: Secrets) -> None:
     words = f"invalid key {secrets.key}, password={secrets.password}"
-    home.model.script.agent(
-        {"match": "fail", "error": 400, "type": "invalid_request_error", "message": words, "times": -1}
-    )
+    home.model.script.agent({"match": "fail", "error": 418, "type": "teapot_error", "message": words, "times": -1})
     async with conversation(home, secrets) as client:
         end = await client.mission("fail")
         assert end["event"] == "error"
         assert "[redacted:anthropic-api-key]" in end["message"]
+        assert "[redacted:anthropic-api-key]" in end["details"]
         refused = await client.ask("canvas_interaction", {"action": "create_stack", "name": f"Keys {secrets.token}"})
         assert refused["payload"]["status"] == "done"
         for message in client.received:
@@ -256,6 +255,6 @@ async def test_own_api_key_is_redacted_everywhere(home: SharedSprite) -> None:
         await client.ask("system", {"action": "new_session"})
         await client.ask("system", {"action": "flush"})
     (call,) = observation_of(home.workspace, mission)["tool_calls"]
-    assert "[redacted:own-secret]" in call["result"]
+    assert call["result"] == NOT_KEPT
     assert "[redacted:own-secret]" in (home.workspace / ".os/memory/user.md").read_text()
     assert found_on_disk(home.workspace, [OWN_KEY], session=False) == []

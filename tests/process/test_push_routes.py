@@ -12,11 +12,10 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from bridge.fake_model.model import OfflineModel
-from bridge.fake_model.script import Script
 from bridge.notify.push import Subscription
 from tests.bridge_harness import Bridge, running_bridge
 from tests.push_service import PushService
+from tests.scripted_model import OfflineModel
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -52,8 +51,9 @@ async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Door]:
             "TESTS_PUSH_INSIDE": "1",
             "ANTHROPIC_BASE_URL": model.url,
             "ANTHROPIC_API_KEY": "key",
+            "SPRITE_MODEL": "claude-sonnet-4-5",
         }
-        async with running_bridge(data, "--permissions", "ask", **settings) as bridge:
+        async with running_bridge(data, "--permissions", "ask", "--daily-usd", "0.5", **settings) as bridge:
             found = Door(bridge, await bridge.login(), service, model)
             status, key = await found.ask("GET", "/push/key")
             assert status == 200
@@ -88,20 +88,20 @@ async def test_push_permission_is_decided_once(page: Door) -> None:
 
 
 async def test_push_continues_paused_agent(page: Door) -> None:
-    refusal = {"error": 402, "type": "billing_error", "message": "The day's budget is used up.", "times": -1}
-    page.model.script.agent({"match": "count to ten", **refusal})
+    page.model.script.agent({"match": "expensive", "usage": {"input_tokens": 200_000}})
     async with page.bridge.page(page.cookie) as shown:
         await shown.type("state_sync")
+        assert (await shown.end_of(await shown.send("mission", {"text": "expensive"})))["event"] == "complete"
         mission = await shown.send("mission", {"text": "count to ten"})
         assert (await shown.end_of(mission))["code"] == "budget_used_up"
-        page.model.script = Script()
         assert (await page.ask("POST", GO_ON, {}, cookie=""))[0] == 401
         assert (await page.ask("POST", GO_ON, {}, origin="https://evil.example"))[0] == 403
         assert (await page.ask("POST", GO_ON, {}))[0] == 204
         said = await shown.type("chat_said")
         while said["text"] != "Go on.":
             said = await shown.type("chat_said")
-        assert (await shown.end_of(said["mission_id"]))["event"] == "complete"
+        assert (await shown.end_of(said["mission_id"]))["code"] == "budget_used_up"
+        await shown.ask("system", {"action": "go_on", "raise_limit": True})
 
 
 async def test_push_routes_need_session_and_origin(page: Door) -> None:
@@ -130,7 +130,7 @@ async def test_push_routes_need_session_and_origin(page: Door) -> None:
     assert (await page.ask("DELETE", "/push/subscriptions", endpoint))[0] == 204
     assert (await page.ask("DELETE", "/push/subscriptions", endpoint))[0] == 204
     assert (await page.ask("POST", "/push/test", endpoint))[0] == 404
-    assert len(service.taken) == 1
+    assert [each for each in service.taken if each.message["kind"] != "budget"][1:] == []
 
     # A logout removes the subscription too.
     assert (await page.ask("POST", "/push/subscriptions", as_browsers_write_it))[0] == 201

@@ -24,7 +24,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bridge.fake_model.model import OfflineModel
 from sprite.cli.memory import file
 from sprite.errors import ModelError, SpriteError
 from sprite.log.curations import NewCuration
@@ -34,6 +33,7 @@ from tests.curated_workspace import TYPED, without_marks
 from tests.harness import dump, running_sprite
 from tests.inspection import curations, learnings, memory, memory_file
 from tests.memory_stores import Stores, call, open_stores, seed_turns
+from tests.scripted_model import OfflineModel
 
 #: Number of times a rebuild is killed.
 KILLS = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 1

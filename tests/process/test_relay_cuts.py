@@ -13,11 +13,11 @@ import os
 import random
 from pathlib import Path
 
-from bridge.fake_model.model import OfflineModel
 from tests.chaos_proxy import ChaosProxy
 from tests.harness import PATIENCE, running_sprite
 from tests.inspection import ENDINGS, durable_events, endings
 from tests.relay_stage import Message, Page, Stage, Street, stage
+from tests.scripted_model import OfflineModel
 
 CUTS = int(os.environ.get("SOAK_CUTS", "4"))
 SEED = 20264307

@@ -9,7 +9,7 @@ import pytest
 
 from bridge.hub.hub import Relay
 from bridge.hub.link import LinkDownError
-from bridge.hub.room import RoomTimes
+from bridge.hub.room import Observer, RoomTimes
 from sprite.protocol.events import Complete, Started, WholeText
 from sprite.protocol.messages import Ack, Heartbeat
 from tests.chat_stand_in import StandIn, state_sync
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sprite.protocol.frames import ServerMessage
 
 
-class Diary:
+class Diary(Observer):
     """An observer that records every event."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ import aiohttp
 
 from bridge.cluster.leases import Leases
 from bridge.db.open import Database, open_database
-from bridge.wakeups.due_dates import SharedDueDates
+from bridge.wakeups.due_dates import DueDates
 from bridge.wakeups.waker import Waker
 from sprite.protocol.replication import Lease
 from sprite.workspace.database import open_workspace
@@ -152,7 +152,7 @@ async def test_due_wakeup_survives_killed_owner(
         host = Street(sprite.port, sprite.token)
         async with (
             Leases(database, "http://b", died, owner="b") as b,
-            SharedDueDates(database, b, died) as due,
+            DueDates(database, died, b) as due,
             stage(host, observers=[due], ownership=b, linger_seconds=0.1) as relay,
         ):
             async with Waker(relay.relay, due, may, died, ownership=b) as waker:

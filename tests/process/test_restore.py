@@ -31,8 +31,6 @@ from bridge.replicas.archive import Source, exported
 from bridge.replicas.restore import Asked, LostSprites, Restorer, RestoreRefusedError
 from bridge.replicas.sealed_store import SealedStore, open_store
 from bridge.routes.routes import Restoring
-from bridge.terminal.canvas_commands import NotRestoredError
-from bridge.terminal.endpoints import RunningEndpoint
 from sprite.cli.archives import export
 from sprite.protocol.archive import MANIFEST
 from sprite.protocol.replication import Shipped, ShippedRow
@@ -107,16 +105,13 @@ async def test_deleted_workspace_is_offered_and_restored(curated: Path, tmp_path
                 session.post("/restore", headers={"Cookie": cookie, "Origin": bridge.url}) as again,
             ):
                 assert again.status == 409
-                assert "It has 9 turn(s), and what is kept has 9" in (await again.text())
+                assert "What is kept has 9 turn(s)" in (await again.text())
             # The audit log omits the rejected restore, which did nothing.
             _, log, _ = await bridge.run("audit")
             assert [line.split()[2:] for line in log.splitlines() if "restore" in line] == [
                 ["local", "restore", "local"],
                 ["local", "restore", "local", "(outcome", "done)"],
             ]
-            terminal = RunningEndpoint(Settings(data), "local")
-            with pytest.raises(NotRestoredError, match=r"what is kept has 9: .* An operator can"):
-                await terminal.restore()
     assert await archive_of(workspace, own) == before
 
 
@@ -135,7 +130,7 @@ async def test_existing_workspace_is_replaced_only_with_over(curated: Path, tmp_
         file.execute("UPDATE stored_rows SET sealed = zeroblob(length(sealed))")
     status, out, _ = await run_bridge("restore", "ada", "--data", str(data))
     assert status == 1
-    assert "It has 9 turn(s), and what is kept has 9" in " ".join(out.split())
+    assert "What is kept has 9 turn(s)" in " ".join(out.split())
     assert "--over" in out
     shutil.copy(tmp_path / "log.db", data / "store/ada/log.db")
     assert await archive_of(workspace, tmp_path / "now.zip") == now
@@ -216,21 +211,17 @@ async def test_invalid_restore_changes_nothing(curated: Path, tmp_path: Path) ->
     assert "is not there, and what is stored was sealed with the key in it" in await refused()
     (data / "store.key").write_bytes(key)
     (data / "store.key").chmod(0o600)
-    assert "The store of ada is damaged" in await refused("--to", str(tmp_path / "folder"))
     status, out, err = await run_bridge("restore", "ada", "--leave-out-damaged", "--data", str(data))
     assert status == 0, out + err
     assert "damaged in the store: row" in " ".join((out + err).split())
 
 
-async def test_replica_restores_into_folder_and_exports(curated: Path, tmp_path: Path) -> None:
+async def test_exports_of_replica_are_whole_and_logged(curated: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     own = await archive_of(curated, tmp_path / "own.zip")
     await kept(data, "ada", curated)
     async with running_bridge(data) as bridge:
         await bridge.run("users", "add", "ada")
-        status, out, _ = await bridge.run("restore", "ada", "--to", str(tmp_path / "folder"))
-        assert status == 0, out
-        assert await archive_of(tmp_path / "folder", tmp_path / "again.zip") == own
         status, _, err = await bridge.run("export", "ada", str(tmp_path / "kept.zip"))
         assert status == 0, err
         assert "made of what is kept here, as of " in " ".join(err.split())
@@ -240,11 +231,10 @@ async def test_replica_restores_into_folder_and_exports(curated: Path, tmp_path:
     # The audit log has every export, by any command.
     _, log, _ = await run_bridge("audit", "--data", str(data))
     told = [line.split("  ", 2)[2].strip() for line in log.splitlines() if " export " in line]
-    assert [line.split(",")[0].replace("(as_of", "(").split("(")[0] for line in told] == ["export ada "] * 6
-    assert [line.endswith("(outcome done)") for line in told] == [False, True] * 3
-    assert "into a folder, of the store" in told[0]
-    assert "into" not in told[2]
-    assert "of the store" in told[4]
+    assert [line.split(",")[0].replace("(as_of", "(").split("(")[0] for line in told] == ["export ada "] * 4
+    assert [line.endswith("(outcome done)") for line in told] == [False, True] * 2
+    assert "of the store" in told[0]
+    assert "of the store" in told[2]
     assert (await command(tmp_path / "new", "import", str(tmp_path / "kept.zip")))[0] == 0
     assert await archive_of(tmp_path / "new", tmp_path / "again.zip") == own
 
@@ -265,17 +255,13 @@ async def test_invalid_file_name_is_left_out_and_reported(curated: Path, tmp_pat
         flat = " ".join(words.split())
         return all(name in flat for name in said) and "\x1b]" not in words
 
-    status, out, err = await run_bridge("restore", "ada", "--to", str(tmp_path / "folder"), "--data", str(data))
-    assert status == 0, out + err
-    assert names_both(out)
     status, out, err = await run_bridge("restore", "ada", "--data", str(data))
     assert status == 0, out + err
     assert "restored, with 9 turn(s) and 0 file(s). Left out, since nothing can be made of them: " in out.replace(
         "\n", " "
     )
     assert names_both(out)
-    for workspace in (tmp_path / "folder", data / "workspaces/ada"):
-        assert await archive_of(workspace, tmp_path / "again.zip") == own
+    assert await archive_of(data / "workspaces/ada", tmp_path / "again.zip") == own
     async with running_bridge(data) as bridge:
         # The first export asks the running bridge; the second reads the replica itself.
         for run in (bridge.run, run_bridge):
@@ -286,8 +272,8 @@ async def test_invalid_file_name_is_left_out_and_reported(curated: Path, tmp_pat
             assert (await command(tmp_path / "look", "import", str(tmp_path / "kept.zip"), "--dry-run"))[0] == 0
     _, log, _ = await run_bridge("audit", "--data", str(data))
     lines = [line for line in log.splitlines() if "left_out" in line]
-    # One line each for the folder and the restore, and two for the exports.
-    assert len(lines) == 4
+    # One line for the restore, and two for the exports.
+    assert len(lines) == 3
     assert all(map(names_both, lines))
 
 
@@ -361,7 +347,7 @@ async def test_destroyed_vm_is_restored_not_recreated_empty(
         assert reached.token not in {"the-old-token", ""}
         await greeting(reached)
         # The loss is no longer reported, and a second restore needs consent.
-        with pytest.raises(RestoreRefusedError, match=r"It has 9 turn\(s\), and what is kept has 9"):
+        with pytest.raises(RestoreRefusedError, match=r"What is kept has 9 turn\(s\)"):
             await home.restorer.restore("ada", Asked("ada"), Heard())
         new = emulator.machines["ada"]
         assert not list((tmp_path / "data/run").glob("restore-*"))
@@ -441,15 +427,21 @@ LOST = Fault("GET", "/exec", times=99, status=400, body="wedged")
 
 
 async def test_wedged_vm_is_replaced_only_when_asked(
-    emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
+    emulator: Emulator,
+    tokens: Tokens,
+    disk: Disk,
+    curated: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The person may replace the VM only while the replacement is offered."""
+    monkeypatch.setattr("bridge.providers.machine._FIRST_PAUSE_SECONDS", 0.02)
     machine = await disk.put_into(emulator, tokens)
     emulator.image = disk.packages
     async with house(emulator, tokens, tmp_path / "data") as home:
         await ship(home.store, "ada", curated)
         emulator.faults = [Fault("GET", "/exec", times=99, status=400, body="wedged")]
-        with pytest.raises(RestoreRefusedError, match="does not say how many turns it has"):
+        with pytest.raises(RestoreRefusedError, match="What is kept has"):
             await home.restorer.restore("ada", Asked("ada"), Heard())
         with pytest.raises(HostError):
             await home.restorer.restore("ada", Asked("ada", over=True), Heard())
@@ -487,7 +479,7 @@ async def test_default_export_leaves_sleeping_vm_asleep(
         await ship(home.store, "ada", curated)
         asked: list[tuple[Source | None, bool]] = [(None, True), ("machine", False), (None, False), ("store", True)]
         for source, is_kept in asked:
-            export = await exported(home.host, home.restorer, "ada", Heard(), source=source)
+            export = await exported(Ownership(), home.host, home.restorer, "ada", Heard(), source=source)
             target = tmp_path / "ada.zip"
             target.write_bytes(b"".join([chunk async for chunk in export.chunks]))
             assert (export.as_of is not None) == is_kept

@@ -18,8 +18,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bridge.fake_model.model import OfflineModel
-from bridge.fake_model.script import Script
 from tests.emulator import Emulator
 from tests.emulator.machine import Machine
 from tests.harness import Client, Message, observations, running_sprite, sprite_process
@@ -34,6 +32,7 @@ from tests.inspection import (
     workspace_db,
 )
 from tests.memory_stores import open_stores
+from tests.scripted_model import USED_UP, OfflineModel, Script
 
 #: Number of times the test kills a sprite.
 LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 1
@@ -168,7 +167,7 @@ async def test_interrupt_stops_action_and_dismissed_action_never_runs(home: Home
 
 @shared
 async def test_action_without_budget_is_retried_later(home: Home) -> None:
-    refusal = {"error": 402, "type": "billing_error", "message": "The day's budget is used up.", "times": -1}
+    refusal = {"error": 402, "type": "billing_error", "message": USED_UP, "times": -1}
     home.model.script.agent({"match": "due_action", **refusal})
     async with conversation(home) as client:
         number = await add(client, "Call the dentist")
@@ -177,7 +176,7 @@ async def test_action_without_budget_is_retried_later(home: Home) -> None:
         await eventually(lambda: action(home.workspace, number)["due"] is not None, "the action is not due again")
         waiting = action(home.workspace, number)
         assert waiting["status"] == "open"
-        assert "budget is used up" in waiting["history"][-1]
+        assert "is used up" in waiting["history"][-1]
         assert "tried again" in waiting["history"][-1]
         await client.ask("memory", {"op": "resolve_action", "id": number, "status": "dismissed"})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -119,8 +120,9 @@ async def test_edit_of_stale_version_conflicts(home: SharedSprite) -> None:
         assert (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]["content"] == "# One\n"
 
 
-async def test_external_edit_reaches_pages_despite_conflict(home: SharedSprite) -> None:
-    async with home.client() as client, home.sprite.client() as other:
+async def test_external_edit_reaches_pages_despite_conflict(tmp_path: Path) -> None:
+    """Without a sandbox, a change during a session could be the agent's."""
+    async with shared_sprite(tmp_path) as home, home.client() as client, home.sprite.client() as other:
         version = (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]["version"]
         (home.workspace / ".os/memory/user.md").write_text("# By hand\n")
         edit = {"op": "edit", "name": "user.md", "version": version, "content": "# Three\n"}

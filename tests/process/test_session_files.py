@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 
-from bridge.fake_model.model import OfflineModel
 from tests.harness import running_sprite, sprite_process
 from tests.inspection import chat, eventually, journal, transcript
+from tests.scripted_model import OfflineModel
 
 #: These words are never redacted, so only deletion removes them.
 WORDS = "zebra-walks-at-noon"

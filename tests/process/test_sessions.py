@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from bridge.fake_model.model import OfflineModel
 from sprite.errors import OperatorError
 from sprite.memory.files import CURATED
 from tests.harness import dump, running_sprite
 from tests.inspection import chat, curations, learnings, memory, memory_file, prompts, transcript
 from tests.memory_stores import SESSION, open_stores
+from tests.scripted_model import OfflineModel
 
 
 async def test_new_session_has_memory_without_conversation(model: OfflineModel, workspace: Path) -> None:

@@ -14,10 +14,9 @@ from aiohttp import web
 
 from bridge.db.open import Database, DatabaseError, open_database
 from bridge.proxy.budgets import Limits
-from bridge.proxy.calls import Spend
-from bridge.proxy.shared_accounts import HELD_SECONDS, Spending
+from bridge.proxy.calls import HELD_SECONDS, Spend, lose
 from bridge.proxy.sprite_tokens import SpriteTokens
-from tests.accounts import set_clock
+from tests.accounts import set_clock, sums
 from tests.forking import ForkedProcess, fork_code
 from tests.harness import PATIENCE
 from tests.model_proxy import (
@@ -54,7 +53,7 @@ def server() -> Iterator[Server]:
 
 async def is_back(database: Database) -> bool:
     try:
-        await database.ping()
+        await database.statement("SELECT 1")
     except DatabaseError:
         return False
     return True
@@ -118,9 +117,9 @@ async def test_cut_streams_settle_with_known_usage(api: ScriptedUpstream, postgr
         assert [call["outcome"] for call in calls] == ["cut", "client_gone", "complete"]
         assert all(0 < call["spent_usd"] <= call["held_usd"] and call["is_estimate"] for call in calls)
         assert [call["input_tokens"] for call in calls] == [1000, 1000, 0]
-        (row,) = await door.database.statement("SELECT * FROM spending")
-        assert row["day_held"] == pytest.approx(0)
-        assert row["day_spent"] == pytest.approx(sum(call["spent_usd"] for call in calls))
+        ada = await sums(door.database)
+        assert ada.day_held == pytest.approx(0)
+        assert ada.day_spent == pytest.approx(sum(call["spent_usd"] for call in calls))
 
 
 BRIDGE = """
@@ -198,7 +197,7 @@ async def test_killed_bridge_keeps_shared_ledger_consistent(api: ScriptedUpstrea
         assert {402, 429} & set(statuses), "the budget was not reached"
         left = await lost_in_time(database)
         calls = await database.statement("SELECT * FROM calls")
-        (row,) = await database.statement("SELECT * FROM spending")
+        ada = await sums(database)
     assert left, "the killed bridge had no call in flight"
     written = {call["request_id"]: round(call["spent_usd"] * 1e6) for call in calls if not call["is_estimate"]}
     assert written == {request_id: reported[request_id] for request_id in written}
@@ -207,7 +206,7 @@ async def test_killed_bridge_keeps_shared_ledger_consistent(api: ScriptedUpstrea
     assert all(call["spent_usd"] == call["held_usd"] for call in calls if call["state"] == "lost")
     assert len(api.asked) <= len(calls) < len(api.asked) + left, "a call was forwarded without admission"
     spent = sum(call["spent_usd"] for call in calls)
-    assert (row["day_held"], row["day_spent"]) == (pytest.approx(0), pytest.approx(spent))
+    assert [ada.day_held, ada.day_spent] == pytest.approx([0, spent])
     assert spent <= limit + max(call["held_usd"] for call in calls)
 
 
@@ -216,5 +215,5 @@ async def lost_in_time(database: Database) -> int:
     left = await database.statement("SELECT id FROM calls WHERE state = 'held'")
     (now,) = await database.statement("SELECT db_now() AS now")
     await set_clock(database, now["now"] + HELD_SECONDS + 1)
-    assert await Spending(database, Limits()).lose() == len(left)
+    assert await lose(database) == len(left)
     return len(left)

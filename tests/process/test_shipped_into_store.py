@@ -151,8 +151,7 @@ async def test_damaged_replica_is_repaired_by_running_sprite(tmp_path: Path) -> 
         tx.execute("DELETE FROM stored_chunks")
         tx.execute("DELETE FROM stored_rows WHERE part = 'log/sessions.jsonl'")
 
-    # Off the record, so that no curation at the end changes the row.
-    await seed_turns(data / "workspaces/local", "one", off_record=True)
+    await seed_turns(data / "workspaces/local", "one")
     async with running_bridge(data) as bridge, the_store(data) as store, bridge.page(await bridge.login()) as page:
         await page.link("ready")
         (bridge.workspace / "documents/note.txt").write_text("a note")

@@ -14,7 +14,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bridge.fake_model.model import OfflineModel
 from sprite.config import Settings
 from sprite.protocol.messages import RELAYED_TYPES, VISITOR_TYPES
 from sprite.protocol.replication import Shipped, Unpacker
@@ -22,6 +21,7 @@ from tests.command_line import command
 from tests.harness import Client, Message, Sprite, running_sprite, sprite_process
 from tests.inspection import chat, eventually, journal
 from tests.memory_stores import seed_turns
+from tests.scripted_model import OfflineModel
 from tests.shipping_stage import Copy, archived, same
 
 KILLS = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 1

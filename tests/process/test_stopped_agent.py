@@ -11,12 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from bridge.fake_model.model import OfflineModel
+from sprite.agent import conversation
 from sprite.agent import processes as orphans
 from tests.command_line import command
-from tests.harness import Client, Sprite, observations, running_sprite
-from tests.inspection import agent_process, chat, eventually, family, is_running, request_seen, runs
+from tests.harness import (
+    Client,
+    Sprite,
+    SpriteProcess,
+    observations,
+    running_sprite,
+    sprite_process,
+    started_sprite,
+)
+from tests.inspection import chat, descendants, endings, eventually, family, is_running, request_seen, runs
 from tests.memory_stores import open_stores
+from tests.scripted_model import OfflineModel
 
 #: Detached by the shell, by nohup and by setsid: none has a parent in the agent.
 DETACHED = "(tail -f /dev/null &) ; nohup tail -f /dev/null & setsid tail -f /dev/null & wait %9; echo begun"
@@ -35,6 +44,11 @@ def programs_in(workspace: Path, words: str) -> list[int]:
     return found
 
 
+def cli_process(sprite: Sprite) -> int:
+    """Return the process id of the CLI itself, inside the sandbox."""
+    return next(pid for pid in family(sprite) if Path(f"/proc/{pid}/comm").read_text() == "claude\n")
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left(workspace: Path) -> Iterator[None]:
     """Kill all processes that a failed test left."""
@@ -44,8 +58,24 @@ def nothing_is_left(workspace: Path) -> Iterator[None]:
             os.kill(pid, signal.SIGKILL)
 
 
-async def test_suspended_agent_ends_with_turn_or_sprite(model: OfflineModel, workspace: Path) -> None:
-    """Its detached programs outlast the session and end with the sprite."""
+async def test_ctrl_c_is_no_stop_by_person(model: OfflineModel, workspace: Path) -> None:
+    """It interrupts the agent's CLI before the sprite knows that it ends."""
+    model.script.agent({"match": "think for ever", "hang": True, "times": -1})
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+        mission = client.send("mission", {"text": "think for ever"})
+        await request_seen(model, lambda r: "think for ever" in r.user_text)
+        for pid in (*descendants(sprite.pid), sprite.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGINT)
+        assert await sprite.process.wait() == 0
+    assert endings(workspace)[mission] == ["error"]
+
+
+async def test_suspended_agent_ends_with_turn_or_sprite(
+    model: OfflineModel, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its detached programs end with it, however they were started. A full disk ends the turn as well."""
+    monkeypatch.setattr(conversation, "LOOK_SECONDS", 1.0)
     model.script.agent({"match": "Begin", "tool": "Bash", "input": {"command": f"{DETACHED} > /dev/null 2>&1"}})
     model.script.agent({"match": "think for ever", "hang": True, "times": -1})
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
@@ -53,12 +83,21 @@ async def test_suspended_agent_ends_with_turn_or_sprite(model: OfflineModel, wor
         await chat(client, "My name is Ada.")
         mission = client.send("mission", {"text": "think for ever"})
         await request_seen(model, lambda r: "think for ever" in r.user_text)
-        stopped = agent_process(sprite)
+        stopped = cli_process(sprite)
         os.kill(stopped, signal.SIGSTOP)
         end = await client.end_of(mission)
         assert (end["event"], end["code"], end["retryable"]) == ("error", "agent", True)
         assert "it was stopped from outside" in end["message"]
         await eventually(lambda: not runs(stopped), "the suspended process still runs")
+        # As if the disk were full.
+        with monkeypatch.context() as full:
+            full.setattr(conversation, "LEAST_FREE_PART", 2.0)
+            full.setattr(conversation, "LEAST_FREE_BYTES", 2**62)
+            end = await client.end_of(client.send("mission", {"text": "think for ever"}))
+        assert (end["event"], end["code"], end["retryable"]) == ("error", "agent", True)
+        assert "MiB are free on the disk; make room" in end["message"]
+        # From here on, an interrupt and a stop end the agent before it is found stopped.
+        monkeypatch.setattr(conversation, "LOOK_SECONDS", 600.0)
         await chat(client, "Begin")
         request = next(r for r in model.requests if r.kind == "main" and r.user_text == "Begin")
         assert "My name is Ada." in str(request.body["messages"])
@@ -69,8 +108,7 @@ async def test_suspended_agent_ends_with_turn_or_sprite(model: OfflineModel, wor
         await client.ask("interrupt")
         assert (await client.end_of(mission))["event"] == "interrupted"
         await eventually(lambda: not any(runs(pid) for pid in processes), "an interrupted process still runs")
-        await client.ask("system", {"action": "new_session"})
-        assert programs_in(workspace, "tail -f") == begun, "a detached program did not survive the session"
+        await eventually(lambda: not programs_in(workspace, "tail -f"), "a detached program survived its agent")
         # A regular stop of the sprite ends all programs of the agent.
         mission, processes = await stopped_in_a_command(sprite, client)
         await sprite.stop()
@@ -78,9 +116,24 @@ async def test_suspended_agent_ends_with_turn_or_sprite(model: OfflineModel, wor
         assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", True)
     await eventually(lambda: not any(runs(pid) for pid in (*begun, *processes)), "a process still runs")
     assert [row["outcome"] for row in observations(workspace)] == [
-        *("complete", "error", "complete"),
+        *("complete", "error", "error", "complete"),
         *("interrupted", "crashed"),
     ]
+
+
+async def test_killed_sprite_leaves_no_program(model: OfflineModel, workspace: Path) -> None:
+    """Also those that detached themselves, and with the CLI's process group gone."""
+    deaf = f"trap '' TERM HUP; {DETACHED} > /dev/null 2>&1"
+    model.script.agent({"match": "Begin", "tool": "Bash", "input": {"command": deaf}})
+    async with started_sprite(workspace, model.url) as process:
+        assert process.stdout is not None
+        address = (await process.stdout.readline()).decode().split()[-1].rsplit(":", 1)
+        sprite = SpriteProcess(workspace, process, address[0], int(address[1]))
+        async with sprite.client() as client:
+            await chat(client, "Begin")
+            await eventually(lambda: len(programs_in(workspace, "tail -f")) == 3, "not all three programs run")
+            await sprite.kill()
+    await eventually(lambda: programs_in(workspace, "") == [], "a program outlives the sprite")
 
 
 async def stopped_in_a_command(sprite: Sprite, client: Client) -> tuple[str, list[int]]:
@@ -88,7 +141,7 @@ async def stopped_in_a_command(sprite: Sprite, client: Client) -> tuple[str, lis
     mission = client.send("mission", {"text": "run `tail -F /dev/null`"})
     await eventually(lambda: is_running(sprite, "tail -F"), "the command does not run")
     processes = family(sprite)
-    os.kill(agent_process(sprite), signal.SIGSTOP)
+    os.kill(cli_process(sprite), signal.SIGSTOP)
     return mission, processes
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bridge.fake_model.model import OfflineModel
 from tests.harness import SpriteProcess, observations, rows, sprite_process
 from tests.inspection import (
     chat,
@@ -19,6 +18,7 @@ from tests.inspection import (
     request_seen,
     workspace_db,
 )
+from tests.scripted_model import OfflineModel
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 
 from bridge.replicas.keys import KeyFile
-from bridge.replicas.upkeep import pieces_of_other_keys, sealed_anew, verified
+from bridge.replicas.upkeep import verified
 from tests.forking import fork_code
 from tests.harness import PATIENCE
 from tests.shipments import store_at, words
@@ -17,12 +17,11 @@ SPRITE = "ada"
 #: `make soak` raises this number.
 ROUNDS = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 2
 
-#: Append turns to a replica, rotating the key now and then; print each position after its append.
+#: Append turns to a replica; print each position after its append.
 _STORING = """
 import asyncio, sys
 from pathlib import Path
 from bridge.replicas.keys import KeyFile
-from bridge.replicas.upkeep import sealed_anew
 from tests.shipments import chunk, sha, shipped, store_at, turn
 
 async def main(folder):
@@ -36,11 +35,6 @@ async def main(folder):
             print(at, flush=True)
             if at % 20 == 0:
                 await store.append("ada", shipped(("tombstones", at, {"rows": {}}, at + 1), through=at + 1))
-            if at % 30 == 7:
-                keys.add()
-                async for _ in sealed_anew(store, "ada"):
-                    pass
-                keys.drop_older()
 
 asyncio.run(main(Path(sys.argv[1])))
 """
@@ -68,7 +62,3 @@ async def test_killed_replica_keeps_acknowledged_rows(tmp_path: Path) -> None:
             stored = {int(each.removeprefix("turn ")) for each in await words(store, SPRITE)}
             # Every position belongs to a turn, except those of tombstones.
             assert {at for at in range(1, acked + 1) if at not in stored} <= {at + 1 for at in stored if at % 20 == 0}
-    async with store_at(tmp_path, keys) as store:
-        async for _ in sealed_anew(store, SPRITE):
-            pass
-        assert await pieces_of_other_keys(store, SPRITE) == 0

@@ -9,30 +9,35 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import Bridge, bridge_process
 from tests.command_line import command
 from tests.harness import Message, sprite_process
+from tests.scripted_model import OfflineModel
 from tests.shifted_clock import ShiftedClock
 
-#: A probe takes at most 5 s; the rest is the command's own time.
-SECONDS = 9.0
+PROBE_SECONDS = 5.0
 
 
 async def test_suspended_sprite_is_reported_within_seconds(workspace: Path, model: OfflineModel) -> None:
+    seconds = {}
     async with sprite_process(workspace, model.url) as sprite:
         os.kill(sprite.pid, signal.SIGSTOP)
         try:
             for name in ("status", "doctor"):
                 began = time.monotonic()
                 code, out, _ = await command(workspace, name, model_url=model.url)
-                assert time.monotonic() - began < SECONDS
+                seconds[name] = time.monotonic() - began
                 assert "gave no answer in 5 s" in out
                 assert code == (0 if name == "status" else 1)
                 assert "needs attention" in out or name == "doctor"
         finally:
             os.kill(sprite.pid, signal.SIGCONT)
-        assert "but:" not in (await command(workspace, "status"))[1]
+        for name, taken in seconds.items():
+            began = time.monotonic()
+            _, out, _ = await command(workspace, name, model_url=model.url)
+            assert "gave no answer" not in out
+            # One probe, and the command's own time, which depends on the load of the machine.
+            assert taken < PROBE_SECONDS + max(4.0, 3 * (time.monotonic() - began))
 
 
 async def test_slow_work_is_reported(tmp_path: Path, model: OfflineModel) -> None:
@@ -80,6 +85,6 @@ async def slow_of(bridge: Bridge) -> list[str]:
 
 async def gauges(bridge: Bridge) -> set[str]:
     """Return the names of the metrics of slow work."""
-    async with bridge.http() as session, session.get("/metrics") as response:
+    async with bridge.http() as session, session.get("/metrics", headers=bridge.operator) as response:
         lines = (await response.text()).splitlines()
     return {line.partition("{")[0] for line in lines if line.startswith("bridge_slow_")}

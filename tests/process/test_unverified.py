@@ -7,11 +7,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from bridge.fake_model.model import OfflineModel
 from sprite.cli.live import fixed_lines
 from tests.command_line import command
 from tests.harness import running_sprite
 from tests.inspection import curations
+from tests.scripted_model import OfflineModel
 
 
 async def test_person_answers_about_imported_learnings(workspace: Path, model: OfflineModel) -> None:
@@ -47,9 +47,10 @@ async def test_person_answers_about_imported_learnings(workspace: Path, model: O
         assert [shown.count(mark) for mark in ("[unverified]", "[no longer true]", "memory confirm N")] == [1, 1, 1]
         code, out, _ = await command(workspace, "memory", "confirm", str(third))
         assert (code, out) == (0, f"Learning {third} is now your own word.\n")
+    assert (await command(workspace, "memory", "retire", str(third)))[0] == 0
     code, _, err = await command(workspace, "memory", "retire", str(third))
-    assert (code, f"Learning {third} is not unverified" in err) == (2, True)
-    assert Counter(row["kind"] for row in curations(workspace))["learning"] == 3
+    assert (code, f"Learning {third} no longer holds" in err) == (2, True)
+    assert Counter(row["kind"] for row in curations(workspace))["learning"] == 4
 
 
 async def test_doctor_live_measures_verifier(workspace: Path, model: OfflineModel) -> None:

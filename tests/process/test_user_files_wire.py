@@ -9,11 +9,11 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from bridge.fake_model.model import OfflineModel
 from sprite.protocol.tools import DEEDS_CALL, LOOK_CALL
 from tests.harness import Client, observations, running_sprite, sprite_process
 from tests.inspection import chat, prompts
 from tests.memory_stores import seed_turns
+from tests.scripted_model import OfflineModel
 
 
 async def upload(client: Client, name: str, data: bytes) -> str:
@@ -56,7 +56,7 @@ async def test_upload_is_reported_once_after_kill(model: OfflineModel, workspace
     async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await upload(client, "lease.pdf", b"x" * 12_345)
         await sprite.kill()
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as again, again.client() as client:
         await chat(client, "What do you say to that?")
         path = await upload(client, "rent.csv", b"a,b\n")
         await chat(client, f"Read it, please.\n\n{path}")

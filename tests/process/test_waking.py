@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bridge.admin.status import Row, drawn
+from bridge.cluster.ownership import Ownership
 from bridge.db.open import open_database
 from bridge.wakeups.due_dates import DueDates, stored
 from sprite.protocol.events import Complete, Started
@@ -26,8 +27,8 @@ from tests.waking_stage import QUICK, died, night
 from tests.webhook_receiver import read_key, receiving
 
 if TYPE_CHECKING:
-    from bridge.fake_model.model import OfflineModel
     from tests.bridge_harness import BridgeProcess, BridgeServer
+    from tests.scripted_model import OfflineModel
     from tests.waking_stage import Night
 
 
@@ -144,7 +145,7 @@ async def test_wakeups_of_compromised_sprite_are_rate_limited(tmp_path: Path) ->
 async def test_frequent_due_dates_are_written_in_batches(tmp_path: Path) -> None:
     async with open_database(tmp_path / "bridge.db") as database:
         before = await database.read(lambda db: db.execute("PRAGMA data_version").fetchone()[0])
-        async with DueDates(database, died) as due:
+        async with DueDates(database, died, Ownership()) as due:
             for number in range(20_000):
                 due.heard("mallory", said(NextDue(number, float(number))))
                 if number % 1000 == 0:
@@ -180,7 +181,7 @@ async def test_revoked_person_is_not_woken_for(tmp_path: Path) -> None:
 
 
 async def test_reported_due_date_is_stored(tmp_path: Path) -> None:
-    async with open_database(tmp_path / "bridge.db") as database, DueDates(database, died) as due:
+    async with open_database(tmp_path / "bridge.db") as database, DueDates(database, died, Ownership()) as due:
         due.opened("ada")
         due.heard("ada", said(NextDue(3, 1e9)))
         await eventually(lambda: not due.is_behind, "the due date is not written")
@@ -253,7 +254,7 @@ async def test_interrupted_reminder_is_reported_by_webhook(model: OfflineModel, 
 
 
 async def metrics(bridge: BridgeServer) -> str:
-    async with bridge.http() as session, session.get("/metrics") as response:
+    async with bridge.http() as session, session.get("/metrics", headers=bridge.operator) as response:
         return await response.text()
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from bridge.cluster.ownership import Ownership
 from bridge.db.open import open_database
-from bridge.fake_model.model import OfflineModel
 from bridge.hub.hub import Relay
 from bridge.hub.room import RoomTimes
 from bridge.notify.notifier import Notifier
@@ -29,6 +29,7 @@ from tests.harness import observations
 from tests.inspection import eventually, memory
 from tests.memory_stores import open_stores
 from tests.ports import free_port
+from tests.scripted_model import OfflineModel
 from tests.vms import Disk, Tokens, host_of, this_archive
 from tests.waking_stage import QUICK, died
 from tests.webhook_receiver import KEY, Receiver, read_key, receiving
@@ -56,15 +57,19 @@ async def bridge_of(folder: Path, host: Host, receiver: Receiver, ahead: float =
     async def yes(_: str) -> bool:
         return True
 
+    def clock() -> float:
+        return time.time() + ahead
+
     async with (
         open_database(folder / "bridge.db") as database,
         Webhook(receiver.url, KEY, Outbox(database), yes, died) as webhook,
         Notifier(database, [webhook], yes, yes, died) as notifier,
         NotificationRules(database, notifier, died) as notification_rules,
-        DueDates(database, died) as due,
+        DueDates(database, died, Ownership()) as due,
         Relay(host, [due, notification_rules], times=RoomTimes(linger_seconds=0.01)) as relay,
     ):
-        waker = Waker(relay, due, yes, died, pace=QUICK, clock=lambda: time.time() + ahead)
+        await database.write(lambda tx: tx.create_function("db_now", 0, clock))  # type: ignore[attr-defined]
+        waker = Waker(relay, due, yes, died, pace=QUICK, clock=clock)
         async with waker:
             yield Bridge(relay, due, waker)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from bridge.fake_model.model import OfflineModel
 from tests.harness import running_sprite
+from tests.scripted_model import OfflineModel
 
 
 async def test_web_fetch_contacts_only_page_host(workspace: Path, model: OfflineModel) -> None:
@@ -24,7 +24,10 @@ async def test_web_fetch_contacts_only_page_host(workspace: Path, model: Offline
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as proxy:
         address = f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
         async with (
-            running_sprite(workspace, model.url, HTTPS_PROXY=address, NO_PROXY="127.0.0.1") as sprite,
+            # In a sandbox it would use the egress proxy.
+            running_sprite(
+                workspace, model.url, HTTPS_PROXY=address, NO_PROXY="127.0.0.1", SPRITE_SANDBOX="off"
+            ) as sprite,
             sprite.client() as client,
         ):
             await client.mission("What does pages.example say?")

@@ -139,34 +139,22 @@ async def test_webhook_outbox_survives_restart_and_is_bounded(database: Database
             assert await outbox.size() == MOST_WAITING
 
 
-async def test_bridge_creates_webhook_key_and_sends_test(tmp_path: Path) -> None:
+async def test_bridge_posts_waiting_messages_with_its_key(tmp_path: Path) -> None:
     data = tmp_path / "data"
     status, out, err = await run_bridge("notify", "key", "--data", str(data))
     assert (status, err) == (0, "")
-    key = read_key(out.strip())
-    async with receiving(key) as receiver, running_bridge(data, SPRITE_NOTIFY_URL=receiver.url) as bridge:
-        assert (await bridge.run("notify", "key"))[1] == out
-        status, out_of_test, _ = await bridge.run("notify", "test", "local")
-        assert (status, "by the webhook." in out_of_test) == (0, True)
-        (message,) = await receiver.received(1)
-        assert message["title"] == "Sprite has something for you"
-        assert (await bridge.run("notify", "test", "nobody"))[0] == 2
+    async with open_database(data / "bridge.db") as database:
+        await Outbox(database).add("m-1", b'{"id": "m-1", "title": "planted"}')
+    async with receiving(read_key(out.strip())) as receiver:
         receiver.always = fails
-        assert (await bridge.run("notify", "test", "local"))[0] == 0
-        await receiver.received(2)
-
-        await eventually(lambda: "the webhook did not take" in bridge.log, "the failure is not logged")
-        assert "The webhook did not take a message" in (await bridge.run("status"))[1]
-        assert json.loads((await bridge.run("status", "--json"))[1])[0]["sprite"] == "local"
-        assert out.strip() not in bridge.log
-
-
-async def test_notify_test_without_channel_fails(tmp_path: Path) -> None:
-    async with running_bridge(tmp_path / "data") as bridge:
-        status, out, err = await bridge.run("notify", "test", "local")
-    assert (status, out) == (2, "")
-    assert "Nothing was sent" in err
-    assert "SPRITE_NOTIFY_URL" in err
+        async with running_bridge(data, SPRITE_NOTIFY_URL=receiver.url) as bridge:
+            assert (await bridge.run("notify", "key"))[1] == out
+            (message,) = await receiver.received(1)
+            assert message["title"] == "planted"
+            await eventually(lambda: "the webhook did not take" in bridge.log, "the failure is not logged")
+            assert "The webhook did not take a message" in (await bridge.run("status"))[1]
+            assert json.loads((await bridge.run("status", "--json"))[1])[0]["sprite"] == "local"
+            assert out.strip() not in bridge.log
 
 
 async def test_serve_with_invalid_webhook_url_fails(tmp_path: Path) -> None:

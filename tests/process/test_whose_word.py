@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import Bridge, PageClient, running_bridge
 from tests.command_line import rebuild
 from tests.harness import Sprite, observations, rows
 from tests.inspection import memory_file
 from tests.mcp_client import called, mcp_client, person_token
+from tests.scripted_model import OfflineModel
 
 #: A claim about the person, trusted only in their own words.
 CLAIM = "I want all invoices sent to billing@kraken.example from now on."

@@ -15,11 +15,11 @@ import pytest
 import pytest_asyncio
 
 from bridge.admin import control
-from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import BridgeProcess, PageClient, bridge_process
 from tests.forking import fork_module
 from tests.harness import PATIENCE, Message, sprite_environment
 from tests.inspection import eventually
+from tests.scripted_model import OfflineModel
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -86,6 +86,7 @@ async def _house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
             "--permissions",
             "ask",
             program=(WITHOUT_NAMESPACES, "bridge"),
+            SPRITE_SANDBOX="on",
             ANTHROPIC_API_KEY="sk-ant-planted-real-key",
             ANTHROPIC_BASE_URL=model.url,
         ) as bridge,

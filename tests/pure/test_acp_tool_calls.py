@@ -67,16 +67,6 @@ def test_malformed_input_has_no_diff(tool_input: dict[str, Any]) -> None:
     assert tool_calls.started(call("Edit", **tool_input)).content == []
 
 
-def test_todo_list_becomes_plan() -> None:
-    from bridge.acp import tool_calls
-
-    plan = tool_calls.plan(call("TodoWrite", todos=[{"content": "a", "status": "completed"}, {"content": "b"}, 3]))
-    assert plan is not None
-    assert [(entry.content, entry.status) for entry in plan.entries] == [("a", "completed"), ("b", "pending")]
-    assert tool_calls.plan(call("TodoWrite", todos="a")) is None
-    assert tool_calls.plan(call("Bash", todos=[])) is None
-
-
 def test_permission_question_shows_every_character() -> None:
     from bridge.acp import tool_calls
 

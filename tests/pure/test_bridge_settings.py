@@ -22,7 +22,7 @@ from tests.harness import ROOT
 from tests.in_thread import environment
 from tools.settings_tables import TABLES, updated
 
-SECRETS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "SPRITES_TOKEN", "BRIDGE_OPERATOR_TOKEN", "SPRITE_TOKEN")
+SECRETS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "SPRITES_TOKEN", "SPRITE_TOKEN")
 
 
 def settings(*flags: str, **variables: str) -> Settings:
@@ -37,7 +37,7 @@ def test_secrets_are_hidden_and_not_passed_on() -> None:
     made = settings(**{name: f"planted-{name}" for name in SECRETS})
     assert "planted" not in repr(made) + str(made)
     assert "planted" not in str(dict(made.environment))
-    assert str((made.api_key, made.sprites_token, made.operator_token)).count("planted") == 3
+    assert str((made.api_key, made.sprites_token)).count("planted") == 2
 
 
 def test_sprite_variables_are_passed_on() -> None:
@@ -91,7 +91,7 @@ def test_invalid_flag_is_refused_in_words(flag: str, value: str) -> None:
 def test_environment_variables_are_few() -> None:
     kinds = (Settings, SpriteSettings)
     names = {name for kind in kinds for field in fields(kind) for name in field.metadata.get("names", ())}
-    assert len([name for name in names if not name.startswith("--")]) <= 27
+    assert len([name for name in names if not name.startswith("--")]) <= 28
 
 
 @pytest.mark.parametrize(("main", "kind"), [(sprite_command, SpriteSettings), (bridge_command, Settings)])
@@ -121,8 +121,8 @@ def test_data_folder_is_independent_of_working_directory(tmp_path: Path, monkeyp
 
 
 def test_vm_internet_is_open_by_default() -> None:
-    assert settings().egress == "open"
-    assert settings(BRIDGE_EGRESS="packages").egress == "packages"
+    assert settings().egress is None
+    assert settings(SPRITE_EGRESS="packages").egress == "packages"
 
 
 def test_empty_variables_count_as_unset() -> None:

@@ -11,7 +11,7 @@ from rich.console import Console, Group
 
 from bridge.terminal import drawing
 from bridge.terminal import memory_commands as memory_views
-from bridge.terminal.cards import draw_card, gauge
+from bridge.terminal.cards import draw_card
 from bridge.terminal.drawing import clean
 from bridge.terminal.turn import StreamedReply
 from sprite.protocol.messages import MemoryUpdate, PermissionRequest, Status
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 BLOCKS: list[tuple[str, dict[str, Any], list[str]]] = [
     ("heading", {"text": "Totals", "level": 2}, ["Totals"]),
     ("stat", {"label": "open invoices", "value": 12, "description": "since May"}, ["12", "open", "since May"]),
-    ("key-value", {"pairs": [{"key": "Owner", "value": "Ada"}, {"key": "Due", "value": None}]}, ["Owner  Ada"]),
-    ("table", {"columns": ["Item", "Price"], "rows": [["Tea", 3.5], ["Milk", 12]]}, ["Item", "Tea", " 12"]),
-    ("table", {"columns": ["Item"], "rows": []}, ["no rows"]),
+    ("key-value", {"pairs": [{"key": "Owner", "value": "Ada"}, {"key": "Due", "value": None}]}, ["Owner   Ada"]),
+    ("table", {"columns": ["Item", "Price"], "rows": [["Tea", 3.5], ["Milk", 12]]}, ["Item", "Tea   "]),
+    ("table", {"columns": ["Item"], "rows": []}, ["Item"]),
     ("badge", {"text": "paid", "variant": "success"}, ["paid"]),
-    ("progress", {"value": 50, "label": "half way"}, ["████████████░░░░░░░░░░░░ 50%", "half way"]),
+    ("progress", {"value": 50, "label": "half way"}, ["50%  half way"]),
     ("text", {"content": "a **bold** word"}, ["a bold word"]),
     ("separator", {}, ["────"]),
     ("document", {"path": "documents/a.pdf", "title": "Lease", "excerpt": "The parties"}, ["Lease", "The parties"]),
     ("note", {"content": "call back"}, ["call back"]),
-    ("hologram", {"x": 1}, ["hologram: this client cannot draw it"]),
-    ("stat", {"nothing": "fits"}, ["stat: its data does not fit"]),
+    ("hologram", {"x": 1}, ['hologram {"x":1}']),
+    ("table", {"nothing": "fits"}, ['table {"nothing":"fits"}']),
 ]
 
 
@@ -52,13 +52,6 @@ def test_block_is_rendered_with_its_content(kind: str, data: dict[str, Any], sho
         assert words in drawn
 
 
-def test_table_numbers_are_aligned() -> None:
-    table = Block("b", "table", {"columns": ["Item", "Price"], "rows": [["Tea", "$3"], ["Milk", "1,200"]]})
-    lines = text_of(draw_card("Prices", [table])).splitlines()
-    ends = [line.rstrip(" │").rstrip() for line in lines if "Tea" in line or "Milk" in line]
-    assert len(ends[0]) == len(ends[1])
-
-
 def test_rows_of_other_length_are_rendered() -> None:
     table = Block("b", "table", {"columns": ["A"], "rows": [["1", "2", {"x": True}], []]})
     assert '{"x":true}' in text_of(draw_card("Odd", [table]))
@@ -73,13 +66,6 @@ def test_control_sequences_and_markup_stay_text() -> None:
 
 def test_cleaning_keeps_text_emoji_tabs_and_newlines() -> None:
     assert clean("a\tb\nc 👩‍🔬 ü\r\x00") == "a\tb\nc 👩‍🔬 ü"
-
-
-def test_gauge_is_clamped_to_full() -> None:
-    assert gauge(0, 10, cells=4).plain == "░░░░"
-    assert gauge(5, 10, cells=4).plain == "██░░"
-    assert gauge(99, 10, cells=4).plain == "████"
-    assert gauge(1, 0, cells=4).plain == "░░░░"
 
 
 def test_link_shows_its_target() -> None:
@@ -171,14 +157,16 @@ def test_question_shows_full_input_then_agents_words() -> None:
     assert drawn.index("/etc/a") < drawn.index("/w/a") < drawn.index("content")
 
 
-def test_memory_proposal_shows_every_character() -> None:
-    drawn = text_of(memory_views.difference("user.md", "tea\n", "tea\n\u202edaem\u200b\n"))
-    assert "+<U+202E>daem<U+200B>" in drawn
-
-
 def test_always_is_offered_only_for_narrow_rules() -> None:
     drawn = text_of(drawing.question(PermissionRequest("r", "m", "WebFetch", {"url": "https://example.org"})))
     assert "y allow   n deny   then Enter" in drawn
+
+
+def test_host_question_offers_turn_session_and_always() -> None:
+    request = PermissionRequest("r", "m", "network", {"host": "xn--pple-43d.com"}, always="a.com", session="a.com")
+    drawn = text_of(drawing.question(request))
+    assert "May the agent reach xn--pple-43d.com?" in drawn
+    assert re.search(r"y allow in this turn +n deny +s allow in this session +a always allow a\.com", drawn)
 
 
 def test_learning_notice_is_one_line() -> None:
@@ -202,7 +190,6 @@ def test_memory_files_show_lines_and_limit() -> None:
     states = [FileState("user.md", 190, 200, "curated", 0.0), FileState("soul.md", 40, 0, "deploy", None)]
     drawn = text_of(memory_views.files(states), width=100)
     assert "190/200" in drawn
-    assert "███████████████████████░" in drawn
     assert "soul.md" in drawn
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from bridge.terminal.drawing import due_words, moment_words, own_zone, repeat_words
+from bridge.terminal.drawing import due_words, moment_words, own_zone
 
 NOON = datetime.now().astimezone().replace(hour=12, minute=0, second=0, microsecond=0)
 NOW = NOON.timestamp()
@@ -31,22 +31,6 @@ def test_overdue_time_shows_delay_and_foreign_zone() -> None:
     elsewhere = "Asia/Kathmandu" if time.localtime().tm_gmtoff != 20_700 else "UTC"
     assert f" in {elsewhere})" in due_words(at(hours=1), elsewhere, NOW)
     assert due_words(at(hours=1), "Not/Known", NOW) == "today 13:00"
-
-
-@pytest.mark.parametrize(
-    ("rule", "words"),
-    [
-        ("FREQ=DAILY", "every day at 12:00"),
-        ("FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYHOUR=8;BYMINUTE=5", "every weekday at 08:05"),
-        ("FREQ=WEEKLY;INTERVAL=2;BYDAY=MO,TH", "every 2 weeks on Monday and Thursday at 12:00"),
-        ("FREQ=HOURLY;INTERVAL=3", "every 3 hours"),
-        ("FREQ=MONTHLY;BYDAY=1MO", "repeats by FREQ=MONTHLY;BYDAY=1MO"),
-        ("FREQ=DAILY;BYHOUR=8,18", "repeats by FREQ=DAILY;BYHOUR=8,18"),
-        ("nonsense", "repeats by nonsense"),
-    ],
-)
-def test_repeat_is_described_or_shown_verbatim(rule: str, words: str) -> None:
-    assert repeat_words(rule, NOW, None) == words
 
 
 @pytest.mark.parametrize("moment", [-1e300, 0.0, 1e300])

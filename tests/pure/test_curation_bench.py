@@ -82,6 +82,12 @@ def test_unwanted_fact_is_reported_with_its_line() -> None:
     assert [item.id for item, _ in found.unwanted_learnings] == ["u2"]
 
 
+@pytest.mark.parametrize(("learnings", "lost"), [([], 1), (["Worked at Orchard."], 0)])
+def test_refused_line_for_archive_is_lost_without_learning(learnings: list[str], lost: int) -> None:
+    reports = [(1, "line_refused", "context.md: nobody here said this: - She was at Orchard.")]
+    assert len(counted(reports=reports, learnings=learnings).refused_lost) == lost
+
+
 def test_refused_line_is_wanted_repeated_or_lost() -> None:
     """It is true if wanted or stored later, and lost if nothing holds it."""
     reports = [

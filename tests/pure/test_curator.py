@@ -227,19 +227,8 @@ def test_fence_around_answer_is_removed() -> None:
 def test_fence_around_header_leaves_no_trace(fence: str, blank: str) -> None:
     close = re.sub(r"\w", "", fence)
     user = f"{fence}\n{blank}USER_MD_UPDATE:\n# User\n- a\n{blank}{close}\n"
-    tools = f"{blank}{fence}\nTOOLS_MD_UPDATE:\n# Tools\n```bash\nls\n```\n{close}\n"
-    context = f"{fence}\nCONTEXT_MD_UPDATE: # Context\n- b\n{close}"
-    files = {"user.md": "# User\n- a\n", "tools.md": "# Tools\n```bash\nls\n```\n", "context.md": "# Context\n- b\n"}
     for said in ("", "FACT: x\n", "```\nFACT: x\n```\n"):
-        assert parse_response(said + user).files == {"user.md": files["user.md"]}
-        assert parse_response(said + user + tools + context).files == files
-        assert parse_response(said + tools + user).files == {name: files[name] for name in ("tools.md", "user.md")}
-
-
-def test_text_after_fenced_header_is_no_content() -> None:
-    response = parse_response("```\nUSER_MD_UPDATE:\n# User\n- a\n```\nThat is all.")
-    assert response.files == {"user.md": "# User\n- a\n"}
-    assert response.unparsed == ("That is all.",)
+        assert parse_response(said + user).files == {"user.md": "# User\n- a\n"}
 
 
 def test_fence_around_two_files_is_removed() -> None:

@@ -143,7 +143,7 @@ def test_system_part_is_constant_and_versioned_by_hash() -> None:
 
 
 def test_system_part_stays_within_length() -> None:
-    assert len(prompt_of(turn()).system.encode()) <= 12_000
+    assert len(prompt_of(turn()).system.encode()) <= 8_000
 
 
 @given(ANY_TEXT, ANY_TEXT, ANY_TEXT, ANY_TEXT, JSON, ANY_TEXT)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sprite.privacy.private_text import compiled_wishes, is_off_record
-from sprite.privacy.secret_formats import WishFile, read
+from sprite.privacy.private_text import WishFile, compiled_wishes, is_off_record
+from sprite.privacy.secret_formats import read
 
 WISHES = read("wishes.toml", WishFile)
 

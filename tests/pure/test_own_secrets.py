@@ -18,7 +18,6 @@ SETTINGS = Settings(
     api_key="a-key-of-no-shape",
     auth_token="an-auth-token-of-no-shape",
     sprites_token="the-organisations-token",
-    operator_token="for-the-scraper",
     cluster_secret="what bridges share",
     notify_url="https://hooks.example.org/x/only-they-know",
     store_keys=(STORE,),
@@ -26,7 +25,7 @@ SETTINGS = Settings(
     oidc=OidcSettings("https://id.example.org", "sprite", "the-clients-secret"),
 )
 WORDS = (
-    *("a-key-of-no-shape", "an-auth-token-of-no-shape", "the-organisations-token", "for-the-scraper"),
+    *("a-key-of-no-shape", "an-auth-token-of-no-shape", "the-organisations-token"),
     *("what bridges share", "https://hooks.example.org/x/only-they-know", "their-long-password", "the-clients-secret"),
     *(base64.b64encode(STORE).decode(), base64.urlsafe_b64encode(STORE).decode(), STORE.hex()),
 )

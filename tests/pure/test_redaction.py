@@ -20,7 +20,7 @@ from sprite.common import own_secrets
 from sprite.privacy.cutting import MAX_STRING, cut, cut_value
 from sprite.privacy.private_text import PrivateText
 from sprite.privacy.redaction import DiscreetFilter, discreet, discreet_value, redact, without_private
-from sprite.privacy.secret_places import places
+from sprite.privacy.secret_names import names
 from tests.fake_secrets import ALL_FORMATS, TOKENS, TWENTY, fake_secrets, leaks, password
 from tests.harmless_strings import BACKTRACKING_BAIT, WRITTEN, harmless_strings
 from tests.heldout_secrets import heldout_secrets
@@ -125,6 +125,21 @@ def test_private_key_is_redacted_whole() -> None:
         assert not any(line in said for line in key.splitlines()[1:-1])
 
 
+def test_secret_is_found_wherever_long_text_is_divided() -> None:
+    """Long texts are searched in parts of 32,000 characters."""
+    key, word = _key(), "hunter" + "22"
+    for filler in ("word ", "a.b(c);", "QUJD"):
+        for place in range(31_900, 32_100, 25):
+            before = (filler * 9000)[:place]
+            said = redact(f"{before} {key} password={word}, {filler * 9000}")
+            assert key[:20] not in said, (filler, place)
+            assert word not in said, (filler, place)
+    pem = _pem(90)
+    for place in range(24_000, 51_000, 3000):
+        said = redact(f"{('word ' * 12_000)[:place]}\n{pem}\n{'word ' * 12_000}")
+        assert not any(line in said for line in pem.splitlines()[1:-1]), place
+
+
 @given(st.text())
 def test_arbitrary_text_is_redacted_without_error_or_loss(text: str) -> None:
     assert isinstance(discreet(text), str)
@@ -137,7 +152,7 @@ def test_texts_full_of_triggers_raise_no_error(text: str) -> None:
 
 @pytest.mark.parametrize("piece", BACKTRACKING_BAIT)
 def test_text_full_of_triggers_is_read_completely(piece: str) -> None:
-    text = piece * (20_000 // len(piece))
+    text = piece * (5_000 // len(piece))
     assert isinstance(redact(f"{text} the end"), str)
 
 
@@ -254,7 +269,7 @@ def test_uncheckable_log_line_is_withheld() -> None:
     """The rules are files: without a free descriptor they are unreadable, and an event loop logs its errors."""
     record = logging.LogRecord("x", logging.ERROR, __file__, 1, "calling with %s", (_key(),), None, sinfo=_key())
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    places.cache_clear()
+    names.cache_clear()
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
         assert DiscreetFilter().filter(record)

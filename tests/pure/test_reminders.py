@@ -20,7 +20,10 @@ from sprite.scheduler.scheduler import mission_text
         ("Remind me tomorrow at 9 to call Bo.", {"content": "call Bo", "due": "tomorrow 9:00"}),
         ("please remind me to pay on 2026-12-01 at 09:30", {"content": "pay", "due": "2026-12-01 09:30"}),
         ("remind me in 20 minutes to rest", {"content": "rest", "due": "in 20 minutes"}),
-        ("Every weekday at 8 draw my open actions", {"content": "draw my open actions", "rrule": "Every weekday at 8"}),
+        (
+            "Every weekday at 8 draw my cards",
+            {"content": "draw my cards", "rrule": "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYHOUR=8;BYMINUTE=0"},
+        ),
         ("Remind me to water the ficus.", None),
         ("Every day I run", None),
         ("I was reminded of it", None),
@@ -44,7 +47,7 @@ def due(content: str) -> dict[str, Any]:
     "content", ["stretch", "remind me tomorrow at 9 to rest", "I prefer tea", "ask what is for lunch"]
 )
 def test_due_reminder_is_announced_without_rescheduling(content: str) -> None:
-    assert due(content)["text"].startswith(f"It is time: {content}\n")
+    assert due(content)["text"] == f"It is time: {content}"
 
 
 def test_due_task_is_executed() -> None:

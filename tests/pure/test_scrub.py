@@ -18,14 +18,17 @@ def test_spared_index_matches_comparison_with_all(
     texts = [(" ".join(sorted(each)), is_quote) for each, is_quote in learnings]
     spared = Spared(Said("", text) if is_quote else Said(text) for text, is_quote in texts)
     rest &= words
-    wanted = set()
+    wanted: set[str] = set()
     for each, is_quote in learnings:
         common = len(each & words)
         says = common >= 0.8 * len(each)
         is_close = common > close * len(each | words) or (rest and each >= rest and common >= 0.5 * len(each))
         if len(each) > 1 and common and (says or (is_close and not is_quote)):
-            wanted.add((each, is_quote))
-    assert set(spared.kept_in(words, rest, close)) == wanted
+            wanted |= each & words
+    everything = words | {"another"}
+    assert spared.kept_in(words, rest, close, of=everything, is_gone=lambda _: False) == wanted
+    found = spared.kept_in(words, rest, close, of=rest, is_gone=lambda _: False)
+    assert found == wanted or (found >= rest and found <= wanted)
     assert spared.is_said_in(words) == any(
         len(each & words) >= 0.8 * len(each) for each, is_quote in learnings if len(each) > 1 and not is_quote
     )

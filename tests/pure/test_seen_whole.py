@@ -17,6 +17,13 @@ def test_short_workspace_command_is_allowed() -> None:
     assert is_seen_whole(SHORT, "make deploy")
 
 
+def test_host_is_allowed_if_it_is_shown() -> None:
+    request = msgspec.structs.replace(SHORT, tool="network", input={"host": "example.org"})
+    assert is_seen_whole(request, "example.org")
+    assert not is_seen_whole(request, "example.or")
+    assert not is_seen_whole(msgspec.structs.replace(request, input={"command": "ls"}), "ls")
+
+
 @pytest.mark.parametrize(
     "change",
     [

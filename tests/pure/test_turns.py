@@ -12,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.client.turns import Began, Call, Grew, Over, Part, Reader, Text, Turn, Turns
-from sprite.protocol.events import AnyAgentEvent, Complete, Failed, Started, TextDelta, ToolResult, ToolUse, WholeText
+from sprite.protocol.events import (
+    AnyAgentEvent,
+    Complete,
+    Failed,
+    ModelChanged,
+    Started,
+    TextDelta,
+    ToolResult,
+    ToolUse,
+    WholeText,
+)
 from sprite.protocol.frames import decode_relayed
 from sprite.protocol.messages import LinkState, PermissionRequest
 from sprite.protocol.shapes import ChatMessage, UsedTool
@@ -25,6 +35,8 @@ def part_of(part: Part, status: str) -> dict[str, Any]:
     match part:
         case Text(text=text, is_done=is_done):
             return {"text": text, "done": is_done}
+        case ModelChanged(text=text):
+            return {"note": text}
         case PermissionRequest(request_id=request_id):
             return {"question": request_id}
         case UsedTool(name=name, is_error=is_error):

@@ -15,6 +15,7 @@ from sprite.curation.verifier import (
     Ruling,
     Rulings,
     build_request,
+    is_literal,
     keep_item,
     off_record,
     read_answer,
@@ -76,22 +77,30 @@ def test_request_has_only_words_of_person() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "answer", "is_shown"),
+    ("first", "answer", "tag"),
     [
-        (turn(1, "Plan my day", "Shall I book it?"), "yes", True),
-        (turn(1, "Plan my day", "Shall I book it?"), "the second one of these, please", True),
-        (turn(1, "Plan my day", "Shall I book it?"), "yes " * 26, False),
-        (turn(1, "Plan my day", "Shall I book it?", PAGE), "yes", False),
-        (turn(1, "Look\n> at that", "Shall I book it?"), "yes", False),
-        (turn(1, "Plan my day", "Shall I book it?", notice="it said so"), "yes", False),
+        (turn(1, "Plan my day", "Shall I book it?"), "yes", "question"),
+        (turn(1, "Plan my day", "Shall I book it?"), "the second one of these, please", "question"),
+        (turn(1, "Plan my day", "Shall I book it?"), "yes " * 26, None),
+        (turn(1, "Plan my day", "Shall I book it?", PAGE), "yes", "untrusted-question"),
+        (turn(1, "Look\n> at that", "Shall I book it?"), "yes", "untrusted-question"),
+        (turn(1, "Plan my day", "Shall I book it?", notice="it said so"), "yes", "untrusted-question"),
         # The beginning of the session is not known.
-        (turn(1, "Plan my day", "Shall I book it?", sequence_num=3), "yes", False),
-        (turn(1, "Plan my day", "Shall I book it?", session_id="s2"), "yes", False),
+        (turn(1, "Plan my day", "Shall I book it?", sequence_num=3), "yes", "untrusted-question"),
+        (turn(1, "Plan my day", "Shall I book it?", session_id="s2"), "yes", None),
     ],
 )
-def test_question_is_shown_for_short_answer_in_trusted_session(first: object, answer: str, *, is_shown: bool) -> None:
+def test_question_before_short_answer_is_shown_with_trust(first: object, answer: str, tag: str | None) -> None:
     said = turns(turn(2, answer), earlier=[first])  # type: ignore[list-item]
-    assert ("<question>Shall I book it?</question>" in user_text(said, Item("action", "Book it", 2))) == is_shown
+    text = user_text(said, Item("action", "Book it", 2))
+    assert re.findall(r"<([a-z-]+)>Shall I book it\?</", text) == ([] if tag is None else [tag])
+
+
+def test_untrusted_question_is_short_and_only_before_cited_message() -> None:
+    said = turns(turn(1, "Look it up", f"{'x' * 500} Shall I?", PAGE), turn(2, "yes", "And this?"), turn(3, "no"))
+    shown = re.findall("<untrusted-question>(.*)</", user_text(said, Item("action", "Do it", 2)))
+    assert [len(text) for text in shown] == [400]
+    assert shown[0].endswith(" Shall I?")
 
 
 def test_long_message_is_cut_around_quote() -> None:
@@ -115,7 +124,7 @@ def test_hostile_text_adds_no_line(text: str) -> None:
     assert [line.split(". ")[0] for line in lines.splitlines()] == ["1", "2", "3"]
     assert head.count("</messages>") == 1
     assert head.count("<message") - 1 == head.count("</message>") <= 3
-    assert head.count("<question>") == head.count("</question>") <= 1
+    assert head.count("question>") <= 2
 
 
 LINES = ("line: a", "line: b", "keep: t4")
@@ -176,3 +185,10 @@ def test_without_verifier_only_literal_line_passes(kind: str, line: str, verdict
     rulings = Rulings({}, is_off=True)
     assert rulings.of(Item(kind, line, 1, "i prefer  tea")).verdict == verdict
     assert not rulings.asked
+
+
+def test_only_whole_sentence_is_literal() -> None:
+    said = ["Hello! I prefer  TEA in the morning, thanks"]
+    assert is_literal("- I prefer tea", said)
+    assert not is_literal("- The user prefers tea", said)
+    assert not is_literal("- ", said)

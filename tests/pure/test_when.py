@@ -50,19 +50,6 @@ def test_text_without_period_has_none(text: str) -> None:
     assert (when.since, when.before) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("text", "end"),
-    [
-        ("the first time we met", "first"),
-        ("which did I buy most recently", "latest"),
-        ("first aid", None),
-        ("the report from last time", None),
-    ],
-)
-def test_first_or_latest_is_recognized(text: str, end: str | None) -> None:
-    assert when_asked(text, NOW).end == end
-
-
 def test_relative_time_words_are_returned() -> None:
     assert when_asked("who wrote last week?", NOW).words == {"last", "week"}
     assert when_asked("who wrote in March?", NOW).words == frozenset()

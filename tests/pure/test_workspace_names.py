@@ -13,7 +13,7 @@ from bridge.providers import provider as workspace
 from sprite.common.settings import default_data
 from sprite.config import Settings, from_environment
 from sprite.memory.folders import USER_FOLDERS
-from sprite.sandbox.sandbox import bridge_folders
+from sprite.sandbox.places import bridge_folders
 
 
 def test_host_and_sprite_agree_on_file_paths() -> None:

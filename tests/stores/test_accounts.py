@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from bridge.db.open import open_database
-from bridge.proxy.accounts import Bounds, Ledger, LocalAccounts, UnavailableError
-from bridge.proxy.budgets import BudgetError, Budgets, Limits
+from bridge.proxy.accounts import Accounts, UnavailableError
+from bridge.proxy.budgets import Bounds, BudgetError, Limits
 from bridge.proxy.calls import Spend
-from bridge.proxy.shared_accounts import Accounts
 from sprite.common.tasks import TaskDiedError
 from tests.accounts import accounts, let_in, settled
 from tests.in_thread import PATIENCE
@@ -25,11 +24,11 @@ async def test_dead_ledger_writer_stops_calls(tmp_path: Path) -> None:
     is_behind = False
     async with open_database(tmp_path / "bridge.db") as database:
         with suppress(TaskDiedError):
-            async with Ledger(database) as ledger:
-                at = LocalAccounts(Budgets(Limits()), ledger, database)
+            async with Accounts(database, Limits()) as at:
                 call = await let_in(at, 0.5)
                 call.status = 2**63
-                await eventually(lambda: ledger.is_behind, "the end of the writer was not noticed")
+                at.settle(call)
+                await eventually(lambda: at.is_behind, "the end of the writer was not noticed")
                 with pytest.raises(UnavailableError):
                     await let_in(at, 0.5)
                 is_behind, call.status = True, 200
@@ -47,7 +46,7 @@ async def test_call_reserves_worst_cost_until_settled(database_at: Path | str) -
         call = await let_in(at, 1.25, 0.125)
         assert (call.held_usd, call.state) == (1.25, "held")
         assert await at.spend() == [Spend("ada", 1.25, 1.25, 1.25, 1, 0)], "in flight it counts with what it holds"
-        assert await at.spent_today() == {"ada": 0.0}
+        assert await at.spent_today() == {}
         waits = await refused(at, 0.5, 0.125)
         assert waits.retry_after, "once it is settled there is room"
         assert "Calls in flight hold" in str(waits)
@@ -120,11 +119,11 @@ async def test_estimated_spend_is_reported_separately(database_at: Path | str) -
     async with accounts(database_at, Limits()) as at:
         said, cut = await let_in(at, 1.0), await let_in(at, 1.0)
         await let_in(at, 1.0)
-        assert await at.estimated_today() == {}, "a reservation is no estimate"
+        assert await at.spent_today(only_estimates=True) == {}, "a reservation is no estimate"
         at.settle(settled(said, 0.5))
         settled(cut, 0.25).is_estimate = True
         at.settle(cut)
-        assert await at.estimated_today() == {"ada": 0.25}
+        assert await at.spent_today(only_estimates=True) == {"ada": 0.25}
         assert await at.spent_today() == {"ada": 0.75}
 
 

@@ -173,3 +173,20 @@ def test_program_cannot_take_name_of_origin(source: str) -> None:
     assert checked_source("codex") == "codex"
     with pytest.raises(PeerError):
         checked_source(source)
+
+
+async def test_retired_or_edited_learning_changes_its_line(stores: Stores) -> None:
+    await stores.learn(TAUGHT + "\n" + added("user.md", TEA), TEA)
+    await stores.projection.answer(1, "edit", "Prefers  coffee.")
+    assert [(row.content, row.origin, row.superseded_by) for row in await stores.learnings()] == [
+        ("Prefers tea.", "user", 2),
+        ("Prefers coffee.", "user", None),
+    ]
+    user = stores.files.read("user.md")
+    assert "- Prefers coffee." in user
+    assert TEA not in user
+    with pytest.raises(PeerError, match="no longer holds"):
+        await stores.projection.answer(1, "edit", "Prefers water.")
+    await stores.projection.answer(2, "retire")
+    assert "coffee" not in stores.files.read("user.md")
+    assert await rebuilt(stores.folder, without_files=False) == dump(stores.folder / "memory.db")

@@ -39,6 +39,7 @@ from sprite.owner import open_log
 from sprite.owner import open_stores as open_to_read
 from sprite.protocol.archive import FORMAT, MANIFEST, PARTS, DatabaseName, Part, from_line, is_plain, to_line
 from sprite.protocol.shapes import Block, Card, Point, UsedTool
+from sprite.sandbox.hosts import Place
 from sprite.storage.connection import empty_database, workspace_lock
 from sprite.workspace.database import CardSaved, ChatAdded, MissionMoved, StoredMission, WorkspaceDB, open_workspace
 from tests.command_line import settings_of
@@ -52,6 +53,9 @@ NOT_STATE: Final[dict[tuple[DatabaseName, str], str]] = {
     ("transcript.db", "turn_outlines"): "made of the turns",
     ("workspace.db", "meta"): "numbers the events, names the newest bridge; both begin anew where restored",
     ("workspace.db", "events"): "what open pages have still to be told",
+    ("workspace.db", "seen_files"): "this machine's disk as of the last scan",
+    ("workspace.db", "change_sets"): "undo, which needs the contents below `.os/undo/`",
+    ("workspace.db", "changes"): "the same",
     ("transcript.db", "ship_changes"): _SHIPPED,
     ("workspace.db", "ship_changes"): _SHIPPED,
     ("workspace.db", "ship_state"): _SHIPPED,
@@ -120,6 +124,9 @@ async def live_in(workspace: Path) -> None:
                 MissionMoved("m1", "complete", SESSION, 0.1 + 0.2),
             ],
         )
+        await canvas.rename_session(SESSION, "The trip")
+        await canvas.hosts.add_rule("example.org", "m1")
+        await canvas.hosts.ended(await canvas.hosts.began(Place.of("example.org", 443), "always", "m1"), 1, 2, "always")
     # An edit made while no sprite ran: it is not logged yet.
     with (workspace / ".os/memory/user.md").open("a") as stream:
         stream.write("- A hand's line\n")
@@ -407,8 +414,10 @@ def dump_all(workspace: Path) -> dict[str, Any]:
 
 
 def damage(archive: Path) -> None:
+    with zipfile.ZipFile(archive) as opened_archive:
+        entry = opened_archive.getinfo("log/observations.jsonl")
     content = bytearray(archive.read_bytes())
-    content[len(content) // 2] ^= 0x55
+    content[entry.header_offset + len(entry.FileHeader()) + entry.compress_size // 2] ^= 0x55
     archive.write_bytes(content)
 
 

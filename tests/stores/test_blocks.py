@@ -318,12 +318,6 @@ async def test_persons_card_position_survives_agent_changes(canvas: Canvas, draw
     assert (canvas.sent[-1].position, canvas.sent[-1].size) == (Point(5, 6), Size(7, 8))
 
 
-async def test_unreachable_position_of_older_sprite_is_ignored(canvas: Canvas, drawn: str) -> None:
-    await canvas.workspace.move_card(drawn, Point(1e308, 6), Size(7, -8))
-    card = await canvas.card(drawn)
-    assert (card.position, card.size) == (None, None)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

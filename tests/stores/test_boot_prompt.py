@@ -27,8 +27,8 @@ async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
 
 
 @pytest.fixture
-def boot_prompt(stores: Stores, tmp_path: Path) -> BootPrompt:
-    return BootPrompt(stores.files, stores.memory, stores.transcript, tmp_path / "skills")
+def boot_prompt(stores: Stores) -> BootPrompt:
+    return BootPrompt(stores.files, stores.memory, stores.transcript)
 
 
 def part(prompt: str, tag: str) -> str | None:
@@ -67,11 +67,11 @@ async def test_new_workspace_gets_rules_without_empty_parts(boot_prompt: BootPro
     assert part(prompt, "recent_turns") is None
 
 
-@pytest.mark.parametrize(("egress", "words"), [("packages", "reaches the package index"), ("bridge", "no packages")])
+@pytest.mark.parametrize(("egress", "words"), [("packages", "reaches package registries"), ("bridge", "no packages")])
 async def test_closed_network_is_stated_with_rules(
-    stores: Stores, boot_prompt: BootPrompt, tmp_path: Path, egress: Egress, words: str
+    stores: Stores, boot_prompt: BootPrompt, egress: Egress, words: str
 ) -> None:
-    closed = await BootPrompt(stores.files, stores.memory, stores.transcript, tmp_path / "skills", egress).text()
+    closed = await BootPrompt(stores.files, stores.memory, stores.transcript, egress).text()
     assert words in closed[: closed.index("The parts below")]
     assert "The network here" not in await boot_prompt.text()
 

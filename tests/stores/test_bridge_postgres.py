@@ -309,7 +309,7 @@ async def test_slow_statement_is_cancelled_and_next_one_works(postgres_url: str)
         assert error.value.code == "57014"
         with pytest.raises(DatabaseError):
             await database.write(lambda tx: tx.execute("SELECT pg_sleep(600)"))
-        await database.ping()
+        await database.statement("SELECT 1")
 
 
 async def test_bridge_stopped_mid_transaction_releases_locks_soon(postgres_url: str) -> None:

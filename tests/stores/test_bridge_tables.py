@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from bridge.auth.people import People, Session
+from bridge.cluster.ownership import Ownership
 from bridge.db.open import Database, open_database
 from bridge.db.write_behind import WriteBehind
 from bridge.notify.push import MAX_PER_PERSON, Keys, Subscription, SubscriptionError, Subscriptions, kept_key
@@ -151,7 +152,7 @@ async def test_sprite_token_is_replaced_and_outlives_bridge(database: Database) 
 
 
 async def test_due_dates_round_trip(database: Database) -> None:
-    async with DueDates(database, died) as due:
+    async with DueDates(database, died, Ownership()) as due:
         due.opened("ada")
         due.opened("bob")
         due.closed("bob", at_rest=True)

@@ -105,9 +105,7 @@ async def test_canvas_names_cannot_forge_lines_or_parts(canvas: Canvas, tmp_path
     await draw(canvas, "c1", text(HOSTILE), title=HOSTILE, stack=stack)
     await make(canvas, "c2", text("b", HOSTILE, by="person"))
     async with open_stores(tmp_path) as stores:
-        boot = BootPrompt(
-            stores.files, stores.memory, stores.transcript, tmp_path / "skills", "open", canvas.sight.canvas
-        )
+        boot = BootPrompt(stores.files, stores.memory, stores.transcript, "open", canvas.sight.canvas)
         prompt = await boot.text()
     told = await canvas.sight.news() or ""
     assert prompt.count("</open_canvas>") == 1
@@ -120,9 +118,7 @@ async def test_canvas_precedes_recent_turns_without_agent_restart(canvas: Canvas
     async with open_stores(tmp_path) as stores:
         await stores.learn('ACTION [t] Call Bo. | "Bo"', "Bo")
         await stores.turn("a turn that waits")
-        boot = BootPrompt(
-            stores.files, stores.memory, stores.transcript, tmp_path / "skills", "open", canvas.sight.canvas
-        )
+        boot = BootPrompt(stores.files, stores.memory, stores.transcript, "open", canvas.sight.canvas)
         prompt = await boot.text()
         places = [prompt.index(f"<{tag}>") for tag in ("open_actions", "open_canvas", "recent_turns")]
         assert places == sorted(places)

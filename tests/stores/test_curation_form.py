@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sprite.boot.prompt import BootPrompt
-from sprite.curation.extraction import NEAREST_LEARNINGS
+from sprite.curation.extraction import NEAREST_LEARNINGS, NEAREST_TO_TEXT
 from sprite.memory.database import SCHEMA
 from sprite.storage.connection import open_database
 from tests.memory_stores import SESSION, Stores, call, open_stores
@@ -36,7 +36,7 @@ async def learn(
 
 
 async def boot(stores: Stores) -> str:
-    return await BootPrompt(stores.files, stores.memory, stores.transcript, stores.folder / "skills").text()
+    return await BootPrompt(stores.files, stores.memory, stores.transcript).text()
 
 
 # --- edits ---
@@ -107,6 +107,17 @@ async def test_session_digest_is_no_evidence_for_persons_lines(stores: Stores) -
         ("Found a flat in Thun / signed the contract.", None, SESSION),
     ]
     assert {row.origin for row in digests} == {"assistant"}
+
+
+async def test_outdated_digest_leaves(stores: Stores) -> None:
+    """A digest leaves with a learning that one of its points repeats; two common words of two points do not count."""
+    fact = 'FACT [t] Ada rents the blue boat. | "rent the blue boat"'
+    await learn(stores, f"DIGEST [t] Rented the blue boat / planted tulips.\n{fact}", "I rent the blue boat")
+    await stores.transcript.start_session(OTHER)
+    await learn(stores, "DIGEST [t] Painted a boat / chose blue curtains.", "hi", session=OTHER)
+    answer = 'FACT [t] supersedes L2: Ada owns the boat Gull. | "I own the boat Gull"'
+    await learn(stores, answer, "I gave it back. I own the boat Gull now", session=OTHER)
+    assert [row.superseded_by for row in await stores.learnings()] == [4, 4, None, None]
 
 
 async def test_digest_of_untrusted_text_is_untrusted(stores: Stores) -> None:
@@ -181,6 +192,31 @@ async def test_turn_is_shown_with_nearest_learnings(stores: Stores) -> None:
     user = (await stores.prompt(first, last)).user
     assert "The cello is in repair." in user
     assert user.count("<learning ") <= NEAREST_LEARNINGS
+
+
+async def test_messages_words_are_not_lost_in_reply(stores: Stores) -> None:
+    lots = [f"lot{at} box{at} aisle{at}" for at in range(NEAREST_TO_TEXT)]
+    for lot in lots:
+        await learn(stores, f'FACT [t] Paid is {lot}. | "{lot}"', lot)
+    await learn(stores, 'FACT [t] The cello is in repair. | "cello"', "the cello is in repair")
+    turn = await stores.turn("the cello is back", " ".join(lots))
+    assert "The cello is in repair." in (await stores.prompt(turn)).user
+
+
+async def test_digest_of_other_session_is_not_shown(stores: Stores) -> None:
+    await learn(stores, "DIGEST [t] Talked of bees.", "bees again")
+    other = await stores.transcript.start_session("22222222-2222-4222-8222-222222222222")
+    turn = await stores.turn("bees", session=other.id)
+    assert "Talked of bees" not in (await stores.prompt(turn)).user
+
+
+async def test_refused_part_is_shown_with_its_learnings(stores: Stores) -> None:
+    await learn(stores, 'FACT [t] The cello is in repair. | "cello"', "the cello is in repair")
+    await stores.learn('FACT [t] supersedes L1: The cello plays 7 songs. | "is back"', "it is back")
+    turn = await stores.turn("what next?")
+    user = (await stores.prompt(turn)).user
+    assert "plays 7 songs" in user.partition("<refused>")[2]
+    assert "The cello is in repair.</learning>" in user
 
 
 async def test_refusal_is_shown_once(stores: Stores) -> None:

@@ -15,7 +15,7 @@ from sprite.cli.import_logs import import_logs
 from sprite.config import Settings
 from sprite.curation.provenance.kinds import kind_of
 from sprite.gateway.ingest import ObservationIngest
-from sprite.imports.follow.delivery import MOST_TURN_BYTES, LocalDelivery, messages
+from sprite.imports.follow.delivery import messages
 from sprite.imports.follow.files import Marks
 from sprite.imports.follow.follower import Follower
 from sprite.imports.follow.session import FollowedLog
@@ -94,8 +94,7 @@ class Following:
         self.settings.follow.mkdir(parents=True, exist_ok=True)
         marks = Marks(self.settings.follow / "marks.json")
         self.told: list[str] = []
-        delivery = LocalDelivery(self.settings)
-        self.follower = Follower(self.settings, list(roots), delivery, marks, self.told.append)
+        self.follower = Follower(self.settings, list(roots), marks, self.told.append)
         self.tally = self.follower.tally
 
     async def look(self) -> list[str]:
@@ -365,7 +364,7 @@ async def test_running_sprite_receives_redacted_turn(log: Path, logs: Path, work
 
     async with open_transcript(other.transcript_db) as transcript:
         intake = ObservationIngest(transcript, nothing, PrivateText, str(other.workspace))
-        for message in messages(turns, MOST_TURN_BYTES):
+        for message in messages(turns):
             frame = msgspec.json.encode(message)
             assert (await intake.take(msgspec.json.decode(frame, type=Observe))).stored == 2
     assert observations(other.workspace) == observations(workspace)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bridge.auth.people import People
+from bridge.auth.tokens import PersonTokens
 from bridge.db.open import Database, open_database
 from bridge.mcp.grants import Code, Grants, Issued
 
@@ -40,6 +41,7 @@ async def rows(database: Database, table: str) -> int:
 
 
 async def test_grant_with_endless_token_requests_is_bounded(grants: Grants, database: Database) -> None:
+    tokens = PersonTokens(database)
     other = await granted(grants)
     first = issued = await granted(grants)
     for _ in range(110):
@@ -48,12 +50,12 @@ async def test_grant_with_endless_token_requests_is_bounded(grants: Grants, data
         before, issued = issued, renewed
     assert await rows(database, "oauth_spent") <= 100
     assert await rows(database, "granted_access") <= 9
-    assert await grants.of_access(issued.access) is not None
-    assert await grants.of_access(before.access) is not None, "requests under way with it continue"
-    assert await grants.of_access(first.access) is None
-    assert await grants.of_access(other.access) is not None, "tokens of another grant are not affected"
+    assert await tokens.holder(issued.access) is not None
+    assert await tokens.holder(before.access) is not None, "requests under way with it continue"
+    assert await tokens.holder(first.access) is None
+    assert await tokens.holder(other.access) is not None, "tokens of another grant are not affected"
     assert await grants.end_reused(first.refresh) is None, "it is treated as unknown"
     assert await grants.refresh(first.refresh) is None
     assert await grants.end_reused(before.refresh) is not None
-    assert await grants.of_access(issued.access) is None
-    assert await grants.of_access(other.access) is not None
+    assert await tokens.holder(issued.access) is None
+    assert await tokens.holder(other.access) is not None

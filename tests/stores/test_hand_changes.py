@@ -40,7 +40,7 @@ async def drifted(stores: Stores) -> None:
     await stores.projection.agent_rests()
 
 
-async def test_change_during_turn_becomes_drift_outside_memory(stores: Stores, tmp_path: Path) -> None:
+async def test_change_during_turn_becomes_drift_outside_memory(stores: Stores) -> None:
     await drifted(stores)
     kind, response = (await logged(stores))[-1]
     assert kind == "drift"
@@ -50,7 +50,7 @@ async def test_change_during_turn_becomes_drift_outside_memory(stores: Stores, t
     assert (await view.state()).drift == ["user.md"]
     (row,) = (await view.health(daily_cap_usd=None, last_error=None)).drift
     assert row.name == "user.md"
-    assert "trusts" not in await BootPrompt(stores.files, stores.memory, stores.transcript, tmp_path).text()
+    assert "trusts" not in await BootPrompt(stores.files, stores.memory, stores.transcript).text()
     assert stores.path("user.md").read_text() == AGENT
 
 

@@ -21,11 +21,13 @@ from bridge.notify import notice as wording
 from bridge.notify.notice import Notice
 from bridge.notify.notifier import AT_ONCE, PER_SECOND, Notifier
 from bridge.notify.rules import NotificationRules
-from bridge.proxy.budgets import BudgetError, Budgets, Limits
+from bridge.proxy.accounts import Accounts
+from bridge.proxy.budgets import BudgetError, Limits
 from sprite.protocol.events import Complete, Failed, Interrupted, Started
 from sprite.protocol.frames import ServerMessage
 from sprite.protocol.messages import Error, PermissionRequest, PermissionResolved, Running, SessionUpdate
 from sprite.protocol.shapes import ChatMessage, Paused, SessionState
+from tests.accounts import let_in, settled
 from tests.chat_stand_in import state_sync
 from tests.in_thread import PATIENCE
 from tests.looks import eventually
@@ -108,6 +110,7 @@ async def rows_are(database: Database, sql: str, wanted: list[Any]) -> None:
     async with asyncio.timeout(PATIENCE):
         while found != wanted:
             found = await database.read(lambda db: [row[0] for row in db.execute(sql).fetchall()])
+            await asyncio.sleep(0.01)
 
 
 def died() -> None:
@@ -281,26 +284,29 @@ async def test_revoked_person_is_not_notified(database: Database) -> None:
 
 
 async def test_exhausted_budget_notifies_daily_with_refusal_text(database: Database) -> None:
-    async with desk(database) as at:
-        budgets = Budgets(Limits(daily_usd=1.0), on_used_up=at.notification_rules.budget_ended)
-        hold = budgets.reserve("ada", 0.5, 0.9)
+    async with (
+        desk(database) as at,
+        Accounts(database, Limits(daily_usd=1.0), at.notification_rules.budget_ended) as money,
+    ):
+        call = await let_in(money, 0.9, 0.5)
         for usd in (None, 1.0):
             if usd is not None:
-                budgets.settle(hold, usd)
+                money.settle(settled(call, usd))
+                await money.flush()
             for _ in range(3):
                 with pytest.raises(BudgetError):
-                    budgets.reserve("ada", 0.2, 0.9)
+                    await let_in(money, 0.9, 0.2)
         (notice,) = await at.told(1)
         assert notice.kind == "budget"
         assert "The day's budget of $1.00 is used up" in notice.body
 
 
 async def test_budget_thresholds_notify_once_each(database: Database) -> None:
-    async with desk(database) as at:
-        budgets = Budgets(Limits(daily_usd=1.0))
-        budgets.warnings.listeners.append(at.notification_rules.budget_nears)
+    async with desk(database) as at, Accounts(database, Limits(daily_usd=1.0)) as money:
+        money.warnings.listeners.append(at.notification_rules.budget_nears)
         for _ in range(4):
-            budgets.settle(budgets.reserve("ada", 0.25, 0.25), 0.25)
+            money.settle(settled(await let_in(money, 0.25), 0.25))
+            await money.flush()
         notices = await at.told(2)
         assert [notice.kind for notice in notices] == ["budget", "budget"]
         assert ["50%" in notices[0].body, "80%" in notices[1].body] == [True, True]

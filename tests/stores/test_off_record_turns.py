@@ -73,7 +73,7 @@ async def test_off_record_turn_never_awaits_curation(stores: Stores) -> None:
 
 async def test_boot_prompt_excludes_off_record_turn(stores: Stores) -> None:
     await three_turns(stores)
-    prompt = await BootPrompt(stores.files, stores.memory, stores.transcript, stores.folder / "skills").text()
+    prompt = await BootPrompt(stores.files, stores.memory, stores.transcript).text()
     assert "I like tea." in prompt
     assert "merger" not in prompt
 

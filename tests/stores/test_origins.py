@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.bench_origins import FIXTURES, begin, outcome_of
+from benchmarks.bench_origins import begin, outcome_of
+from benchmarks.fixture_turns import FIXTURES
 from sprite.agent.tools.memory import describe
 from sprite.capture.recorder import TurnRecorder
 from sprite.privacy.private_text import PrivateText
@@ -101,7 +102,7 @@ async def test_injections_never_reach_work_files(empty: Path) -> None:
     injections = [each for each in fixtures["injections"] if each["file"] != "user.md"]
     if "SOAK_EXAMPLES" not in os.environ:
         injections = list({each["kind"]: each for each in injections}.values())
-    assert [each["name"] for each in injections if (await outcome_of(each, empty, object_to)).kept] == []
+    assert [each["name"] for each in injections if (await outcome_of(each, empty, lambda _: object_to)).kept] == []
 
 
 async def recorded(stores: Stores, result: Any, user: str = "Hello", reply: str = "Hi") -> int:

@@ -47,7 +47,7 @@ def projection(stores: Stores, told: list[str]) -> Projection:
 
 
 def boot(stores: Stores) -> BootPrompt:
-    return BootPrompt(stores.files, stores.memory, stores.transcript, stores.folder / "skills")
+    return BootPrompt(stores.files, stores.memory, stores.transcript)
 
 
 async def curator_tokens(stores: Stores) -> int:

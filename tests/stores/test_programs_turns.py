@@ -131,7 +131,7 @@ async def test_program_cannot_create_persons_action(tmp_path: Path) -> None:
 async def test_session_prompt_and_search_show_program_source(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
         await stores.turn(WISH, "Done.", **ASKED)
-        text = await BootPrompt(stores.files, stores.memory, stores.transcript, tmp_path / "skills").text()
+        text = await BootPrompt(stores.files, stores.memory, stores.transcript).text()
         (hit,) = (await find(stores, "tea")).hits
     assert f"Program planner: {WISH}\nYou: Done." in text
     assert hit.text == f"Program planner: {WISH}\nAgent: Done."

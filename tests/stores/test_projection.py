@@ -156,8 +156,8 @@ async def test_learning_is_retired_only_by_persons_words(
 
 
 @pytest.mark.parametrize("new", ["Call Bo about a kiln shelf.", "The glaze is broken."])
-async def test_superseding_needs_relation(new: str, stores: Stores) -> None:
-    await stores.learn('FACT [t] The kiln shelf is whole. | "shelf is whole"', "The kiln shelf is whole")
+async def test_superseding_tools_word_needs_relation(new: str, stores: Stores) -> None:
+    await stores.learn('FACT [t] The kiln shelf is whole. | "shelf is whole"', calls=[call("Bash", "shelf is whole")])
     await stores.learn(f'FACT [t] supersedes L1: {new} | "it broke"', "it broke")
     is_related = "kiln" in new
     assert (await stores.learnings())[0].superseded_by == (2 if is_related else None)
@@ -306,7 +306,7 @@ async def test_foreign_text_is_never_persons_wish(kind: str, who: str, stores: S
 # Refusals are reported, and the rest is applied
 
 
-@pytest.mark.parametrize("name", CURATED)
+@pytest.mark.parametrize("name", ["tools.md", "user.md"])
 async def test_file_over_line_limit_is_refused_rest_kept(name: str, stores: Stores) -> None:
     other = "user.md" if name != "user.md" else "tools.md"
     room = LINE_LIMITS[name] - len(noted(name).splitlines())

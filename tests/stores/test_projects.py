@@ -296,7 +296,7 @@ async def test_no_boot_file_is_written_while_forgetting(stores: Stores, tmp_path
 async def test_sprite_prompt_has_newest_turns_of_all_projects(stores: Stores) -> None:
     await stores.projection.edit("tools.md", f"# Tools\n\n{heading(WEB)}\n- Tests: make test\n")
     await elsewhere(stores, WEB, "Ship it", source="claude-code")
-    text = await BootPrompt(stores.files, stores.memory, stores.transcript, stores.folder / "skills").text()
+    text = await BootPrompt(stores.files, stores.memory, stores.transcript).text()
     assert f"project {WEB}, said to claude-code]" in text
     assert "claude-code: Done." in text
     assert "- Tests: make test" in text
@@ -307,7 +307,7 @@ async def test_own_turns_are_not_evicted_by_other_projects(stores: Stores) -> No
     await elsewhere(stores, None, "My flight is on Friday")
     for number in range(80):
         await elsewhere(stores, WEB, f"Step {number} " + "word " * 400, "word " * 400, source="claude-code")
-    text = await BootPrompt(stores.files, stores.memory, stores.transcript, stores.folder / "skills").text()
+    text = await BootPrompt(stores.files, stores.memory, stores.transcript).text()
     assert text.index("My flight is on Friday") < text.index("Step 79")
     assert "Step 1 " not in text
 

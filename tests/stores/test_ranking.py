@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from sprite.memory.database import read_memory
 from sprite.memory.query import forms, own_names, parse_query
 from sprite.search.search import search
 from sprite.search.view import MemoryView
-from sprite.storage.full_text import FULL_QUERY_ROWS, Index, any_of, phrase, spaced
+from sprite.storage.full_text import any_of, spaced
 from tests.memory_stores import SESSION, Stores, call, find, names, open_stores
 
 #: 2023-05-08T12:00:00Z
@@ -302,27 +301,6 @@ async def test_around_shows_own_session_in_order(stores: Stores) -> None:
 
 
 # The index itself
-
-
-def test_large_queries_match_exhaustive_results() -> None:
-    chance = random.Random(1)  # noqa: S311 - made-up texts, not secrets
-    words = [f"w{number}" for number in range(400)]
-    weights = [1 / (number + 5) for number in range(400)]
-    connection = sqlite3.connect(":memory:")
-    connection.execute("CREATE VIRTUAL TABLE texts USING fts5 (content)")
-    connection.executemany(
-        "INSERT INTO texts (content) VALUES (?)",
-        ((" ".join(chance.choices(words, weights, k=chance.randint(5, 25))),) for _ in range(30_000)),
-    )
-    index = Index("texts")
-    found = large = 0
-    for _ in range(12):
-        phrases = [phrase(word) for word in dict.fromkeys(chance.choices(words, weights, k=5))]
-        large += sum(index.count(connection, word) for word in phrases) > FULL_QUERY_ROWS
-        full = [row for row, _ in index.ranked(connection, any_of(phrases), 10)]
-        found += len(set(full) & {row for row, _ in index.best(connection, phrases, 30_000, 10, 30)[:10]})
-    assert large > 3
-    assert found >= 12 * 10 * 0.99
 
 
 def test_question_is_searched_word_by_word() -> None:

@@ -58,7 +58,7 @@ async def test_schedule_text_proves_no_wish(tmp_path: Path, trigger: str, is_wis
 async def test_session_prompt_shows_schedule_as_source(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
         await stores.turn("", "Done.", trigger="schedule", notice="Water the plants")
-        text = await BootPrompt(stores.files, stores.memory, stores.transcript, tmp_path / "skills").text()
+        text = await BootPrompt(stores.files, stores.memory, stores.transcript).text()
     assert "Schedule: Water the plants\nYou: Done." in text
 
 

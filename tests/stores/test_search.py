@@ -268,21 +268,7 @@ async def test_filter_without_matches_is_named(stores: Stores) -> None:
     assert "session:nobody leaves nothing" in describe(await find(stores, "dates session:nobody"))
 
 
-# Spelling and dates
-
-
-async def test_misspelled_word_is_corrected_and_reported(stores: Stores) -> None:
-    turn = await stores.turn("Please send the Invoices to Volvo")
-    found = await find(stores, "invocie")
-    assert (names(found), found.notes) == ([f"T{turn}"], ("also: invoices",))
-    assert "also: invoices" in describe(found)
-
-
-@pytest.mark.parametrize("word", ["initailizing", "inititalized", "initilizes"])
-async def test_typo_is_corrected_despite_stemming(word: str, stores: Stores) -> None:
-    turn = await stores.turn("They initialize it; initial_state is initialized. Initialize it.", "")
-    found = await find(stores, word)
-    assert (names(found), found.notes) == ([f"T{turn}"], ("also: initialize",))
+# Unknown words and dates
 
 
 async def test_unknown_word_does_not_filter(stores: Stores) -> None:
@@ -353,13 +339,6 @@ async def test_month_ends_at_local_midnight_all_year(name: str, month: int, stor
     assert names(await find(stores, f"what did I say about the roof in {name}?"))[0] == "T1"
 
 
-async def test_first_and_latest_of_kind_rank_first(stores: Stores) -> None:
-    for day in range(4):
-        await stores.turn(f"I went to the dentist, visit {day}", at=MARCH + day * DAY)
-    assert names(await find(stores, "when was the first time at the dentist?"))[0] == "T1"
-    assert names(await find(stores, "when was I at the dentist most recently?"))[0] == "T4"
-
-
 # Bounds and coverage
 
 
@@ -388,7 +367,7 @@ async def test_tool_reports_hits_and_coverage(stores: Stores) -> None:
     await stores.learn('PREFERENCE [t] Dates are DD/MM. | "DD/MM"', "dates DD/MM", "All right, long ones go", at=MARCH)
     await stores.learn('FACT [t] Dates are ISO. | "ISO"', "x", calls=[call("WebFetch", "ISO dates")])
     await stores.turn("nothing yet")
-    (tool,) = memory_tools(MemoryView(stores.transcript, stores.memory, stores.files))
+    (tool,) = memory_tools(MemoryView(stores.transcript, stores.memory, stores.files), lambda _: None)
     answer = await tool.handler({"query": "long dates"})
     text = answer["content"][0]["text"]
     assert "PREFERENCE" in text
@@ -401,6 +380,6 @@ async def test_tool_reports_hits_and_coverage(stores: Stores) -> None:
 
 @pytest.mark.parametrize("arguments", [{}, {"query": None}, {"query": 5, "limit": "many"}, {"query": "x", "limit": []}])
 async def test_tool_accepts_arbitrary_arguments(arguments: dict[str, object], stores: Stores) -> None:
-    (tool,) = memory_tools(MemoryView(stores.transcript, stores.memory, stores.files))
+    (tool,) = memory_tools(MemoryView(stores.transcript, stores.memory, stores.files), lambda _: None)
     answer = await tool.handler(arguments)
     assert answer["content"][0]["text"] == describe(Found([], 0, 0))

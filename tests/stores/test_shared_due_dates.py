@@ -11,7 +11,7 @@ import pytest
 
 from bridge.cluster.leases import LeaseBook, Leases
 from bridge.db.open import Database, open_database
-from bridge.wakeups.due_dates import DueDate, SharedDueDates, stored
+from bridge.wakeups.due_dates import DueDate, DueDates, stored
 from sprite.protocol.frames import ServerMessage
 from sprite.protocol.messages import NextDue, ScheduleUpdate
 from tests.looks import eventually
@@ -28,11 +28,11 @@ def died() -> None:
 
 
 @asynccontextmanager
-async def bridge(database: Database, name: str) -> AsyncIterator[tuple[Leases, SharedDueDates]]:
+async def bridge(database: Database, name: str) -> AsyncIterator[tuple[Leases, DueDates]]:
     # The clock stands still, so that no idle lease is released.
     async with (
         Leases(database, f"http://{name}", died, owner=name, book=LeaseBook(lambda: 0.0)) as leases,
-        SharedDueDates(database, leases, died) as due,
+        DueDates(database, died, leases) as due,
     ):
         yield leases, due
 

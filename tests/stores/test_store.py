@@ -35,7 +35,7 @@ from bridge.replicas.store import (
     WrongKeyError,
 )
 from bridge.replicas.tables import DatabaseShelf, FolderShelf, Shelf
-from bridge.replicas.upkeep import Checks, checked, pieces_of_other_keys, sealed_anew, verified
+from bridge.replicas.upkeep import Checks, checked, verified
 from sprite.protocol.replication import Shipped, ShippedChunk, ShippedRow
 from tests.in_thread import PATIENCE
 from tests.postgres import Server
@@ -636,31 +636,20 @@ async def test_replication_leaves_database_connections_free(postgres_url: str) -
         assert await asyncio.gather(*shipping) == [True] * CONNECTIONS
 
 
-async def test_resealing_with_new_key_retires_old_key(place: Path | str) -> None:
+async def test_first_key_seals_and_all_unseal(place: Path | str) -> None:
     old, new = new_keys(2)
     async with store_at(place, FixedKeys([old])) as store:
-        rows = [turn(number, f"turn {number}", number) for number in range(1, 131)]
-        await store.append(SPRITE, shipped(*rows, chunks=[chunk(b"content")]))
-        blobs = await sealed_pieces(store, SPRITE)
+        await store.append(SPRITE, shipped(turn(1, "one", 1)))
     async with store_at(place, FixedKeys([new, old])) as store:
-        assert await pieces_of_other_keys(store, SPRITE) == 132
-        # Interrupted half-way: everything is readable, and resealing resumes.
-        steps = sealed_anew(store, SPRITE)
-        assert [await anext(steps) for _ in range(3)] == [1, 51, 101]
-        await steps.aclose()
-        assert len(await words(store, SPRITE)) == 130
-        await store.append(SPRITE, shipped(turn(131, "turn 131", 131)))
-        assert await pieces_of_other_keys(store, SPRITE) == 31
-        assert [step async for step in sealed_anew(store, SPRITE)] == [30, 31]
+        await store.append(SPRITE, shipped(turn(2, "two", 2)))
+        assert await words(store, SPRITE) == ["one", "two"]
     async with store_at(place, FixedKeys([new])) as store:
-        assert await words(store, SPRITE) == [f"turn {number}" for number in range(1, 132)]
-        assert await store.chunk(SPRITE, sha(b"content")) == b"content"
-        assert (await verified(store, SPRITE)).wrong == []
-    async with store_at(place, FixedKeys([old])) as store:
         with pytest.raises(WrongKeyError):
             await words(store, SPRITE)
-    if isinstance(place, Path):
-        assert [blob for blob in blobs if blob[:16] in bytes_in(place)] == []
+        # A deleted replica of a running agent is shipped once more.
+        await store.delete(SPRITE)
+        await store.append(SPRITE, shipped(turn(1, "one", 1), turn(2, "two", 2)))
+        assert await words(store, SPRITE) == ["one", "two"]
 
 
 async def test_bridges_sharing_secret_derive_same_seal(postgres_url: str, tmp_path: Path) -> None:
@@ -695,22 +684,10 @@ async def test_empty_log_of_killed_bridge_needs_no_key(tmp_path: Path) -> None:
         assert await words(store, "ada") == ["one"]
 
 
-async def test_key_file_is_made_once_and_rotated_live(tmp_path: Path) -> None:
-    """The rotation runs beside a store in use."""
+async def test_key_file_is_made_once(tmp_path: Path) -> None:
     path = tmp_path / "store.key"
-    used, beside = KeyFile(path, makes=True), KeyFile(path, makes=True)
-    assert used.current().id == beside.current().id
+    assert KeyFile(path, makes=True).current().id == KeyFile(path, makes=True).current().id
     assert oct(path.stat().st_mode & 0o777) == "0o600"
-    async with store_at(tmp_path, used) as store:
-        await store.append(SPRITE, shipped(turn(1, "one", 1)))
-        beside.add()
-        await store.append(SPRITE, shipped(turn(2, "two", 2)))
-        assert await pieces_of_other_keys(store, SPRITE) == 2
-        async with store_at(tmp_path, beside) as command:
-            assert [step async for step in sealed_anew(command, SPRITE)][-1] == 2
-        beside.drop_older()
-        assert await words(store, SPRITE) == ["one", "two"]
-        assert beside.count() == 1
     path.chmod(0o644)
     with pytest.raises(OperatorError, match="can be read by others"):
         KeyFile(path).current()

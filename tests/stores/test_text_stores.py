@@ -50,7 +50,14 @@ FREE: dict[str, dict[str, tuple[str, ...]]] = {
         "cards": ("card_id", "stack_id", "card_type", "position_json", "size_json"),
         "chat_messages": ("role", "mission_id", "origin", "asked_by"),
         "missions": ("id", "stack_id", "status", "session_id", "origin", "error_code", "asked_by", "pasted_json"),
+        "session_titles": ("session_id",),
         "canvas_changes": ("kind", "stack_id", "card_id", "block_id"),
+        "host_rules": ("mission_id",),
+        "host_connections": ("mission_id", "decision"),
+        # Hashes of contents, which are files below `.os/undo/`.
+        "seen_files": ("sha256",),
+        "change_sets": ("turn", "undoes"),
+        "changes": ("turn", "kind", "before", "after"),
         "ship_changes": ("part",),
         "ship_state": ("numbering", "store"),
         # Names are hashes of paths, facts are sizes and hashes: see `sprite/backup/replica_files.py`.
@@ -66,10 +73,10 @@ BRIDGES = {
 }
 #: The bridge's tables without it: people, tokens, money, leases.
 BRIDGES_FREE = {
-    *("people", "login_links", "sessions", "person_tokens", "cookie_key", "sprite_tokens", "calls", "spending"),
+    *("people", "login_links", "sessions", "person_tokens", "cookie_key", "sprite_tokens", "calls"),
     *("notify_settings", "waking", "push_key", "push_subscriptions", "told_until", "webhook_key", "oauth_clients"),
     *("oauth_codes", "oauth_grants", "oauth_spent", "granted_access", "leases", "homes", "restores", "audit"),
-    *("oidc_identities", "passkeys", "spent_challenges", "bridges", "raised_limits", "stored_census"),
+    *("oidc_identities", "passkeys", "spent_challenges", "raised_limits", "stored_census"),
     *("stored_sprites", "stored_positions", "stored_moments", "stored_references"),
 }
 

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.memory_stores import SESSION, Stores, call, find, open_stores
 
-#: Few words, so that texts share them; some are misspellings of others.
+#: Few words, so that texts share them.
 WORDS = "tea kettle ketle kettel green garden gardens invoice invocie rent landlord port server bought buy".split()
 UNTRUSTED = ("assistant", "tool", "web", "program", "none")
 TEXT = st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map(" ".join)
@@ -29,7 +30,7 @@ Turns = list[tuple[str, list[str], list[str]]]
 
 def add_learnings(folder: Path, rows: Sequence[tuple[str, str, int | None]]) -> None:
     """Write (origin, content, turn) into memory.db; curation would not accept arbitrary words."""
-    with sqlite3.connect(folder / "memory.db") as writer:
+    with closing(sqlite3.connect(folder / "memory.db")) as writer, writer:
         writer.executemany(
             "INSERT INTO learnings (created_at, session_id, type, content, source_observation_id, confidence, "
             "origin) VALUES (1, ?, 'FACT', ?, ?, 0.9, ?)",
@@ -83,15 +84,6 @@ async def test_pages_do_not_make_words_common(stores: Stores) -> None:
     assert await trusted(stores, "alarm code") == ["L1", "L4", "L3", "L2"]
 
 
-async def test_misspelling_in_page_does_not_hide_fact(stores: Stores) -> None:
-    add_learnings(stores.folder, [("user", "The birthday is in May", None)])
-    for _ in range(5):
-        await stores.turn("Go on", "All about the birtday", calls=[call("WebFetch", "birtday")])
-    found = await find(stores, "birtday")
-    assert found.hits[-1].id == 1
-    assert found.hits[-1].origin == "user"
-
-
 async def test_confirmed_learning_becomes_trusted(stores: Stores) -> None:
     """The person says what was known from elsewhere: its words leave the index of strangers' text."""
     await stores.learn('FACT [t] The port is 8080. | "port is 8080"', "Which port?", "The port is 8080.")
@@ -99,7 +91,7 @@ async def test_confirmed_learning_becomes_trusted(stores: Stores) -> None:
     await stores.learn('FACT [t] The port is 8080. | "port is 8080"', "The port is 8080.", "Noted.")
     (after,) = await stores.learnings()
     assert (before.origin, after.origin) == ("none", "user")
-    with sqlite3.connect(stores.path("memory.db")) as reader:
+    with closing(sqlite3.connect(stores.path("memory.db"))) as reader:
         counts = [
             reader.execute(f"SELECT count(*) FROM {table} WHERE {table} MATCH 'port'").fetchone()[0]
             for table in ("learnings_fts", "trusted_fts", "untrusted_fts")

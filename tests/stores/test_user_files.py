@@ -151,7 +151,7 @@ async def test_scan_proves_fact_and_no_wish(stores: Stores, files: UserFiles) ->
 
 
 async def boot(stores: Stores, files: UserFiles) -> str:
-    prompt = BootPrompt(stores.files, stores.memory, stores.transcript, stores.path("skills"), user_files=files)
+    prompt = BootPrompt(stores.files, stores.memory, stores.transcript, user_files=files)
     return await prompt.text()
 
 

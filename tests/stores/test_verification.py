@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from sprite.config import Settings
 from sprite.curation.decide import Judge
-from sprite.curation.extraction import Extractor, log_lost_call
-from sprite.curation.model import Answer, CuratorModel, Fault
-from sprite.curation.verifier import Verification
-from sprite.errors import ModelError
 from sprite.log.curations import NewCuration
 from sprite.memory.files import CURATED, template
-from tests.memory_stores import Stores, added, find, names, object_to, open_stores, rebuilt
+from tests.memory_stores import Stores, added, call, find, names, object_to, open_stores, rebuilt
 
 TEA = "I prefer tea in the morning"
 
@@ -37,6 +30,7 @@ def forget(line: str) -> str:
     return "no" if line.startswith("keep") else "yes"
 
 
+OTHER = "22222222-2222-4222-8222-222222222222"
 KINDS = ["PREFERENCE", "CORRECTION", "FACT", "ACTION"]
 
 
@@ -82,6 +76,152 @@ async def test_message_that_person_wants_forgotten_is_off_record(stores: Stores)
     assert names(await find(stores, "noon")) == ["T1"]
     assert await stores.transcript.waiting_count() == 0
     assert not any("tea" in detail for _, detail in await stores.reports())
+
+
+async def test_log_has_no_words_of_message_off_record(tmp_path: Path, stores: Stores) -> None:
+    """The other parts of the answer stay, and learnings keep their numbers."""
+    kept = await stores.turn("I drink coffee at noon")
+    turn = await stores.turn(f"{TEA}, but do not note that")
+    answer = (
+        f'PREFERENCE [t{turn}] Prefers tea. | "{TEA}"\nPREFERENCE [t{kept}] Prefers tea at dawn. | "{TEA}"\n'
+        f'FACT [t{kept}] Drinks coffee. | "coffee at noon"\nDONE L1 | [t{turn}] tea is over\nThey like tea.\n'
+        + added("user.md", "drink coffee", turn=kept)
+        + added("context.md", TEA, turn=kept)
+    )
+    await stores.batch(answer, kept, turn, verify=lambda line: "no tea" if line == f"keep: t{turn}" else "yes")
+    await stores.projection.settle()
+    (row,) = await stores.transcript.curations.after(0)
+    logged = f"{row.response}{row.verification_json}{row.decision_json}"
+    assert "tea" not in logged.casefold()
+    assert "coffee at noon" in row.response
+    assert "drink coffee" in stores.files.read("user.md")
+    learnings = await stores.learnings()
+    assert [(learning.id, learning.content) for learning in learnings] == [(3, "Drinks coffee.")]
+    await rebuilt(tmp_path, without_files=True)
+    async with open_stores(tmp_path) as again:
+        assert await again.learnings() == learnings
+        assert "drink coffee" in again.files.read("user.md")
+
+
+async def test_superseding_learning_may_keep_parts_of_old_one(stores: Stores) -> None:
+    """Its numbers may stand in the superseded learning, which the verifier sees beside it."""
+    await stores.learn(
+        'FACT [t] The team meets on Tuesdays at 10:15 in room 7. | "10:15"', "we meet at 10:15 in room 7"
+    )
+    await stores.transcript.start_session(OTHER)
+    asked: list[str] = []
+
+    def verify(line: str) -> str:
+        asked.append(line)
+        return "yes"
+
+    answer = 'FACT [t] supersedes L1: The team meets on Fridays at 10:15 in room 7. | "Fridays now"'
+    await stores.learn(answer, "it is Fridays now", session=OTHER, verify=verify)
+    assert [learning.superseded_by for learning in await stores.learnings()] == [2, None]
+    change = (
+        "The team meets on Fridays at 10:15 in room 7. (instead of: The team meets on Tuesdays at 10:15 in room 7.)"
+    )
+    assert asked[:2] == [f"fact: {change}", f"supersede: {change}"]
+
+
+async def test_line_may_keep_parts_of_superseded_learning(stores: Stores) -> None:
+    """A line that rests on the new learning of the same turn may; another line may not."""
+    await stores.learn('FACT [t] Ada moves to 3 Weir Lane. | "3 Weir Lane"', "we move to 3 Weir Lane")
+    await stores.transcript.start_session(OTHER)
+    asked: list[str] = []
+
+    def verify(line: str) -> str:
+        asked.append(line)
+        return "yes"
+
+    answer = 'FACT [t] supersedes L1: Ada lives at 3 Weir Lane. | "we are in"\nUSER_MD_EDIT:\n'
+    answer += 'ADD Profile | [t] - Lives at 3 Weir Lane. | "we are in"\nADD Profile | [t] - Owns 3 cats. | "we are in"'
+    await stores.learn(answer, "we are in!", session=OTHER, verify=verify)
+    user = stores.files.read("user.md")
+    assert ("3 Weir Lane" in user, "cats" in user) == (True, False)
+    assert "line: - Lives at 3 Weir Lane. (instead of: Ada moves to 3 Weir Lane.)" in asked
+
+
+async def test_work_may_have_numbers_of_messages_before(stores: Stores) -> None:
+    await stores.turn("load test it with 50 planners")
+    await stores.learn('FACT [t] With 50 planners the p95 is 214. | "p95=214"', "go", calls=[call("Bash", "p95=214")])
+    assert [learning.origin for learning in await stores.learnings()] == ["tool"]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_kept"),
+    [("Pay by 15 December", True), ("Pay to ada@kilns.example", False), ("Call 5550 123 456", False)],
+)
+async def test_pick_from_led_question_has_its_numbers_only(line: str, is_kept: bool, stores: Stores) -> None:
+    question = "By 15 December, to ada@kilns.example or 5550 123 456. Shall I remind you?"
+    await stores.turn("When is it due?", question, calls=[call("WebFetch", "15 December")])
+    await stores.learn(f'ACTION [t] {line} | "yes"', "yes")
+    assert len(await stores.learnings()) == is_kept
+
+
+async def test_persons_learning_ends_without_shared_word(stores: Stores) -> None:
+    await stores.learn('FACT [t] Bo gets the rota on Fridays. | "Bo gets the rota"', "Bo gets the rota on Fridays")
+    await stores.learn('FACT [t] supersedes L1: Noor left the practice. | "I left"', "I left the practice")
+    assert [learning.superseded_by for learning in await stores.learnings()] == [2, None]
+
+
+@pytest.mark.parametrize("verdict", ["yes", "no", "unsure"])
+async def test_learning_behind_replaced_line_ends_by_verdict(verdict: str, stores: Stores) -> None:
+    await stores.learn(f'PREFERENCE [t] {TEA}. | "{TEA}"\n' + added("user.md", TEA), TEA)
+    change = 'USER_MD_EDIT:\nREPLACE "- I prefer tea" | [t] - I prefer coffee | "prefer coffee"'
+    verify = {"supersede": verdict}
+    await stores.learn(change, "now I prefer coffee", verify=lambda line: verify.get(line.partition(":")[0], "yes"))
+    assert "- I prefer coffee" in stores.files.read("user.md")
+    (learning,) = await stores.learnings()
+    assert learning.superseded_by == (1 if verdict == "yes" else None)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_learning_behind_replaced_work_line_ends_with_new_one(is_told: bool, stores: Stores) -> None:
+    old, new = "dev server listens on port 8000", "dev server listens on port 8090"
+    calls = [call("Bash", "ok", {"command": f"echo {old}"})]
+    await stores.learn(f'PATTERN [t] The {old}. | "{old}"\n' + added("tools.md", old), "go", calls=calls)
+    learned = f'PATTERN [t] The {new}. | "{new}"\n' if is_told else ""
+    change = f'TOOLS_MD_EDIT:\nREPLACE "- dev server" | [t] - {new} | "{new}"'
+    calls = [call("Bash", "ok", {"command": f"echo {new}"})]
+    await stores.learn(learned + change, "go on", calls=calls)
+    assert f"- {new}" in stores.files.read("tools.md")
+    assert (await stores.learnings())[0].superseded_by == (2 if is_told else None)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "is_strangers", "is_there"), [("yes", True, True), ("unsure", True, False), ("unsure", False, True)]
+)
+async def test_line_of_message_and_work_needs_one_of_them(
+    verdict: str, is_strangers: bool, is_there: bool, stores: Stores
+) -> None:
+    """The person's word is asked first; the work carries a line that no stranger said first."""
+    line = "Opening on Friday in the museum"
+    page = [call("WebFetch", "The opening in the museum")] if is_strangers else []
+    calls = [*page, call("Bash", "ok", {"command": f"echo '{line.lower()}' >> ~/calendar"})]
+    answer = added("context.md", line).replace(f'"{line}"', '"moved to Friday"')
+    await stores.learn(answer, "it is moved to Friday", calls=calls, verify=lambda _: verdict)
+    assert (f"- {line}" in stores.files.read("context.md")) == is_there
+
+
+async def test_decision_is_made_again_after_change_of_memory(stores: Stores) -> None:
+    turn = await stores.turn(TEA)
+    judge = stores.judge
+    answer = await stores.verified(NewCuration("batch", added("user.md", TEA, turn=turn), turn, turn), judge=judge)
+    await stores.projection.edit("user.md", "# User\n- I hate tea\n")
+    await stores.transcript.curations.append_batch(await judge.decided(answer))
+    await stores.projection.settle()
+    assert {"- I hate tea", f"- {TEA}"} <= set(stores.files.read("user.md").split("\n"))
+
+
+async def test_unverified_answer_is_not_decided_as_rehearsed(stores: Stores) -> None:
+    turn = await stores.turn(TEA)
+    judge = stores.judge
+    answer = NewCuration("batch", added("user.md", TEA, turn=turn), turn, turn)
+    assert await judge.request(answer) is not None
+    await stores.transcript.curations.append_batch(await judge.decided(answer))
+    await stores.projection.settle()
+    assert TEA not in stores.files.read("user.md")
 
 
 @pytest.mark.parametrize("verify", [object_to, unsure])
@@ -179,51 +319,3 @@ async def test_verification_survives_rebuild(tmp_path: Path, stores: Stores) -> 
     async with open_stores(tmp_path) as again:
         assert await again.learnings() == learnings
         assert {name: again.files.read(name) for name in CURATED} == before
-
-
-class Script(CuratorModel):
-    """A model behind no network: it answers the curator's calls, then the verifier's; None stands for an outage."""
-
-    def __init__(self, settings: Settings, stores: Stores, curator: str, verifier: list[str | None]) -> None:
-        super().__init__(settings, partial(log_lost_call, stores.transcript))
-        self.calls: list[str] = []
-        self._curator, self._verifier = curator, verifier
-
-    async def _call(self, model: str, system: str, *_: object, **__: object) -> tuple[Answer, Fault | None]:
-        is_verifier = system.startswith("You verify memory lines.")
-        self.calls.append("verifier" if is_verifier else "curator")
-        text = self._verifier.pop(0) if is_verifier else self._curator
-        if text is None:
-            raise ModelError("the model is down", retryable=True)
-        return Answer(text, "end_turn", model, {"input_tokens": 1_000, "output_tokens": 100}, model), None
-
-
-async def test_failed_verification_leaves_batch_waiting(tmp_path: Path, stores: Stores) -> None:
-    """The curator is not asked again, and no secret of an answer is logged."""
-    turn = await stores.turn(TEA)
-    learned = f'PREFERENCE [t{turn}] Prefers tea. | "{TEA}"'
-    key = "sk-ant-api03-" + "Ab3dEf9hIjKlMnOpQrStUvWxYz" * 3
-    model = Script(Settings(tmp_path), stores, learned, [None, None, f"1 no {key}\n2 yes"])
-    extractor = Extractor(stores.transcript, stores.memory, stores.files, model, stores.judge)
-
-    async def extract() -> NewCuration:
-        return await extractor.extract(await stores.transcript.waiting(9), 0, lambda _: True)
-
-    for _ in range(2):
-        with pytest.raises(ModelError, match="down"):
-            await extract()
-        assert (await stores.transcript.waiting_count(), await stores.transcript.curations.after(0)) == (1, [])
-    curation = await extract()
-    await model.close()
-    assert model.calls == ["curator", "verifier", "verifier", "verifier"]
-    await stores.transcript.curations.append_batch(await stores.judge.decided(curation))
-    await stores.projection.settle()
-    assert (await stores.learnings(), await stores.transcript.waiting_count()) == ([], 0)
-    (logged,) = await stores.transcript.curations.after(0)
-    assert logged.verification_json is not None
-    verification = msgspec.json.decode(logged.verification_json, type=Verification)
-    assert [ruling.verdict for ruling in verification.rulings] == ["no", "yes"]
-    assert key not in logged.verification_json
-    # Both calls cost once.
-    assert logged.cost_usd == pytest.approx(2 * (verification.cost_usd or 0))
-    assert await stores.transcript.spending.total() == pytest.approx(logged.cost_usd)

@@ -48,26 +48,30 @@ export function mountChat(root, page) {
   }
 
   async function newSession() {
-    const sure = await page.confirm({
-      title: 'Start a new session?',
-      body:
-        'Sprite starts afresh with what it remembers: it looks through this conversation first, or takes a ' +
-        'short one along as it is. What was said stays here to read.',
-      confirm: 'New session',
-    });
-    if (!sure) return;
+    const before = store.state.session.session_id;
+    if (before === null) return composer.focus();
     const stop = page.toast({ text: 'Looking through the conversation for what to remember…' });
     try {
       await page.connection.ask('system', { action: 'new_session' }, { timeout: 10 * 60_000 });
-      store.conversation.notice({ notice: 'session', text: 'New session' });
-      store.touch('chat');
-      page.announce('A new session has begun.');
+      const undo = { label: 'Undo', run: () => resume(before) };
+      page.toast({ text: 'New session: Sprite begins afresh with what it remembers.', action: undo });
       thread.follow();
       composer.focus();
     } catch (problem) {
       page.toast({ kind: 'error', text: wordsOf(problem) });
     } finally {
       stop();
+    }
+  }
+
+  /** @param {string} id */
+  async function resume(id) {
+    try {
+      await page.connection.ask('system', { action: 'resume_session', session_id: id }, { timeout: 10 * 60_000 });
+      page.announce('The earlier session goes on.');
+      composer.focus();
+    } catch (problem) {
+      page.toast({ kind: 'error', text: wordsOf(problem) });
     }
   }
 
@@ -92,7 +96,7 @@ export function mountChat(root, page) {
   });
 
   draw();
-  store.subscribe(['chat', 'loaded', 'outbox', 'link'], () => thread.draw());
+  store.subscribe(['chat', 'loaded', 'outbox', 'link', 'session'], () => thread.draw());
   store.subscribe(['link', 'loaded', 'chat', 'session', 'permissions', 'status'], () => lines.draw());
   store.subscribe('link', followLink);
   lines.draw();
@@ -109,6 +113,7 @@ export function mountChat(root, page) {
   command('new-session', 'New session', newSession, { keys: 'g n' });
   command('attach', 'Attach files', () => composer.picker.click(), { keys: 'g f' });
   command('permissions', 'What runs without asking', () => showPermissions(page));
+  command('reach', 'What the agent may reach', async () => (await import('./reach.js')).showReach(page));
   command('latest', 'Jump to the latest message', () => thread.jumpToEnd(), { keys: 'End', when: isHere });
 
   const chat = {
@@ -118,6 +123,7 @@ export function mountChat(root, page) {
     /** @param {string} text @param {Span[]} [pasted] */
     draft: (text, pasted) => composer.draft(text, pasted),
     newSession,
+    resume,
     openQuestion() {
       if (store.state.permissions.length) thread.showQuestion();
       else page.toast({ text: 'That question is not open any more.' });
@@ -125,7 +131,7 @@ export function mountChat(root, page) {
     /** @param {string} missionId */
     async openMission(missionId) {
       if (await thread.show(missionId)) return true;
-      page.toast({ text: 'That message is further back than what is loaded here. Its turn is in memory.' });
+      page.toast({ text: 'That message is not in this conversation.' });
       return false;
     },
   };

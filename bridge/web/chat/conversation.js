@@ -2,9 +2,11 @@
 //
 // An entry is an exchange or a notice; the parts of an exchange are the pieces of its answer (types/page.d.ts).
 
-/** @import { AgentEvent, ChatMessage, ChatSaid, LearningRow } from '../types/page.js' */
+import { when } from '../format.js';
+
+/** @import { AgentEvent, ChatMessage, ChatSaid, CurationRow, LearningRow } from '../types/page.js' */
 /** @import { PermissionRequest, Running, StateSync } from '../types/page.js' */
-/** @import { Decision, Entry, Exchange, ExchangeStatus, Notice, NoticeText, ToolPart } from '../types/page.js' */
+/** @import { Decision, Entry, Exchange, ExchangeStatus, Taught, ToolPart } from '../types/page.js' */
 
 /** @type {ReadonlySet<string>} */
 export const ENDED = new Set(['complete', 'interrupted', 'error']);
@@ -23,6 +25,11 @@ export class Conversation {
   /** @type {Map<string, Exchange>} */
   #byMission = new Map();
   #keys = 0;
+  /**
+   * Learnings of older curations, oldest first, until the conversation reaches back to them.
+   * @type {Taught[]}
+   */
+  #older = [];
 
   /** @param {string} missionId */
   find(missionId) {
@@ -53,17 +60,16 @@ export class Conversation {
    */
   sync({ chat, session, queued = [], running = null, permissions = [] }) {
     const before = new Map(this.#byMission);
-    const notices = this.entries.filter((entry) => entry.kind === 'notice');
+    this.#older = [];
     this.entries.length = 0;
     this.#byMission.clear();
     for (const row of chat) this.#row(row, before);
     for (const entry of this.#exchanges) {
       if (queued.includes(entry.missionId ?? '')) entry.status = 'queued';
-      else if (entry.status === 'sent' && entry.missionId !== session.running_mission_id) entry.status = 'interrupted';
+      else if (entry.missionId !== session.running_mission_id) withoutReply(entry);
     }
     if (running) this.#resume(running, before.get(running.mission_id));
     for (const request of permissions) this.permission(request);
-    for (const notice of notices) this.#insertByTime(notice);
   }
 
   /**
@@ -73,8 +79,30 @@ export class Conversation {
   prepend(rows) {
     const shown = this.entries.splice(0);
     for (const row of rows) this.#row(row, new Map());
-    for (const entry of this.#exchanges) if (WAITING.has(entry.status)) entry.status = 'interrupted';
+    for (const entry of this.#exchanges) withoutReply(entry);
     this.entries.push(...shown);
+    this.#place();
+  }
+
+  /**
+   * Returns the lines between sessions: by the key of the exchange below each line, and the last one by null.
+   * @param {string | null} now  the session to which the next message belongs
+   */
+  dividers(now) {
+    /** @type {Map<number | null, string>} */
+    const lines = new Map();
+    const known = new Set();
+    let last = null;
+    for (const { key, sessionId, at } of this.#exchanges) {
+      if (sessionId === null || sessionId === last) continue;
+      if (last !== null) lines.set(key, `${known.has(sessionId) ? 'Session continued' : 'New session'}, ${when(at)}`);
+      last = sessionId;
+      known.add(sessionId);
+    }
+    const isOpen = this.running !== undefined || this.lastQueued !== undefined;
+    if (last !== null && now !== last && !isOpen)
+      lines.set(null, now !== null && known.has(now) ? 'Session continued' : 'New session');
+    return lines;
   }
 
   /**
@@ -153,6 +181,9 @@ export class Conversation {
     const found = this.#question(requestId);
     if (!found || found.part.decision !== undefined) return;
     found.part.decision = decision;
+    const { tool_use_id: id } = found.part;
+    const tool = found.entry.parts.filter((part) => part.kind === 'tool').find((part) => id && part.toolUseId === id);
+    if (tool) tool.answer = decision;
     found.entry.version += 1;
   }
 
@@ -162,25 +193,70 @@ export class Conversation {
   }
 
   /**
-   * Adds a notice between the exchanges; with an id it appears only once.
-   * @param {NoticeText} text
-   * @param {{ id?: string | null, at?: number }} [where]
+   * Shows what a curation has taught, once. Without a message in between, it joins the notice before it.
+   * @param {Taught} taught
    */
-  notice(text, { id = null, at = Date.now() / 1000 } = {}) {
-    if (id !== null && this.entries.some((entry) => entry.kind === 'notice' && entry.id === id)) return;
-    this.entries.push({ kind: 'notice', key: this.#key(), id, at, version: 0, ...text });
+  learned(taught) {
+    const { ids, at, learnings, files } = taught;
+    if (this.entries.some((entry) => entry.kind === 'notice' && ids.some((id) => entry.ids.includes(id)))) return;
+    const found = this.entries.findIndex((entry) => entry.at > at);
+    const index = found < 0 ? this.entries.length : found;
+    const before = this.entries[index - 1];
+    if (before?.kind !== 'notice') {
+      this.entries.splice(index, 0, {
+        kind: 'notice',
+        key: this.#key(),
+        version: 0,
+        ...taught,
+        learnings: asked(learnings),
+      });
+      return;
+    }
+    before.ids = [...before.ids, ...ids];
+    before.learnings = asked([...before.learnings, ...learnings]);
+    before.files = [...new Set([...before.files, ...files])];
+    before.version += 1;
+  }
+
+  /**
+   * Shows what was learned before this page was opened, as far back as the conversation is loaded.
+   * @param {LearningRow[]} rows
+   * @param {CurationRow[]} curations
+   */
+  taughtBefore(rows, curations) {
+    /** @type {Map<number, Taught>} */
+    const byId = new Map();
+    for (const row of rows.toReversed()) {
+      const { curation_id: id } = row;
+      const made = curations.find((curation) => curation.id === id);
+      if (made?.kind === 'learning') continue;
+      const files = (made?.files ?? []).map(({ name }) => name);
+      const taught = byId.get(id) ?? { ids: [id], at: made?.at ?? row.created_at, learnings: [], files };
+      taught.learnings.push(row);
+      byId.set(id, taught);
+    }
+    this.#older = [...byId.values()].toSorted((a, b) => a.at - b.at);
+    this.#place();
+  }
+
+  #place() {
+    const first = this.entries[0]?.at ?? Infinity;
+    for (const taught of this.#older) if (taught.at >= first) this.learned(taught);
+    this.#older = this.#older.filter(({ at }) => at < first);
   }
 
   /**
    * Shows the person's word on a learning in the notices that name it.
    * @param {LearningRow} row
+   * @param {LearningRow[]} learnings  the ones that replace answered ones
    */
-  answered(row) {
+  answered(row, learnings) {
+    const heir = learnings.find(({ id }) => id === row.superseded_by);
     for (const entry of this.entries) {
-      if (entry.kind !== 'notice' || entry.notice !== 'learned') continue;
+      if (entry.kind !== 'notice') continue;
       const index = entry.learnings.findIndex(({ id }) => id === row.id);
       if (index === -1) continue;
-      entry.learnings = entry.learnings.with(index, row);
+      entry.learnings = entry.learnings.with(index, heir ?? row);
       // The notice that was open for the question stays open.
       entry.isAnswered = true;
       entry.version += 1;
@@ -201,7 +277,16 @@ export class Conversation {
   /** @param {Partial<Exchange> & Pick<Exchange, 'missionId' | 'at' | 'status'>} given */
   #add(given) {
     const said = { origin: /** @type {const} */ ('person'), askedBy: null, text: null, pasted: [], rowId: null };
-    const reply = { parts: [], error: null, cost: null, ms: null, startedAt: null };
+    const reply = {
+      sessionId: null,
+      parts: [],
+      error: null,
+      cost: null,
+      ms: null,
+      startedAt: null,
+      changes: null,
+      found: [],
+    };
     const flags = { compacting: false, isBegunAgain: false, version: 0 };
     /** @type {Exchange} */
     const entry = { kind: 'exchange', key: this.#key(), ...said, ...reply, ...flags, ...given };
@@ -234,26 +319,29 @@ export class Conversation {
         origin: row.origin ?? 'person',
         at: row.at,
         rowId: row.id,
-        status: 'sent',
+        status: row.status ?? 'sent',
         ...(known && { key: known.key, version: known.version + 1 }),
       });
+    entry.sessionId = row.session_id ?? null;
     if (row.role === 'user') {
       entry.text = row.text;
       entry.pasted = row.pasted ?? [];
       entry.askedBy = row.asked_by ?? null;
       return;
     }
-    if (row.role === 'error') entry.status = 'error';
-    else entry.status = row.status === 'interrupted' ? 'interrupted' : 'complete';
+    entry.changes = row.changes ?? entry.changes;
+    entry.status = row.role === 'error' ? 'error' : row.status === 'interrupted' ? 'interrupted' : 'complete';
+    Object.assign(entry, { cost: row.cost_usd ?? null, ms: row.duration_ms ?? null, found: row.found ?? [] });
     if (row.role === 'error') entry.error = known?.error ?? { code: '', message: row.text, retryable: true };
     // A turn that was watched has complete tool calls; the server's row has only summaries.
     if (known && ENDED.has(known.status) && known.parts.some((part) => part.kind === 'tool')) {
-      Object.assign(entry, { parts: known.parts, cost: known.cost, ms: known.ms, status: known.status });
+      Object.assign(entry, { parts: known.parts, status: known.status });
       return;
     }
     const at = row.at * 1000;
-    for (const { name, title, is_error: isError } of row.tools ?? [])
-      entry.parts.push({ ...newCall(this.#key(), name, at), title, endedAt: at, isError });
+    for (const { name, title, is_error: isError = false, tool_use_id: toolUseId = '', answer } of row.tools ?? [])
+      entry.parts.push({ ...newCall(this.#key(), name, at), title, endedAt: at, isError, toolUseId, answer });
+    if (entry.status === 'interrupted') stopLast(entry);
     if (row.role === 'assistant' && row.text)
       entry.parts.push({ kind: 'text', key: this.#key(), text: row.text, done: true });
   }
@@ -275,12 +363,6 @@ export class Conversation {
     entry.version += 1;
   }
 
-  /** @param {Notice} notice */
-  #insertByTime(notice) {
-    const index = this.entries.findIndex((entry) => entry.at > notice.at);
-    this.entries.splice(index < 0 ? this.entries.length : index, 0, notice);
-  }
-
   /** @param {Exchange} entry @param {AgentEvent} event @param {number} timestamp */
   #apply(entry, event, timestamp) {
     const last = entry.parts.at(-1);
@@ -289,6 +371,7 @@ export class Conversation {
     switch (event.event) {
       case 'started':
         Object.assign(entry, { status: 'running', startedAt: timestamp, origin: event.origin ?? 'person' });
+        entry.sessionId = event.session_id ?? entry.sessionId;
         // It was interrupted before it had an effect and starts again: its earlier text is void.
         if ((event.attempt ?? 1) > 1) Object.assign(entry, { parts: [], isBegunAgain: true });
         this.#moveBeforeWaiting(entry);
@@ -318,24 +401,32 @@ export class Conversation {
         }
         break;
       }
+      case 'model_changed':
+        entry.parts.push({ kind: 'note', key: this.#key(), text: event.text });
+        break;
       case 'compacting':
       case 'compacted':
         entry.compacting = event.event === 'compacting';
         break;
       case 'complete':
+        entry.changes = event.changes ?? null;
         if (event.text && !entry.parts.some((part) => part.kind === 'text'))
           entry.parts.push({ kind: 'text', key: this.#key(), text: event.text, done: true });
         this.#end(entry, 'complete', timestamp);
+        entry.found = event.memory_found ?? [];
         Object.assign(entry, { cost: event.cost_usd ?? null, ms: event.duration_ms ?? null });
         break;
       case 'interrupted':
+        entry.changes = event.changes ?? null;
         this.#end(entry, 'interrupted', timestamp);
+        stopLast(entry);
         break;
       case 'error': {
+        entry.changes = event.changes ?? null;
         this.#end(entry, 'error', timestamp);
         if (event.code === 'crashed') this.backgroundEnded();
-        const { code, message, retryable } = event;
-        entry.error = { code, message, retryable: retryable !== false };
+        const { code, message, retryable, action, details } = event;
+        entry.error = { code, message, retryable: retryable !== false, action, details };
         break;
       }
     }
@@ -382,6 +473,32 @@ export class Conversation {
     this.entries.splice(target, 0, entry);
   }
 }
+
+/**
+ * Ends an exchange without an end: it was withdrawn before it began, or the sprite was killed in the middle of it.
+ * @param {Exchange} entry
+ */
+function withoutReply(entry) {
+  if (WAITING.has(entry.status)) entry.status = 'interrupted';
+  if (entry.status !== 'running') return;
+  entry.status = 'error';
+  entry.error = { code: 'crashed', message: 'This was cut off before its end. Send it again.', retryable: true };
+}
+
+/**
+ * Marks the call at which a person stopped the turn: the CLI reports it as failed.
+ * @param {Exchange} entry
+ */
+function stopLast(entry) {
+  const last = entry.parts.at(-1);
+  if (last?.kind === 'tool' && last.isError) Object.assign(last, { stopped: true, isError: false });
+}
+
+/**
+ * Orders learnings for a notice, which shows only a few: questions come first.
+ * @param {LearningRow[]} rows
+ */
+const asked = (rows) => rows.toSorted((a, b) => Number(Boolean(b.proposed)) - Number(Boolean(a.proposed)));
 
 /** @param {number} key @param {string} name @param {number} startedAt @returns {ToolPart} */
 const newCall = (key, name, startedAt) => {

@@ -7,7 +7,9 @@ import { codeOf, wordsOf } from '../problem.js';
 import { button, byKey, iconButton } from '../template.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
+import { changesRow } from './changes.js';
 import { isPersons } from './conversation.js';
+import { foundRow } from './found.js';
 import { question } from './question.js';
 import { TextPart } from './text_part.js';
 import { toolRow } from './tool_row.js';
@@ -42,21 +44,24 @@ export function exchange(entry, page) {
   const { origin, missionId, parts, status, text } = entry;
   const isSaid = origin === 'person' || text !== null;
   const foot = footOf(entry, page);
-  const hasReply = origin !== 'person' || parts.length > 0 || foot.length > 0;
+  const changed = changesRow(entry, page, redraw);
+  const hasReply = origin !== 'person' || parts.length > 0 || foot.length > 0 || changed !== nothing;
   return html`<article class="exchange" tabindex="-1" aria-label="Message and reply" data-status=${status}
     data-mission=${missionId ?? nothing}>
     <div class="said" ?hidden=${text === null}>${text === null ? nothing : said(entry, text, page, redraw)}</div>
     <div class="reply" ?hidden=${!hasReply}>
       <h3 class=${isSaid ? 'visually-hidden' : 'by-itself'}>${SPEAKERS[origin]}</h3>
-      <div class="reply-body">${repeat(parts, byKey, (part) => partOf(part, page, redraw))}</div>
+      <div class="reply-body">${repeat(parts, byKey, (part) => partOf(part, entry, page, redraw))}</div>
+      ${changed}${foundRow(entry, page)}
       <div class="reply-foot">${foot}</div>
     </div>
   </article>`;
 }
 
-/** @param {Part} part @param {Page} page @param {() => void} redraw */
-function partOf(part, page, redraw) {
-  if (part.kind === 'tool') return toolRow(part, page, redraw);
+/** @param {Part} part @param {Exchange} entry @param {Page} page @param {() => void} redraw */
+function partOf(part, entry, page, redraw) {
+  if (part.kind === 'tool') return toolRow(part, entry, page, redraw);
+  if (part.kind === 'note') return html`<p class="notice">${icon('alert', true)}${part.text}</p>`;
   if (part.kind === 'permission') return question(part, page, redraw);
   const text = texts.get(part) ?? new TextPart();
   texts.set(part, text);
@@ -151,7 +156,17 @@ function footOf(entry, page) {
   if (status === 'error')
     lines.push(html`<div class="problem" role="group" aria-label="Error">
       ${icon('alert', true)}
-      <p class="grow">${problemWords(entry.error)}</p>
+      <div class="grow">
+        <p>${entry.error?.message || 'It could not be finished.'}</p>
+        ${
+          entry.error?.details
+            ? html`<details class="small-text">
+                <summary>Details</summary>
+                ${entry.error.details}
+              </details>`
+            : nothing
+        }
+      </div>
       ${again(entry, 'Try again', page)}
     </div>`);
   if (status === 'complete' && parts.some((part) => part.kind === 'text')) lines.push(meta(entry, page));
@@ -186,13 +201,4 @@ function meta({ parts, at, ms, cost }, page) {
   return html`<div class="reply-meta row muted small-text tabular">
     ${iconButton('copy', 'Copy the reply', copy)}${figures.filter(Boolean).join(' · ')}
   </div>`;
-}
-
-/**
- * Removes the status number that the agent's client puts before an error message.
- * @param {Exchange['error']} error
- */
-function problemWords(error) {
-  if (!error?.message) return 'It could not be finished.';
-  return error.message.replace(/^API Error: \d{3} ?/, 'The model’s service answered: ');
 }

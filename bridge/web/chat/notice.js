@@ -12,18 +12,30 @@ const MOST = 5;
 /** Items shown at once; the others expand on request. */
 const FEW = 3;
 
+/** Set once the person has used "Why?": then it needs no explanation. */
+const SEEN_KEY = 'sprite.why-seen';
+
+/** @param {Page} page @param {number} id */
+function show(page, id) {
+  localStorage.setItem(SEEN_KEY, 'yes');
+  void page.openLearning(id);
+}
+
 /** @param {Notice} entry @param {Page} page */
 export function notice(entry, page) {
-  if (entry.notice === 'session') return html`<p class="notice rule" data-notice="session">${entry.text}</p>`;
   const { learnings, files } = entry;
   const rows = learnings.slice(0, MOST).map((row) => {
     const { id, type, content } = row;
-    const why = id ? button('Why?', () => page.openLearning(id), { look: 'quiet' }) : nothing;
+    const why = id ? button('Why?', () => show(page, id), { look: 'quiet' }) : nothing;
     const name = (type ?? '').toLowerCase().replaceAll('_', ' ');
     const asked = isAsked(row) ? question(row, page.answerLearning) : nothing;
     const gone = row.superseded_by === 0 ? html` <span class="badge warn">No longer true</span>` : nothing;
     return html`<li><span class="badge info">${name}</span> <span>${content}</span>${gone}${why}${asked}</li>`;
   });
+  const hint = localStorage.getItem(SEEN_KEY)
+    ? nothing
+    : html`<p class="small-text muted"><strong>Why?</strong> shows your words that it comes from; there you can edit or
+        forget it.</p>`;
   const written = files.map((name) => button(name, () => page.openFile(name), { look: 'quiet mono' }));
   return html`<details class="notice learned" data-notice="learned" 
     ?open=${learnings.length <= FEW || learnings.some(isAsked) || entry.isAnswered}
@@ -35,6 +47,7 @@ export function notice(entry, page) {
     <ul class="plain">
       ${rows}${learnings.length > MOST ? html`<li class="muted">and ${learnings.length - MOST} more</li>` : nothing}
     </ul>
+    ${hint}
     ${written.length ? html`<p class="row small-text muted written">Written to ${written}</p>` : nothing}
   </details>`;
 }

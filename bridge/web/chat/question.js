@@ -14,7 +14,12 @@ import { wants } from './tools.js';
 /** @import { Decision, Page, PermissionPart } from '../types/page.js' */
 
 /** @type {Record<string, string>} */
-const ANSWERS = { allow: 'Allowed', deny: 'Not allowed', null: 'Nobody answered in time' };
+const ANSWERS = {
+  allow: 'Allowed',
+  session: 'Allowed in this session',
+  deny: 'Not allowed',
+  null: 'Nobody answered in time',
+};
 /**
  * Questions whose answer is being sent.
  * @type {WeakSet<PermissionPart>}
@@ -42,15 +47,22 @@ export function question(part, page, redraw) {
     ${
       decision === undefined
         ? html`<div class="row question-buttons">
-            ${choice('Allow once', 'allow', 'primary')}
+            ${choice(part.session ? 'Allow in this turn' : 'Allow once', 'allow', 'primary')}
+            ${part.session ? choice('Allow in this session', 'session', '') : nothing}
             ${part.always ? choice(`Always allow ${escapeVisible(part.always)}`, 'always', '') : nothing}
             ${choice('Don’t allow', 'deny', 'danger')}
           </div>`
         : html`<p class="muted small-text">${words}</p>`
     }
-    ${isAlways ? button('What runs without asking', () => showPermissions(page), { look: 'quiet' }) : nothing}
+    ${isAlways ? listOf(part, page) : nothing}
   </div>`;
 }
+
+/** @param {PermissionPart} part @param {Page} page */
+const listOf = (part, page) =>
+  part.session
+    ? button('What the agent may reach', async () => (await import('./reach.js')).showReach(page), { look: 'quiet' })
+    : button('What runs without asking', () => showPermissions(page), { look: 'quiet' });
 
 /** @param {PermissionPart} part @param {Page} page @param {Decision} decision @param {() => void} redraw */
 async function answer(part, page, decision, redraw) {

@@ -12,7 +12,7 @@ import { doing } from './tools.js';
 
 /** @type {Record<Exclude<Link['state'], 'ready'>, string>} */
 const LINK = {
-  connecting: 'Connecting to your agent',
+  connecting: 'Starting the agent',
   waking: 'Waking your agent’s computer',
   updating: 'Updating your agent; the conversation goes on in a moment',
   unavailable: 'Your agent cannot be reached',
@@ -22,8 +22,6 @@ const LINK = {
 /** @typedef {'link' | 'ask' | 'busy' | 'idle' | 'bad'} Kind */
 /** @typedef {{ kind: Kind, words: string, since?: number | null, retry?: boolean }} RunState */
 
-/** Shown while the offline model answers. */
-const OFFLINE = 'Offline model: a stand-in answers, by rules';
 /** Labels of work that takes longer than a minute. */
 const SLOW = { turn: 'turn running for', queue: 'message waiting for', model_call: 'model silent for' };
 const TICK_MS = 1000;
@@ -126,15 +124,16 @@ export class StatusLines {
     const offer = offerLabel(link);
     const mayRetry = now.retry && (now.kind !== 'link' || waited >= 3);
     const mayStop = link.state === 'ready' && this.isRunning;
-    const modelWords = this.page.isOffline() ? OFFLINE : model;
+    const modelWords = this.page.isOffline() ? '' : model;
     const waiting = slow.map((work) => `${SLOW[work.kind]} ${clock(Date.now() / 1000 - work.since)}`).join(' · ');
     const kind = isFlash ? 'idle' : now.kind;
+    const isTimed = waited >= 1 && (now.kind === 'busy' || now.kind === 'link');
     // The question of a background agent belongs to an earlier turn, maybe far above: "Show it" leads there.
     return html`<div class="run-state" role="group" aria-label="State of the agent" data-kind=${kind}>
       <span class="run-dot" aria-hidden="true"></span>
       <span class="run-words">${isFlash ? '' : now.words}</span>
       ${button('Show it', this.showQuestion, { hidden: now.kind !== 'ask' })}
-      <span class="run-clock tabular">${waited >= 1 && now.kind === 'busy' ? clock(waited) : ''}</span>
+      <span class="run-clock tabular">${isTimed ? clock(waited) : ''}</span>
       <span class="run-slow muted tabular">${waiting}</span>
       <span class="grow"></span>
       <span class="run-model muted">${now.kind === 'idle' ? modelWords : ''}</span>

@@ -14,6 +14,7 @@ import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 const STARTERS = [
   { title: 'Draw a card', text: 'Make a table of apples 3, pears 5 and plums 12.' },
   { title: 'Tell it something to remember', text: 'My name is Ada, and I prefer tea to coffee.' },
+  { title: 'Set a reminder', text: 'Remind me in 10 minutes to stretch.' },
   { title: 'See what it remembers', text: 'What do you remember about me?' },
 ];
 /** Entries in the document at first (a few screens), and the number added each time, small enough not to be felt. */
@@ -23,6 +24,9 @@ const MORE = 16;
 const NEAR_PX = 32;
 const HISTORY_ROWS = 200;
 const FLASH_MS = 1600;
+
+/** @param {string | undefined} words */
+const line = (words) => (words ? html`<p class="notice rule" data-notice="session">${words}</p>` : nothing);
 
 /** @typedef {{ exchange: typeof exchange, notice: typeof notice }} Drawers */
 
@@ -93,6 +97,7 @@ export class Thread {
     const { loaded } = this.page.store.state;
     const { items } = this.page.outbox;
     const visible = this.#drawers ? this.entries.slice(-this.#shown) : [];
+    const lines = this.page.store.conversation.dividers(this.page.store.state.session.session_id);
     const isComplete = this.entries.length <= this.#shown;
     const isAll = isComplete && (this.#atStart || (this.page.store.conversation.oldestRow ?? 1) <= 1);
     render(
@@ -101,7 +106,10 @@ export class Thread {
         hidden: !loaded || isAll,
       })}${loaded && !this.entries.length && !items.length ? this.#welcome() : nothing}
         <div class="thread-list" @toggle=${this.#toggled}>
-          ${repeat(visible, byKey, (entry) => guard([entry, entry.version], () => this.#entry(entry)))}
+          ${repeat(visible, byKey, (entry) =>
+            guard([entry, entry.version, lines.get(entry.key)], () => [line(lines.get(entry.key)), this.#entry(entry)]),
+          )}
+          ${line(lines.get(null))}
         </div>
         <div class="unsent">${items.map((item) => this.#unsent(item))}</div>`,
       this.content,
@@ -195,11 +203,13 @@ export class Thread {
   }
 
   /**
-   * Shows the exchange of a mission; returns false if it is not loaded.
+   * Shows the exchange of a mission, loading older ones as needed; returns false if there is none.
    * @param {string} missionId
    */
   async show(missionId) {
     await this.#load();
+    const isShown = () => this.page.store.conversation.find(missionId) !== undefined;
+    while (!isShown() && (await this.#fetch()));
     const element = this.#reveal((exchange) => exchange.missionId === missionId);
     element?.focus({ preventScroll: true });
     return element !== null;
@@ -229,8 +239,10 @@ export class Thread {
     this.#follows = false;
     this.#shown = Math.max(this.#shown, this.entries.length - index + 5);
     this.draw();
-    const element = this.list.children[index - this.entries.length + this.list.children.length];
-    if (!(element instanceof HTMLElement)) return null;
+    /** @type {NodeListOf<HTMLElement>} */
+    const drawn = this.list.querySelectorAll(':scope > :not(.rule)');
+    const element = drawn[index - this.entries.length + drawn.length];
+    if (!element) return null;
     element.scrollIntoView({ block: 'start' });
     element.classList.add('flash');
     setTimeout(() => element.classList.remove('flash'), FLASH_MS);

@@ -2,11 +2,12 @@
 
 import { duration } from '../format.js';
 import { icon } from '../icons.js';
+import { wordsOf } from '../problem.js';
 import { button } from '../template.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { describeCall, inputText, shortName } from './tools.js';
 
-/** @import { Page, ToolPart } from '../types/page.js' */
+/** @import { Exchange, Page, ToolPart } from '../types/page.js' */
 
 /** @type {Record<string, string>} */
 const ICONS = {
@@ -23,29 +24,53 @@ const CARD_TOOLS = new Set(['create_card', 'update_card']);
 /** Shorter durations are not shown. */
 const WORTH_SAYING_MS = 1000;
 /**
- * Calls whose rows were opened: the others have no body, because inputs and results may be long.
- * @type {WeakSet<ToolPart>}
+ * Ids of calls whose rows are open, also when the chat is drawn again: the others have no body, because inputs and
+ * results may be long. A call without an id stands for itself.
+ * @type {Set<string | ToolPart>}
  */
-const opened = new WeakSet();
+const opened = new Set();
+/**
+ * Whole calls from the log, by their id, or why they cannot be shown.
+ * @type {WeakMap<ToolPart, { input: unknown, result: unknown } | string>}
+ */
+const whole = new WeakMap();
+/** @type {Record<string, string>} */
+const STATES = {
+  asks: 'waits for your answer',
+  refused: 'not allowed',
+  stopped: 'stopped by you',
+  cut: 'interrupted',
+  running: 'running',
+  failed: 'failed',
+};
+/** @type {Record<string, string>} */
+const ANSWERS = { allow: 'you allowed it', session: 'you allowed it', always: 'always allowed' };
 
 /**
  * `redraw` draws the exchange again.
  * @param {ToolPart} part
+ * @param {Exchange} entry
  * @param {Page} page
  * @param {() => void} redraw
  */
-export function toolRow(part, page, redraw) {
-  const { words, detail } = describeCall(part.name, part.input, part.title);
-  const state = part.stopped ? 'stopped' : !part.endedAt ? 'running' : part.isError ? 'failed' : 'done';
+export function toolRow(part, entry, page, redraw) {
+  const state = stateOf(part, entry);
+  const key = part.toolUseId ?? part;
+  const { words, detail } = describeCall(part.name, part.input, part.title, ['asks', 'refused'].includes(state));
   const ms = (part.endedAt ?? part.startedAt) - part.startedAt;
-  const outcome = [state === 'done' ? '' : state, ms >= WORTH_SAYING_MS ? duration(ms) : ''];
+  const outcome = [ANSWERS[part.answer ?? ''], STATES[state], ms >= WORTH_SAYING_MS && duration(ms)];
   /** @param {Event} event */
   const toggled = ({ currentTarget }) => {
-    if (!(currentTarget instanceof HTMLDetailsElement) || !currentTarget.open || opened.has(part)) return;
-    opened.add(part);
-    redraw();
+    if (!(currentTarget instanceof HTMLDetailsElement)) return;
+    if (!currentTarget.open) {
+      opened.delete(key);
+      return;
+    }
+    if (!opened.has(key)) redraw();
+    opened.add(key);
+    if (entry.missionId && part.endedAt && !whole.has(part)) void fetchWhole(part, entry.missionId, page).then(redraw);
   };
-  return html`<details class="tool" data-state=${state} @toggle=${toggled}>
+  return html`<details class="tool" data-state=${state} ?open=${opened.has(key)} @toggle=${toggled}>
     <summary>
       ${icon(ICONS[shortName(part.name)] ?? 'tool', true)}
       <span class="tool-words">${words}</span>
@@ -53,26 +78,56 @@ export function toolRow(part, page, redraw) {
       <span class="tool-state muted">${outcome.filter(Boolean).join(' · ')}</span>
       ${icon('chevron', true)}
     </summary>
-    <div class="tool-body">${opened.has(part) ? body(part, page) : nothing}</div>
+    <div class="tool-body">${opened.has(key) ? body(part, page) : nothing}</div>
   </details>`;
+}
+
+/** @param {ToolPart} part @param {Exchange} entry */
+function stateOf(part, { parts, error }) {
+  const isAsked = parts.some(
+    (each) => each.kind === 'permission' && each.decision === undefined && each.tool_use_id === part.toolUseId,
+  );
+  if (part.stopped) return error?.code === 'crashed' ? 'cut' : 'stopped';
+  if (part.toolUseId && isAsked && !part.endedAt) return 'asks';
+  if (part.answer === 'deny') return 'refused';
+  return !part.endedAt ? 'running' : part.isError ? 'failed' : 'done';
+}
+
+/** @param {ToolPart} part @param {string} missionId @param {Page} page */
+async function fetchWhole(part, missionId, page) {
+  try {
+    const { turn } = await page.connection.ask('memory', { op: 'turn', mission_id: missionId });
+    const calls = /** @type {{ tool_use_id?: string, input: unknown, result: unknown }[]} */ (turn.tool_calls);
+    const call = calls.find(({ tool_use_id: id }) => id === part.toolUseId);
+    if (call) whole.set(part, call);
+  } catch (problem) {
+    // A turn under way is not in the log yet: the row can be opened again.
+    if (part.title !== null) whole.set(part, wordsOf(problem));
+  }
 }
 
 /** @param {ToolPart} part @param {Page} page */
 function body(part, page) {
   const { name, input, title, summary, isError } = part;
+  const found = whole.get(part);
+  const call = typeof found === 'object' ? found : null;
   const card = CARD_TOOLS.has(shortName(name)) && cardOf(part, page);
+  const given = /** @type {import('../types/page.js').ToolInput} */ (call?.input ?? input);
+  const result = call ? textOf(call.result) : part.endedAt && !part.stopped ? summary : null;
   return html`<h4>Input</h4>
-    ${block('Input', title ?? inputText(name, input))}
+    ${block('Input', call || title === null ? inputText(name, given) : title)}
     ${
-      title !== null
-        ? html`<p class="muted small-text">Memory’s timeline has the call and its result whole.</p>`
-        : part.endedAt && !part.stopped && summary !== null
-          ? html`<h4>${isError ? 'What went wrong' : 'Result'}</h4>
-              ${block('Result', summary)}`
-          : nothing
+      result === null
+        ? nothing
+        : html`<h4>${isError ? 'What went wrong' : 'Result'}</h4>
+            ${block('Result', result)}`
     }
+    ${typeof found === 'string' ? html`<p class="muted small-text">${found}</p>` : nothing}
     ${card ? button('Show the card', () => page.openCard(card.card_id)) : nothing}`;
 }
+
+/** @param {unknown} value */
+const textOf = (value) => (typeof value === 'string' ? value : JSON.stringify(value, null, 2));
 
 /** @param {string} label @param {string} text */
 const block = (label, text) =>

@@ -23,6 +23,7 @@ const TOOLS = {
   LS: { did: 'Listed a folder', doing: 'listing a folder', wants: 'list a folder', field: 'path' },
   WebFetch: { did: 'Read a web page', doing: 'reading a web page', wants: 'read a web page', field: 'url' },
   WebSearch: { did: 'Searched the web', doing: 'searching the web', wants: 'search the web', field: 'query' },
+  network: { did: 'Reached a host', doing: 'reaching a host', wants: 'reach a host', field: 'host' },
   Task: { did: 'Asked a helper', doing: 'asking a helper', wants: 'ask a helper', field: 'description' },
   Agent: { did: 'Asked a helper', doing: 'asking a helper', wants: 'ask a helper', field: 'description' },
   TodoWrite: { did: 'Kept its list of steps', doing: 'keeping its list of steps', wants: 'keep its list of steps' },
@@ -44,13 +45,15 @@ export const shortName = (name) => name.split('__').at(-1) ?? name;
  * @param {string} name
  * @param {ToolInput} input
  * @param {string | null} [title]  what it was for, where the input is not kept
+ * @param {boolean} [isWish]  it has not run
  */
-export function describeCall(name, input, title = null) {
+export function describeCall(name, input, title = null, isWish = false) {
   const known = TOOLS[shortName(name)];
   const field = known ? known.field : Object.keys(input).find((key) => typeof input[key] === 'string');
   const detail = title ?? (field && typeof input[field] === 'string' ? input[field] : '');
   const [line = ''] = detail.split('\n', 1);
-  return { words: known?.did ?? `Used ${plainName(name)}`, detail: line.slice(0, 300) };
+  const words = isWish ? `Wants to ${wants(name)}` : (known?.did ?? `Used ${plainName(name)}`);
+  return { words, detail: line.slice(0, 300) };
 }
 
 /** @param {string} name */

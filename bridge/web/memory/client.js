@@ -50,6 +50,11 @@ export function createClient({ connection }) {
     /** @param {number | null} [before] */
     learnings: async (before = null) =>
       (await ask({ op: 'learnings', newest: true, limit: PAGE, ...below(before) })).learnings,
+    /**
+     * Fetches the learnings that a line of a memory file rests on.
+     * @param {string} line
+     */
+    behind: async (line) => (await ask({ op: 'learnings', line })).learnings,
     /** @param {number} id */
     learning: async (id) => {
       const [found] = (await ask({ op: 'learnings', after: id - 1, limit: 1 })).learnings;

@@ -6,7 +6,7 @@ import { icon } from '../icons.js';
 import { renderMarkdown } from '../markdown.js';
 import { evenOutline } from '../outline.js';
 import { wordsOf } from '../problem.js';
-import { elementOf } from '../template.js';
+import { button, elementOf } from '../template.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { DriftNotice, hasDrift } from './drift.js';
 import { Editor, hasDraft } from './editor.js';
@@ -118,7 +118,7 @@ export class Files extends View {
   /** @param {MemoryFile} file */
   #take(file) {
     const before = this.#file?.name === file.name ? this.#drift : null;
-    this.#file = { ...file, element: this.#grown(file, prose(file.content)) };
+    this.#file = { ...file, element: this.#grown(file, prose(file.content, this.#acts.why)) };
     this.#drift = null;
     if (!hasDrift(file)) return;
     this.#drift = before ?? new DriftNotice(this.page, this.client, file, (decided) => this.#settled(decided));
@@ -168,9 +168,28 @@ export class Files extends View {
     if (!this.#file || !this.#state) return;
     const file = { ...this.#file, limit: this.#state.limit };
     this.#close();
-    this.#editor = new Editor(this.page, this.client, file, (saved) => this.#read(saved));
+    this.#editor = new Editor(this.page, this.client, file, (saved) => {
+      void this.#askAboutRemoved(file.content, saved?.content ?? file.content);
+      this.#read(saved);
+    });
     this.draw();
     this.#editor.focus();
+  }
+
+  /**
+   * Offers to retire the learning of a line that the person removed.
+   * @param {string} before
+   * @param {string} after
+   */
+  async #askAboutRemoved(before, after) {
+    const removed = before.split('\n').filter((line) => /^[-*] /.test(line) && !after.includes(line));
+    for (const line of removed.slice(0, 3)) {
+      const rows = await this.client.behind(line).catch(() => []);
+      const row = rows.find((each) => each.superseded_by === null);
+      if (!row) continue;
+      const action = { label: 'No longer true', run: () => this.#acts.answer(row, 'retire') };
+      this.page.toast({ text: `Sprite had learned this line: “${row.content}”`, action });
+    }
   }
 
   /** @param {number | null} [version] */
@@ -220,7 +239,7 @@ export class Files extends View {
       <span class="small-text muted">${FILES[file.name] ?? ''}</span>
       ${gauge(file)}
       <span class="small-text tabular"
-        >${linesOf(file)}${file.managed === 'curated' ? changedAgo(file) : ' · fixed'}</span
+        >${linesOf(file)}${file.managed === 'curated' ? changedAgo(file) : ' · kept by you'}</span
       >
     </button>`;
   }
@@ -304,10 +323,15 @@ const changedAgo = ({ updated_at: at }) => (at ? html` · <time datetime=${iso(a
 /** @param {HTMLElement} element */
 const pieces = (element) => [...element.querySelectorAll('p, li, td, pre')];
 
-/** @param {string} content */
-function prose(content) {
+/** @param {string} content @param {(line: string) => unknown} why */
+function prose(content, why) {
   const text = renderMarkdown(content, { heading: 4 });
   const element = elementOf(html`<div class="prose memory-prose">${text}</div>`);
   evenOutline(element, 3);
+  for (const item of element.querySelectorAll('li')) {
+    const line = (item.firstChild?.textContent ?? '') && item.textContent;
+    if (line)
+      item.append(' ', elementOf(button('Why?', () => why(line), { look: 'quiet why', label: `Why: ${line}` })));
+  }
   return element;
 }

@@ -10,10 +10,9 @@ import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 
 /** The views in their order, with their labels. */
 export const TABS = {
-  files: 'Files',
   learnings: 'Learned',
   timeline: 'Timeline',
-  actions: 'To do',
+  files: 'Notes',
   documents: 'Documents',
   health: 'Health',
 };
@@ -21,7 +20,7 @@ export const TABS = {
 const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
 
 /** @type {Tab[]} */
-export const ORDER = ['files', 'learnings', 'timeline', 'actions', 'documents', 'health'];
+export const ORDER = ['learnings', 'timeline', 'files', 'documents', 'health'];
 
 /** @typedef {keyof typeof TABS} Tab */
 /**

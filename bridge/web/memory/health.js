@@ -115,6 +115,7 @@ export class Health extends View {
           }
         </p>
       </section>
+      ${spent(health)}
       <section class="health-part">
         <h3>What memory has cost</h3>
         <dl class="figures">
@@ -202,6 +203,25 @@ const unforgotten = (forgets) =>
           It is overwritten there as soon as this agent and the bridge's store are in touch.
         </p>
       </div>`;
+
+/** @param {Types.Health} health */
+function spent({ spend }) {
+  if (!spend) return nothing;
+  const { agent = 0, schedules = 0, memory = 0, turn = null } = spend;
+  const { agent_session: own = 0, schedules_session: scheduled = 0, memory_session: learned = 0 } = spend;
+  return html`<section class="health-part">
+    <h3>Spend</h3>
+    <dl class="figures">
+      ${figure('Today', money(agent + schedules + memory), parts(agent, schedules, memory))}
+      ${figure('This session', money(own + scheduled + learned), parts(own, scheduled, learned))}
+      ${turn === null ? nothing : figure('Last turn', money(turn))}
+    </dl>
+  </section>`;
+}
+
+/** @param {number} agent @param {number} schedules @param {number} memory */
+const parts = (agent, schedules, memory) =>
+  `agent ${money(agent)}, schedules ${money(schedules)}, memory ${money(memory)}`;
 
 /** @param {Types.Health} health */
 const readAndWritten = ({ tokens_read: read, tokens_written: written }) =>

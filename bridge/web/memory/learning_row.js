@@ -1,7 +1,7 @@
 // One learning as a row: text, date, source, evidence, and whether it still holds.
 
 import { iso, number, when } from '../format.js';
-import { icon } from '../icons.js';
+import { button } from '../template.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { ORIGINS, TYPES, where } from './labels.js';
 import { isUnverified, question } from './learning_question.js';
@@ -29,16 +29,6 @@ export function learningRow(row, acts, { fresh = false } = {}) {
       ${gone ? html`<span class="badge warn">No longer holds</span>` : nothing}
       ${isUnverified(row) ? html`<span class="badge warn">Unverified</span>` : nothing}
       <time class="small-text muted" datetime=${iso(row.created_at)}>${when(row.created_at)}</time>
-      <span class="grow"></span>
-      <button
-        type="button"
-        class="icon-button small"
-        aria-label="Forget learning ${row.id}"
-        title="Forget…"
-        @click=${() => acts.forget(row)}
-      >
-        ${icon('forget', true)}
-      </button>
     </div>
     <p class="learning-text">${row.content}</p>
     ${evidence(row, acts)} ${isUnverified(row) ? question(row, acts.answer) : nothing}
@@ -46,7 +36,7 @@ export function learningRow(row, acts, { fresh = false } = {}) {
       ${isConfirmed(row) ? 'you confirmed it' : (ORIGINS[row.origin] ?? row.origin)}${where(row)}${
         row.seen > 1 ? html` · heard ${number(row.seen)} times, last ${when(row.last_seen)}` : nothing
       }
-      ${heir === 0 ? ' · you said that it is not right' : nothing}
+      ${heir === 0 ? ' · you said that it is no longer true' : nothing}
       ${
         heir
           ? html` · replaced by
@@ -56,6 +46,19 @@ export function learningRow(row, acts, { fresh = false } = {}) {
           : nothing
       }
     </p>
+    <div class="row learning-acts">
+      ${button('Edit', () => acts.answer(row, 'edit'), {
+        look: 'quiet',
+        label: `Edit learning ${row.id}`,
+        hidden: gone,
+      })}
+      ${button('No longer true', () => acts.answer(row, 'retire'), {
+        look: 'quiet',
+        label: `Learning ${row.id} is no longer true`,
+        hidden: gone || isUnverified(row),
+      })}
+      ${button('Forget', () => acts.forget(row), { look: 'quiet', label: `Forget learning ${row.id}` })}
+    </div>
   </article>`;
 }
 

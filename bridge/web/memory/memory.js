@@ -1,4 +1,4 @@
-// The memory panel: a search and six views; it announces new learnings.
+// The memory panel: a search and five views, and the to-do list beside it; it announces new learnings.
 //
 // All elements are made with lit templates: lists and forms are redrawn as a whole from memory's answers.
 
@@ -6,6 +6,7 @@ import { ENDED } from '../chat/conversation.js';
 import { dropDrafts } from '../drafts.js';
 import { plural } from '../format.js';
 import { wordsOf } from '../problem.js';
+import { elementOf } from '../template.js';
 import { html, render } from '../vendor/lit-html/lit-html.js';
 import { Actions } from './actions.js';
 import { createClient } from './client.js';
@@ -14,6 +15,7 @@ import { forget, forgetWords } from './forget.js';
 import { Head, ORDER, TABS } from './head.js';
 import { Health } from './health.js';
 import { TYPES } from './labels.js';
+import { learningRow } from './learning_row.js';
 import { Learnings } from './learnings.js';
 import { Search } from './search.js';
 import { Timeline } from './timeline.js';
@@ -27,14 +29,16 @@ import { UserFiles } from './user_files.js';
 const LOGGED_MS = 400;
 const LEAST_QUERY = 3;
 const PALETTE_HITS = 5;
+const NO_SOURCE = 'No learning says this: you wrote it yourself, or it came with Sprite.';
 
 /**
- * Builds the panel in `root`; types/page.d.ts describes `page` and the returned object.
+ * Builds the panel in `root`, and the to-do list in `todo`.
  * @param {HTMLElement} root
+ * @param {HTMLElement} todo
  * @param {Page} page
  */
-export function mountMemory(root, page) {
-  const memory = new Memory(root, page);
+export function mountMemory(root, todo, page) {
+  const memory = new Memory(root, todo, page);
   return {
     shown: () => memory.show(true),
     hidden: () => memory.show(false),
@@ -46,7 +50,7 @@ export function mountMemory(root, page) {
     openLearning: (id) => memory.openLearning(id),
     /** @param {string} query */
     search: (query) => memory.search(query),
-    openActions: () => memory.openActions(),
+    actions: memory.actions,
   };
 }
 
@@ -57,19 +61,21 @@ class Memory {
   #client;
   #visible = false;
   /** @type {Tab} */
-  #tab = 'files';
+  #tab = 'learnings';
   #query = '';
   #flushing = false;
   /** Number of learnings since the person last viewed them. */
   #unseen = 0;
+  /** @type {MemoryActs} */
+  #acts;
   /** @type {Search} */
   #search;
   #views;
   /** @type {Head} */
   #head;
 
-  /** @param {HTMLElement} root @param {Page} page */
-  constructor(root, page) {
+  /** @param {HTMLElement} root @param {HTMLElement} todo @param {Page} page */
+  constructor(root, todo, page) {
     this.#page = page;
     this.#client = createClient(page);
     /** @type {MemoryActs} */
@@ -79,20 +85,24 @@ class Memory {
       openLearning: (id) => this.openLearning(id),
       openLearningsOf: (curation) => this.#openLearningsOf(curation),
       answer: (row, action) => page.answerLearning(row, action),
+      why: (line) => this.#why(line),
       forget: (row) => this.#forget({ learning: row.id }, `“${row.content}”`),
       forgetWords: () => this.#forgetWords(),
       flush: () => this.#flush(),
       draft: (text) => page.draft(text),
     };
+    this.#acts = acts;
     this.#search = new Search(page, this.#client, acts);
     this.#views = {
       files: new Files(page, this.#client, acts),
       learnings: new Learnings(page, this.#client, acts),
       timeline: new Timeline(page, this.#client, acts),
-      actions: new Actions(page, this.#client, acts),
       documents: new UserFiles(page, this.#client, acts),
       health: new Health(page, this.#client, acts),
     };
+    this.actions = new Actions(page, this.#client, acts);
+    todo.classList.add('memory');
+    render(html`<h2 class="visually-hidden">To do</h2>${this.actions.element}`, todo);
     this.#head = new Head({
       type: (query) => this.#type(query),
       choose: (tab) => this.#choose(tab),
@@ -118,7 +128,7 @@ class Memory {
     store.subscribe(['memory', 'link', 'loaded'], () => this.#drawHead());
     store.listen('memory_update', (update) => this.#changed(update));
     store.listen('action_update', ({ action }) => {
-      this.#views.actions.changed(action);
+      this.actions.changed(action);
       this.#views.timeline.invalidate();
       this.#views.health.invalidate();
     });
@@ -132,7 +142,7 @@ class Memory {
     store.listen('ack', ({ path }) => path && this.#views.documents.invalidate());
     // Reset after a forget or a long absence: the shown data may be gone.
     store.listen('state_sync', () => {
-      for (const view of Object.values(this.#views)) view.forgetRows();
+      for (const view of [this.actions, ...Object.values(this.#views)]) view.forgetRows();
       if (this.#query !== '') this.#search.invalidate();
     });
   }
@@ -156,7 +166,7 @@ class Memory {
       views.learnings.learned(learnings);
       if (!this.#looksAt('learnings')) this.#unseen += learnings.length;
     }
-    views.actions.invalidate();
+    this.actions.invalidate();
     views.timeline.invalidate();
     views.health.invalidate();
     if (this.#query !== '') this.#search.invalidate();
@@ -187,10 +197,6 @@ class Memory {
     await this.#views.learnings.open(id);
   }
 
-  openActions() {
-    this.#choose('actions');
-  }
-
   /** @param {CurationRow} curation */
   async #openLearningsOf(curation) {
     this.#choose('learnings');
@@ -204,6 +210,36 @@ class Memory {
   search(query = '') {
     if (query) this.#type(query);
     this.#head.focus();
+  }
+
+  /** @param {string} line */
+  async #why(line) {
+    /**
+     * Closes the dialog before an action that opens something else.
+     * @template {unknown[]} A
+     * @param {(...given: A) => unknown} act
+     */
+    const closing =
+      (act) =>
+      (/** @type {A} */ ...given) => {
+        body.closest('dialog')?.close();
+        return act(...given);
+      };
+    const { answer, forget, openLearning } = this.#acts;
+    const acts = {
+      ...this.#acts,
+      answer: closing(answer),
+      forget: closing(forget),
+      openLearning: closing(openLearning),
+    };
+    const body = elementOf(html`<div class="learnings"></div>`);
+    try {
+      const rows = await this.#client.behind(line);
+      render(rows.length ? rows.map((row) => learningRow(row, acts)) : html`<p>${NO_SOURCE}</p>`, body);
+    } catch (problem) {
+      render(html`<p class="bad-text">${wordsOf(problem)}</p>`, body);
+    }
+    await this.#page.dialog({ title: `Why “${line}”?`, body, wide: true, actions: [{ label: 'Close', value: null }] });
   }
 
   /** @param {ForgetTarget} target @param {string} what */
@@ -314,9 +350,9 @@ class Memory {
       title: 'Add something to do…',
       group: 'Memory',
       run: () => {
-        this.#page.openPanel('memory');
-        this.#choose('actions');
-        this.#views.actions.add();
+        this.#page.openPanel('todo');
+        this.actions.show();
+        this.actions.add();
       },
     });
     commands.add({

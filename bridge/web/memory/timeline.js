@@ -260,6 +260,7 @@ const ICONS = {
   drift: 'document',
   quarantine: 'alert',
   action: 'check',
+  undo: 'history',
 };
 
 /** @param {string[]} tools */
@@ -274,8 +275,9 @@ function toolsOf(tools) {
  * Returns a short description of a curation.
  * @param {CurationRow} curation
  */
-export function headline({ id, kind, learnings, files, first_turn: first, last_turn: last, detail, active }) {
+export function headline({ kind, learnings, files, first_turn: first, last_turn: last, detail, active }) {
   if (kind === 'forget') return 'Something was forgotten';
+  if (kind === 'undo') return `The file changes of turn ${first} were ${detail.undone ? 'undone' : 'brought back'}`;
   if (kind === 'quarantine')
     return `Turn ${first} ${detail.retry ? 'waits to be learned from again' : 'was set aside'}`;
   if (kind === 'drift') {
@@ -290,29 +292,27 @@ export function headline({ id, kind, learnings, files, first_turn: first, last_t
   }
   if (kind === 'edit') {
     if (detail.generation !== undefined) return 'Memory was made anew from the log';
-    if (detail.action_id !== undefined) return `You set ${toDo(detail.action_id, detail)} to ${detail.status}`;
+    if (detail.action_id !== undefined) return `You set ${toDo(detail)} to ${detail.status}`;
     if (detail.source === 'accepted') return `You accepted what changed in ${detail.name}`;
     return detail.source === 'disk'
       ? `${detail.name ?? 'A file'} was edited by hand`
       : `You edited ${detail.name ?? 'a file'}`;
   }
-  if (kind === 'action') return actionHeadline(id, detail);
+  if (kind === 'action') return actionHeadline(detail);
   if (kind === 'learning') {
     const told = detail.content === undefined ? `learning ${detail.learning}` : `“${detail.content}”`;
-    return detail.op === 'confirm' ? `You confirmed ${told}` : `You said that ${told} is not right`;
+    if (detail.op === 'edit') return `You changed ${told}`;
+    return detail.op === 'confirm' ? `You confirmed ${told}` : `You said that ${told} is no longer true`;
   }
   const from = first === null ? '' : ` from ${turnRange(first, last)}`;
   if (!active) return `Learned${from}, replaced since`;
   return learnings > 0 || files.length > 0 ? `Learned${from}` : `Looked for things to learn${from}: nothing new`;
 }
 
-/** The number of an added action is its row's id plus this. */
-const MADE_IDS = 1_000_000;
-
-/** @param {number} id @param {CurationRow['detail']} detail */
-function actionHeadline(id, detail) {
-  const { op, action, by, status, once, tz, what } = detail;
-  const one = toDo(op === 'add' ? MADE_IDS + id : action, detail);
+/** @param {CurationRow['detail']} detail */
+function actionHeadline(detail) {
+  const { op, by, status, once, tz, what } = detail;
+  const one = toDo(detail);
   const who = by === 'person' ? 'You' : 'Sprite';
   if (op === 'zone') return `Your time zone is ${tz}`;
   if (op === 'add') return `${who} added ${one}`;
@@ -323,8 +323,7 @@ function actionHeadline(id, detail) {
 }
 
 /**
- * Returns an action's text, or its number if memory does not have it any more.
- * @param {unknown} number
+ * Returns an action's text, if memory still has it.
  * @param {CurationRow['detail']} detail
  */
-const toDo = (number, { content }) => (content ? `“${content}”` : `to-do ${number}`);
+const toDo = ({ content }) => (content ? `“${content}”` : 'a to-do');

@@ -25,6 +25,8 @@ export async function showTurn(page, client, id, quote = null) {
   let shown = id;
   /** @type {string | null} */
   let session = null;
+  /** @type {string | null} */
+  let mission = null;
 
   /** @param {number} turnId @param {string | null} [words] */
   async function open(turnId, words = null) {
@@ -35,6 +37,7 @@ export async function showTurn(page, client, id, quote = null) {
       const turn = await client.turn(turnId);
       if (shown !== turnId) return;
       session = turn.session_id;
+      mission = turn.mission_id;
       render(head(turnId, around, content(turn)), body);
       mark(body, words);
     } catch (problem) {
@@ -50,10 +53,14 @@ export async function showTurn(page, client, id, quote = null) {
     actions: [
       { label: 'Forget its whole session…', value: 'session', danger: true },
       { label: 'Forget this turn…', value: 'turn', danger: true },
+      { label: 'Show in the chat', value: 'chat' },
       { label: 'Close', value: null, primary: true },
     ],
   });
   CSS.highlights?.delete(MARK);
+  if (answer === 'chat')
+    if (mission === null) page.toast({ text: 'This turn was not said in this chat.' });
+    else void page.openMission(mission);
   if (answer === 'session' && session !== null) return { session };
   return answer === 'turn' ? { turn: shown } : null;
 }

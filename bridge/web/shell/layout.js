@@ -22,17 +22,17 @@ const LEAST = 320;
  */
 
 /** @type {PanelName[]} */
-const NAMES = ['chat', 'canvas', 'memory'];
+const NAMES = ['chat', 'canvas', 'todo', 'memory'];
 
 /** @param {Parts} parts */
 export function createLayout({ root, panels, tabs, divider, announce }) {
   const narrow = matchMedia(NARROW);
   /** @type {Record<PanelName, Panel>} */
-  const hooks = { chat: {}, canvas: {}, memory: {} };
+  const hooks = { chat: {}, canvas: {}, todo: {}, memory: {} };
   /** @type {Set<PanelName>} */
   const shown = new Set();
   /** @type {PanelName} */
-  let side = localStorage.getItem(SIDE_KEY) === 'memory' ? 'memory' : 'canvas';
+  let side = NAMES.slice(1).find((name) => name === localStorage.getItem(SIDE_KEY)) ?? 'canvas';
   /** @type {PanelName} */
   let single = 'chat';
   let split = Number(localStorage.getItem(SPLIT_KEY)) || 0.44;

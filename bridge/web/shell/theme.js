@@ -1,18 +1,25 @@
 // The theme: light, dark, or the system's; stored in this browser.
 
 const KEY = 'sprite.theme';
-const ORDER = ['system', 'light', 'dark'];
+/** @type {Record<string, string>} */
+export const THEMES = { system: 'System', light: 'Light', dark: 'Dark' };
 
-/** @param {string} [theme] */
-export function applyTheme(theme = localStorage.getItem(KEY) ?? 'system') {
-  if (theme === 'system') delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme;
-  return theme;
+export const theme = () => localStorage.getItem(KEY) ?? 'system';
+
+export function applyTheme() {
+  if (theme() === 'system') delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme();
+}
+
+/** @param {string} name  one of THEMES */
+export function chooseTheme(name) {
+  localStorage.setItem(KEY, name);
+  applyTheme();
 }
 
 /** Switches to the next theme; returns its name. */
 export function cycleTheme() {
-  const next = ORDER[(ORDER.indexOf(localStorage.getItem(KEY) ?? 'system') + 1) % ORDER.length] ?? 'system';
-  localStorage.setItem(KEY, next);
-  return applyTheme(next);
+  const names = Object.keys(THEMES);
+  chooseTheme(names[(names.indexOf(theme()) + 1) % names.length] ?? 'system');
+  return theme();
 }

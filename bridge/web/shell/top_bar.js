@@ -2,6 +2,7 @@
 
 import { moment, plural } from '../format.js';
 import { icon } from '../icons.js';
+import { button, iconButton } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { caps } from './commands.js';
 
@@ -19,6 +20,20 @@ const WORDS = {
   'signed-out': ['bad', 'Signed out'],
 };
 
+/** @param {Page} page */
+const DEMO = (page) =>
+  button(
+    'Demo model',
+    () =>
+      page.confirm({
+        title: 'Demo model',
+        body:
+          'No model is set, so simple rules answer: they draw tables, remember what you say, and run what you ask ' +
+          'for. For Claude, set ANTHROPIC_API_KEY where the bridge runs, and start it again.',
+      }),
+    { look: 'demo' },
+  );
+
 /**
  * @param {{ state: HTMLElement, actions: HTMLElement }} places
  * @param {Page} page
@@ -27,17 +42,26 @@ const WORDS = {
 export function mountTopBar({ state, actions }, page, chat) {
   const { store } = page;
 
+  /** @param {string} id */
+  const run = (id) => () =>
+    page.commands
+      .listed()
+      .find((command) => command.id === id)
+      ?.run();
+
   function draw() {
     const { link, session, loaded, nextDue } = store.state;
     const isAsleep = link.state === 'ready' && link.detail && !link.offer;
     const [kind, words] = isAsleep ? ['ok', 'Asleep'] : (WORDS[link.state] ?? WORDS.connecting);
-    const turns = loaded && session.turns ? `Session of ${plural(session.turns, 'turn')}` : loaded ? 'New session' : '';
+    const turns = session.turns ? `Session of ${plural(session.turns, 'turn')}` : 'Sessions';
     render(
       html`<span class="link-dot" data-kind=${kind} title=${link.detail || words}></span
-        ><span class="link-words">${words}</span> <span class="session-words muted">${turns}</span>${
-          nextDue === null
-            ? nothing
-            : html`<button
+        ><span class="link-words">${words}</span>${page.isOffline() ? DEMO(page) : nothing}
+        <button type="button" class="link session-words" title="All sessions" ?hidden=${!loaded}
+          @click=${run('sessions')}>${turns}</button>${
+            nextDue === null
+              ? nothing
+              : html`<button
                 type="button"
                 class="link next-due"
                 title="What is to be done"
@@ -45,7 +69,7 @@ export function mountTopBar({ state, actions }, page, chat) {
               >
                 ${nextDue.at * 1000 < Date.now() ? 'Due now' : `Next: ${moment(nextDue.at)}`}
               </button>`
-        }`,
+          }`,
       state,
     );
   }
@@ -64,7 +88,8 @@ export function mountTopBar({ state, actions }, page, chat) {
         ${icon('search', true)}<span class="wide-only keys"
           >${caps('Mod+k').map((cap) => html`<kbd>${cap}</kbd>`)}</span
         >
-      </button>`,
+      </button>
+      ${iconButton('settings', 'Settings', run('settings'))}`,
     actions,
   );
   store.subscribe(['link', 'session', 'loaded', 'nextDue'], draw);

@@ -24,7 +24,6 @@ export interface Messages {
       | SearchRequest
       | AroundRequest
       | BootRequest
-      | ProjectsRequest
       | LearningsRequest
       | TurnRequest
       | ActionsRequest
@@ -36,15 +35,20 @@ export interface Messages {
       | ResolveActionRequest
       | UserFilesRequest
       | DeleteUserFileRequest
+      | ChangesRequest
+      | UndoRequest
       | RetryRequest
       | LearningRequest
       | ForgetRequest
       | CurationsRequest
       | ObservationsRequest
       | ChatRequest
+      | SessionsRequest
+      | RenameSessionRequest
       | HealthRequest;
     permission: Permission;
     system: System;
+    reach: Reach;
     observe: Observe;
     ping: Ping;
   };
@@ -56,7 +60,17 @@ export interface Messages {
     gap: Gap;
     status: Status;
     agent_event:
-      Started | TextDelta | WholeText | ToolUse | ToolResult | Compacting | Compacted | Complete | Interrupted | Failed;
+      | Started
+      | TextDelta
+      | WholeText
+      | ToolUse
+      | ToolResult
+      | Compacting
+      | Compacted
+      | ModelChanged
+      | Complete
+      | Interrupted
+      | Failed;
     canvas_update: CanvasUpdate;
     memory_update: MemoryUpdate;
     memory_result:
@@ -66,7 +80,6 @@ export interface Messages {
       | SearchResult
       | AroundResult
       | BootResult
-      | ProjectsResult
       | LearningsResult
       | LoggedTurnResult
       | ActionsResult
@@ -78,12 +91,16 @@ export interface Messages {
       | ResolveActionResult
       | UserFilesResult
       | DeleteUserFileResult
+      | ChangesResult
+      | UndoResult
       | RetryResult
       | LearningResult
       | ForgetResult
       | CurationsResult
       | ObservationsResult
       | ChatResult
+      | SessionsResult
+      | RenameSessionResult
       | HealthResult;
     permission_request: PermissionRequest;
     permission_resolved: PermissionResolved;
@@ -92,6 +109,7 @@ export interface Messages {
     session_update: SessionUpdate;
     action_update: ActionUpdate;
     schedule_update: ScheduleUpdate;
+    reach_result: ReachResult;
     observed: Observed;
     link: LinkState;
   };
@@ -107,8 +125,8 @@ export interface ResumeFrom {
  * A message to the agent; the envelope's `id` is its idempotency key.
  *
  *     `asked_by` names the program whose words these are, where no person typed them: what it says is never taken for the
- *     person's word. Who leaves it out speaks as the person, which only their own clients can. `pasted` lists the parts of
- *     `text` that the person pasted: spans of Unicode code points, half-open, sorted and disjoint.
+ *     person's word. Without it, a client speaks as the person, which only their own clients can. `pasted` lists the parts
+ *     of `text` that the person pasted: spans of Unicode code points, half-open, sorted and disjoint.
  */
 export interface Mission {
   text: string;
@@ -186,7 +204,7 @@ export interface CardPlace {
   y: number;
 }
 /**
- * How large a person makes a card, in pixels.
+ * The size that a person gives a card, in pixels.
  */
 export interface CardSize {
   width: number;
@@ -263,7 +281,7 @@ export interface HistoryRequest {
   name: string;
 }
 /**
- * What fits a question, best first.
+ * Hits for a question, best first.
  */
 export interface SearchRequest {
   op: "search";
@@ -281,34 +299,32 @@ export interface AroundRequest {
   after?: number;
 }
 /**
- * What a session of a project elsewhere begins with, at most 8,000 tokens; without one, the person's own.
+ * The first prompt for a session of a project elsewhere, or of the person's own, at most 8,000 tokens.
  */
 export interface BootRequest {
   op: "boot";
   project?: string | null;
 }
 /**
- * The projects that turns are of, the one with the newest first.
- */
-export interface ProjectsRequest {
-  op: "projects";
-}
-/**
  * Learnings above `after`, oldest first; newest first (below `before`) where that or `newest` is set.
+ *
+ *     With `line`, the learnings that this line of a memory file rests on, best first.
  */
 export interface LearningsRequest {
   op: "learnings";
+  line?: string | null;
   after?: number | null;
   before?: number | null;
   limit?: number | null;
   newest?: boolean;
 }
 /**
- * One turn of the log, whole.
+ * One turn of the log, whole: by its number, or by its mission.
  */
 export interface TurnRequest {
   op: "turn";
-  id: number;
+  id?: number;
+  mission_id?: string | null;
 }
 /**
  * Every action, most urgent first.
@@ -398,6 +414,28 @@ export interface DeleteUserFileRequest {
   path: string;
 }
 /**
+ * The files that a turn changed, with diffs.
+ *
+ *     `turn` is the id of its mission, its number in the log, or the id of an undo; without it, the newest turn that
+ *     changed files. `not_found` if nothing is known of it.
+ */
+export interface ChangesRequest {
+  op: "changes";
+  turn?: string | null;
+}
+/**
+ * Takes back the file changes of a turn, or of an undo, named as in `changes`.
+ *
+ *     Without `paths` all but those that may be the person's own. `paths` and `over` name files, or folders with all
+ *     below; those of `over` are restored even if they have changed since. `busy` while a turn runs.
+ */
+export interface UndoRequest {
+  op: "undo";
+  turn?: string | null;
+  paths?: string[] | null;
+  over?: string[];
+}
+/**
  * A quarantined turn waits again to be curated. `not_found` if it is not quarantined.
  */
 export interface RetryRequest {
@@ -405,14 +443,16 @@ export interface RetryRequest {
   turn_id: number;
 }
 /**
- * A person's word on an unverified learning: `confirm` makes it the person's own, `retire` ends it.
+ * A person's word on a learning: `confirm` makes it their own, `retire` ends it, `edit` replaces it by `content`.
  *
- *     `not_found` if there is no such learning, `conflict` if it does not wait for an answer (any more).
+ *     `retire` and `edit` also change the lines of memory files that rest on it. `not_found` if there is no such learning,
+ *     `conflict` if it no longer holds, or if `confirm` has nothing to confirm.
  */
 export interface LearningRequest {
   op: "learning";
   id: number;
-  action: "confirm" | "retire";
+  action: "confirm" | "edit" | "retire";
+  content?: string;
 }
 /**
  * Exactly one of text, turn, session and learning; `preview` only says what would go, `yes` that many turns may.
@@ -427,7 +467,7 @@ export interface ForgetRequest {
   yes?: boolean;
 }
 /**
- * What changed memory, newest first, below an id where one is given.
+ * Changes of memory, newest first, below an id where one is given.
  */
 export interface CurationsRequest {
   op: "curations";
@@ -451,6 +491,22 @@ export interface ChatRequest {
   limit?: number | null;
 }
 /**
+ * Sessions, the last used first, below a `position` where one is given.
+ */
+export interface SessionsRequest {
+  op: "sessions";
+  before?: number | null;
+  limit?: number | null;
+}
+/**
+ * Gives a session another title; an empty one restores its own.
+ */
+export interface RenameSessionRequest {
+  op: "rename_session";
+  session_id: string;
+  title: string;
+}
+/**
  * Memory and what it costs, in numbers.
  */
 export interface HealthRequest {
@@ -461,10 +517,10 @@ export interface HealthRequest {
  */
 export interface Permission {
   request_id: string;
-  decision: "allow" | "always" | "deny";
+  decision: "allow" | "always" | "deny" | "session";
 }
 /**
- * `status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`, `revoke`, `zone`, `go_on`.
+ * `status`, `new_session` (ends this one), `resume_session`, `flush` (curates what waits) and others.
  *
  *     Answered when done. `check_model` sends one request that is not billed. `revoke` takes back what was allowed for
  *     good: the rule with this id, or (without one) all of them. `zone` says in which time zone the person is: `tz`, an
@@ -472,10 +528,17 @@ export interface Permission {
  *     may be spent today by one daily budget.
  */
 export interface System {
-  action: "check_model" | "flush" | "go_on" | "new_session" | "revoke" | "status" | "zone";
+  action: "check_model" | "flush" | "go_on" | "new_session" | "resume_session" | "revoke" | "status" | "zone";
+  session_id?: string | null;
   rule_id?: string | null;
   tz?: string | null;
   raise_limit?: boolean;
+}
+/**
+ * Asks what the agent may reach. `revoke` names a host whose rule is taken back first, with its connections.
+ */
+export interface Reach {
+  revoke?: string | null;
 }
 /**
  * Turns of one program and one project (null: the person's own), oldest first.
@@ -502,7 +565,7 @@ export interface ObservedTurn {
   started_at?: number | null;
 }
 /**
- * A tool call of such a turn. What it may hold is cut and redacted as for any turn.
+ * A tool call of such a turn. Its texts are cut and redacted as for any turn.
  */
 export interface ObservedTool {
   name: string;
@@ -547,14 +610,14 @@ export interface Ack {
   stopped?: Stopped[] | null;
 }
 /**
- * What was stopped: a person's mission, a turn that the agent had begun by itself, or background work.
+ * The stopped work: a person's mission, a turn that the agent had begun by itself, or background work.
  */
 export interface Stopped {
   id: string;
   kind: ("mission" | "turn") | ("agent" | "command" | "task");
 }
 /**
- * What went wrong, in words a person understands; `block` or `action` is what stands where a change came too late.
+ * The fault, in words that a person understands; `block` or `action` is what stands where a change came too late.
  *
  *     `newest` is the newest lease's epoch, for a bridge that is refused since it has an older one.
  */
@@ -667,7 +730,9 @@ export interface Size {
  *
  *     `tools` are what the turn used, in order; a reply with tools may have no text. `status` is how its turn ended, or
  *     that it has not; null where no turn is known. `asked_by` names the program whose message it is, where it is
- *     not the person's. `pasted` lists the parts of a person's message that they pasted, as in `mission`.
+ *     not the person's. `pasted` lists the parts of a person's message that they pasted, as in `mission`. `changes` counts
+ *     the files that its turn changed; `duration_ms` and `cost_usd` are null where they are not known; `found` are the
+ *     hits of its searches of memory.
  */
 export interface ChatMessage {
   id: number;
@@ -680,14 +745,51 @@ export interface ChatMessage {
   status?: ("complete" | "error" | "interrupted" | "queued" | "running") | null;
   asked_by?: string | null;
   pasted?: [number, number][];
+  changes?: FileCounts | null;
+  session_id?: string | null;
+  duration_ms?: number | null;
+  cost_usd?: number | null;
+  found?: SearchHit[];
 }
 /**
  * A tool that a turn used, in short: `title` says what for.
+ *
+ *     `tool_use_id` finds the whole call in the log; `answer` is the person's word where they were asked.
  */
 export interface UsedTool {
   name: string;
   title: string;
   is_error: boolean;
+  tool_use_id?: string;
+  answer?: ("allow" | "always" | "deny" | "session") | null;
+}
+/**
+ * The number of files that a turn changed; folders do not count.
+ */
+export interface FileCounts {
+  added: number;
+  modified: number;
+  deleted: number;
+}
+/**
+ * One result of a search; `turn_id` is the turn it is or comes from, `type` a learning's, or TURN.
+ *
+ *     `project` is left out for the person's own. `unverified` marks a learning that neither evidence nor the person has
+ *     confirmed. `undone`: the file changes of its turn were undone.
+ */
+export interface SearchHit {
+  kind: "learning" | "turn";
+  id: number;
+  type: string;
+  at: number;
+  session_id: string | null;
+  turn_id: number | null;
+  text: string;
+  superseded_by?: number | null;
+  origin?: string | null;
+  project?: string | null;
+  unverified?: boolean;
+  undone?: boolean;
 }
 /**
  * The conversation under way; `session_id` is null until its first mission.
@@ -779,8 +881,10 @@ export interface QuarantinedTurn {
  *     `mission_id` is the turn that made it. One of a `background` agent's, which that turn began, stays open when the
  *     turn ends, as long as anything goes on in the background. `input` is what runs, whole; `folder` is where, if that is
  *     not the workspace itself, and `real_path` where its `file_path` leads, if that is elsewhere. `always` says what
- *     "always" would allow; where it is null, "always" is this once. `redacted`: a copy that was kept of a question by now
- *     closed; its input may lack parts, and cannot be allowed.
+ *     "always" would allow; where it is null, "always" is this once. A question of the tool `network` is about the host in
+ *     `input`: "allow" holds for the turn, `session` says what "session" would allow, and "always" holds until it is taken
+ *     back. `redacted`: a copy that was kept of a question by now closed; its input may lack parts, and cannot be allowed.
+ *     `tool_use_id` is the call that waits.
  */
 export interface PermissionRequest {
   request_id: string;
@@ -793,15 +897,27 @@ export interface PermissionRequest {
   folder?: string | null;
   real_path?: string | null;
   always?: string | null;
+  session?: string | null;
   redacted?: boolean;
+  tool_use_id?: string | null;
 }
 /**
- * What a turn has shown so far: its durable events (the newest, if they are many), then text still growing.
+ * The progress of a turn: its durable events (the newest, if they are many), then text still growing.
  */
 export interface Running {
   mission_id: string;
   events: (
-    Started | TextDelta | WholeText | ToolUse | ToolResult | Compacting | Compacted | Complete | Interrupted | Failed
+    | Started
+    | TextDelta
+    | WholeText
+    | ToolUse
+    | ToolResult
+    | Compacting
+    | Compacted
+    | ModelChanged
+    | Complete
+    | Interrupted
+    | Failed
   )[];
   partial: string;
 }
@@ -815,6 +931,7 @@ export interface Started {
   mission_id: string | null;
   origin?: "agent" | "person" | "schedule";
   attempt?: number;
+  session_id?: string | null;
 }
 /**
  * A piece of text that is growing; not durable, since the whole text follows.
@@ -869,7 +986,18 @@ export interface Compacted {
   mission_id: string | null;
 }
 /**
+ * Another model answers from now on, since the first one declined or is not available; `text` is for people.
+ */
+export interface ModelChanged {
+  event: "model_changed";
+  mission_id: string | null;
+  model: string;
+  text: string;
+}
+/**
  * The mission is done. `usage` is the vendor's, in tokens; it and the cost are null where they are not known.
+ *
+ *     `memory_found` are the hits of its searches of memory, in short.
  */
 export interface Complete {
   event: "complete";
@@ -880,6 +1008,8 @@ export interface Complete {
   } | null;
   cost_usd: number | null;
   duration_ms: number;
+  changes?: FileCounts | null;
+  memory_found?: SearchHit[];
 }
 /**
  * A person stopped the mission; a sprite that is shut down ends it with `error` (`crashed`).
@@ -887,9 +1017,12 @@ export interface Complete {
 export interface Interrupted {
   event: "interrupted";
   mission_id: string | null;
+  changes?: FileCounts | null;
 }
 /**
  * The mission could not be done, in words a person understands; `retryable`: sending it again may work.
+ *
+ *     `action` is what helps; `details` is the original text of an unknown failure, to be shown folded.
  */
 export interface Failed {
   event: "error";
@@ -897,6 +1030,9 @@ export interface Failed {
   code: string;
   message: string;
   retryable: boolean;
+  action?: ("change" | "new_session" | "raise_limit" | "retry" | "settings") | null;
+  details?: string;
+  changes?: FileCounts | null;
 }
 /**
  * The action that fires next; `at` in Unix seconds.
@@ -927,9 +1063,10 @@ export interface Status {
   rules?: StandingRule[];
   next_due?: NextDue | null;
   tz?: string;
+  spend?: Spend | null;
 }
 /**
- * What runs without asking again until the session ends; `at` in Unix seconds.
+ * Rules that hold without a question until the session ends; `at` in Unix seconds.
  *
  *     `words` are those of the question ("always allow this command"), `command` is the command, if it is about one.
  */
@@ -938,6 +1075,18 @@ export interface StandingRule {
   words: string;
   command: string;
   at: number;
+}
+/**
+ * What the agent, schedules and memory cost in US dollars: today (UTC), and `session` in this session.
+ */
+export interface Spend {
+  agent?: number;
+  schedules?: number;
+  memory?: number;
+  agent_session?: number;
+  schedules_session?: number;
+  memory_session?: number;
+  turn?: number | null;
 }
 /**
  * A card as it now is; `close_card` says it left the canvas.
@@ -1041,7 +1190,7 @@ export interface VersionRow {
 /**
  * Hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet.
  *
- *     `notes` say what else was looked for, or which filter left nothing.
+ *     `notes` say which filter left nothing, and how far the search by meaning reaches.
  */
 export interface SearchResult {
   op: "search";
@@ -1049,25 +1198,6 @@ export interface SearchResult {
   indexed_through: number;
   waiting: number;
   notes?: string[];
-}
-/**
- * One result of a search; `turn_id` is the turn it is or comes from, `type` a learning's, or TURN.
- *
- *     `project` is left out for the person's own. `unverified` marks a learning that neither evidence nor the person has
- *     confirmed.
- */
-export interface SearchHit {
-  kind: "learning" | "turn";
-  id: number;
-  type: string;
-  at: number;
-  session_id: string | null;
-  turn_id: number | null;
-  text: string;
-  superseded_by?: number | null;
-  origin?: string | null;
-  project?: string | null;
-  unverified?: boolean;
 }
 /**
  * Turns of one conversation, oldest first.
@@ -1109,22 +1239,6 @@ export interface LoggedTurn {
 export interface BootResult {
   op: "boot";
   text: string;
-}
-/**
- * Projects.
- */
-export interface ProjectsResult {
-  op: "projects";
-  projects: Project[];
-}
-/**
- * A project that turns are of; `project` is its key, as given. Times are Unix seconds.
- */
-export interface Project {
-  project: string;
-  turns: number;
-  learnings: number;
-  last_at: number;
 }
 /**
  * Learnings, in the order that was asked for.
@@ -1221,6 +1335,55 @@ export interface DeleteUserFileResult {
   path: string;
 }
 /**
+ * A change set: `turn` is its id, `turn_id` the number in the log, `at` in Unix seconds, `more` files not listed.
+ *
+ *     `undoes` is the set that it took back, if it is an undo; `undone_by` the undo that took it back.
+ */
+export interface ChangesResult {
+  op: "changes";
+  turn: string;
+  turn_id: number | null;
+  at: number;
+  files: ChangedFile[];
+  more?: number;
+  undoes?: string | null;
+  undone_by?: string | null;
+}
+/**
+ * A file that a turn changed; sizes in bytes, modes as `ls` shows them. Where it was or is not there, null.
+ *
+ *     A path with a slash at its end is a folder that is not searched (not `kept`), or a git repository, which is shown
+ *     and undone as a whole. Not `kept`: its content cannot be restored. `yours`: the person may have changed it; it is
+ *     undone only when named. `diff` is unified, of text; previews are `data:` addresses of small images.
+ */
+export interface ChangedFile {
+  path: string;
+  kind: "added" | "deleted" | "modified";
+  kept: boolean;
+  yours?: boolean;
+  size_before?: number | null;
+  size?: number | null;
+  mode_before?: string | null;
+  mode?: string | null;
+  diff?: string | null;
+  preview_before?: string | null;
+  preview?: string | null;
+}
+/**
+ * Which paths were restored, and which were not: changed since, maybe the person's, or with no content kept.
+ *
+ *     `undo` is the id of the undo, which can be undone; null if nothing was restored.
+ */
+export interface UndoResult {
+  op: "undo";
+  turn: string;
+  undo: string | null;
+  restored: string[];
+  conflicts: string[];
+  yours: string[];
+  unkept: string[];
+}
+/**
  * The turns that are quarantined now.
  */
 export interface RetryResult {
@@ -1235,7 +1398,7 @@ export interface LearningResult {
   learning: LearningRow;
 }
 /**
- * What would go, or what went.
+ * The text that would go, or that went.
  *
  *     `done`: it is gone, and the bridge's copy, if there is one, has confirmed that. False is also the answer to a forget
  *     that the copy did not confirm in time: `forgotten.still` says so, and the copy is told until it does.
@@ -1357,6 +1520,34 @@ export interface ChatResult {
   chat: ChatMessage[];
 }
 /**
+ * Sessions.
+ */
+export interface SessionsResult {
+  op: "sessions";
+  sessions: SessionRow[];
+}
+/**
+ * A session in a list. `title` is the person's, or else its first message; times are Unix seconds.
+ *
+ *     `mission_id` is its first mission, `position` orders the list.
+ */
+export interface SessionRow {
+  session_id: string;
+  title: string;
+  started_at: number;
+  last_at: number;
+  turns: number;
+  mission_id: string;
+  position: number;
+}
+/**
+ * The session that was renamed.
+ */
+export interface RenameSessionResult {
+  op: "rename_session";
+  session_id: string;
+}
+/**
  * Memory in numbers.
  */
 export interface HealthResult {
@@ -1392,9 +1583,10 @@ export interface Health {
   quarantined: QuarantinedTurn[];
   attention: string[];
   drift?: Drifted[];
+  spend?: Spend | null;
 }
 /**
- * What memory cost on one day (UTC).
+ * The cost of memory on one day (UTC).
  */
 export interface DaySpend {
   day: string;
@@ -1402,7 +1594,7 @@ export interface DaySpend {
   calls: number;
 }
 /**
- * What memory of one session cost.
+ * The cost of one session's memory.
  */
 export interface SessionSpend {
   session_id: string;
@@ -1411,7 +1603,7 @@ export interface SessionSpend {
   usd: number;
 }
 /**
- * What a guard refused, in words, with the curation it was part of.
+ * A guard's refusal in words, with its curation.
  */
 export interface Refusal {
   curation_id: number;
@@ -1423,7 +1615,7 @@ export interface Refusal {
  */
 export interface PermissionResolved {
   request_id: string;
-  decision: ("allow" | "always" | "deny") | null;
+  decision: ("allow" | "always" | "deny" | "session") | null;
 }
 /**
  * A mission was taken; `at` in Unix seconds. Its reply comes as agent events.
@@ -1467,7 +1659,48 @@ export interface ScheduleUpdate {
   next_due: NextDue | null;
 }
 /**
- * How many turns were written, how many were in the log already, and which were refused.
+ * The answer to `reach`. `sandbox` says what holds; `holds` is null until the agent's first start has tried it.
+ *
+ *     `writable` are the folders that the agent may write. `mode` is that of SPRITE_EGRESS. `registries` are open in the
+ *     modes `ask` and `packages`.
+ */
+export interface ReachResult {
+  mode: "ask" | "bridge" | "open" | "packages";
+  holds: boolean | null;
+  sandbox: string;
+  writable: string[];
+  allowed: AllowedHost[];
+  hosts: ReachedHost[];
+  registries: string[];
+}
+/**
+ * A host that the person allowed: for the turn or session, or always. `message` began the turn that asked.
+ */
+export interface AllowedHost {
+  host: string;
+  until: "always" | "session" | "turn";
+  at?: number | null;
+  message?: string | null;
+}
+/**
+ * Connections to a host with the same decision; bytes as seen by the agent, `last_at` in Unix seconds.
+ *
+ *     `decision` says why: the model's endpoint, a package registry, all hosts are open, the person's answer, or it was
+ *     refused. `open` of them are open now. `message` began the turn of the last one.
+ */
+export interface ReachedHost {
+  host: string;
+  port: number;
+  decision: string;
+  connections: number;
+  open: number;
+  sent: number;
+  received: number;
+  last_at: number;
+  message: string | null;
+}
+/**
+ * The number of turns written, the number already in the log, and the refused ones.
  */
 export interface Observed {
   stored: number;

@@ -8,6 +8,7 @@ import type {
   Card,
   ChatMessage,
   CurationRow,
+  FileCounts,
   FileResult,
   ForgetRequest,
   LearningRow,
@@ -17,6 +18,8 @@ import type {
   NextDue,
   PermissionRequest,
   PermissionResolved,
+  ReachResult,
+  SearchHit,
   SessionState,
   Stack,
   Status,
@@ -47,7 +50,9 @@ export type Answer<T extends keyof Sent, P> = T extends 'memory'
   ? Extract<Heard['memory_result'], { op: P extends { op: infer O } ? O : never }>
   : T extends 'system'
     ? Status
-    : Ack;
+    : T extends 'reach'
+      ? ReachResult
+      : Ack;
 
 export interface AskOptions {
   /** In milliseconds. */
@@ -122,6 +127,8 @@ export interface ToolPart {
   summary: string | null;
   isError: boolean;
   stopped: boolean;
+  /** The person's answer to the question about it; undefined if they were not asked. */
+  answer?: Decision | null;
 }
 
 export interface PermissionPart extends PermissionRequest {
@@ -132,7 +139,13 @@ export interface PermissionPart extends PermissionRequest {
 }
 
 export type ToolInput = Record<string, unknown>;
-export type Part = TextPart | ToolPart | PermissionPart;
+export interface NotePart {
+  kind: 'note';
+  key: number;
+  text: string;
+}
+
+export type Part = TextPart | ToolPart | PermissionPart | NotePart;
 
 /** A person's message and everything that followed. */
 /** A part of a text, half-open; in messages it counts Unicode code points. */
@@ -145,6 +158,7 @@ export interface Exchange {
   text: string | null;
   /** The pasted parts of a person's message. */
   pasted: Span[];
+  sessionId: string | null;
   /** The origin of its turn. */
   origin: Origin;
   /** The program that sent the message; null for the person's own, and for turns without a message. */
@@ -153,7 +167,7 @@ export interface Exchange {
   at: number;
   status: ExchangeStatus;
   parts: Part[];
-  error: { code: string; message: string; retryable: boolean } | null;
+  error: { code: string; message: string; retryable: boolean; action?: string | null; details?: string } | null;
   cost: number | null;
   ms: number | null;
   /** In milliseconds, as Date.now(). */
@@ -162,30 +176,29 @@ export interface Exchange {
   /** Whether an earlier attempt was interrupted before it had an effect. */
   isBegunAgain: boolean;
   rowId: number | null;
+  /** The hits of its turn's searches of memory. */
+  found: SearchHit[];
+  /** The number of files that its turn changed. */
+  changes: FileCounts | null;
   /** Grows with each change: views compare it to decide whether to redraw. */
   version: number;
 }
 
-/** A line between exchanges. */
-export type Notice = NoticeBase & (SessionNotice | LearnedNotice);
-interface NoticeBase {
+/** A line between exchanges: what memory has learned there. */
+export interface Notice extends Taught {
   kind: 'notice';
   key: number;
-  id: string | null;
-  at: number;
   version: number;
-}
-interface SessionNotice {
-  notice: 'session';
-  text: string;
-}
-interface LearnedNotice {
-  notice: 'learned';
-  learnings: LearningRow[];
-  files: string[];
   isAnswered?: boolean;
 }
-export type NoticeText = SessionNotice | LearnedNotice;
+
+/** What curations taught; `at` in Unix seconds. */
+export interface Taught {
+  ids: number[];
+  at: number;
+  learnings: LearningRow[];
+  files: string[];
+}
 
 export type Entry = Exchange | Notice;
 
@@ -211,7 +224,7 @@ export type ForgetTarget = Pick<ForgetRequest, 'text' | 'turn' | 'session' | 'le
 
 /** Actions available in all of memory's views. */
 /** The person's word on an unverified learning. */
-export type LearningAnswer = 'confirm' | 'retire';
+export type LearningAnswer = 'confirm' | 'retire' | 'edit';
 
 export interface MemoryActs {
   openTurn(id: number, quote?: string | null): unknown;
@@ -219,6 +232,8 @@ export interface MemoryActs {
   openLearning(id: number): unknown;
   openLearningsOf(curation: CurationRow): unknown;
   answer(row: LearningRow, action: LearningAnswer): unknown;
+  /** Shows the learnings that a line of a memory file rests on. */
+  why(line: string): unknown;
   forget(row: LearningRow): unknown;
   forgetWords(): unknown;
   flush(): unknown;
@@ -243,7 +258,7 @@ export interface OutboxItem {
   at: number;
 }
 
-export type PanelName = 'chat' | 'canvas' | 'memory';
+export type PanelName = 'chat' | 'canvas' | 'todo' | 'memory';
 
 /** Events that the layout sends to a panel. */
 export interface Panel {
@@ -335,9 +350,11 @@ export interface Page {
   openFile(name: string): Promise<void>;
   openLearning(id: number): Promise<void>;
   answerLearning(row: LearningRow, action: LearningAnswer): Promise<void>;
+  /** Loads the memory panel, which adds commands. */
+  loadMemory(): Promise<unknown>;
   searchMemory(query?: string): Promise<void>;
   /** Shows the list of actions. */
-  openActions(): Promise<void>;
+  openActions(): void;
   openCard(id: string): void;
   openMission(id: string): Promise<boolean>;
   /** Shows the open permission request, or a message that there is none. */

@@ -16,13 +16,14 @@ from sprite.memory.action_rows import ACTION_STATUSES, Maker
 from sprite.memory.actions import Actions, action_line
 from sprite.memory.apply import Action
 from sprite.memory.words import content_words
+from sprite.protocol.shapes import SearchHit
 from sprite.protocol.tools import SEARCH_TOOL
 from sprite.search.search import DEFAULT_LIMIT, MAX_LIMIT, Found
 from sprite.search.view import MemoryView
 
 
-def memory_tools(view: MemoryView) -> list[SdkMcpTool[Any]]:
-    """Return the one tool, in a list."""
+def memory_tools(view: MemoryView, note: Callable[[Sequence[SearchHit]], None]) -> list[SdkMcpTool[Any]]:
+    """Return the one tool, in a list. `note` is called with the hits of each search."""
 
     @tool(
         SEARCH_TOOL,
@@ -41,6 +42,7 @@ def memory_tools(view: MemoryView) -> list[SdkMcpTool[Any]]:
     )
     async def search_memory(args: dict[str, Any]) -> dict[str, Any]:
         found = await view.search(str(args.get("query", "")), _limit(args.get("limit")))
+        note(found.hits)
         return {"content": [{"type": "text", "text": describe(found)}]}
 
     return [search_memory]
@@ -128,7 +130,7 @@ def action_tools(actions: Actions, maker: Callable[[], tuple[Maker, str | None]]
         except PeerError as refused:
             return _answer(f"Not scheduled: {refused}", is_error=True)
         when = due_words(made.due, made.rrule, made.tz) or "no time; it only stands on the list"
-        return _answer(f"Noted as action {made.id}: {made.content}\nWhen: {when}")
+        return _answer(f"Noted: {made.content}\nWhen: {when}\nIts id for your tools: {made.id}")
 
     @tool(
         "complete_action",

@@ -14,7 +14,7 @@ from functools import cached_property
 from text_to_num import alpha2digit  # type: ignore[import-untyped]
 
 from sprite.curation.prompt import CALENDAR_DAYS
-from sprite.memory.words import content_words, plain
+from sprite.memory.words import content_words
 
 #: Languages in which spelled numbers are read.
 _LANGUAGES = ("en", "de", "fr", "es", "nl", "it", "pt")
@@ -32,6 +32,14 @@ _ACCOUNT = re.compile(r"(?<![\w.,])\+?[A-Z0-9]{1,34}(?:[ -][A-Z0-9]{2,34}){0,12}
 #: Fewer digits are a number like others.
 _ACCOUNT_SIGNS = 7
 _DATE = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})\b")
+_MONTHS = """January February March April May June July August September October November December""".split()
+_MONTH = "|".join(f"{name}|{name[:3]}" for name in _MONTHS)
+#: A day as the curator's English names it: "5 October 2026", "Oct 5".
+_NAMED_DAY = re.compile(
+    rf"\b(?:(?P<day>\d{{1,2}}) (?P<month>{_MONTH})|(?P<month_>{_MONTH}) (?P<day_>\d{{1,2}}))\b"
+    r"(?:,? (?P<year>\d{4})\b)?",
+    re.IGNORECASE,
+)
 _TIME = re.compile(r"(?<![\d.,:])\b([01]?\d|2[0-4])[:.h]([0-5]\d)\b(?![.,:]\d)")
 _NUMBER = re.compile(r"\d[\d.,:'\u2019/\u00a0]*\d|\d")
 _THOUSANDS = re.compile(r"[.,'\u2019\u00a0 ](?=\d{3}(?!\d))")
@@ -69,24 +77,21 @@ class Given:
         )
 
     @cached_property
-    def times(self) -> frozenset[tuple[int, int]]:
-        """Return the written times of day, on a clock of twelve hours."""
-        return frozenset((int(hour) % _HALF_A_DAY, int(minute)) for hour, minute in _TIME.findall(self.text))
-
-    @cached_property
     def spelled(self) -> frozenset[str]:
         """Return the numbers that are spelled in words."""
-        texts = [text[:_MOST_SPELLED_CHARS] for text in self._texts]
         return frozenset(
             number
-            for text in texts
+            for text in self._texts
             for name in _LANGUAGES
-            for number in _numbers(alpha2digit(text, name, 0), in_parts=True)
+            for number in _numbers(alpha2digit(text[:_MOST_SPELLED_CHARS], name, 0), in_parts=True)
         )
 
     def has(self, number: str) -> bool:
         """Return whether a number is written or spelled here, an hour of the afternoon also as one of twelve."""
-        if number in self.numbers or number in self.spelled or self._has_version(number):
+        if number in self.numbers or number in self.spelled:
+            return True
+        # "3.1" for "3.1.11", and "22.2" for "22.20.0": the zero was trimmed.
+        if "." in number and re.search(rf"(?<![\d.]){re.escape(number)}0*(?=\.\d)", self.text):
             return True
         is_afternoon = number.isdecimal() and len(number) == 2 and _HALF_A_DAY < int(number) <= 2 * _HALF_A_DAY  # noqa: PLR2004 - digits
         return is_afternoon and self.has(str(int(number) - _HALF_A_DAY))
@@ -101,7 +106,7 @@ class Given:
         addresses = [*_ADDRESS.findall(line), *(() if may_name_files else _HOST.findall(rest))]
         if (unknown := next((each for each in addresses if not self._has_address(each.casefold())), None)) is not None:
             return str(unknown)
-        rest = _HOST.sub(" ", rest)
+        rest = _NAMED_DAY.sub(lambda found: self._as_date(found, day), _HOST.sub(" ", rest))
         for found in _DATE.finditer(rest):
             if found[0] not in self.text and not self._has_day(found, day):
                 return found[0]
@@ -121,14 +126,19 @@ class Given:
         numbers = (number for number in _numbers(_TIME.sub(" ", rest)) if number not in years)
         return next((number for number in numbers if not self.has(number)), None)
 
-    def _has_version(self, number: str) -> bool:
-        # "3.1" for "3.1.11".
-        return "." in number and re.search(rf"(?<![\d.]){re.escape(number)}(?=\.\d)", self.text) is not None
+    def _as_date(self, found: re.Match[str], day: date | None) -> str:
+        """Return a named day that no source has as a date."""
+        number, month = found["day"] or found["day_"], found["month"] or found["month_"]
+        if day is None or self.has(number):
+            return found[0]
+        years = [int(found["year"])] if found["year"] else [day.year + step for step in (-1, 0, 1)]
+        place = next(at for at, name in enumerate(_MONTHS, 1) if name[:3] == month[:3].capitalize())
+        days = [meant for year in years if (meant := _date(year, place, int(number))) is not None]
+        return min(days, key=lambda meant: abs(meant - day)).isoformat() if days else found[0]
 
     def _has_day(self, found: re.Match[str], day: date | None) -> bool:
-        try:
-            meant = date(int(found[1]), int(found[2]), int(found[3]))
-        except ValueError:
+        meant = _date(int(found[1]), int(found[2]), int(found[3]))
+        if meant is None:
             return False
         if day is not None and abs((meant - day).days) <= CALENDAR_DAYS:
             return True
@@ -137,7 +147,8 @@ class Given:
 
     def _has_time(self, found: re.Match[str]) -> bool:
         hour, minute = int(found[1]), int(found[2])
-        if (hour % _HALF_A_DAY, minute) in self.times:
+        # Written times are compared on a clock of twelve hours.
+        if any((int(h) - hour) % _HALF_A_DAY == 0 and int(m) == minute for h, m in _TIME.findall(self.text)):
             return True
         if "." in found[0]:
             return self.has(_trimmed(found[0]))
@@ -153,6 +164,13 @@ class Given:
     def _has_account(self, account: str) -> bool:
         signs = _BETWEEN.join(map(re.escape, filter(str.isalnum, account)))
         return re.search(rf"(?<![^\W_]){signs}(?!\d)", self.text) is not None
+
+
+def _date(year: int, month: int, day: int) -> date | None:
+    try:
+        return date(year, month, day)
+    except ValueError:
+        return None
 
 
 def _is_long(code: str) -> bool:
@@ -182,6 +200,11 @@ def _numbers(text: str, *, in_parts: bool = False) -> Iterator[str]:
         yield from map(_trimmed, dict.fromkeys([whole, *parts] if in_parts else parts or [whole]))
 
 
+def short_numbers(text: str) -> str:
+    """Return the numbers of a text that are too short for an account, so far apart that they form none."""
+    return " and ".join(number for number in _NUMBER.findall(text) if not _is_long(number))
+
+
 def _is_amount(number: str) -> bool:
     return number.count(".") <= 1 and number.replace(".", "").isdecimal()
 
@@ -204,18 +227,15 @@ def disguise(line: str, given: Given) -> str | None:
         if (len(alphabets) > 1 or alphabets & {"MATHEMATICAL", "FULLWIDTH"}) and word.casefold() not in given.text:
             return f"the letters of {word} are not of one usual alphabet"
     for token in _ENCODED.findall(line):
-        if token.casefold() not in given.text and _is_code(token) and not _is_path_or_words(token):
+        if token.casefold() not in given.text and _is_encoded(token):
             return f"{token[:40]} looks encoded"
     return None if content_words(line) else "it says nothing that can be compared"
 
 
-def _is_code(token: str) -> bool:
-    return any(sign.isdigit() or sign in "+=%" for sign in token) or not token[1:].islower()
-
-
-def _is_path_or_words(token: str) -> bool:
+def _is_encoded(token: str) -> bool:
     parts = re.split(r"[/_=-]", token)
-    return len(parts) > 1 and all(len(part) < len(token) / 2 for part in parts)
+    is_path_or_words = len(parts) > 1 and all(len(part) < len(token) / 2 for part in parts)
+    return not is_path_or_words and (any(sign.isdigit() or sign in "+=%" for sign in token) or not token[1:].islower())
 
 
 def _alphabet(sign: str) -> str:
@@ -223,9 +243,3 @@ def _alphabet(sign: str) -> str:
         return "LATIN"
     name = unicodedata.name(sign, "").split(" ")[0]
     return name if name in {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "MATHEMATICAL", "FULLWIDTH"} else ""
-
-
-def is_literal(line: str, messages: Iterable[str]) -> bool:
-    """Return whether a line is a sentence of these messages, letter by letter but for case and space."""
-    said = " ".join(plain(line.lstrip("-* ")).rstrip(".!").split())
-    return bool(said) and any(said in " ".join(plain(message).split()) for message in messages)

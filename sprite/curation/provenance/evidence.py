@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cached_property
 from zoneinfo import ZoneInfo
 
-from sprite.curation.provenance.checks import Given, disguise
+from sprite.curation.provenance.checks import Given, disguise, short_numbers
 from sprite.curation.provenance.quotes import Spoken, quote_of
 from sprite.curation.provenance.voices import Turn, Voice
 from sprite.curation.provenance.work import FirstUse
@@ -38,6 +38,8 @@ class Evidence:
 #: A message of up to this many words may only agree to a question, or pick from a list.
 _SHORT_WORDS = 25
 _QUESTION_CHARS = 1_500
+#: Of a question that outside text may have led, little is shown.
+_LED_CHARS = 400
 #: A sentence is not quoted from text that writes it in so many times fewer words.
 _IN_ONE_WORD = 2
 #: Messages around a cited one that may carry a line together with it, or revoke it.
@@ -82,22 +84,26 @@ class Turns:
         return [*reversed(said), turn, *after]
 
     def question(self, turn: Turn) -> str:
-        """Return the agent's words that a short message answers; "" if text of any author may have led them."""
-        if len(turn.own.split()) > _SHORT_WORDS:
+        """Return the agent's reply to the person that a short message answers."""
+        before = self._before(turn)
+        if not before or not before[0].is_persons or len(turn.own.split()) > _SHORT_WORDS:
             return ""
+        return before[0].logged.agent_response[-(_LED_CHARS if self.is_led(turn) else _QUESTION_CHARS) :].strip()
+
+    def is_led(self, turn: Turn) -> bool:
+        """Return whether text of any author may have led the question that a turn answers."""
         before = self._before(turn)
         # The first turns of the session have to be known.
-        is_whole = bool(before) and before[-1].logged.sequence_num <= 1
-        if not is_whole or any(known.reads_untrusted for known in before):
-            return ""
-        return before[0].logged.agent_response[-_QUESTION_CHARS:].strip()
+        return not before or before[-1].logged.sequence_num > 1 or any(known.reads_untrusted for known in before)
 
     def spoken(self, evidence: Evidence) -> list[str]:
         """Return the texts in which the numbers and addresses of a line have to stand."""
         turn = evidence.turn
+        said = [evidence.quote, *(known.own for known in self.messages(turn))]
         if evidence.is_persons:
-            return [evidence.quote, *(known.own for known in self.messages(turn)), self.question(turn)]
-        return [evidence.quote, *(voice.text for voice in turn.voices if voice.kind not in {"reply", "memory"})]
+            question = self.question(turn)
+            return [*said, short_numbers(question) if self.is_led(turn) else question]
+        return [*said, *(voice.text for voice in turn.voices if voice.kind not in {"reply", "memory"})]
 
     def _before(self, turn: Turn) -> list[Turn]:
         """Return the earlier turns of the same session, newest first."""
@@ -107,13 +113,12 @@ class Turns:
 
 def _said(quote: str, turn: Turn, voices: Sequence[Voice] | None = None) -> Evidence | None:
     """Find a quote by the strictest comparison in which any of the voices says it, by default of the whole turn."""
-    voices = turn.voices if voices is None else voices
     # The curator is shown turns as XML, and may copy the escaped text.
     wordings = [quote_of(wording) for wording in dict.fromkeys((quote, html.unescape(quote)))]
     if not any(wording.words for wording in wordings):
         return None
     for read in (Spoken.as_it_is, Spoken.in_parts, Spoken.nearly):
-        for voice in voices:
+        for voice in turn.voices if voices is None else voices:
             for wording in wordings:
                 for places in read(voice.spoken, wording):
                     found = voice.spoken.wording(places)
@@ -123,14 +128,17 @@ def _said(quote: str, turn: Turn, voices: Sequence[Voice] | None = None) -> Evid
     return None
 
 
-def flaw(text: str, evidence: Evidence, turns: Turns, zone: str, type_: str, due: str = "") -> str | None:
+def flaw(
+    text: str, evidence: Evidence, turns: Turns, zone: str, type_: str, due: str = "", old: Sequence[str] = ()
+) -> str | None:
     """Return why a learning cannot rest on its evidence, or None: it hides something, or has a number from elsewhere.
 
-    An action may repeat its time `due`, which the verifier checks. A fact may name what the turn's work shows.
+    An action may repeat its time `due`, which the verifier checks. A fact may name what the turn's work shows. `old`
+    are the user's learnings that it supersedes: it may keep parts of them.
     """
     is_fact = type_ not in {"PREFERENCE", "CORRECTION", "ACTION"}
     worked = evidence.turn.worked if is_fact else []
-    given = Given([*turns.spoken(evidence), *worked, due.replace("-", " ").replace("T", " ")])
+    given = Given([*turns.spoken(evidence), *worked, *old, due.replace("-", " ").replace("T", " ")])
     lacking = given.lacks(text, day_of(evidence.turn, zone), may_name_files=is_fact and not evidence.is_persons)
     return disguise(text, given) or (f"{lacking} stands neither in its quote nor in the messages" if lacking else None)
 
@@ -138,8 +146,3 @@ def flaw(text: str, evidence: Evidence, turns: Turns, zone: str, type_: str, due
 def day_of(turn: Turn | None, zone: str) -> date | None:
     """Return the day of a turn in a time zone."""
     return None if turn is None else datetime.fromtimestamp(turn.logged.timestamp, ZoneInfo(zone)).date()
-
-
-def projects_of(turns: Iterable[Observation]) -> list[str]:
-    """Return the projects of turns, in order."""
-    return list(dict.fromkeys(turn.project for turn in turns if turn.project is not None))

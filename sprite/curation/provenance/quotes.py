@@ -109,7 +109,7 @@ class Spoken:
 
     def wording(self, places: Sequence[range]) -> str:
         """Return the text at these places with its punctuation."""
-        return " … ".join(self.text[self._begins[place.start] : self._ends[place.stop - 1]] for place in places)
+        return " … ".join(self.text[self._spans[place.start][0] : self._spans[place.stop - 1][1]] for place in places)
 
     @cached_property
     def words(self) -> list[str]:
@@ -117,12 +117,8 @@ class Spoken:
         return _words(self.text)
 
     @cached_property
-    def _begins(self) -> array[int]:
-        return array("Q", (word.start() for word in _WORD.finditer(self.text)))
-
-    @cached_property
-    def _ends(self) -> array[int]:
-        return array("Q", (word.end() for word in _WORD.finditer(self.text)))
+    def _spans(self) -> list[tuple[int, int]]:
+        return [word.span() for word in _WORD.finditer(self.text)]
 
     @cached_property
     def _joined(self) -> str:

@@ -117,15 +117,10 @@ class Turn:
             yield Voice("program" if turn.trigger == "program" else "tool", turn.user_message, "outside")
 
     @property
-    def working_voices(self) -> list[Voice]:
+    def done(self) -> list[str]:
         """Return the inputs of calls that did not fail."""
-        return [
-            voice
-            for call in self.logged.tool_calls
-            if not call.get("is_error")
-            for voice in _of_call(call)
-            if voice.kind == "input"
-        ]
+        calls = [call for call in self.logged.tool_calls if not call.get("is_error")]
+        return [voice.text for call in calls for voice in _of_call(call) if voice.kind == "input"]
 
     @property
     def worked(self) -> list[str]:

@@ -21,45 +21,36 @@ _ADDRESS = re.compile(r"(?<![\w.+-])[\w.+-]*@[\w.-]*\w|\b(?:https?://|www\.)[^\s
 
 
 class FirstUse:
-    """Who used words first in these turns: strangers, or the person and the agent."""
+    """The first users of words in these turns: strangers, or the person and the agent."""
 
     def __init__(self, turns: Iterable[Turn]) -> None:
-        trusted: set[str] = set()
-        trusted_runs: set[Run] = set()
-        said: set[str] = set()
-        said_runs: set[Run] = set()
+        voices = [voice for turn in turns for voice in turn.voices]
+        own = [voice.text for voice in voices if voice.kind == "person"]
+        #: The person's words, whenever they said them, and those that the agent used before strangers did.
+        trusted = {word for text in own for word in content_words(text)}
+        trusted_runs = {run for text in own for run in _runs(text)}
+        named = {address for text in own for address in _addresses(text)}
         self._foreign: set[str] = set()
         #: Those of them that a document used: what stands in a file here may be told, in other words.
         self._documents: set[str] = set()
         self._shown_runs: set[Run] = set()
-        named: set[str] = set()
         #: Addresses that a tool or a stranger named first.
         self._shown_addresses: set[str] = set()
-        for turn in turns:
-            for voice in turn.voices:
-                words, found = content_words(voice.text), set(_runs(voice.text))
-                addresses = {address.casefold() for address in _ADDRESS.findall(voice.text)}
-                if voice.kind in {"person", "input"}:
-                    named |= addresses - (self._shown_addresses if voice.kind == "input" else set())
-                else:
-                    self._shown_addresses |= addresses
-                if voice.kind == "person":
-                    said |= words
-                    said_runs |= found
-                elif voice.kind in UNTRUSTED:
-                    new = words - trusted
-                    (self._documents if voice.kind in {"printed", "document"} else self._foreign).update(new)
-                    self._shown_runs |= found - trusted_runs
-                elif voice.kind == "result":
-                    trusted |= words - self._foreign - self._documents
-                    self._shown_runs |= found - trusted_runs
-                elif voice.kind != "memory":
-                    trusted |= words - self._foreign - self._documents
-                    trusted_runs |= found - self._shown_runs
+        for voice in voices:
+            words, found, addresses = content_words(voice.text), set(_runs(voice.text)), _addresses(voice.text)
+            if voice.kind == "input":
+                named |= addresses - self._shown_addresses
+            elif voice.kind != "person":
+                self._shown_addresses |= addresses
+            if voice.kind in UNTRUSTED:
+                (self._documents if voice.kind in {"printed", "document"} else self._foreign).update(words - trusted)
+            elif voice.kind != "memory":
+                trusted |= words - self._foreign - self._documents
+            if voice.kind in UNTRUSTED | {"result"}:
+                self._shown_runs |= found - trusted_runs
+            elif voice.kind != "memory":
+                trusted_runs |= found - self._shown_runs
         self._shown_addresses -= named
-        self._foreign -= said
-        self._documents -= said
-        self._shown_runs -= said_runs
 
     def copied(self, text: str) -> str | None:
         """Return what a text copies from a stranger or a result, or None."""
@@ -82,3 +73,7 @@ class FirstUse:
 
 def _runs(text: str) -> Iterable[Run]:
     return runs(run_words(_BOUND.sub(" ", plain(text))))
+
+
+def _addresses(text: str) -> set[str]:
+    return {address.casefold() for address in _ADDRESS.findall(text)}

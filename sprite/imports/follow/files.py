@@ -74,35 +74,23 @@ class Mark(msgspec.Struct, frozen=True):
     is_open: bool
 
 
-class Marks:
+class Marks(dict[str, Mark]):
     """The marks of all logs by path; `save` writes them atomically."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__(_read(path))
         self._path = path
-        self._marks = _read(path)
-        self._saved = dict(self._marks)
-
-    def of(self, log_path: Path) -> Mark | None:
-        """Return the read position of a log, if known."""
-        return self._marks.get(str(log_path))
-
-    def set(self, log_path: Path, mark: Mark) -> None:
-        """Set the read position of a log; durable after the next `save`."""
-        self._marks[str(log_path)] = mark
+        self._saved = dict(self)
 
     def save(self) -> None:
         """Write changed marks. A full disk is no reason to stop: it only costs time later."""
-        if self._marks == self._saved:
+        if self == self._saved:
             return
         try:
-            replace_file(self._path, msgspec.json.encode(self._marks), is_synced=False)
+            replace_file(self._path, msgspec.json.encode(dict(self)), is_synced=False)
         except OSError as error:
             log.warning("how far the logs were read cannot be kept (%s); a restart reads them anew", error.strerror)
-        self._saved = dict(self._marks)
-
-    def forget(self, log_path: Path) -> None:
-        """Delete the mark of a log that no longer exists."""
-        self._marks.pop(str(log_path), None)
+        self._saved = dict(self)
 
 
 def _read(path: Path) -> dict[str, Mark]:
@@ -223,11 +211,6 @@ class Found:
     inode: int
     size: int
     changed_ns: int
-
-
-def found_at(path: Path) -> Found:
-    """Return the state of one file. Raises OSError if it is missing."""
-    return _found(path, path.stat(follow_symlinks=False))
 
 
 def _found(path: Path, about: os.stat_result) -> Found:

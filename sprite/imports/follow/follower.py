@@ -1,7 +1,6 @@
 """Watch logs and deliver each ended turn, in one loop: look, read, deliver, sleep.
 
-There are two tiers: the most recently written logs are checked several times a second. All folders are scanned only
-as often as takes a small share of a core.
+The folders are scanned as often as takes a small share of a core, at most twice a second.
 """
 
 from __future__ import annotations
@@ -10,15 +9,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sprite.config import Settings
 from sprite.imports.claude_code import PROBE_BYTES, LogFile
 from sprite.imports.claude_code_turns import SETTLED_AFTER_SECONDS
-from sprite.imports.follow.delivery import Delivered, Delivery
-from sprite.imports.follow.files import CHUNK_BYTES, Found, Mark, Marks, NotOursError, found_at, scan
+from sprite.imports.follow.delivery import Delivered, deliver
+from sprite.imports.follow.files import CHUNK_BYTES, Found, Mark, Marks, NotOursError, scan
 from sprite.imports.follow.session import FollowedLog
 from sprite.log.transcript import ImportedTurn
 from sprite.memory.folders import Projects
@@ -26,12 +24,9 @@ from sprite.protocol.framing import one_line
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.4
-#: Number of most recently written logs that are checked each time.
-WARM_LOGS = 200
-SCAN_SECONDS = 0.8
+LOOK_SECONDS = 0.5
 #: Share of a core that scanning folders may take.
-SCAN_SHARE = 0.005
+SCAN_SHARE = 0.01
 #: An idle log is dropped from memory after this time, unless a turn of it is open. At most this many are held.
 HELD_SECONDS = 600.0
 MOST_HELD = 64
@@ -60,7 +55,7 @@ class _Known:
     def __init__(self, found: Found, followed: FollowedLog, mark: Mark | None) -> None:
         self.found = found
         self.log = followed
-        #: Whether it is a session log; None until it was checked.
+        #: Whether it is a session log, or None until it was checked.
         self.is_log: bool | None = None if mark is None else True
         #: Whether it appeared while others were followed.
         self.is_new = False
@@ -79,23 +74,18 @@ class _Known:
 class Follower:
     """Follow logs: `catch_up` delivers what there is, `run` repeats that for ever. `tell` gets lines for people."""
 
-    def __init__(
-        self, settings: Settings, roots: list[Path], delivery: Delivery, marks: Marks, tell: Callable[[str], object]
-    ) -> None:
+    def __init__(self, settings: Settings, roots: list[Path], marks: Marks, tell: Callable[[str], object]) -> None:
+        self._settings = settings
         self._roots = roots
         self._own = settings.cli_state.resolve()
         self._projects = Projects(settings.workspace)
-        self._delivery = delivery
         self._marks = marks
         self._tell = tell
         self._known: dict[Path, _Known] = {}
-        #: Logs of subagents beside those of their sessions, by session.
-        self._agents: dict[str, set[Path]] = {}
-        self._warm: list[_Known] = []
-        self._next_scan = 0.0
+        self._scan_seconds = 0.0
         self._is_started = False
         self._batch: list[ImportedTurn] = []
-        self._batch_marks: dict[Path, Mark] = {}
+        self._batch_marks: dict[str, Mark] = {}
         self._chunks = 0
         self.tally = Tally()
         #: Called with the size in bytes of each log that was read.
@@ -105,8 +95,7 @@ class Follower:
         """Follow until cancelled."""
         while True:
             await self.catch_up()
-            self.tally.delivered.add(await self._delivery.work())
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(max(LOOK_SECONDS, self._scan_seconds / SCAN_SHARE))
 
     async def look(self) -> tuple[int, int]:
         """Look for logs; return their number and the number of bytes to read."""
@@ -128,7 +117,6 @@ class Follower:
         await self.catch_up()
         if any(known.log.is_settling for known in self._known.values()):
             await asyncio.sleep(SETTLED_AFTER_SECONDS)
-            self._next_scan = 0.0
             await self.catch_up()
 
     @property
@@ -139,14 +127,9 @@ class Follower:
     # --- looking ---
 
     def _due(self) -> list[_Known]:
-        began = time.monotonic()
-        if began >= self._next_scan:
-            self._scan()
-            self._next_scan = began + max(SCAN_SECONDS, (time.monotonic() - began) / SCAN_SHARE)
-        else:
-            for known in self._warm:
-                with suppress(FileNotFoundError):
-                    known.found = found_at(known.found.path)
+        began = time.thread_time()
+        self._scan()
+        self._scan_seconds = time.thread_time() - began
         due = [known for known in self._known.values() if known.is_due and self._is_log(known)]
         return sorted(due, key=lambda known: (known.began, known.found.path))
 
@@ -156,16 +139,14 @@ class Follower:
             gone.discard(found.path)
             known = self._known.get(found.path)
             if known is None:
-                mark = self._marks.of(found.path)
+                mark = self._marks.get(str(found.path))
                 followed = FollowedLog(found.path, self._projects.of, self._damage, mark)
                 known = self._known[found.path] = _Known(found, followed, mark)
                 known.is_new = self._is_started
             known.found = found
         for path in gone:
             del self._known[path]
-            self._marks.forget(path)
-        newest = sorted(self._known.values(), key=lambda known: known.found.changed_ns, reverse=True)
-        self._warm = newest[:WARM_LOGS]
+            self._marks.pop(str(path), None)
 
     def _is_log(self, known: _Known) -> bool:
         """Check a new log; if it is too short to decide, wait for more."""
@@ -188,12 +169,10 @@ class Follower:
 
     def _take(self, known: _Known, about: LogFile) -> None:
         path = known.found.path
-        if about.agent_id is not None:
-            # A log of an older version: it is read with its session.
-            known.is_log = False
-            self._agents.setdefault(about.session_id, set()).add(path)
+        known.is_log = about.agent_id is None
+        if not known.is_log:
+            # Versions of 2025 put subagents' logs beside their sessions'.
             return
-        known.is_log = True
         known.began = (about.first_at, about.opened_at)
         if known.is_new:
             self._tell(f"new session {path.stem} in {path.parent}")
@@ -201,13 +180,12 @@ class Follower:
     # --- reading ---
 
     async def _follow(self, known: _Known) -> None:
-        known.log.agents_beside = self._agents.get(known.found.path.stem, set())
         turns = self._turns(known)
         is_done = False
         while not is_done:
             is_done = await asyncio.to_thread(self._step, turns)
             if (mark := known.log.mark) is not None:
-                self._batch_marks[known.found.path] = mark
+                self._batch_marks[str(known.found.path)] = mark
             if len(self._batch) >= BATCH_TURNS or self._chunks >= BATCH_CHUNKS:
                 await self._hand_over()
         self._let_go()
@@ -240,13 +218,12 @@ class Follower:
         batch, marks = self._batch, self._batch_marks
         self._batch, self._batch_marks, self._chunks = [], {}, 0
         if batch:
-            delivered = await self._delivery.deliver(batch)
+            delivered = await deliver(self._settings, batch)
             self.tally.delivered.add(delivered)
             self.tally.sessions.update(turn.observation.session_id for turn in batch)
             for key, why in delivered.refused:
                 log.warning("the turn %s was refused: %s", key, why)
-        for path, mark in marks.items():
-            self._marks.set(path, mark)
+        self._marks.update(marks)
 
     def _let_go(self) -> None:
         """Drop the contents of idle logs, and of the longest idle ones if there are too many."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sprite.imports.claude_code import AGENT_PREFIX, SUBAGENTS, LogFile, probe, started_by
-from sprite.imports.claude_code_entries import MAX_LINE_BYTES, Entry, LogLineError, read_line
+from sprite.imports.claude_code_entries import MAX_LINE_BYTES, Entry, UnreadableError, read_line
 from sprite.imports.claude_code_turns import OVER_AFTER_SECONDS, SessionTurns, SubagentLogs
 from sprite.imports.follow.files import Mark, NotOursError, ReplacedError, Tail, is_same, open_log
 from sprite.log.transcript import ImportedTurn
@@ -34,8 +34,6 @@ class FollowedLog:
         self._done = 0 if mark is None else mark.done
         self._mark = mark
         self._reading: _Reading | None = None
-        #: Subagents' logs that older versions of the CLI put beside the session's.
-        self.agents_beside: set[Path] = set()
         #: Time of the last growth, on the monotonic clock.
         self.grown_at = time.monotonic()
         self._is_seen = False
@@ -63,7 +61,7 @@ class FollowedLog:
         return self._mark if self._reading is None else self._reading.mark()
 
     def identify(self) -> LogFile | None:
-        """Return the kind of log; None if it is none, or not yet.
+        """Return the kind of log, or None if it is none, or not yet.
 
         Raises OSError or NotOursError if it is unreadable.
         """
@@ -81,13 +79,13 @@ class FollowedLog:
                 self._done = 0
             self._reading = self._begun()
         try:
-            yield from self._reading.read(self.agents_beside)
+            yield from self._reading.read()
         except ReplacedError:
             self._done = 0
             self._reading = self._begun()
             # A file that was replaced twice is read at the next check.
             with suppress(ReplacedError):
-                yield from self._reading.read(self.agents_beside)
+                yield from self._reading.read()
         if self._reading.has_grown:
             # Data that existed before the first check has been idle since it was written.
             rested = 0.0 if self._is_seen else self._reading.unchanged_for
@@ -161,11 +159,11 @@ class _Reading:
             done = max(done, min(open_at, default=self._tail.lines.at))
         return self._tail.mark(done, is_open=self.is_open)
 
-    def read(self, agents_beside: set[Path]) -> Iterator[ImportedTurn | None]:
+    def read(self) -> Iterator[ImportedTurn | None]:
         self.has_grown = False
         # An agent's log contains its work before the session's log contains the line that refers to it.
         size = self._path.stat().st_size
-        yield from self._read_agents(agents_beside)
+        yield from self._read_agents()
         for found in self._tail.read(size):
             if found is None:
                 self.has_grown = True
@@ -199,7 +197,7 @@ class _Reading:
             return None
         try:
             return read_line(line)
-        except LogLineError as error:
+        except UnreadableError as error:
             self._skip(at, str(error))
             return None
 
@@ -225,8 +223,8 @@ class _Reading:
 
     # --- subagents ---
 
-    def _read_agents(self, beside: set[Path]) -> Iterator[None]:
-        for path in (*_agent_logs(self._path.with_suffix("") / SUBAGENTS), *sorted(beside)):
+    def _read_agents(self) -> Iterator[None]:
+        for path in _agent_logs(self._path.with_suffix("") / SUBAGENTS):
             tail = self._agent_tails.get(path)
             if tail is None:
                 tail = self._agent_tails[path] = Tail(path)
@@ -250,7 +248,7 @@ class _Reading:
                 self.has_grown = True
                 yield None
                 continue
-            with suppress(LogLineError):
+            with suppress(UnreadableError):
                 entry = None if found[1] is None else read_line(found[1])
                 if entry is not None:
                     self._agents.feed(entry.agent_id or agent_id, entry)

@@ -178,7 +178,7 @@ class EndpointEmbedder:
 
 
 def embedder_of(settings: Settings) -> Embedder | None:
-    """Return what the settings ask for; None if search by meaning is off."""
+    """Return what the settings ask for, or None if search by meaning is off."""
     if settings.embeddings == "off":
         return None
     return ProcessEmbedder(settings) if settings.embeddings == "bundled" else EndpointEmbedder(settings.embeddings)

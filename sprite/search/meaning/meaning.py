@@ -194,7 +194,7 @@ class Meaning:
         return True
 
     async def _call(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Return a call's value; None if it failed. A model that died switches search by meaning off."""
+        """Return a call's value, or None if it failed. A model that died switches search by meaning off."""
         self._used_at = time.monotonic()
         try:
             return await call()

@@ -1,0 +1,76 @@
+"""The installed command `sprite`: the commands of both programs, for an agent on this machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from bridge.errors import BAD_USAGE
+from sprite import __version__
+
+#: In the order of `--help`. The sprite's commands work on the local person's workspace unless `--workspace` is given.
+_SPRITE = {
+    "doctor": "check this machine and say what to do",
+    "memory": "search, read, correct and forget",
+    "actions": "to-dos: list, add, done, dismiss",
+    "changes": "files that a turn changed",
+    "undo": "take a turn's file changes back",
+    "reach": "hosts that the agent may reach: list, revoke",
+    "import": "read sessions of other programs, or an archive",
+    "export": "write everything as one archive",
+    "follow": "log Claude Code's sessions as their turns end",
+    "rebuild": "make memory anew from the log",
+    "mcp": "offer memory to other agents (MCP on stdio)",
+}
+_BRIDGE = {
+    "run": "start your agent and print the address of its page",
+    "chat": "talk to your agent in this terminal",
+    "status": "state, version, next to-do and spend",
+    "acp": "your agent in an editor, which starts this",
+    "deploy": "create or update an agent now, with its steps",
+    "restore": "restore a lost agent from its replica",
+    "store": "replicas: list, verify, accept, delete",
+    "users": "people, login links and tokens",
+    "audit": "what operators did",
+    "notify": "notifications: the webhook's key",
+}
+#: Under another name here than in `python -m bridge`.
+_NAMES = {"serve": "run"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    name = given[0] if given else "--help"
+    if name in _SPRITE:
+        from bridge.config import LOCAL_PERSON
+        from sprite.__main__ import main as sprite_main
+        from sprite.common.settings import default_data
+
+        return sprite_main(given, workspace=default_data() / "workspaces" / LOCAL_PERSON, program="sprite")
+    if name in _BRIDGE:
+        from bridge.__main__ import main as bridge_main
+
+        return bridge_main(given, program="sprite", names=_NAMES)
+    if name in {"-h", "--help"}:
+        sys.stdout.write(_help())
+        return 0
+    if name == "--version":
+        sys.stdout.write(f"sprite {__version__}\n")
+        return 0
+    sys.stderr.write(f"sprite: there is no command {name!r}. `sprite --help` lists them.\n")
+    return BAD_USAGE
+
+
+def _help() -> str:
+    everyday = ("run", "chat", "status", *_SPRITE)
+    return (
+        "usage: sprite COMMAND\n\nAn agent that lives on its own computer and never forgets.\n\n"
+        f"everyday:\n{_lines(*everyday)}\n"
+        f"editors, people and machines:\n{_lines(*[name for name in _BRIDGE if name not in everyday])}\n"
+        "`sprite COMMAND --help` explains a command; `sprite run --help` lists the settings.\n"
+    )
+
+
+def _lines(*names: str) -> str:
+    return "".join(f"  {name:<9} {(_BRIDGE | _SPRITE)[name]}\n" for name in names)

@@ -1,0 +1,146 @@
+// Settings: the model and its key, the budget, notifications, permissions, access, appearance, and dangerous actions.
+
+import { showPermissions } from '../chat/permissions.js';
+import { money } from '../format.js';
+import { wordsOf } from '../problem.js';
+import { button, elementOf } from '../template.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
+import { chooseTheme, THEMES, theme } from './theme.js';
+
+/** @import { Health, Page } from '../types/page.js' */
+
+/** @param {Page} page */
+export async function showSettings(page) {
+  const body = elementOf(html`<div class="settings"></div>`);
+  /** @type {Health | null} */
+  let health = null;
+  let model = '';
+  let isChecking = false;
+
+  async function check() {
+    isChecking = true;
+    draw();
+    try {
+      const { model_answers: answers, model_words: words } = await page.connection.ask('system', {
+        action: 'check_model',
+      });
+      model = `${answers ? 'It works' : 'It does not work'}: ${words ?? ''}.`;
+    } catch (problem) {
+      model = wordsOf(problem);
+    }
+    isChecking = false;
+    draw();
+  }
+
+  /** @param {string} id */
+  const run = (id) => () =>
+    page.commands
+      .listed()
+      .find((command) => command.id === id)
+      ?.run();
+  /** @param {string} id */
+  const leaveTo = (id) => () => {
+    body.closest('dialog')?.close();
+    run(id)();
+  };
+
+  function draw() {
+    const { state } = page.store;
+    render(
+      html`
+        ${part(
+          'Model',
+          html`<p>
+              ${
+                page.isOffline()
+                  ? 'The demo model answers. For Claude, set ANTHROPIC_API_KEY and start the bridge again.'
+                  : `${state.model ?? 'Known after the first message'}. The bridge has its key; the agent does not.`
+              }
+            </p>
+            ${model ? html`<p role="status">${model}</p>` : nothing}`,
+          button(isChecking ? 'Checking …' : 'Check the model and its key', check, { disabled: isChecking }),
+        )}
+        ${part(
+          'Budget',
+          health === null
+            ? html`<p class="muted">Loading …</p>`
+            : html`<p class="tabular">
+                Memory has cost ${money(health.spend_today_usd)} today${
+                  health.daily_cap_usd ? ` of at most ${money(health.daily_cap_usd)} a day` : ''
+                }. The bridge limits all of the agent’s calls with --daily-usd and --monthly-usd.
+              </p>`,
+          button('What memory has cost', leaveTo('memory.health')),
+        )}
+        ${part(
+          'Sessions',
+          html`<p>Earlier conversations: read, resume or rename them.</p>`,
+          button('Sessions …', leaveTo('sessions')),
+        )}
+        ${part(
+          'Notifications',
+          html`<p>On this device, when Sprite asks you something or has done something by itself.</p>`,
+          button('Notifications …', () => void page.openNotifications()),
+        )}
+        ${part(
+          'Permissions and hosts',
+          html`<p>What runs without a question, and what the agent may reach.</p>`,
+          button('What runs without asking', () => showPermissions(page)),
+          button('What the agent may reach', run('reach')),
+        )}
+        ${part(
+          'Access',
+          html`<p>
+            Passkeys log you in without a link. Editors and other programs use tokens: make one with
+            <code>python -m bridge users token NAME</code> where the bridge runs.
+          </p>`,
+          button('Passkeys', run('passkeys')),
+          button('Install as an app', () => page.install.ask(), { hidden: !page.install.isOffered() }),
+        )}
+        ${part(
+          'Theme',
+          html`<div class="segmented" role="group" aria-label="Theme">
+            ${Object.entries(THEMES).map(
+              ([name, words]) =>
+                html`<button type="button" aria-pressed=${theme() === name} @click=${() => {
+                  chooseTheme(name);
+                  draw();
+                }}>${words}</button>`,
+            )}
+          </div>`,
+        )}
+        ${part(
+          'Export',
+          html`<p>
+            Everything that Sprite keeps, as one archive: <code>python -m bridge export</code> where the bridge runs.
+          </p>`,
+        )}
+        ${part(
+          'Danger zone',
+          html`<p>Forgetting cannot be undone. It shows first what goes.</p>`,
+          button('Forget something …', leaveTo('memory.forget'), { look: 'danger' }),
+          button('Sign out', leaveTo('sign-out'), { look: 'danger' }),
+        )}
+      `,
+      body,
+    );
+  }
+
+  draw();
+  void page.loadMemory();
+  void page.connection
+    .ask('memory', { op: 'health' })
+    .then((found) => {
+      health = found.health;
+      draw();
+    })
+    .catch(() => null);
+  await page.dialog({ title: 'Settings', body, wide: true, actions: [{ label: 'Close', value: null }] });
+}
+
+/** @param {string} name @param {unknown} words @param {unknown[]} buttons */
+const part = (name, words, ...buttons) =>
+  html`<section class="settings-part">
+    <h3>${name}</h3>
+    ${words}
+    ${buttons.length ? html`<div class="row">${buttons}</div>` : nothing}
+  </section>`;

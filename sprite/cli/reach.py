@@ -1,0 +1,48 @@
+"""`reach list|revoke`: the hosts that the agent may reach, and reached.
+
+A running sprite takes back a host, so that open connections close. Without one, the rule is deleted.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import msgspec
+
+from sprite.cli.output import day_and_time, say, say_json
+from sprite.config import Settings
+from sprite.errors import OperatorError, WorkspaceLockedError
+from sprite.owner import ask_running, owned
+from sprite.protocol.framing import one_line
+from sprite.protocol.reach import Reach, ReachResult
+from sprite.workspace.database import read_workspace
+
+
+async def list_hosts(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Print the hosts that are always allowed, and the logged connections."""
+    async with read_workspace(settings.workspace_db) as workspace:
+        rules, uses = await workspace.hosts.rules(), await workspace.hosts.uses()
+    if arguments.json:
+        say_json({"mode": settings.egress, "allowed": msgspec.to_builtins(rules), "hosts": msgspec.to_builtins(uses)})
+        return 0
+    for rule in rules:
+        why = f'; asked in "{one_line(rule.message)}"' if rule.message else ""
+        say(f"allowed   {rule.host}  (since {day_and_time(rule.at)}{why})")
+    for use in uses:
+        told = f"{use.connections} connection(s), {use.sent:,} bytes sent, {use.received:,} received"
+        say(f"{use.decision:<9} {use.host}:{use.port}  ({told}, last {day_and_time(use.last_at)})")
+    if not rules and not uses:
+        say("The agent has not connected to any host through Sprite's proxy.")
+    return 0
+
+
+async def revoke(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Take back a host that the person allowed."""
+    try:
+        async with owned(settings) as own:
+            if not await own.workspace.hosts.revoke(arguments.host):
+                raise OperatorError(f"{arguments.host} is not a host that you always allow; `reach list` shows them.")
+    except WorkspaceLockedError:
+        await ask_running(settings, Reach(arguments.host), ReachResult)
+    say(f"{arguments.host} is not allowed any more.")
+    return 0

@@ -1,0 +1,143 @@
+"""The one table of model failures: a code, a sentence and an action for each (pure).
+
+It covers the texts of the CLI, the statuses of the API and the SDK, and the refusals of the bridge's proxy. A person
+reads only its sentences. The original text of an unknown failure is in `details`, which clients show folded.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+#: A remedy: sending it again, other words, a new session, a setting of the operator, or a higher limit for today.
+Action = Literal["retry", "change", "new_session", "settings", "raise_limit"]
+
+#: Error code of a turn that ends because the budget is used up.
+BUDGET_USED_UP = "budget_used_up"
+NO_KEY = "set ANTHROPIC_API_KEY where the sprite is started, or use `make run`, which needs none"
+_ADVICE: dict[Action, str] = {"retry": " Send it again in a moment.", "new_session": " Begin a new session."}
+_MAX_DETAILS, _MAX_SHORT = 1000, 120
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failure for people. `sentence` says what happened; `details` is the text, if it is unknown."""
+
+    code: str
+    sentence: str
+    action: Action
+    details: str = ""
+
+    @property
+    def message(self) -> str:
+        """Return the sentence with what to do."""
+        return self.sentence + _ADVICE.get(self.action, "")
+
+    @property
+    def retryable(self) -> bool:
+        """Return whether sending the same message again may succeed."""
+        return self.action == "retry"
+
+
+_NO_CREDIT = "The account of the model's API has no credit: add some, or set another ANTHROPIC_API_KEY."
+_FULL = "The conversation is longer than the model can read."
+NO_ANSWER = Failure("no_answer", "No answer came.", "retry")
+#: By a pattern of the text: code, sentence, action; the first match wins. An empty sentence stands for the matched
+#: text, which is the bridge's own.
+_BY_TEXT: tuple[tuple[str, str, str, Action], ...] = (
+    (r"The (?:day|month)'s budget of \$[^\n]*? raise it(?: for today)?\.", BUDGET_USED_UP, "", "raise_limit"),
+    (r"Calls in flight hold the rest", "rate_limited", "Other calls hold the rest of the budget for now.", "retry"),
+    (
+        r"as many as it may|calls of this minute|as it takes",
+        "rate_limited",
+        "There are too many calls at once.",
+        "retry",
+    ),
+    (r"token of a sprite", "unauthorized_model", "The bridge does not know this sprite: restart it there.", "settings"),
+    (
+        r"the bridge's key",
+        "unauthorized_model",
+        "The bridge needs a valid ANTHROPIC_API_KEY for the model.",
+        "settings",
+    ),
+    (r"BASE_URL redirects", "model_error", "ANTHROPIC_BASE_URL of the bridge is not the model's address.", "settings"),
+    (
+        r"may not use the model",
+        "forbidden_model",
+        "The bridge does not permit this model: set SPRITE_MODEL.",
+        "settings",
+    ),
+    (
+        r"The price of .* is not",
+        "forbidden_model",
+        "The price of this model is not known: set SPRITE_MODEL.",
+        "settings",
+    ),
+    (r"bridge's database|bridge is stopping", "model_error", "The bridge is not ready.", "retry"),
+    (r"/login|Not logged in", "unauthorized_model", f"There is no key for the model: {NO_KEY}.", "settings"),
+    (r"[Cc]redit balance|because of billing", "no_credit", _NO_CREDIT, "settings"),
+    (
+        r"safeguards flagged|Usage Policy|[Oo]utput blocked",
+        "declined",
+        "The model declined to answer. Say it in another way.",
+        "change",
+    ),
+    (r"output token maximum", "answer_too_long", "The answer grew too long. Ask for it in parts.", "change"),
+    (r"context window limit|[Pp]rompt is too long|exceed context", "context_full", _FULL, "new_session"),
+    (r"[Ii]mage (?:was|exceeds|dim)|not process|PDF", "bad_attachment", "The model cannot read a file.", "new_session"),
+    (r"stop_reason=pause_turn", "agent_error", "The model paused in its answer. Tell it to go on.", "change"),
+    (r"^\[ede_diagnostic\]", "agent_error", "The agent could not finish this turn.", "retry"),
+    (r"concurrency issues|tool_use|tool_result", "conversation_broken", "The conversation is damaged.", "new_session"),
+)
+#: As above, where no status says more.
+_BY_LOOSE_TEXT: tuple[tuple[str, str, str, Action], ...] = (
+    (r"[Oo]verloaded", "overloaded", "The model is overloaded.", "retry"),
+    (r"[Rr]ate limit", "rate_limited", "The model's rate limit is reached.", "retry"),
+    (r"in time|[Tt]imed out|took too long", "model_error", "The model did not answer in time.", "retry"),
+    (r"[Ii]nternal server error|API failed", "model_error", "The model's service has a fault.", "retry"),
+    (r"mid-response", "model_error", "The model broke off in the middle of its answer.", "retry"),
+    (r"[Cc]onnect|reached|broke off|ECONN|[Ss]tream", "model_error", "The connection to the model broke off.", "retry"),
+    (r"^$", "agent_error", "The agent could not finish this turn.", "retry"),
+)
+_SERVER_FAULT = 500
+_BY_STATUS: dict[int, tuple[str, str, Action]] = {
+    400: ("invalid_request", "The model's API refused the request as invalid.", "new_session"),
+    401: ("unauthorized_model", "The model does not take the key: check ANTHROPIC_API_KEY, and restart.", "settings"),
+    402: ("no_credit", _NO_CREDIT, "settings"),
+    403: ("forbidden_model", "The key does not permit this: check ANTHROPIC_API_KEY, or set SPRITE_MODEL.", "settings"),
+    404: ("unknown_model", "The model does not exist for this key: set SPRITE_MODEL to another one.", "settings"),
+    408: ("model_error", "The model did not answer in time.", "retry"),
+    413: ("request_too_large", "The conversation is larger than the model accepts.", "new_session"),
+    429: ("rate_limited", "The model's rate limit is reached.", "retry"),
+    **dict.fromkeys((500, 502, 503), ("model_error", "The model's service has a fault.", "retry")),
+    504: ("model_error", "The model did not answer in time.", "retry"),
+    529: ("overloaded", "The model is overloaded.", "retry"),
+}
+#: Parts of a text that mean nothing to a person: ids, addresses, settings of the CLI, and advice for its terminal.
+_NOISE = re.compile(
+    r"API Error:?(?: \d{3})?|\[ede_diagnostic\]|(?:Request|Message) ID:? ?\S*|\b(?:req|msg)_\w+|https?://\S+|\{.*"
+    r"|[^.]*\b(?:CLAUDE|ANTHROPIC)_[A-Z_]+[^.]*\.?|[^.·]*\b[Tt]ry again\b[^.]*\.?|\([^)]*\)",
+    re.DOTALL,
+)
+
+
+def failure(text: str, status: int | None = None) -> Failure:
+    """Return the failure for a text of the CLI or the API, and the API's status if there is one."""
+    row = _found(text, _BY_TEXT) or _BY_STATUS.get(status or 0)
+    if row is None and status is None:
+        row = _found(text, _BY_LOOSE_TEXT)
+    if row is not None:
+        return Failure(*row)
+    short = " ".join(_NOISE.sub(" ", text).split())[:_MAX_SHORT].strip(" .:·") or "it gave no reason"
+    is_refused = status is not None and status < _SERVER_FAULT
+    return Failure(
+        "model_error", f"The model failed: {short}.", "change" if is_refused else "retry", text.strip()[:_MAX_DETAILS]
+    )
+
+
+def _found(text: str, rows: tuple[tuple[str, str, str, Action], ...]) -> tuple[str, str, Action] | None:
+    for pattern, code, sentence, action in rows:
+        if found := re.search(pattern, text):
+            return code, sentence or found[0], action
+    return None

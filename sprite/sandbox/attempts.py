@@ -1,0 +1,101 @@
+"""Attempts to break out of the sandbox: `python -I -S attempts.py FACTS`, run inside by `doctor` and at each start.
+
+It prints a line for each attempt that got through, and `done`. FACTS (JSON) has `closed` (paths that must not be
+there), `written` (folders that must not be written to), `port` and `abstract` (where a program outside listens), and
+`spaces` (the namespaces outside). A script of its own, without imports from Sprite.
+"""
+
+from __future__ import annotations
+
+import _socket
+import json
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+DONE = "done"
+_TIOCSTI = 0x5412
+
+
+def attempts(facts: dict[str, Any]) -> dict[str, Callable[[], object]]:
+    """Return the attempts by name; each returns something true, or raises OSError if it failed."""
+    return {
+        "read the sprite's memory or the bridge's data": lambda: any(map(os.path.lexists, facts["closed"])),
+        "create a file outside the workspace": lambda: any(map(_create, facts["written"])),
+        "reach a hidden folder through /proc": lambda: any(
+            os.path.exists(f"/proc/{pid}/root{path}") for pid in _processes() for path in facts["closed"]
+        ),
+        "see the machine's processes": lambda: _same("pid", facts),
+        "share memory with the machine's programs": lambda: _same("ipc", facts),
+        "rename the machine": lambda: _same("uts", facts),
+        "take part in the machine's user namespace": lambda: _same("user", facts),
+        "unmount what hides a folder": _unmount,
+        "change a setting of the kernel": lambda: _create("/proc/sys/kernel/core_pattern", os.O_WRONLY),
+        "read a disk": _disk,
+        "type into the terminal": _type,
+        "connect to the machine's loopback": lambda: facts["port"] and _connect(("127.0.0.1", facts["port"])),
+        "connect to an abstract socket": lambda: facts["abstract"] and _connect(f"\0{facts['abstract']}"),
+    }
+
+
+def _create(path: str, flags: int = os.O_CREAT | os.O_EXCL | os.O_WRONLY) -> bool:
+    path = path if flags == os.O_WRONLY else os.path.join(path, f".sprite-attempt-{os.getpid()}")
+    os.close(os.open(path, flags))
+    if flags != os.O_WRONLY:
+        os.unlink(path)
+    return True
+
+
+def _processes() -> list[str]:
+    return [name for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _same(kind: str, facts: dict[str, Any]) -> bool:
+    outside: str = facts["spaces"][kind]
+    return os.readlink(f"/proc/self/ns/{kind}") == outside
+
+
+def _unmount() -> bool:
+    import ctypes
+
+    return int(ctypes.CDLL(None).umount2(os.getcwd().encode(), 2)) == 0
+
+
+def _disk() -> bool:
+    import stat
+
+    return any(stat.S_ISBLK(os.lstat(entry).st_mode) and os.open(entry, os.O_RDONLY) for entry in os.scandir("/dev"))
+
+
+def _type() -> bool:
+    import fcntl
+
+    terminal = os.open("/dev/tty", os.O_RDWR)
+    return fcntl.ioctl(terminal, _TIOCSTI, b" ") is not None
+
+
+def _connect(address: Any) -> bool:
+    kind = _socket.AF_UNIX if isinstance(address, str) else _socket.AF_INET
+    connection = _socket.socket(kind, _socket.SOCK_STREAM)
+    connection.settimeout(1)
+    connection.connect(address)
+    return True
+
+
+def main() -> None:
+    """Print the names of the attempts that got through."""
+    for name, attempt in attempts(json.loads(sys.argv[1])).items():
+        try:
+            if attempt():
+                print(name)
+        except OSError:
+            continue
+    print(DONE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,437 @@
+"""The agent's way to the network: an HTTP proxy on a Unix socket.
+
+It serves CONNECT and requests for `http://` URLs, one per connection. It decides by the host name, then resolves the
+name once, checks the addresses, and connects to a checked address: a second, different DNS answer changes nothing. It
+does not look into TLS, so a program can name another host inside an allowed connection (domain fronting).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import re
+import socket
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import h11
+
+from sprite.common.tasks import TaskSet
+from sprite.errors import StorageError
+from sprite.sandbox.hosts import HostGate, HostRefusedError, HostTables, Place, Reason, is_public
+from sprite.sandbox.model_door import listening_socket, pump
+
+log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+MAX_HEAD_BYTES = 16 * 1024
+MAX_CONNECTIONS = 256
+HEAD_SECONDS = 10.0
+DNS_SECONDS = 5.0
+#: Limit for one address of a host.
+CONNECT_SECONDS = 10.0
+FIRST_BYTE_SECONDS = 120.0
+#: Limit for a connection on which nothing is sent in either direction.
+IDLE_SECONDS = 900.0
+#: Addresses of a host that are tried.
+_MOST_ADDRESSES = 4
+_LOOKUPS = 8
+_PIECE_BYTES = 64 * 1024
+_LINGER_SECONDS = 1.0
+_ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+#: Headers about one connection only (RFC 9110, 7.6.1), and those for a proxy.
+_HOP_BY_HOP = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization"}
+    | {b"te", b"trailer", b"upgrade"}
+)
+_AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
+_HTTP_PORT = 80
+
+#: Returns the addresses of a host. Raises OSError if it has none.
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+
+
+class _BadRequestError(Exception):
+    """The client's request is refused with this status."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+@dataclass(eq=False, slots=True)
+class _Connection:
+    """An allowed connection: the task that runs it, why it is allowed, and its bytes."""
+
+    place: Place
+    reason: Reason | Literal["refused"]
+    task: asyncio.Task[Any]
+    sent: int = 0
+    received: int = 0
+
+
+class EgressProxy:
+    """Serve the agent's connections. `always` is the model's endpoint, which is never asked about.
+
+    `never` are hosts that no rule allows. `resolve` replaces the system's resolver, and `inside` allows private
+    addresses: both are for tests.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        gate: HostGate,
+        tables: HostTables,
+        *,
+        always: tuple[str, int] | None = None,
+        never: frozenset[str] = frozenset(),
+        resolve: Resolve | None = None,
+        inside: bool = False,
+    ) -> None:
+        self.gate = gate
+        self._path = path
+        self._tables = tables
+        self._always = Place.of(*always) if always else None
+        self._never = never
+        self._inside = inside
+        self._resolve = resolve or self._look_up
+        # Separate from the loop's threads, which a slow DNS server would occupy.
+        self._threads = ThreadPoolExecutor(_LOOKUPS, "dns")
+        self._tasks = TaskSet()
+        self._open: set[_Connection] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen on the socket, which only this user can open."""
+        listener = listening_socket(self._path)
+        self._server = await asyncio.start_unix_server(self._accept, sock=listener)
+
+    async def stop(self) -> None:
+        """Close the socket and all connections. May be called twice."""
+        if self._server is not None:
+            self._server.close()
+            self._path.unlink(missing_ok=True)
+            self._server = None
+        await self._tasks.close()
+        await self.gate.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def revoke(self, key: str) -> bool:
+        """Take back what the person allowed about a host, and close its connections. Return False if nothing was."""
+        is_revoked = await self.gate.revoke(key)
+        for connection in tuple(self._open):
+            if connection.place.key == key and connection.reason in {"always", "session", "turn"}:
+                connection.task.cancel()
+        return is_revoked
+
+    def open_to(self, host: str, port: int, decision: str) -> tuple[int, int, int]:
+        """Return the number of open connections to a host with this decision, and their bytes sent and received."""
+        found = [
+            each for each in self._open if (each.place.host, each.place.port, each.reason) == (host, port, decision)
+        ]
+        return len(found), sum(each.sent for each in found), sum(each.received for each in found)
+
+    # --- a connection ---
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._tasks.start(self._run(_Peer(h11.SERVER, reader, writer)), "egress connection")
+
+    async def _run(self, client: _Peer) -> None:
+        try:
+            await self._serve(client)
+        except HostRefusedError as error:
+            await client.refuse(403, str(error))
+        except _BadRequestError as error:
+            await client.refuse(error.status, str(error))
+        except h11.RemoteProtocolError as error:
+            await client.refuse(error.error_status_hint, f"Sprite cannot read this request: {error}.")
+        except TimeoutError:
+            await client.refuse(504, "The host or the program took too long.")
+        except OSError as error:
+            await client.refuse(502, f"The host cannot be reached: {error.strerror or error}.")
+        finally:
+            client.close()
+
+    async def _serve(self, client: _Peer) -> None:
+        if len(self._tasks) > MAX_CONNECTIONS:
+            raise _BadRequestError(503, "The agent has too many connections open. Close some of them.")
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                request = await client.next_event()
+        except TimeoutError:
+            raise _BadRequestError(408, "The request did not arrive in time.") from None
+        if not isinstance(request, h11.Request):
+            return
+        place, path = _target(request)
+        turn = self.gate.now().turn
+        try:
+            reason = await client.unless_gone(self._admit(place))
+        except HostRefusedError:
+            await self._log(place, "refused", turn)
+            raise
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - this is a coroutine
+        connection = _Connection(place, reason, task)
+        # From here on, before anything is awaited, a revoked rule closes it.
+        self._open.add(connection)
+        number = await self._log(place, reason, turn)
+        try:
+            await self._carry(client, request, path, connection)
+        except HostRefusedError:
+            connection.reason = "refused"
+            raise
+        finally:
+            self._open.discard(connection)
+            if number is not None:
+                with suppress(StorageError):
+                    await self._tables.ended(number, connection.sent, connection.received, connection.reason)
+
+    async def _admit(self, place: Place) -> Reason:
+        if place == self._always:
+            return "model"
+        if place.host in self._never:
+            raise HostRefusedError(f"Sprite does not let the agent reach {place.key}.")
+        address = place.address
+        is_inside = place.is_local_name if address is None else not is_public(address)
+        if is_inside and not self._inside:
+            raise HostRefusedError(f"{place.key} is on this machine or in a private network, which Sprite refuses.")
+        return await self.gate.admit(place)
+
+    async def _log(self, place: Place, decision: str, turn: str | None) -> int | None:
+        try:
+            return await self._tables.began(place, decision, turn)
+        except StorageError as error:
+            # A full disk must not stop a turn that may free it.
+            log.warning("a connection to %s:%d is not logged: %s", place.host, place.port, error)
+            return None
+
+    async def _carry(self, client: _Peer, request: h11.Request, path: bytes, connection: _Connection) -> None:
+        connecting = self._connected(connection.place, is_model=connection.reason == "model")
+        reader, writer = await client.unless_gone(connecting)
+        try:
+            async with asyncio.timeout(FIRST_BYTE_SECONDS) as clock:
+                traffic = _Traffic(connection, clock)
+                if request.method == b"CONNECT":
+                    await _tunnel(client, reader, writer, traffic)
+                else:
+                    await _forward(client, _outgoing(request, connection.place, path), reader, writer, traffic)
+        finally:
+            writer.close()
+
+    async def _connected(self, place: Place, *, is_model: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Resolve a host once and connect to a checked address."""
+        async with asyncio.timeout(DNS_SECONDS):
+            found = [ipaddress.ip_address(text) for text in await self._resolve(place.host, place.port)]
+        # The operator chose the model's endpoint, which may be in a private network.
+        addresses = [each for each in found if is_model or self._inside or is_public(each)]
+        if not addresses:
+            raise HostRefusedError(f"{place.host} leads to a private or local address, which Sprite refuses.")
+        failure: OSError = OSError("no address")
+        for address in addresses[:_MOST_ADDRESSES]:
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    return await asyncio.open_connection(str(address), place.port)
+            except OSError as error:
+                failure = error
+        raise failure
+
+    async def _look_up(self, host: str, port: int) -> list[str]:
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(
+            self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        )
+        return [str(info[4][0]) for info in found]
+
+
+class _Peer:
+    """One end of an HTTP connection."""
+
+    def __init__(
+        self, role: type[h11.CLIENT | h11.SERVER], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.http = h11.Connection(role, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self.reader = reader
+        self.writer = writer
+        #: Whether anything was sent; then a refusal would be taken for a part of the answer.
+        self._has_begun = False
+
+    async def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
+        """Return the next part of the message; never NEED_DATA."""
+        while (event := self.http.next_event()) is h11.NEED_DATA:
+            self.http.receive_data(await self.reader.read(_PIECE_BYTES))
+        return event
+
+    async def send(self, event: h11.Event) -> None:
+        """Send a part of a message."""
+        await self.write(self.http.send(event) or b"")
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes."""
+        self._has_begun = True
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def unless_gone(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Return the result of `work`. Cancel it if the peer hangs up. Raises ConnectionResetError then."""
+        task = asyncio.create_task(work, name="egress work")
+        heard = asyncio.create_task(self.reader.read(_PIECE_BYTES), name="egress hang-up")
+        try:
+            await asyncio.wait({task, heard}, return_when=asyncio.FIRST_COMPLETED)
+            if heard.done() and not task.done():
+                self.http.receive_data(data := heard.result())
+                if not data:
+                    raise ConnectionResetError
+            elif heard.done():
+                self.http.receive_data(heard.result())
+            return await task
+        finally:
+            heard.cancel()
+            task.cancel()
+            await asyncio.wait({heard, task})
+
+    async def refuse(self, status: int, words: str) -> None:
+        """Answer with a sentence, also in the status line: many programs show nothing else of a proxy's answer."""
+        if self._has_begun:
+            return
+        reason = words.encode("ascii", "replace").replace(b"\r", b" ").replace(b"\n", b" ")
+        body = f"{words}\n".encode()
+        head = b"HTTP/1.1 %d %b\r\nContent-Type: text/plain; charset=utf-8\r\n" % (status, reason)
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_LINGER_SECONDS):
+                await self.write(head + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body)
+                self.writer.write_eof()
+                # Closing with unread input would reset the connection before the peer has read the answer.
+                while await self.reader.read(_PIECE_BYTES):
+                    pass
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.writer.close()
+
+
+class _Traffic:
+    """Count bytes, and move the deadline with each piece."""
+
+    def __init__(self, connection: _Connection, clock: asyncio.Timeout) -> None:
+        self._connection = connection
+        self._clock = clock
+
+    def sent(self, count: int) -> None:
+        """Count bytes to the host."""
+        self._connection.sent += count
+        self._renew()
+
+    def received(self, count: int) -> None:
+        """Count bytes from the host."""
+        self._connection.received += count
+        self._renew()
+
+    def _renew(self) -> None:
+        seconds = IDLE_SECONDS if self._connection.received else FIRST_BYTE_SECONDS
+        self._clock.reschedule(asyncio.get_running_loop().time() + seconds)
+
+
+async def _tunnel(client: _Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, traffic: _Traffic) -> None:
+    await client.write(_ESTABLISHED)
+    early, _ = client.http.trailing_data
+    writer.write(early)
+    traffic.sent(len(early))
+    await _together(pump(client.reader, writer, traffic.sent), pump(reader, client.writer, traffic.received))
+
+
+async def _forward(
+    client: _Peer,
+    request: h11.Request,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    traffic: _Traffic,
+) -> None:
+    host = _Peer(h11.CLIENT, reader, writer)
+    await host.send(request)
+    uploading = asyncio.create_task(_body(client, host, traffic.sent), name="egress upload")
+    try:
+        while not isinstance(event := await host.next_event(), h11.Response | h11.ConnectionClosed):
+            if isinstance(event, h11.InformationalResponse):
+                await client.send(h11.InformationalResponse(status_code=event.status_code, headers=[]))
+        if isinstance(event, h11.ConnectionClosed):
+            raise ConnectionResetError("it closed the connection")
+        traffic.received(1)
+        headers = [*_end_to_end(list(event.headers)), (b"Connection", b"close")]
+        await client.send(h11.Response(status_code=event.status_code, headers=headers, reason=event.reason))
+        await _body(host, client, traffic.received)
+    finally:
+        uploading.cancel()
+        with suppress(OSError, h11.ProtocolError, asyncio.CancelledError):
+            await uploading
+
+
+async def _body(source: _Peer, target: _Peer, count: Callable[[int], None]) -> None:
+    while isinstance(event := await source.next_event(), h11.Data):
+        await target.send(h11.Data(event.data))
+        count(len(event.data))
+    await target.send(h11.EndOfMessage())
+
+
+async def _together(one: Coroutine[Any, Any, None], other: Coroutine[Any, Any, None]) -> None:
+    """Run both to their end. If one fails, the other is cancelled."""
+    tasks = {asyncio.create_task(work, name="egress pump") for work in (one, other)}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+def _target(request: h11.Request) -> tuple[Place, bytes]:
+    """Return the place that a request names, and the path to ask for there. Raises _BadRequestError."""
+    names = [name for name, _ in request.headers]
+    if b"transfer-encoding" in names and b"content-length" in names:
+        raise _BadRequestError(400, "A request has one length, not two.")
+    try:
+        # It is ASCII: h11 refuses anything else.
+        target = request.target.decode("ascii")
+        return (_of_authority(target), b"") if request.method == b"CONNECT" else _of_url(target)
+    except ValueError as error:
+        raise _BadRequestError(400, f"Sprite cannot read the host of this request: {error}.") from error
+
+
+def _of_authority(target: str) -> Place:
+    found = _AUTHORITY.fullmatch(target)
+    if found is None or not found[2]:
+        raise ValueError("it is not HOST:PORT")
+    return Place.of(found[1].strip("[]"), int(found[2]))
+
+
+def _of_url(target: str) -> tuple[Place, bytes]:
+    scheme, _, rest = target.partition("://")
+    authority, _, path = rest.partition("/")
+    found = _AUTHORITY.fullmatch(authority)
+    if scheme.lower() != "http" or found is None or "#" in path:
+        raise ValueError("it is not http://HOST/PATH without a user name")
+    return Place.of(found[1].strip("[]"), int(found[2] or _HTTP_PORT)), f"/{path}".encode()
+
+
+def _outgoing(request: h11.Request, place: Place, path: bytes) -> h11.Request:
+    """Return the request for the host. Its own Host header would name another host than the one that was checked."""
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    own = host if place.port == _HTTP_PORT else f"{host}:{place.port}"
+    headers = [(name, value) for name, value in _end_to_end(list(request.headers)) if name != b"host"]
+    return h11.Request(
+        method=request.method,
+        target=path,
+        headers=[(b"Host", own.encode()), *headers, (b"Connection", b"close")],
+    )
+
+
+def _end_to_end(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    named = b",".join(value for name, value in headers if name == b"connection").lower().split(b",")
+    left_out = _HOP_BY_HOP | {name.strip() for name in named} - {b"transfer-encoding", b"content-length", b"host"}
+    return [(name, value) for name, value in headers if name not in left_out]

@@ -1,0 +1,218 @@
+"""Contents of files by SHA-256, below `.os/undo/`: the states that an undo can restore. Blocks, so use a thread.
+
+A content is written aside, flushed and renamed, so that it is whole or absent at any moment. It is checked when it is
+read. Above the limit, contents that no file has any more are deleted, those replaced first go first; if that is not
+enough, new contents are not kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from sprite.common.files import PART, clear, sync
+from sprite.undo.scan import Entry
+from sprite.workspace.user_files import folder_of
+
+#: A larger file is listed and not kept.
+LARGEST_FILE: Final = 64 * 2**20
+#: Limit for all contents, in bytes.
+MOST_BYTES: Final = 2 * 2**30
+_PIECE: Final = 2**20
+#: A file that was written this shortly before reading may be written again without a new change time.
+_RACY_NS: Final = 100_000_000
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Contents:
+    """The contents of one workspace. One thread uses it at a time."""
+
+    def __init__(self, folder: Path, workspace: Path, limit: int = MOST_BYTES) -> None:
+        self.aside = folder / "aside"
+        self._folder = folder
+        self._workspace = workspace
+        self._limit = limit
+        self._size = 0
+        self._unsynced: list[Path] = []
+        #: Taken since the last flush, new or not.
+        self._taken: set[str] = set()
+        #: Contents that may be deleted, the oldest last, or None until the limit is reached after a flush.
+        self._evictable: list[tuple[Path, int]] | None = None
+
+    def prepare(self) -> None:
+        """Create the folders."""
+        self.aside.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def clear_aside(self) -> None:
+        """Delete what an undo has put aside, once it has ended."""
+        clear(self.aside)
+
+    def holds(self, sha256: str | None) -> bool:
+        """Return whether a content is there."""
+        return bool(sha256) and self._path(sha256 or "").is_file()
+
+    @contextmanager
+    def reading(self, sha256: str) -> Iterator[BinaryIO]:
+        """Open a content. Raises FileNotFoundError if it is not there or damaged."""
+        with self._path(sha256).open("rb") as stream:
+            if hashlib.file_digest(stream, "sha256").hexdigest() != sha256:
+                raise FileNotFoundError(sha256)
+            stream.seek(0)
+            yield stream
+
+    def take(self, path: str, entry: Entry, pinned: Collection[str]) -> Entry:
+        """Keep the content of a file or link as it now is; return its state, without `sha256` if it is not kept.
+
+        `pinned` contents are not deleted to make room. Raises FileNotFoundError if the path is gone.
+        """
+        try:
+            with folder_of(self._workspace, path) as (at, name):
+                if stat.S_ISLNK(entry.mode):
+                    target = os.fsencode(os.readlink(name, dir_fd=at))
+                    seen = os.stat(name, dir_fd=at, follow_symlinks=False)
+                    return _entry(seen, self._put(target, pinned))
+                return self._take_file(os.open(name, _READ, dir_fd=at), pinned)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise FileNotFoundError(path) from error
+        except OSError:
+            # It is unreadable, became a link, or the disk is full: the path is listed and not kept.
+            (self._folder / f"{os.getpid()}{PART}").unlink(missing_ok=True)
+            return entry._replace(sha256=None)
+
+    def touch(self, sha256: str | None) -> None:
+        """Note that a file had this content until now."""
+        if sha256:
+            with suppress(OSError):
+                os.utime(self._path(sha256))
+
+    def flush(self, *, is_synced: bool = True) -> None:
+        """Make all contents taken since the last call survive a power cut, if `is_synced`."""
+        for path in self._unsynced if is_synced else ():
+            with suppress(FileNotFoundError):
+                sync(path)
+        for folder in {path.parent for path in self._unsynced} if is_synced else ():
+            sync(folder)
+        self._unsynced.clear()
+        self._taken.clear()
+        self._evictable = None
+
+    def sweep(self, wanted: Collection[str]) -> None:
+        """Delete unfinished files and all contents except the wanted ones, and count the rest."""
+        for path in self._folder.glob(f"*{PART}"):
+            path.unlink()
+        found = list(self._all())
+        self._size = sum(size for _, size, _ in found)
+        for path, size, _ in found:
+            if path.name not in wanted:
+                self._delete(path, size)
+
+    # --- inside ---
+
+    def _path(self, sha256: str) -> Path:
+        return self._folder / sha256[:2] / sha256
+
+    def _all(self) -> Iterator[tuple[Path, int, float]]:
+        for folder in self._folder.glob("??"):
+            for entry in os.scandir(folder):
+                seen = entry.stat()
+                yield Path(entry.path), seen.st_size, seen.st_mtime
+
+    def _delete(self, path: Path, size: int) -> None:
+        path.unlink(missing_ok=True)
+        self._size -= size
+
+    def _take_file(self, descriptor: int, pinned: Collection[str]) -> Entry:
+        with os.fdopen(descriptor, "rb") as stream:
+            before = os.fstat(descriptor)
+            if not stat.S_ISREG(before.st_mode):
+                raise FileNotFoundError
+            if before.st_size > LARGEST_FILE or not self._has_room(before.st_size, pinned):
+                return _entry(before, None)
+            piece = stream.read(_PIECE)
+            if len(piece) < _PIECE:
+                sha256, size = self._put(piece, pinned), len(piece)
+            else:
+                sha256, size = self._copy(piece, stream)
+            return _entry(os.fstat(descriptor), sha256, size=size, before=before)
+
+    def _copy(self, piece: bytes, stream: BinaryIO) -> tuple[str | None, int]:
+        """Keep a long file, of which the first piece is read; return its name and length."""
+        unfinished = self._folder / f"{os.getpid()}{PART}"
+        digest, size = hashlib.sha256(), 0
+        with _private(unfinished) as copy:
+            while piece and size <= LARGEST_FILE:
+                digest.update(piece)
+                copy.write(piece)
+                size += len(piece)
+                piece = stream.read(_PIECE)
+        if size > LARGEST_FILE:
+            unfinished.unlink()
+            return None, size
+        self._finish(unfinished, digest.hexdigest(), size)
+        return digest.hexdigest(), size
+
+    def _put(self, data: bytes, pinned: Collection[str]) -> str | None:
+        sha256 = hashlib.sha256(data).hexdigest()
+        if self._is_there(sha256, len(data)):
+            return sha256
+        if not self._has_room(len(data), pinned):
+            return None
+        unfinished = self._folder / f"{os.getpid()}{PART}"
+        with _private(unfinished) as copy:
+            copy.write(data)
+        self._finish(unfinished, sha256, len(data))
+        return sha256
+
+    def _is_there(self, sha256: str, size: int) -> bool:
+        self._taken.add(sha256)
+        path = self._path(sha256)
+        try:
+            if path.stat().st_size != size:
+                return False
+            os.utime(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _finish(self, unfinished: Path, sha256: str, size: int) -> None:
+        if self._is_there(sha256, size):
+            unfinished.unlink()
+            return
+        path = self._path(sha256)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        unfinished.replace(path)
+        self._unsynced.append(path)
+        self._size += size
+
+    def _has_room(self, size: int, pinned: Collection[str]) -> bool:
+        if self._size + size <= self._limit:
+            return True
+        if self._evictable is None:
+            found = sorted(self._all(), key=lambda each: each[2], reverse=True)
+            self._size = sum(length for _, length, _ in found)
+            self._evictable = [(path, length) for path, length, _ in found if path.name not in pinned]
+        self._evictable = [each for each in self._evictable if each[0].name not in self._taken]
+        if self._size + size - sum(length for _, length in self._evictable) > self._limit:
+            return False
+        while self._size + size > self._limit:
+            self._delete(*self._evictable.pop())
+        return True
+
+
+def _private(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb")
+
+
+def _entry(seen: os.stat_result, sha256: str | None, *, size: int = -1, before: os.stat_result | None = None) -> Entry:
+    """Return the state of a path. One that may have changed while it was read is read again at the next scan."""
+    is_torn = before is not None and (size != seen.st_size or before.st_ctime_ns != seen.st_ctime_ns)
+    is_racy = sha256 is not None and (is_torn or time.time_ns() - seen.st_ctime_ns < _RACY_NS)
+    largest = 2**63 - 1
+    changed_ns = -1 if is_racy else min(seen.st_ctime_ns, largest)
+    return Entry(seen.st_size, seen.st_mode, changed_ns, min(seen.st_ino, largest), sha256)

@@ -1,0 +1,202 @@
+"""A scan of the workspace: which paths have changed since the last one, by size, inode and change time.
+
+Folders are opened by name in their open parent and links are not followed, so that a folder which the agent replaces
+by a link during the scan leads nowhere. Blocks, so run it in a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from sprite.errors import StorageError
+from sprite.undo.ignored import MOST_BYTES, Rules, is_ignored, is_made, read_patterns
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: The sprite's own folder, at the top of a workspace.
+OURS: Final = ".os"
+#: Limits of a workspace that can be tracked: paths, and folders in each other.
+MOST_PATHS: Final = 100_000
+MOST_DEEP: Final = 100
+#: A SQLite integer.
+_LARGEST: Final = 2**63 - 1
+
+
+class Entry(NamedTuple):
+    """The state of a path. `mode` includes the type; `sha256` is None if the content is not kept, "" for a folder.
+
+    Of a folder only the mode counts. Of one that is not searched, `changed_ns` is its time of modification.
+    """
+
+    size: int
+    mode: int
+    changed_ns: int
+    inode: int
+    sha256: str | None
+
+
+class Seen(NamedTuple):
+    """A path that is new or has changed; `keeps` says whether its content is wanted."""
+
+    path: str
+    entry: Entry
+    keeps: bool
+
+
+@dataclass(slots=True)
+class Found:
+    """The result of a scan."""
+
+    changed: list[Seen] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    #: Folders that are searched now and were not, or the reverse: the paths below have not changed for that.
+    quiet: list[str] = field(default_factory=list)
+
+
+class Scanner:
+    """Scan one workspace. Remembers the parsed `.gitignore` files between scans."""
+
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+        self._rules: dict[str, tuple[Rules, tuple[int, ...], Rules]] = {}
+
+    def scan(self, index: Mapping[str, Entry]) -> Found:
+        """Compare the workspace with its last state. Raises StorageError if it has too many paths."""
+        walk = _Walk(index, self._rules)
+        folder = os.open(self._workspace, _FOLDER & ~os.O_NOFOLLOW)
+        try:
+            walk.device = os.fstat(folder).st_dev
+            walk.folder(folder, "", (), 0)
+        finally:
+            os.close(folder)
+        if len(walk.same) + sum(seen.path in index for seen in walk.found.changed) != len(index):
+            paths = {*walk.same, *(seen.path for seen in walk.found.changed)}
+            unread = tuple(walk.unread)
+            walk.found.gone = [path for path in index if path not in paths and not path.startswith(unread)]
+        self._rules = walk.rules
+        return walk.found
+
+
+class _Walk:
+    def __init__(self, index: Mapping[str, Entry], rules: Mapping[str, tuple[Rules, tuple[int, ...], Rules]]) -> None:
+        self.index = index
+        self.known_rules = rules
+        self.rules: dict[str, tuple[Rules, tuple[int, ...], Rules]] = {}
+        self.found = Found()
+        self.same: list[str] = []
+        #: Folders that cannot be read: nothing is known of the paths below.
+        self.unread: list[str] = []
+        self.device = 0
+        self.count = 0
+
+    def folder(self, descriptor: int, prefix: str, above: Rules, depth: int) -> None:
+        get, same, changed = self.index.get, self.same, self.found.changed
+        with os.scandir(descriptor) as listing:
+            entries = list(listing)
+        self.count += len(entries)
+        if self.count > MOST_PATHS:
+            raise StorageError(f"The workspace has more than {MOST_PATHS:,} files: their changes are not tracked.")
+        names = {entry.name for entry in entries}
+        rules, is_fresh = self._rules_of(descriptor, prefix, above, has_file=".gitignore" in names)
+        folders: list[str] = []
+        for entry in entries:
+            path = prefix + entry.name
+            try:
+                seen = entry.stat(follow_symlinks=False)
+            except OSError:
+                # It was deleted at this moment.
+                continue
+            known = get(path)
+            if (
+                known is not None
+                # Never a folder's, whose change time is not recorded.
+                and known[2] == seen.st_ctime_ns
+                and known[3] == seen.st_ino
+                and known[0] == seen.st_size
+                and (known[4] is not None or not is_fresh)
+            ):
+                same.append(path)
+                continue
+            mode = seen.st_mode
+            kind = stat.S_IFMT(mode)
+            if kind == stat.S_IFDIR:
+                if path == OURS:
+                    continue
+                if (
+                    depth >= MOST_DEEP
+                    or seen.st_dev != self.device
+                    or is_made(entry.name, names)
+                    or (rules and is_ignored(rules, path, is_folder=True))
+                ):
+                    self._folder(path, Entry(0, mode, _fitting(seen.st_mtime_ns), 0, None))
+                else:
+                    self._folder(path, Entry(0, mode, 0, 0, ""))
+                    folders.append(entry.name)
+            elif kind not in {stat.S_IFREG, stat.S_IFLNK}:
+                # A pipe, socket or device has no content.
+                continue
+            else:
+                new = Entry(seen.st_size, mode, _fitting(seen.st_ctime_ns), _fitting(seen.st_ino), None)
+                changed.append(Seen(path, new, not is_ignored(rules, path, is_folder=False)))
+        for name in folders:
+            self._below(descriptor, name, f"{prefix}{name}/", rules, depth + 1)
+
+    def _folder(self, path: str, entry: Entry) -> None:
+        known = self.index.get(path)
+        if known == entry:
+            self.same.append(path)
+        else:
+            if known and stat.S_ISDIR(known.mode) and (known.sha256 is None) != (entry.sha256 is None):
+                self.found.quiet.append(f"{path}/")
+            self.found.changed.append(Seen(path, entry, keeps=False))
+
+    def _below(self, parent: int, name: str, prefix: str, rules: Rules, depth: int) -> None:
+        try:
+            descriptor = os.open(name, _FOLDER, dir_fd=parent)
+        except PermissionError:
+            self.unread.append(prefix)
+            return
+        except OSError:
+            # It is gone, or no folder any more.
+            return
+        try:
+            self.folder(descriptor, prefix, rules, depth)
+        finally:
+            os.close(descriptor)
+
+    def _rules_of(self, descriptor: int, prefix: str, above: Rules, *, has_file: bool) -> tuple[Rules, bool]:
+        """Return the rules of a folder, and whether they differ from those of the last scan."""
+        known_above, known_sign, known = self.known_rules.get(prefix, ((), (), ()))
+        sign: tuple[int, ...] = ()
+        patterns = None
+        if has_file:
+            try:
+                file = os.open(
+                    ".gitignore", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=descriptor
+                )
+                with os.fdopen(file, "rb") as stream:
+                    seen = os.fstat(file)
+                    if stat.S_ISREG(seen.st_mode):
+                        sign = (seen.st_ino, seen.st_ctime_ns, seen.st_size)
+                        if (sign, above) != (known_sign, known_above):
+                            patterns = read_patterns(stream.read(MOST_BYTES).decode("utf-8", "surrogateescape"))
+            except OSError:
+                # It is gone, or a link.
+                pass
+        if patterns is not None:
+            rules = (*above, (prefix, patterns))
+        elif sign:
+            rules = known
+        else:
+            rules = above
+        if rules:
+            self.rules[prefix] = (above, sign, rules)
+        return rules, rules != known
+
+
+def _fitting(number: int) -> int:
+    return max(-_LARGEST, min(number, _LARGEST))

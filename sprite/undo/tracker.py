@@ -1,0 +1,344 @@
+"""The change sets of turns: one scan at each turn's end, which is also the start of the next.
+
+The first snapshot is taken in the background; turns that began before it was complete have no change set. A change is
+"maybe yours" if the person's side wrote the path during the turn, or if it was made while neither a tool of the agent
+nor its background work ran.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import stat
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sprite.common.tasks import TaskSet, owned_task
+from sprite.config import Settings
+from sprite.errors import SpriteError, StorageError
+from sprite.log.file_table import trace_of
+from sprite.protocol.shapes import FileCounts
+from sprite.undo.contents import Contents
+from sprite.undo.scan import Entry, Scanner, Seen
+from sprite.workspace.database import WorkspaceDB
+from sprite.workspace.file_changes import ChangeKind, FileChange, SetRow, State
+
+log = logging.getLogger(__name__)
+
+#: The end of a turn waits this long for its changes; the rest is recorded before the next turn begins.
+END_SECONDS: Final = 5.0
+#: File times are coarser than the clock, and a command's last write may be seen late.
+_SLACK_NS: Final = 50_000_000
+#: Tools that write one file, and tools that write none.
+_WRITERS: Final = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
+_READERS: Final = frozenset({"Read", "Glob", "Grep", "WebFetch", "WebSearch", "TodoWrite", "BashOutput", "ToolSearch"})
+_OWN_TOOLS: Final = "mcp__sprite__"
+
+
+@dataclass(slots=True)
+class _Use:
+    """A tool call: its times in nanoseconds, and the only path that it writes, if it writes one."""
+
+    began_ns: int
+    path: str | None
+    ended_ns: int | None = None
+
+
+@dataclass(slots=True)
+class _Taken:
+    """The result of a scan: new states (None: gone), and the changes."""
+
+    states: dict[str, Entry | None]
+    changes: list[FileChange]
+
+
+class Tracker:
+    """Record the changes of turns in one workspace."""
+
+    def __init__(self, settings: Settings, workspace: WorkspaceDB) -> None:
+        self._settings = settings
+        self._table = workspace.file_changes
+        self.contents = Contents(settings.undo, settings.workspace)
+        self.index: dict[str, Entry] = {}
+        self._scanner = Scanner(settings.workspace)
+        self._is_ready = False
+        self._is_in_turn = False
+        #: Whether the first snapshot was taken during the turn under way.
+        self._is_partial = False
+        self._uses: dict[str, _Use] = {}
+        self._by_person: set[str] = set()
+        #: Held while states change: by a scan or an undo.
+        self.lock = asyncio.Lock()
+        self._tasks = TaskSet()
+        self._is_stopping = False
+
+    async def load(self) -> None:
+        """Load the states of the last scan, and finish what was cut off."""
+        await asyncio.to_thread(self.contents.prepare)
+        states = {path: Entry(*state) for path, state in await self._table.states()}
+        self.index = {os.fsdecode(path): entry for path, entry in states.items() if path >= b"\1"}
+        if len(self.index) < len(states):
+            found = await asyncio.to_thread(self._scanner.scan, {})
+            traces = {seen.path: trace_of(seen.path) for seen in found.changed}
+            self.index |= {path: states[trace] for path, trace in traces.items() if trace in states}
+        self._is_ready = await self._table.since() is not None
+
+    @asynccontextmanager
+    async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
+        """Take the first snapshot, if there is none, and delete unused contents while the block runs."""
+        async with owned_task(self._prepare(), name="first snapshot", on_death=on_death, may_return=True), self._tasks:
+            try:
+                yield
+            finally:
+                # A thread cannot be cancelled.
+                self._is_stopping = True
+
+    async def _prepare(self) -> None:
+        try:
+            if not self._is_ready:
+                await self.snapshot()
+            async with self.lock:
+                wanted = await self._table.wanted()
+                await asyncio.to_thread(self.contents.sweep, wanted)
+        except (SpriteError, OSError) as error:
+            log.warning("file changes cannot be tracked now: %s", error)
+
+    async def snapshot(self) -> None:
+        """Take the first snapshot."""
+        taken = await asyncio.to_thread(self._take, is_first=True)
+        async with self.lock:
+            await self._record(None, _Taken(taken.states, []))
+            # Turns may have ended meanwhile.
+            later = await asyncio.to_thread(self._take, is_live=True)
+            await self._record(None, _Taken(later.states, []))
+            self._is_ready, self._is_partial = True, self._is_in_turn
+
+    # --- turns ---
+
+    async def turn_began(self) -> None:
+        """Note that a turn begins; wait until the changes of the one before are recorded."""
+        self._is_in_turn = True
+        async with self.lock:
+            pass
+
+    def tool_began(self, tool_use_id: str, name: str, given: Any) -> None:
+        """Note that a tool of the agent is about to run."""
+        if name in _READERS or name.startswith(_OWN_TOOLS):
+            return
+        path = given.get("file_path", given.get("notebook_path")) if isinstance(given, dict) else None
+        is_writer = name in _WRITERS and isinstance(path, str)
+        self._uses[tool_use_id] = _Use(time.time_ns(), self._relative(str(path)) if is_writer else None)
+
+    def tool_ended(self, tool_use_id: str) -> None:
+        """Note that it has run."""
+        if (use := self._uses.get(tool_use_id)) is not None:
+            use.ended_ns = time.time_ns()
+
+    def tools_waited(self) -> None:
+        """Note that tools which have not ended may have waited for the person until now."""
+        for use in self._uses.values():
+            if use.ended_ns is None:
+                use.began_ns = time.time_ns()
+
+    def by_person(self, path: str) -> None:
+        """Note that the person wrote or deleted a path."""
+        self._by_person.add(path)
+
+    async def turn_ended(self, turn: str, *, is_live: bool) -> FileCounts | None:
+        """Record a turn's changes; None if there are none, or not yet. `is_live`: background work may have written."""
+        self._is_in_turn = False
+        recording = self._tasks.start(self._end(turn, is_live=is_live), "file changes")
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                return await asyncio.shield(recording)
+        except TimeoutError:
+            log.info("the file changes of a turn take longer to record")
+        return None
+
+    async def _end(self, turn: str, *, is_live: bool) -> FileCounts | None:
+        async with self.lock:
+            try:
+                return await self._compare(turn, is_live=is_live) if self._is_ready else None
+            except (SpriteError, OSError) as error:
+                # The turn must end in any case. The next scan finds the changes again.
+                log.warning("the file changes of a turn are not recorded: %s", error)
+                return None
+
+    async def _compare(self, turn: str, *, is_live: bool) -> FileCounts | None:
+        taken = await asyncio.to_thread(self._take, is_live=is_live)
+        self._uses = {key: use for key, use in self._uses.items() if use.ended_ns is None and is_live}
+        self._by_person -= taken.states.keys()
+        if self._is_partial:
+            # Its changes before the first snapshot are not known.
+            self._is_partial = False
+            taken = _Taken(taken.states, [])
+        earlier = await self._table.changes(turn)
+        changes = merged(earlier, taken.changes) if taken.changes else earlier
+        if not taken.states and not changes:
+            return None
+        new = SetRow(turn, time.time(), None, is_open=False) if taken.changes else None
+        counts = counts_of(changes)
+        await self._record(new, _Taken(taken.states, changes), counts)
+        return counts if changes else None
+
+    async def _record(self, new: SetRow | None, taken: _Taken, counts: FileCounts | None = None) -> None:
+        states: dict[str, State | None] = dict(taken.states)
+        await self._table.record(new, taken.changes, states, counts)
+        self.apply(taken.states)
+
+    def apply(self, states: Mapping[str, Entry | None]) -> None:
+        """Take over new states of paths."""
+        for path, entry in states.items():
+            if entry is None:
+                self.index.pop(path, None)
+            else:
+                self.index[path] = entry
+
+    # --- in a thread ---
+
+    def _take(self, *, is_live: bool = False, is_first: bool = False) -> _Taken:
+        def is_yours(path: str, entry: Entry | None) -> bool:
+            return path in self._by_person or not (is_live or self._explained(path, entry))
+
+        found = self._scanner.scan(self.index)
+        states: dict[str, Entry | None] = {}
+        changes: list[FileChange] = []
+        pinned = {entry.sha256 for entry in self.index.values() if entry.sha256} if found.changed else set()
+        # The newest first: what does not fit is not kept.
+        ordered = sorted(found.changed, key=lambda seen: -seen.entry.changed_ns) if is_first else found.changed
+        quiet = tuple(found.quiet)
+        for seen in ordered:
+            if self._is_stopping and is_first:
+                raise StorageError("The sprite stops.")
+            known = self.index.get(seen.path)
+            try:
+                entry = self.contents.take(seen.path, seen.entry, pinned) if seen.keeps else seen.entry
+            except FileNotFoundError:
+                found.gone += [seen.path] if known else []
+                continue
+            pinned |= {entry.sha256} if is_first and entry.sha256 else set()
+            states[seen.path] = entry
+            kind = _kind(known, entry, seen)
+            if not is_first and kind is not None and not seen.path.startswith(quiet):
+                changes.append(change_of(seen.path, kind, known, entry, is_yours=is_yours(seen.path, seen.entry)))
+        for path in found.gone:
+            states[path] = None
+            if not path.startswith(quiet):
+                changes.append(change_of(path, "deleted", self.index[path], None, is_yours=is_yours(path, None)))
+        for change in changes:
+            self.contents.touch(change.before)
+        # The files themselves are there: after a power cut, damaged contents are detected when they are read.
+        self.contents.flush(is_synced=not is_first)
+        return _Taken(states, changes)
+
+    def _explained(self, path: str, entry: Entry | None) -> bool:
+        """Return whether a tool of the agent ran when a path changed."""
+        at = self._deleted_at(path) if entry is None else entry.changed_ns
+        if entry is not None and stat.S_ISDIR(entry.mode):
+            at = self._deleted_at(f"{path}/.")
+        now = time.time_ns()
+        return any(
+            use.began_ns - _SLACK_NS <= at <= (use.ended_ns or now) + _SLACK_NS and use.path in {None, path}
+            for use in tuple(self._uses.values())
+        )
+
+    def _deleted_at(self, path: str) -> int:
+        """Return when the nearest existing folder of a path changed."""
+        while path:
+            path = path.rpartition("/")[0]
+            try:
+                return os.lstat(self._settings.workspace / path).st_ctime_ns
+            except OSError:
+                continue
+        return 0
+
+    def _relative(self, path: str) -> str:
+        for root in (self._settings.workspace, self._settings.workspace.resolve()):
+            if path.startswith(f"{root}/"):
+                return path[len(str(root)) + 1 :]
+        return path
+
+
+def change_of(
+    path: str, kind: ChangeKind, before: Entry | None, after: Entry | None, *, is_yours: bool = False
+) -> FileChange:
+    """Return a change between two states."""
+    return FileChange(
+        path,
+        kind,
+        before.sha256 if before else None,
+        after.sha256 if after else None,
+        before.size if before else None,
+        after.size if after else None,
+        before.mode if before else None,
+        after.mode if after else None,
+        is_yours,
+    )
+
+
+def merged(earlier: Sequence[FileChange], later: Sequence[FileChange]) -> list[FileChange]:
+    """Return two sets as one: from the states before the earlier to those after the later."""
+    found = {each.path: each for each in earlier}
+    for each in later:
+        first = found.pop(each.path, None)
+        if first is None:
+            found[each.path] = each
+            continue
+        whole = replace(
+            each,
+            before=first.before,
+            size_before=first.size_before,
+            mode_before=first.mode_before,
+            is_yours=first.is_yours or each.is_yours,
+        )
+        if whole.mode_before is None and whole.mode is None:
+            continue
+        kind: ChangeKind = "added" if whole.mode_before is None else "deleted" if whole.mode is None else "modified"
+        found[each.path] = replace(whole, kind=kind)
+    return [found[path] for path in sorted(found)]
+
+
+def unit_of(path: str) -> str:
+    """Return the repository that a path is inside of, as `.../.git/`, or the path itself.
+
+    The files of a repository are shown and undone together: only together they make sense.
+    """
+    before, mark, _ = f"/{path}".partition("/.git/")
+    return f"{before[1:]}/.git/".removeprefix("/") if mark else path
+
+
+def counts_of(changes: Sequence[FileChange]) -> FileCounts:
+    """Return the numbers of changed files, without folders; a repository counts as one."""
+    kinds: dict[str, ChangeKind] = {}
+    for each in changes:
+        unit = unit_of(each.path)
+        if unit != each.path:
+            kinds[unit] = "modified"
+        elif not is_folder(each):
+            kinds[unit] = each.kind
+    numbers = list(kinds.values())
+    return FileCounts(numbers.count("added"), numbers.count("modified"), numbers.count("deleted"))
+
+
+def is_folder(change: FileChange) -> bool:
+    """Return whether a change is only about a folder whose files are listed by themselves."""
+    sides = ((change.mode_before, change.before), (change.mode, change.after))
+    return all(mode is None or (stat.S_ISDIR(mode) and sha256 == "") for mode, sha256 in sides)
+
+
+def _kind(before: Entry | None, after: Entry, seen: Seen) -> ChangeKind | None:
+    if before is None:
+        return "added"
+    if before.mode == after.mode and stat.S_ISDIR(after.mode) and "" in {before.sha256, after.sha256}:
+        return None
+    if before.mode == after.mode and before.sha256 == after.sha256:
+        if after.sha256 is not None:
+            return None
+        if (before.size, before.changed_ns, before.inode) == (after.size, after.changed_ns, after.inode):
+            return None
+    is_same_file = (before.size, before.mode, before.changed_ns, before.inode) == seen.entry[:4]
+    return None if is_same_file else "modified"

@@ -1,0 +1,294 @@
+"""Undo of a change set: what can be taken back, what is restored, and the row of the log that says so.
+
+An undo is planned and stored as an open change set of its own, carried out, logged, and closed. A start completes what
+a killed process left open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from sprite.config import Settings
+from sprite.errors import PeerError
+from sprite.log.curations import NewCuration
+from sprite.log.transcript import TranscriptDB
+from sprite.protocol.files import on_disk, on_wire
+from sprite.protocol.memory import ChangesResult, UndoResult
+from sprite.protocol.shapes import ChangedFile
+from sprite.storage.connection import to_json
+from sprite.undo.diffs import Diffs
+from sprite.undo.restore import Now, Restorer, entry_of, state_of
+from sprite.undo.scan import Entry
+from sprite.undo.tracker import Tracker, change_of, counts_of, is_folder, unit_of
+from sprite.workspace.database import WorkspaceDB
+from sprite.workspace.file_changes import ChangeKind, FileChange, SetRow, State
+from sprite.workspace.user_files import UserFiles
+
+#: Paths of one answer.
+MOST_LISTED: Final = 1_000
+#: Digits of a row's number.
+MOST_DIGITS: Final = 18
+#: Undone paths that the agent is told with its next prompt.
+MOST_TOLD: Final = 50
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The plan of an undo: the changes to carry out, and the paths that stay, by reason."""
+
+    changes: list[FileChange] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
+    yours: list[str] = field(default_factory=list)
+    unkept: list[str] = field(default_factory=list)
+
+
+class Undoing:
+    """Show and undo change sets. Call `undo` only while no turn of the agent runs."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        workspace: WorkspaceDB,
+        transcript: TranscriptDB,
+        tracker: Tracker,
+        user_files: UserFiles,
+    ) -> None:
+        self._settings = settings
+        self._table = workspace.file_changes
+        self._transcript = transcript
+        self._tracker = tracker
+        self._user_files = user_files
+
+    async def changes(self, turn: str | None) -> ChangesResult:
+        """Return a turn's changes with diffs, or None for the newest turn that changed files."""
+        found = await self._set(turn)
+        rows = await self._table.changes(found.turn)
+        files, more = await asyncio.to_thread(self._listed, rows)
+        observation = await self._transcript.turn_of(found.turn)
+        return ChangesResult(
+            found.turn,
+            observation.id if observation else None,
+            found.at,
+            files,
+            more=more,
+            undoes=found.undoes,
+            undone_by=await self._table.undone_by(found.turn),
+        )
+
+    async def undo(self, turn: str | None, paths: Collection[str] | None, over: Collection[str]) -> UndoResult:
+        """Take a set's changes back: all but the maybe yours, or only `paths`; `over` even if they changed since."""
+        found = await self._set(turn)
+        rows = await self._table.changes(found.turn)
+        async with self._tracker.lock:
+            plan = await asyncio.to_thread(self._plan, rows, paths, over)
+            undo = SetRow(f"undo-{uuid.uuid4()}", time.time(), found.turn, is_open=True)
+            done: Sequence[FileChange] = ()
+            if plan.changes:
+                await self._table.record(undo, plan.changes, {}, counts_of(plan.changes))
+                done, failed = await self._carry_out(undo, plan.changes)
+                plan.conflicts += failed
+        await self._user_files.undone(done_paths(done)[:MOST_TOLD])
+        return UndoResult(
+            found.turn,
+            undo.turn if done else None,
+            restored=_shown(done_paths(done)),
+            conflicts=_shown(plan.conflicts),
+            yours=_shown(plan.yours),
+            unkept=_shown(plan.unkept),
+        )
+
+    def permitted(self) -> None:
+        """Note that the person has answered a question: until now the tool waited, and only they could write."""
+        self._tracker.tools_waited()
+
+    async def finish_interrupted(self) -> None:
+        """Complete the undos that a killed process left open."""
+        for undo in await self._table.open_sets():
+            await self._carry_out(undo, await self._table.changes(undo.turn))
+
+    # --- inside ---
+
+    async def _set(self, turn: str | None) -> SetRow:
+        if turn is not None and turn.isdecimal() and len(turn) <= MOST_DIGITS:
+            observation = await self._transcript.observation(int(turn))
+            turn = (observation.mission_id if observation else None) or turn
+        found = await (self._table.newest() if turn is None else self._table.find(turn))
+        if found is not None:
+            return found
+        since = await self._table.since()
+        if since is None:
+            words = "The first snapshot of your files is being taken. Undo works from the next turn on."
+        else:
+            first = await self._transcript.first_turn_after(since)
+            start = f"turn {first}" if first is not None else "the next turn"
+            words = f"No file changes are known of that turn. Undo works from {start} on."
+        raise PeerError(words, code="not_found")
+
+    async def _carry_out(self, undo: SetRow, changes: Sequence[FileChange]) -> tuple[list[FileChange], list[str]]:
+        workspace, contents = self._settings.workspace, self._tracker.contents
+        restorer = Restorer(workspace, contents, undo.turn)
+        failed = await asyncio.to_thread(restorer.run, changes)
+        done = [each for each in changes if each.path not in failed]
+        conflicts = [each.path for each in changes if each.path in failed and not is_folder(each)]
+        if not done:
+            await self._table.drop(undo.turn)
+            return [], conflicts
+        await self._log(undo, done)
+        states: dict[str, Entry | None] = {
+            each.path: None if each.mode is None else entry_of(workspace, each.path, each.after) for each in done
+        }
+        closed = SetRow(undo.turn, undo.at, undo.undoes, is_open=False)
+        kept: dict[str, State | None] = dict(states)
+        await self._table.record(closed, done, kept, counts_of(done))
+        self._tracker.apply(states)
+        await asyncio.to_thread(contents.clear_aside)
+        return done, conflicts
+
+    async def _log(self, undo: SetRow, done: Sequence[FileChange]) -> None:
+        """Append the undo to the log, once. Paths are in workspace.db only."""
+        root, is_undone = undo.undoes or "", True
+        while (above := await self._table.find(root)) is not None and above.undoes is not None:
+            root, is_undone = above.undoes, not is_undone
+        turn = await self._transcript.turn_of(root)
+        if await self._transcript.curations.has_undo(undo.turn):
+            return
+        counts = counts_of(done)
+        said = {
+            "op": "undo",
+            "undo": undo.turn,
+            "of": undo.undoes,
+            "undone": is_undone,
+            "files": counts.added + counts.modified + counts.deleted,
+        }
+        number = turn.id if turn else None
+        await self._transcript.curations.append_event(
+            NewCuration("undo", to_json(said), first_observation_id=number, last_observation_id=number)
+        )
+
+    # --- in a thread ---
+
+    def _plan(self, rows: Sequence[FileChange], paths: Collection[str] | None, over: Collection[str]) -> _Plan:
+        plan = _Plan()
+        overwritten = _Named(over)
+        named = _Named([*(paths or ()), *over])
+        pinned = {entry.sha256 for entry in self._tracker.index.values() if entry.sha256}
+        pinned |= {sha256 for each in rows for sha256 in (each.before, each.after) if sha256}
+        for row in rows:
+            if not named.has(row.path) and (paths is not None or row.is_yours):
+                if paths is None and not is_folder(row):
+                    plan.yours.append(row.path)
+                continue
+            self._plan_row(plan, row, pinned, is_over=overwritten.has(row.path))
+        # Half of a repository's files would damage it.
+        torn = {unit for path in plan.conflicts if (unit := unit_of(path)) != path}
+        plan.conflicts += [each.path for each in plan.changes if unit_of(each.path) in torn]
+        plan.changes = [each for each in plan.changes if unit_of(each.path) not in torn]
+        return plan
+
+    def _plan_row(self, plan: _Plan, row: FileChange, pinned: Collection[str], *, is_over: bool) -> None:
+        contents = self._tracker.contents
+        if row.before is None and row.mode_before is not None:
+            plan.unkept.append(row.path)
+            return
+        if row.mode_before is not None and row.before and not contents.holds(row.before):
+            plan.unkept.append(row.path)
+            return
+        now = state_of(self._settings.workspace, row.path)
+        before, after = Now(row.mode_before, row.before), Now(row.mode, row.after)
+        if now == before:
+            return
+        present = entry_of(self._settings.workspace, row.path, now.sha256)
+        if now == after and (row.mode is None or row.after == "" or contents.holds(row.after)):
+            pass
+        elif row.mode is not None and row.after is None and not is_over:
+            # Its content after the turn was not kept, so it cannot be told from a later one.
+            plan.unkept.append(row.path)
+            return
+        elif now != after and not is_over:
+            plan.conflicts.append(row.path)
+            return
+        else:
+            # Keep what is overwritten: an undo can be undone.
+            present = self._kept(row.path, present, now, pinned)
+            if present is None and now.mode is not None:
+                plan.unkept.append(row.path)
+                return
+        wanted = None if row.mode_before is None else Entry(row.size_before or 0, row.mode_before, 0, 0, row.before)
+        if now.mode is None:
+            present = None
+        kind: ChangeKind = "added" if present is None else "deleted" if wanted is None else "modified"
+        plan.changes.append(change_of(row.path, kind, present, wanted))
+
+    def _kept(self, path: str, present: Entry | None, now: Now, pinned: Collection[str]) -> Entry | None:
+        if present is None or now.sha256 == "":
+            return present
+        try:
+            taken = self._tracker.contents.take(path, present, pinned)
+        except FileNotFoundError:
+            return None
+        self._tracker.contents.flush()
+        return taken if taken.sha256 == now.sha256 and taken.sha256 is not None else None
+
+    def _listed(self, rows: Sequence[FileChange]) -> tuple[list[ChangedFile], int]:
+        diffs = Diffs(self._tracker.contents)
+        files: dict[str, ChangedFile] = {}
+        more = 0
+        for row in rows:
+            unit = unit_of(row.path)
+            if unit in files or is_folder(row):
+                continue
+            if len(files) >= MOST_LISTED:
+                more += 1
+                continue
+            files[unit] = diffs.file(row) if unit == row.path else ChangedFile(on_wire(unit), "modified", kept=True)
+        return list(files.values()), more
+
+
+@asynccontextmanager
+async def tracked(
+    settings: Settings,
+    workspace: WorkspaceDB,
+    transcript: TranscriptDB,
+    user_files: UserFiles,
+    on_death: Callable[[], None],
+) -> AsyncIterator[tuple[Tracker, Undoing]]:
+    """Track file changes while the block runs, and complete an undo that was cut off."""
+    tracker = Tracker(settings, workspace)
+    undoing = Undoing(settings, workspace, transcript, tracker, user_files)
+    user_files.on_deed = tracker.by_person
+    await tracker.load()
+    await undoing.finish_interrupted()
+    async with tracker.running(on_death):
+        yield tracker, undoing
+
+
+class _Named:
+    """Paths that a person named: files, and folders with everything below."""
+
+    def __init__(self, paths: Collection[str]) -> None:
+        self._exact = {name.rstrip("/") for path in paths for name in on_disk(path)}
+
+    def has(self, path: str) -> bool:
+        """Return whether a path or one of its folders is named."""
+        return not self._exact.isdisjoint(_lineage(path))
+
+
+def _lineage(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
+
+
+def done_paths(changes: Sequence[FileChange]) -> list[str]:
+    """Return the paths of changed files."""
+    return [each.path for each in changes if not is_folder(each)]
+
+
+def _shown(paths: Collection[str]) -> list[str]:
+    return [on_wire(path) for path in sorted({unit_of(path) for path in paths})][:MOST_LISTED]
