@@ -103,6 +103,12 @@ class PushService:
             await self._changed.wait_for(lambda: len(self.taken) >= count)
         return self.taken
 
+    async def pushed_of(self, kind: str) -> Pushed:
+        """Wait for the first message of a kind."""
+        async with asyncio.timeout(PATIENCE), self._changed:
+            await self._changed.wait_for(lambda: any(each.message["kind"] == kind for each in self.taken))
+        return next(each for each in self.taken if each.message["kind"] == kind)
+
     async def _take(self, request: web.Request) -> web.StreamResponse:
         self.tries += 1
         if request.match_info["name"] in self.hanging:

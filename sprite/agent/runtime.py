@@ -589,10 +589,13 @@ class AgentRuntime:
             self._desk.withdraw(turn_id)
         turn = self._turn
         is_stopped_by_person = self.is_interrupted and not (turn is not None and turn.is_cut_off)
-        if self._is_stopping and result.outcome != "complete" and not is_stopped_by_person:
-            # It is recorded as cut off when the mission or the session is closed.
-            if turn is not None and turn.waits_for(result):
-                turn.end(result)
+        is_cut_off = self._is_stopping and result.outcome != "complete" and not is_stopped_by_person
+        if turn is not None and turn.waits_for(result) and (is_cut_off or result.outcome == "crashed"):
+            # It is recorded as cut off when the mission is closed.
+            turn.end(result)
+        elif is_cut_off:
+            # It is recorded as cut off when the session is closed.
+            return
         elif turn is not None and turn.waits_for(result):
             notice = result.failure.message if result.failure else ""
             turn.observation = await self._recorder.close_mission(result.outcome, notice)

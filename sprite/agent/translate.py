@@ -141,7 +141,7 @@ def _for_people(text: str) -> str:
 
 
 def result_of(message: ResultMessage, *, interrupted: bool, is_silent: bool = False) -> TurnResult:
-    """Return how a turn ended; `interrupted` says whether somebody asked to stop it.
+    """Return how a turn ended; `interrupted` says whether somebody asked to stop it. Without that, an abort is a crash.
 
     `is_silent`: it had no text and no tool call. That is a failure, unless the agent began the turn by itself.
     """
@@ -164,15 +164,17 @@ def result_of(message: ResultMessage, *, interrupted: bool, is_silent: bool = Fa
 
 def _outcome(message: ResultMessage, *, interrupted: bool) -> Outcome:
     aborted = (message.terminal_reason or "").startswith("aborted")
-    if aborted or (message.subtype == "error_during_execution" and interrupted):
+    if interrupted and (aborted or message.subtype == "error_during_execution"):
         return "interrupted"
+    if aborted:
+        return "crashed"
     if message.subtype == "error_max_turns":
         return "max_turns"
     return "error" if message.is_error else "complete"
 
 
 def _failure(message: ResultMessage, outcome: Outcome) -> Failure | None:
-    if outcome in {"complete", "interrupted"}:
+    if outcome in {"complete", "interrupted", "crashed"}:
         return None
     if outcome == "max_turns":
         words = f"The agent stopped after {message.num_turns} steps without finishing. Say how to go on."

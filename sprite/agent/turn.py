@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 import uuid
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: After an abort that nobody asked for, wait so long for the signal that stops the sprite itself.
+OUTSIDE_GRACE_SECONDS = 1.0
 #: An interrupted turn has this long to end; then its process is ended.
 INTERRUPT_GRACE_SECONDS = 15.0
 #: Time for which an interrupt waits until the agent takes up the mission; before that it has no effect.
@@ -112,8 +115,11 @@ class Turn:
                 return "interrupted", Interrupted(mission_id)
             return "error", failed(mission_id, self._death)
         self.cost_usd = self._session.cost_of_turn(result.total_cost_usd)
-        if result.outcome == "interrupted" and not self.is_interrupted:
-            # A signal to the whole process group (Ctrl-C) reaches the CLI first; no person stopped the turn.
+        if result.outcome == "crashed":
+            # Ctrl-C signals the whole process group, and the CLI may abort before the sprite begins to stop.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(OUTSIDE_GRACE_SECONDS):
+                    await self._interrupted.wait()
             if self.mission.origin == "schedule":
                 return "error", failed(mission_id, AgentError("The agent was stopped from outside."))
             return "crashed", cut_off(mission_id, self.mission.origin)
@@ -351,6 +357,8 @@ class BackgroundTurns:
         if turn.bound is not None:
             return Failed(turn.id, *turn.bound, retryable=False)
         duration_ms = int((time.monotonic() - turn.started_at) * 1000)
+        if observation.outcome == "crashed":
+            return cut_off(turn.id, "agent")
         if turn.result is not None:
             cost = self._session.cost_of_turn(turn.result.total_cost_usd)
             return ended(turn.id, turn.result, turn.texts, cost, duration_ms)
@@ -359,6 +367,4 @@ class BackgroundTurns:
             return Complete(turn.id, "\n\n".join(turn.texts), None, None, duration_ms)
         if observation.outcome == "interrupted":
             return Interrupted(turn.id)
-        if observation.outcome == "crashed":
-            return cut_off(turn.id, "agent")
         return failed(turn.id, turn.death)

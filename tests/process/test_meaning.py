@@ -22,6 +22,7 @@ from sprite.search.search import Found, search
 from sprite.search.view import MemoryView
 from tests.embeddings_endpoint import Endpoint, running_endpoint
 from tests.harness import PATIENCE, running_sprite
+from tests.inspection import descendants, runs
 from tests.looks import eventually
 from tests.memory_stores import SESSION, Stores, open_stores
 
@@ -280,9 +281,13 @@ async def test_bundled_model_finds_other_words(tmp_path: Path, bundled: str) -> 
         found = await on.search("At which university does the person study?")
         assert "Stanford" in found.hits[0].text
         # A killed process switches it off; words remain.
-        os.kill(child_of_this_process(), signal.SIGKILL)
+        child = child_of_this_process()
+        processes = [child, *descendants(child)]
+        os.kill(child, signal.SIGKILL)
+        # Until its namespace has ended, the model still answers.
+        await eventually(lambda: not any(runs(process) for process in processes), "the model did not end")
         await on.search(QUESTION)
-        await eventually(lambda: state(on.settings).startswith("off: "), state(on.settings))
+        await eventually(lambda: state(on.settings).startswith("off: "), "the note does not say off")
         found = await on.search("At which university was the budget meeting?")
         assert found.hits
         assert found.notes == (f"Searched by words only: {on.meaning.trouble}.",)

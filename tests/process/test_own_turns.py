@@ -350,7 +350,7 @@ async def test_dead_agent_process_ends_own_turn(home: SharedSprite) -> None:
         assert commands
         os.kill(agent_process(home.sprite), signal.SIGKILL)
         end = await client.end_of(own)
-        assert not any(runs(command) for command in commands)
+        await eventually(lambda: not any(runs(command) for command in commands), "background work goes on")
         assert (end["event"], end["code"]) == ("error", "agent")
         session = await session_of(client)
         assert (session["busy"], session["background"]) == (False, [])

@@ -23,7 +23,17 @@ from tests.harness import (
     sprite_process,
     started_sprite,
 )
-from tests.inspection import chat, descendants, endings, eventually, family, is_running, request_seen, runs
+from tests.inspection import (
+    chat,
+    descendants,
+    endings,
+    eventually,
+    family,
+    is_running,
+    observation_of,
+    request_seen,
+    runs,
+)
 from tests.memory_stores import open_stores
 from tests.scripted_model import OfflineModel
 
@@ -56,6 +66,18 @@ def nothing_is_left(workspace: Path) -> Iterator[None]:
     for pid in programs_in(workspace, ""):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+async def test_abort_of_cli_is_crash_of_turn(model: OfflineModel, workspace: Path) -> None:
+    """The log must not call it a person's stop; the message can be sent again."""
+    model.script.agent({"match": "think for ever", "hang": True, "times": -1})
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+        mission = client.send("mission", {"text": "think for ever"})
+        await request_seen(model, lambda r: "think for ever" in r.user_text)
+        os.kill(cli_process(sprite), signal.SIGINT)
+        end = await client.end_of(mission)
+        assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", True)
+        assert observation_of(workspace, mission)["outcome"] == "crashed"
 
 
 async def test_ctrl_c_is_no_stop_by_person(model: OfflineModel, workspace: Path) -> None:
