@@ -31,6 +31,9 @@ const TOOLS = {
   create_card: { did: 'Drew a card', doing: 'drawing a card', wants: 'draw a card', field: 'title' },
   update_card: { did: 'Changed a card', doing: 'changing a card', wants: 'change a card', field: 'title' },
   close_card: { did: 'Closed a card', doing: 'closing a card', wants: 'close a card' },
+  list_actions: { did: 'Read the to-do list', doing: 'reading the to-do list', wants: 'read the to-do list' },
+  schedule: { did: 'Added a to-do', doing: 'adding a to-do', wants: 'add a to-do', field: 'content' },
+  complete_action: { did: 'Completed a to-do', doing: 'completing a to-do', wants: 'complete a to-do' },
 };
 
 /**
