@@ -2,6 +2,7 @@
 // allow-listed.
 
 import { copyText } from './dom.js';
+import { enrich } from './rich.js';
 import { elementOf, iconButton } from './template.js';
 import { html, nothing, render } from './vendor/lit-html/lit-html.js';
 import { Lexer } from './vendor/marked/marked.js';
@@ -10,6 +11,8 @@ import { Lexer } from './vendor/marked/marked.js';
 
 /** @typedef {{ heading: number, depth: number }} Context */
 /** @typedef {HTMLElement | string} Piece */
+/** A formula in TeX; `isDisplay` puts it on a line of its own. */
+/** @typedef {{ type: 'formula', raw: string, text: string, isDisplay: boolean }} Formula */
 
 const OUTSIDE = /^(https?:|mailto:)/i;
 /** A path to a workspace file, as the agent writes it. */
@@ -34,6 +37,14 @@ const ENTITIES = {
 /** A list or quote nested more deeply is shown as its source. */
 const DEEPEST = 40;
 const COPIED_MS = 1500;
+/** What begins and ends a formula. A single `$` is money more often than TeX. */
+const FENCES = [
+  ['\\(', '\\)'],
+  ['\\[', '\\]'],
+  ['$$', '$$'],
+];
+/** A longer formula is shown as its source. */
+const LONGEST_FORMULA = 2000;
 
 /**
  * Creates an element with properties; a string child becomes text. Tokens are a tree of many small nodes, which
@@ -56,6 +67,7 @@ function make(tag, properties, ...children) {
 export function renderMarkdown(text, { heading = 3 } = {}) {
   const fragment = document.createDocumentFragment();
   fragment.append(...blocks(tokens(text), { heading, depth: 0 }));
+  enrich([fragment]);
   return fragment;
 }
 
@@ -67,7 +79,7 @@ export function renderMarkdown(text, { heading = 3 } = {}) {
  */
 export function tokens(text) {
   try {
-    return new Lexer({ gfm: true }).lex(text);
+    return new Lexer({ gfm: true, extensions: EXTENSIONS }).lex(text);
   } catch {
     const pieces = text.split(/(\n{2,})/);
     if (pieces.length === 1) return [{ type: 'paragraph', raw: text, tokens: [{ type: 'text', raw: text, text }] }];
@@ -76,7 +88,28 @@ export function tokens(text) {
 }
 
 /**
- * Renders one block-level token as nodes.
+ * Returns the formula at the beginning of a text, if there is one.
+ * @param {string} source
+ * @returns {Formula | undefined}
+ */
+function formulaAt(source) {
+  const [open = '', close = ''] = FENCES.find(([each = '']) => source.startsWith(each)) ?? [];
+  const end = open ? source.slice(0, LONGEST_FORMULA).indexOf(close, open.length) : -1;
+  if (end <= open.length) return undefined;
+  const raw = source.slice(0, end + close.length);
+  return { type: 'formula', raw, text: source.slice(open.length, end), isDisplay: open !== '\\(' };
+}
+
+/** @param {string} source */
+function formulaBlockAt(source) {
+  const formula = formulaAt(source);
+  return formula?.isDisplay && /^[ \t]*(\n|$)/.test(source.slice(formula.raw.length)) ? formula : undefined;
+}
+
+const EXTENSIONS = { inline: [formulaAt], block: [formulaBlockAt], renderers: {}, childTokens: {} };
+
+/**
+ * Renders one block-level token as nodes, without colours and formulas: the block may still grow.
  * @param {Token} token
  * @param {{ heading?: number }} [options]
  */
@@ -89,12 +122,21 @@ function blocks(all, context) {
 }
 
 /**
- * Narrows a token to marked's own types: no extension is registered, so there are no others.
+ * Narrows a token to marked's own types and our extension.
  * @param {Token} token
  */
-const known = (token) => /** @type {MarkedToken} */ (token);
+const known = (token) => /** @type {MarkedToken | Formula} */ (token);
 
-/** @param {MarkedToken} token @param {Context} context @returns {Piece | Piece[] | null} */
+/** @param {Formula} token */
+function formula({ raw, text, isDisplay }) {
+  // A wide one scrolls, with the keyboard too.
+  const wide = { className: 'formula display', tabIndex: 0, role: 'group', ariaLabel: 'Formula' };
+  const element = make('span', isDisplay ? wide : { className: 'formula' }, raw);
+  element.dataset.tex = text;
+  return element;
+}
+
+/** @param {MarkedToken | Formula} token @param {Context} context @returns {Piece | Piece[] | null} */
 function block(token, context) {
   switch (token.type) {
     case 'space':
@@ -116,6 +158,8 @@ function block(token, context) {
       return table(token, context);
     case 'hr':
       return make('hr');
+    case 'formula':
+      return make('p', null, formula(token));
     default:
       return make('p', null, token.raw);
   }
@@ -199,12 +243,14 @@ function inline(all, context) {
       case 'image':
         return link(token.href, [`Image: ${plain(token.text) || token.href}`], token.raw);
       case 'escape':
-        // TeX formulas are written as \(a\) and \[a\].
+        // The beginning of a formula that is not finished yet.
         return /[()[\]]/.test(token.text) ? token.raw : token.text;
       case 'text':
         return token.tokens ? inline(token.tokens, deeper) : plain(token.text);
       case 'checkbox':
         return [];
+      case 'formula':
+        return formula(token);
       default:
         return token.raw;
     }

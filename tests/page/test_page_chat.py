@@ -78,6 +78,22 @@ AT_REST = """box => new Promise((done) => {
 })"""
 #: A command that displays differently from what it runs, with its true target after 3,000 characters.
 ODD = f"echo <private>\u202eolleh\u2066 \u200b; # {'a comment ' * 300}\n\ttouch at-the-end.txt; echo </private>"
+MATHS = r"""For \(a^2 + b_1\) and $5 and $6:
+
+$$
+\frac{a}{b}
+= c
+$$
+
+\[ \sum_{i=1}^n i \]
+
+\(\undefined{\) and \(\href{javascript:harm()}{x}\)
+
+```python
+def double(x):
+    return 2 * x
+```
+"""
 #: The file below the stack's folder that the second half of the story waits for.
 GO_ON = "go-on"
 STEPS: list[dict[str, Any]] = [
@@ -89,6 +105,7 @@ STEPS: list[dict[str, Any]] = [
         "on": "prompt",
     },
     {"match": "be hostile", "text": HOSTILE, "times": -1, "on": "prompt"},
+    {"match": "show maths", "text": MATHS, "on": "prompt"},
     {"match": "take long", "hang": True, "times": -1, "on": "prompt"},
     {"match": "fail always", "error": 400, "type": "invalid_request_error", "message": "No, not this.", "times": -1},
 ]
@@ -579,6 +596,24 @@ async def test_reply_content_is_not_executed(page: Page) -> None:
     assert links == ["https://far.example/pixel.png", "https://far.example/", "/files/artifacts/a%20b.txt"]
     assert await reply.locator("img, script, svg:not(.icon), iframe").count() == 0
     assert await page.evaluate("() => window.harmed") is None
+
+
+async def test_code_is_coloured_and_formulas_are_set(page: Page) -> None:
+    """Text that is neither, or that is refused, stays as it was written."""
+    await ask(page, "show maths")
+    reply = last(page, "show maths").locator(".prose")
+    await expect(reply.locator("code .code-keyword").first).to_have_text("def")
+    await expect(reply.locator("code").first).to_have_text("def double(x):\n    return 2 * x")
+    await expect(reply.locator("math")).to_have_count(3)
+    await expect(reply.locator(".formula.display math")).to_have_count(2)
+    await expect(reply).to_contain_text("$5 and $6")
+    await expect(reply).to_contain_text(r"\(\undefined{\)")
+    await expect(reply.locator("a, img")).to_have_count(0)
+    await shoot(page, "chat-maths")
+    assert await violations(page) == []
+    await page.reload()
+    await ready(page)
+    await expect(reply.locator("math")).to_have_count(3)
 
 
 async def test_old_messages_appear_by_scrolling_back(stack: PageStack, page: Page) -> None:

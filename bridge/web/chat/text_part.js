@@ -1,6 +1,7 @@
 // The text of a growing reply: finished blocks are drawn once, only the last one is redrawn.
 
 import { renderToken, tokens } from '../markdown.js';
+import { enrich } from '../rich.js';
 import { elementOf } from '../template.js';
 import { html } from '../vendor/lit-html/lit-html.js';
 
@@ -30,6 +31,7 @@ export class TextPart {
     if (source === this.#drawn && done === this.#done) return;
     if (!source.startsWith(this.#drawn) || (done && DEFINES.test(source))) this.#restart();
     this.#grow(source);
+    if (done) enrich(this.#tail);
     this.#drawn = source;
     this.#done = done;
   }
@@ -60,6 +62,7 @@ export class TextPart {
     this.#frozenTo += token.raw.length;
     const nodes = renderToken(token);
     if (!nodes.length) return;
+    enrich(nodes);
     if (!this.#chunk || this.#chunk.childElementCount >= CHUNK_BLOCKS) {
       this.#chunk = elementOf(html`<div class="chunk"></div>`);
       this.element.append(this.#chunk);
