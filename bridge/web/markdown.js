@@ -1,6 +1,7 @@
 // Markdown to DOM nodes: marked's lexer with our own renderer. It creates no HTML: raw HTML becomes text, and links are
 // allow-listed.
 
+import { fileName, kindOf, previewAddress } from './canvas/files.js';
 import { copyText } from './dom.js';
 import { enrich } from './rich.js';
 import { elementOf, iconButton } from './template.js';
@@ -241,7 +242,7 @@ function inline(all, context) {
       case 'link':
         return link(token.href, inline(token.tokens, deeper), token.raw);
       case 'image':
-        return link(token.href, [`Image: ${plain(token.text) || token.href}`], token.raw);
+        return link(token.href, [picture(token)], token.raw);
       case 'escape':
         // The beginning of a formula that is not finished yet.
         return /[()[\]]/.test(token.text) ? token.raw : token.text;
@@ -255,6 +256,19 @@ function inline(all, context) {
         return token.raw;
     }
   });
+}
+
+/**
+ * Renders a picture of the workspace; one from elsewhere would tell its server that it is seen, and is only named.
+ * @param {Tokens.Image} token
+ * @returns {Piece}
+ */
+function picture({ href, text }) {
+  const words = plain(text);
+  const file = FILE.exec(plain(href).trim())?.[1] ?? '';
+  const src = kindOf(file) === 'image' ? previewAddress(decoded(file)) : null;
+  if (src === null) return `Image: ${words || href}`;
+  return make('img', { src, alt: words || fileName(file), loading: 'lazy', className: 'picture' });
 }
 
 /**

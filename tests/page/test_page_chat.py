@@ -6,6 +6,7 @@ The file is long because its tests share one stack and one window.
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import re
 import signal
@@ -78,6 +79,11 @@ AT_REST = """box => new Promise((done) => {
 })"""
 #: A command that displays differently from what it runs, with its true target after 3,000 characters.
 ODD = f"echo <private>\u202eolleh\u2066 \u200b; # {'a comment ' * 300}\n\ttouch at-the-end.txt; echo </private>"
+#: One red pixel.
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+)
+PICTURES = "![A pixel](artifacts/pixel.png) ![Elsewhere](https://example.com/a.png) ![Up](documents/../a.png)"
 MATHS = r"""For \(a^2 + b_1\) and $5 and $6:
 
 $$
@@ -105,6 +111,7 @@ STEPS: list[dict[str, Any]] = [
         "on": "prompt",
     },
     {"match": "be hostile", "text": HOSTILE, "times": -1, "on": "prompt"},
+    {"match": "show pictures", "text": PICTURES, "on": "prompt"},
     {"match": "show maths", "text": MATHS, "on": "prompt"},
     {"match": "take long", "hang": True, "times": -1, "on": "prompt"},
     {"match": "fail always", "error": 400, "type": "invalid_request_error", "message": "No, not this.", "times": -1},
@@ -614,6 +621,21 @@ async def test_code_is_coloured_and_formulas_are_set(page: Page) -> None:
     await page.reload()
     await ready(page)
     await expect(reply.locator("math")).to_have_count(3)
+
+
+async def test_workspace_picture_is_shown_in_reply(stack: PageStack, page: Page) -> None:
+    """A picture from elsewhere stays a link: loading it would tell its server."""
+    (stack.workspace / "artifacts/pixel.png").write_bytes(PIXEL)
+    await ask(page, "show pictures")
+    reply = last(page, "show pictures").locator(".prose")
+    picture = reply.get_by_role("img", name="A pixel")
+    await picture.scroll_into_view_if_needed()
+    await page.wait_for_function(
+        "image => image.complete && image.naturalWidth === 1", arg=await picture.element_handle()
+    )
+    await expect(reply.locator("img")).to_have_count(1)
+    await expect(reply.get_by_role("link", name="Image: Elsewhere")).to_be_visible()
+    assert await violations(page) == []
 
 
 async def test_old_messages_appear_by_scrolling_back(stack: PageStack, page: Page) -> None:
