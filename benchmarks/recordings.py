@@ -30,9 +30,13 @@ class Recording(msgspec.Struct, frozen=True):
 _NUMBERED = re.compile(r"^(\d+)[.)]? (.*)$", re.MULTILINE)
 
 
-def _bare(line: str) -> str:
-    """Return a line without its kind: a slip may have changed it."""
-    return line.partition(": ")[2] or line
+def _forms(line: str) -> tuple[str, ...]:
+    """Return a verifier's line, nearest form first: whole, without its kind, without what it replaces, without both.
+
+    A slip or a later prompt may have changed the kind, or what memory held before.
+    """
+    whole = (line, line.partition(": ")[2] or line)
+    return (*whole, *(form.partition(" (instead of: ")[0] for form in whole))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,10 @@ class Recordings:
     def answer(self, request: Request) -> Recording:
         """The recorded answer. NotRecordedError if there is none; then the request stands in the folder."""
         known = self.answers.get(request.turns)
+        if known is None and self.folder is None:
+            # The last turn of a batch may be off the record today, or may have been then.
+            first = request.turns.partition("-")[0]
+            known = next((record for record in self.answers.values() if record.turns.startswith(f"{first}-")), None)
         if known is not None and not (self.fresh and known.request_sha256 != request.sha256):
             return known
         if self.folder is None:
@@ -103,15 +111,16 @@ class Recordings:
 
     def verdicts(self, user: str) -> str:
         """Return the recorded verdicts on the lines of a verifier's request, by their text. Others are unsure."""
-        known: dict[str, str] = {}
+        known: dict[tuple[int, str], str] = {}
         for record in self.answers.values():
             if record.turns.endswith(" verified"):
                 given = dict(_NUMBERED.findall(record.request.partition("\nLines:\n")[2]))
                 said = dict(_NUMBERED.findall(record.answer))
                 for number, line in given.items():
-                    known[line] = known[_bare(line)] = said.get(number, "unsure")
+                    known |= {form: said.get(number, "unsure") for form in enumerate(_forms(line))}
         asked = _NUMBERED.findall(user.partition("\nLines:\n")[2])
-        return "\n".join(f"{number} {known.get(line, known.get(_bare(line), 'unsure'))}" for number, line in asked)
+        found = (next(filter(None, map(known.get, enumerate(_forms(line)))), "unsure") for _, line in asked)
+        return "\n".join(f"{number} {verdict}" for (number, _), verdict in zip(asked, found, strict=True))
 
     def _take_in(self, request: Request) -> Recording:
         if not self.answered_by or not self.model:

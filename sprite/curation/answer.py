@@ -191,14 +191,15 @@ def read_learning(line: str) -> ParsedLearning | None:
     if head["mark"]:
         # `**FACT** x`, `**FACT:** x`, `**FACT [t3]:** x` and `**FACT: x**`: the closing mark can stand anywhere.
         rest = rest.replace(head["mark"], "", 1)
-    at, turn_id, supersedes, due, rrule = _read_marks(rest, dated=head["type"].upper() == "ACTION")
+    at, turn_id, supersedes, due, rrule = _read_marks(rest)
     if at == 0:
         return None  # prose, like "Action is needed"
     content, quote = _split_quote(rest[at:])
     content = " ".join(content.split())
     if not content or is_placeholder(content):
         return None
-    kind = head["type"].upper().replace(" ", "_")
+    # Whoever gives a time means a to-do, whatever the type says.
+    kind = "ACTION" if due or rrule else head["type"].upper().replace(" ", "_")
     return ParsedLearning(kind, _cut(content, MAX_CONTENT_CHARS), turn_id, quote, supersedes, due, rrule)
 
 
@@ -211,8 +212,8 @@ def read_done(line: str) -> ParsedDone | None:
     return ParsedDone(ids, read_line(found["rest"]))
 
 
-def _read_marks(rest: str, *, dated: bool) -> tuple[int, int | None, tuple[int, ...], str | None, str | None]:
-    """Return (content start, turn, superseded ids, due time, repeat); the last two only if `dated`."""
+def _read_marks(rest: str) -> tuple[int, int | None, tuple[int, ...], str | None, str | None]:
+    """Return (content start, turn, superseded ids, due time, repeat)."""
     turn_id: int | None = None
     supersedes: tuple[int, ...] = ()
     due: str | None = None
@@ -225,9 +226,9 @@ def _read_marks(rest: str, *, dated: bool) -> tuple[int, int | None, tuple[int, 
             turn_id = int(found[1])
         elif not supersedes and (found := _SUPERSEDES.match(rest, at)):
             supersedes = tuple(dict.fromkeys(int(number) for number in _LEARNING_ID.findall(found[0])))
-        elif dated and due is None and (found := _DUE.match(rest, at)):
+        elif due is None and (found := _DUE.match(rest, at)):
             due = " ".join(found[1].split())
-        elif dated and rrule is None and (found := _EVERY.match(rest, at)):
+        elif rrule is None and (found := _EVERY.match(rest, at)):
             rrule = found[1].upper()
         else:
             break

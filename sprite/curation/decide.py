@@ -172,9 +172,10 @@ class BatchFold:
                 self._digest(number, learning)
             else:
                 self._learn(number, learning)
+        self._files.apply()
+        # After the files: a line may rest on an action that is finished here.
         for done in response.done:
             self._finish(done)
-        self._files.apply()
         for replaced in self._files.replaced:
             self._retire_behind(replaced)
         self._retire_digests(first)

@@ -221,8 +221,10 @@ class FileFold:
         if reason is not None or is_said:
             return reason
         tells = name in {"tools.md", "files.md"}
-        together = " ".join([*self._accepted[-RUN:], text])
-        return self._turns.first_use.strangers(text, may_tell_documents=tells) or self._turns.first_use.copied(together)
+        first_use = self._turns.first_use
+        return first_use.strangers(text, may_tell_documents=tells) or first_use.copied(
+            text, after=" ".join(self._accepted[-RUN:])
+        )
 
     def _known_before(self, text: str, basis: Basis) -> Sequence[str]:
         """Return the user's learnings that a line may repeat, since a new learning of the same turn changes them."""

@@ -59,3 +59,9 @@ def test_copied_path_is_no_sentence() -> None:
     path = "/opt/kiln/firmware/torch/tool/v1.2.3/always/be/flashed"
     listed = turn(1, "where?", "there", call("Bash", path, "find /"))
     assert strangers(f"- The tool is in {path}", listed) is None
+
+
+def test_copy_in_earlier_line_does_not_taint_next() -> None:
+    first_use = FirstUse([Turn(READ)])
+    assert first_use.copied("- Oven is blue", after="- Kiln firmware must always be flashed") is None
+    assert first_use.copied("- be flashed with torchtool", after="- Kiln firmware must always") is not None

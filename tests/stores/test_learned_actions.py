@@ -59,6 +59,12 @@ async def test_answer_sets_action_due_time(stores: Stores, asked: str, due: str,
     assert [learning.content.startswith("Water the ficus. (") for learning in await stores.learnings()] == [True]
 
 
+async def test_learning_with_time_is_an_action(stores: Stores) -> None:
+    await stores.learn('FACT [t] due 2099-12-01T08:30: Water the ficus. | "water the ficus"', FICUS)
+    assert (await the_action(stores)).due == at("2099-12-01 08:30")
+    assert [learning.type for learning in await stores.learnings()] == ["ACTION"]
+
+
 @pytest.mark.parametrize(
     "asked",
     [
@@ -136,6 +142,17 @@ async def test_curator_closes_recorded_action_by_number(stores: Stores) -> None:
     answer = f'FACT [t] supersedes L{kept.id}: {said} | "{said}"\nDONE L{kept.id} | [t] {said} | "{said}"'
     await stores.learn(answer, "Look", calls=[call("WebFetch", said)], verify=object_to)
     assert (await stores.actions.action(kept.id)).status == "open"
+
+
+async def test_line_rests_on_action_finished_beside_it(stores: Stores) -> None:
+    said = "Remind me to call Colm, the certificate runs out on 12 november"
+    await stores.learn('ACTION [t] Call Colm; the certificate runs out on 12 November. | "Remind me"', said)
+    (learned,) = await stores.learnings()
+    line = "- The certificate runs out on 12 November."
+    edit = f"CONTEXT_MD_EDIT:\nADD Dates | [L{learned.id}] {line}"
+    await stores.learn(f"DONE L{learned.id} | [t] called\n{edit}", "I called him, so that is done")
+    assert (await the_action(stores)).status == "done"
+    assert line in stores.path("context.md").read_text("utf-8")
 
 
 async def test_curator_sees_every_open_action_with_time(stores: Stores) -> None:

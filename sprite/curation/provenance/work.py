@@ -52,9 +52,11 @@ class FirstUse:
                 trusted_runs |= found - self._shown_runs
         self._shown_addresses -= named
 
-    def copied(self, text: str) -> str | None:
-        """Return what a text copies from a stranger or a result, or None."""
-        found = next((run for run in _runs(text) if run in self._shown_runs), None)
+    def copied(self, text: str, after: str = "") -> str | None:
+        """Return what a text copies from a stranger or a result, also together with the text before it, or None."""
+        accepted = set(_runs(after))
+        new = (run for run in _runs(f"{after} {text}") if run not in accepted)
+        found = next((run for run in new if run in self._shown_runs), None)
         return None if found is None else f"it repeats word for word: {' '.join(found)}"
 
     def strangers(self, line: str, *, may_tell_documents: bool = False) -> str | None:
