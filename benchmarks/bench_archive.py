@@ -17,10 +17,10 @@ from sprite.backup.archive_reader import opened
 from sprite.backup.restore import Restore
 from sprite.common.files import whole_file
 from sprite.config import Settings
-from sprite.curation.rebuild import replay_aside
 from sprite.errors import OperatorError
 from sprite.log.transcript import open_transcript
 from sprite.memory.folders import make_folders
+from sprite.memory.opening import replay_aside
 from sprite.storage.connection import workspace_lock
 from tests.memory_stores import open_stores
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from benchmarks.report import line
 from sprite.config import Settings
-from sprite.curation.rebuild import replay_aside
 from sprite.forget.plan import Target
 from sprite.log.curations import NewCuration
 from sprite.memory.apply import NewLearning
 from sprite.memory.decision import Numbered, Part, Written, write_decision
+from sprite.memory.opening import replay_aside
 from sprite.memory.words import said
 from sprite.workspace.database import open_workspace
 from tests.memory_stores import SESSION, Stores, forgetter_of, open_stores

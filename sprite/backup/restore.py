@@ -20,9 +20,9 @@ from sprite.backup.archive import SCHEMAS, Table, path_of
 from sprite.backup.archive_reader import Archive, ArchiveError
 from sprite.common.files import sync
 from sprite.config import Settings
-from sprite.curation.rebuild import replay_aside
 from sprite.errors import OperatorError
 from sprite.log.transcript import open_transcript
+from sprite.memory.opening import replay_aside
 from sprite.protocol.archive import (
     FILES,
     MANIFEST,

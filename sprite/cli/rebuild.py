@@ -19,12 +19,12 @@ from tqdm import tqdm
 from sprite.backup.restore import refuse_cut_off
 from sprite.cli.output import dollars, say, say_json
 from sprite.config import Settings
-from sprite.curation.rebuild import Estimate, Reextraction, reapply, replay_aside, swap_in
+from sprite.curation.rebuild import Estimate, Reextraction, reapply
 from sprite.errors import DatabaseUnusableError, OperatorError, WorkspaceLockedError
 from sprite.log.transcript import TranscriptDB, open_transcript, read_transcript
 from sprite.memory.database import open_memory
 from sprite.memory.files import MemoryFiles
-from sprite.memory.opening import open_own_memory
+from sprite.memory.opening import open_own_memory, replay_aside, swap_in
 from sprite.memory.projection import Projection
 from sprite.storage.connection import workspace_lock
 

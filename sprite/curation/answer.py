@@ -38,6 +38,7 @@ from sprite.curation.answer_files import (
     read_header,
     read_line,
 )
+from sprite.memory.words import plain_text
 
 LEARNING_TYPES = ("FACT", "PATTERN", "CORRECTION", "PREFERENCE", "ACTION", "TOOL_INSTALL", "DIGEST")
 
@@ -48,10 +49,6 @@ MAX_QUOTE_CHARS = 1_000
 # The log has the whole answer; a person reads the report.
 MAX_UNPARSED_LINES = 50
 MAX_UNPARSED_CHARS = 200
-
-# C0 and C1 without tab, newline and carriage return, and the two non-characters that XML forbids.
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _TYPE = re.compile(
     r"[ \t>]{0,16}(?:[-*+•·\u2013\u2014]|[0-9]{1,3}[.)])?[ \t]{0,8}"
@@ -130,12 +127,6 @@ class CuratorResponse:
     def usable(self) -> bool:
         """Return whether the answer settles its batch: NONE, or at least one learning, DONE, file or edit."""
         return self.nothing or bool(self.learnings or self.done or self.files or self.edits)
-
-
-def plain_text(text: str) -> str:
-    r"""Return text safe for storage and XML: `\n` line ends, no control characters, no lone surrogates."""
-    text = _CONTROL.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
-    return _SURROGATE.sub("\ufffd", text)
 
 
 def parse_response(text: str) -> CuratorResponse:

@@ -15,11 +15,11 @@ from sprite.common.prices import price_of
 from sprite.config import Settings
 from sprite.curation.decide import Judge
 from sprite.curation.model import Answer, Asked, CuratorModel, Fault, UnusableAnswerError
-from sprite.curation.prompt import CuratorPrompt, OpenLearning, build_prompt, fit, projects_of
+from sprite.curation.prompt import CuratorPrompt, OpenLearning, build_prompt, fit
 from sprite.curation.verifier import Verification, off_record, read_answer
 from sprite.errors import ModelError, SpriteError
 from sprite.log.curations import Failures, LostCall, NewCuration, seconds_since_midnight
-from sprite.log.transcript import Observation, TranscriptDB
+from sprite.log.transcript import Observation, TranscriptDB, projects_of
 from sprite.memory.database import MemoryDB
 from sprite.memory.files import (
     CURATED,

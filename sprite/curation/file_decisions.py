@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from sprite.common.recurrence import DEFAULT_ZONE
 from sprite.curation.answer import CuratorResponse
 from sprite.curation.answer_files import Edit, EditedFile, Line, edits_between, heading_name
-from sprite.curation.prompt import projects_of
 from sprite.curation.provenance.checks import Given, disguise
 from sprite.curation.provenance.evidence import Turns, day_of
 from sprite.curation.provenance.voices import Kind, Turn
 from sprite.curation.verifier import Item, Rulings
+from sprite.log.transcript import projects_of
 from sprite.memory.answers import LIVES_ON
 from sprite.memory.apply import UNVERIFIED, NewLearning
 from sprite.memory.decision import Draft, MadeOwn, Written

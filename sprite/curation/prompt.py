@@ -10,7 +10,7 @@ import hashlib
 import html
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -18,12 +18,10 @@ from importlib.resources import files as resources
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from sprite.curation.answer import plain_text
+from sprite.curation.provenance.checks import CALENDAR_DAYS
 from sprite.log.transcript import Observation
 from sprite.memory.files import CURATED, LINE_LIMITS, estimate_tokens
-
-#: Days before and after the last turn in the calendar: for "next Friday", "in two weeks", "the 3rd".
-CALENDAR_DAYS = 14
+from sprite.memory.words import plain_text
 
 # Shorter strings would not be recognisable.
 MIN_CUT_CHARS = 40
@@ -352,8 +350,3 @@ def _escape(text: str) -> str:
 
 def _attribute(text: str) -> str:
     return html.escape(" ".join(plain_text(text[:MAX_ATTRIBUTE_CHARS]).split()))
-
-
-def projects_of(turns: Iterable[Observation]) -> list[str]:
-    """Return the projects of turns, in order."""
-    return list(dict.fromkeys(turn.project for turn in turns if turn.project is not None))

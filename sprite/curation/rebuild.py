@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 
 from sprite.common.prices import Usage, price_of
-from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.config import Settings
 from sprite.curation.decide import Judge
 from sprite.curation.extraction import Attempts, Extractor, check_budget, log_lost_call
@@ -53,31 +52,6 @@ log = logging.getLogger(__name__)
 
 #: Tokens of an answer if the log has none to average: a few learnings and one rewritten file.
 ANSWER_TOKENS = 800
-
-
-async def replay_aside(
-    transcript: TranscriptDB, path: Path, on_step: Callable[[], None], *, until: int = LARGEST_ROW_ID
-) -> None:
-    """Replay the log into a new database at `path`, up to event `until`; call `on_step` for each curation."""
-    remove_database(path)
-    async with open_memory(path) as memory:
-        await Projection(transcript, memory, MemoryFiles(path.parent)).replay(lambda _: on_step(), until=until)
-
-
-def swap_in(new: Path, live: Path) -> None:
-    """Replace the live database with the new file.
-
-    The old file is removed first, then its journal. A leftover journal would be applied to the new file, and a file
-    without its journal may be torn. After a crash in between, memory.db is missing and the next start replays the log.
-    """
-    remove_database(live)
-    new.replace(live)
-
-
-def remove_database(path: Path) -> None:
-    """Remove a database and its journal."""
-    for suffix in ("", "-wal", "-shm"):
-        Path(f"{path}{suffix}").unlink(missing_ok=True)
 
 
 # --- asking again ---

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -307,6 +307,11 @@ class Observation:
     pasted: Spans = ()
     #: Whether its file changes were undone.
     undone: bool = False
+
+
+def projects_of(turns: Iterable[Observation]) -> list[str]:
+    """Return the projects of turns, in order."""
+    return list(dict.fromkeys(turn.project for turn in turns if turn.project is not None))
 
 
 class TranscriptDB(Tables):

@@ -1,4 +1,4 @@
-"""Open memory.db together with its log; quarantine a database that is damaged or belongs to another log.
+"""Open memory.db together with its log, replay it, and quarantine one that is damaged or belongs to another log.
 
 The owner of the workspace moves the database aside, under a name that gives the reason, and rebuilds memory from the
 log. A reader gets an error and no content. Only people delete a quarantined database.
@@ -9,15 +9,17 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.errors import DatabaseUnusableError, MigrationPendingError
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.database import MemoryDB, open_memory
 from sprite.memory.files import CURATED, MemoryFiles, Reason, name_aside
+from sprite.memory.projection import Projection
 
 log = logging.getLogger(__name__)
 
@@ -108,3 +110,28 @@ async def _start_anew(path: Path, transcript: TranscriptDB, memory: MemoryDB, fo
         words += " There was nothing in it; memory is made from this log."
     await memory.start_over(await transcript.mark(until=0))
     log.warning("%s", words)
+
+
+async def replay_aside(
+    transcript: TranscriptDB, path: Path, on_step: Callable[[], None], *, until: int = LARGEST_ROW_ID
+) -> None:
+    """Replay the log into a new database at `path`, up to event `until`; call `on_step` for each curation."""
+    remove_database(path)
+    async with open_memory(path) as memory:
+        await Projection(transcript, memory, MemoryFiles(path.parent)).replay(lambda _: on_step(), until=until)
+
+
+def swap_in(new: Path, live: Path) -> None:
+    """Replace the live database with the new file.
+
+    The old file is removed first, then its journal. A leftover journal would be applied to the new file, and a file
+    without its journal may be torn. After a crash in between, memory.db is missing and the next start replays the log.
+    """
+    remove_database(live)
+    new.replace(live)
+
+
+def remove_database(path: Path) -> None:
+    """Remove a database and its journal."""
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)

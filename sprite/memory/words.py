@@ -14,6 +14,9 @@ from sprite.protocol.pasted import Edit, Marked
 #: Placeholder for forgotten words.
 FORGOTTEN = "[forgotten]"
 
+# C0 and C1 without tab, newline and carriage return, and the two non-characters that XML forbids.
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _WORD = re.compile(r"\w+")
 #: The words of a sentence and every sign that can change its meaning: C++ is not C, and -5 is not 5. Punctuation is
 #: left out, except inside a number.
@@ -35,6 +38,12 @@ _LOOKALIKES = str.maketrans(
     "аеорсухіјѕԁһкмтвнгԛԝαεορυχικντβηγѵӏ",
     "aeopcyxijsdhkmtbhrqwaeopuxikvtbnyvl",
 )
+
+
+def plain_text(text: str) -> str:
+    r"""Return text safe for storage and XML: `\n` line ends, no control characters, no lone surrogates."""
+    text = _CONTROL.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def said(text: str) -> str:

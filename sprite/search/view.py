@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from sprite.config import LEAST_TURNS
-from sprite.curation.rebuild import replay_aside
 from sprite.errors import PeerError
 from sprite.log.curations import CURATED, OFF_RECORD, QUARANTINED, Curation, Drift, seconds_since_midnight
 from sprite.log.transcript import Observation, TranscriptDB
@@ -32,6 +31,7 @@ from sprite.memory.files import (
     over_limits,
     template,
 )
+from sprite.memory.opening import replay_aside
 from sprite.memory.query import any_term, own_names, significant
 from sprite.memory.words import content_words, share
 from sprite.protocol.observing import others_project, project_or_name

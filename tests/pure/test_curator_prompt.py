@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.curation.answer import plain_text
 from sprite.curation.prompt import CuratorPrompt, OpenLearning, build_prompt, fit
 from sprite.log.transcript import Observation
 from sprite.memory.files import estimate_tokens
+from sprite.memory.words import plain_text
 
 AT = 1795168800.0  # 2026-11-20T10:00:00Z
 ANY_TEXT = st.text(st.characters(), max_size=200) | st.sampled_from(

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from sprite.boot.prompt import BootPrompt
-from sprite.curation.rebuild import replay_aside
 from sprite.errors import PeerError
 from sprite.forget.plan import Target, plan
 from sprite.memory.files import AT_WORK, LARGEST_FILE_BYTES, template
+from sprite.memory.opening import replay_aside
 from sprite.search.view import MemoryView
 from tests.memory_stores import Stores, open_stores
 

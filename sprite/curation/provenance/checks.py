@@ -13,9 +13,10 @@ from functools import cached_property
 
 from text_to_num import alpha2digit  # type: ignore[import-untyped]
 
-from sprite.curation.prompt import CALENDAR_DAYS
 from sprite.memory.words import content_words
 
+#: Days before and after the last turn in the prompt's calendar: for "next Friday", "in two weeks", "the 3rd".
+CALENDAR_DAYS = 14
 #: Languages in which spelled numbers are read.
 _LANGUAGES = ("en", "de", "fr", "es", "nl", "it", "pt")
 #: Reading spelled numbers takes up to 0.1 ms a word.
