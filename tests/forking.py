@@ -139,7 +139,7 @@ class _Parent:
         listener.close()
         self._socket = ours
         self._asking = threading.Lock()
-        self._started: Future[int] = Future()
+        self._started: Future[tuple[int, Future[int]]] = Future()
         self._children: dict[int, Future[int]] = {}
         threading.Thread(target=self._listen, name="forking", daemon=True).start()
 
@@ -153,8 +153,7 @@ class _Parent:
                 [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))],
             )
             self._socket.sendall(data)
-            pid = self._started.result(PATIENCE)
-            return pid, self._children[pid]
+            return self._started.result(PATIENCE)
 
     def _first_of_run(self) -> str:
         """Return the address of the first parent of this run's workers, or this one's if there was none."""
@@ -217,8 +216,9 @@ class _Parent:
             for line in stream:
                 told = json.loads(line)
                 if "started" in told:
-                    self._children[told["started"]] = Future()
-                    self._started.set_result(told["started"])
+                    # A short program may have ended before `start` returns.
+                    ended = self._children[told["started"]] = Future()
+                    self._started.set_result((told["started"], ended))
                 else:
                     self._children.pop(told["ended"]).set_result(told["code"])
 

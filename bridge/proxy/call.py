@@ -106,7 +106,7 @@ class Call:
             try:
                 asked = await upload.receive(desk.exits.opened, is_counting=not self._is_billed)
                 await self._admit(asked)
-                if self._max_tokens < asked.max_tokens and self._is_billed:
+                if self._max_tokens < asked.max_tokens:
                     upload.cap(self._max_tokens, asked.limit_at)
                 return await self._exchange(upload)
             except RefusedError as refused:

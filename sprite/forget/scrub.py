@@ -325,7 +325,7 @@ class Scrubber:
 _SENTENCES = re.compile(r"((?<=[.!?])\s+|\n+)")
 _WORD = re.compile(r"\w+")
 _MARK = re.compile(r"\s*(?:[-*+•]\s+|[0-9]{1,3}[.)]\s+)?")
-_SUBJECT = re.compile(r"(?:the\s+)?user(?:['’]s)?\s+", re.IGNORECASE)  # noqa: RUF001 - as people write it
+_SUBJECT = re.compile(r"^(?:the\s+)?user(?:['’]s)?\s+", re.IGNORECASE)  # noqa: RUF001 - as people write it
 _JOINS = r"\b(?:and|but|or|who|und|aber|oder|och|et|y)\b"
 _LOOSE_END = re.compile(rf"(?:[\s,;:(/–—-]+|{_JOINS})+([.!?]?)\s*$")  # noqa: RUF001
 _LOOSE_START = re.compile(rf"^(\s*(?:[-*+•]\s+)?)(?:[\s,;:)/.–—]+|{_JOINS})+")  # noqa: RUF001
@@ -338,7 +338,7 @@ def core(text: str) -> str:
 
 def bare(text: str) -> str:
     """Return the same part of the text in its original form."""
-    return _SUBJECT.sub("", _MARK.sub("", text.strip(), count=1), count=1).rstrip(".!? ")
+    return _SUBJECT.sub("", _MARK.sub("", text.strip(), count=1)).rstrip(".!? ")
 
 
 def _alike(one: _Words, other: _Words) -> float:

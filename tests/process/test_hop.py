@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from bridge.cluster.forward import MAX_HEAD_BYTES
+from bridge.cluster.forward import MAX_HEAD_BYTES, Pulses
 from bridge.cluster.forward_header import PASSED, ForwardedIdentity, ForwardHeader, RequestSigner
 from bridge.db.open import open_database
 from bridge.telemetry.logs import REQUEST_ID
@@ -487,6 +487,25 @@ async def _status(asked: Any) -> int:
     async with asked as response:
         status: int = response.status
         return status
+
+
+async def test_two_missed_probes_end_no_request() -> None:
+    probes: asyncio.Queue[None] = asyncio.Queue()
+
+    async def probed(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        probes.put_nowait(None)
+        writer.write(b"no HTTP\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(probed, "127.0.0.1", 0) as server, aiohttp.ClientSession() as session:
+        pulses = Pulses(session, beat_seconds=0.05)
+        host, port = server.sockets[0].getsockname()
+        try:
+            async with asyncio.timeout(PATIENCE), pulses.felt(f"http://{host}:{port}"):
+                for _ in range(3):
+                    await probes.get()
+        finally:
+            await pulses.close()
 
 
 async def test_client_disconnect_cancels_owner_request(tmp_path: Path) -> None:

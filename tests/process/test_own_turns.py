@@ -193,7 +193,8 @@ async def test_background_command_report_becomes_own_turn(home: SharedSprite, vm
 async def test_background_agent_report_becomes_own_turn(home: SharedSprite) -> None:
     """The subagent's calls are the tools of its chat line."""
     async with conversation(home) as client:
-        (mission,) = await chat(client, "use a subagent to run `echo from below`")
+        (mission,) = await chat(client, f"use a subagent to run `{QUICK}; echo from below`")
+        (home.workspace / "quick").touch()
         own = await own_turn(client)
         assert "from below" in (await client.end_of(own))["text"]
         # Calls of the subagent are not reported as events of the mission, before or after its end.
@@ -205,9 +206,9 @@ async def test_background_agent_report_becomes_own_turn(home: SharedSprite) -> N
     assert "<task-notification>" in report["notice"]
     assert "from below" in report["agent_response"]
     (call,) = report["tool_calls"]
-    assert ("agent_id" in call, call["input"]["command"]) == (True, "echo from below")
+    assert ("agent_id" in call, call["input"]["command"]) == (True, f"{QUICK}; echo from below")
     (row,) = chat_rows(home.workspace, own)
-    assert '"name":"Bash","title":"echo from below","is_error":false' in row["tools_json"]
+    assert f'"name":"Bash","title":"{QUICK}; echo from below","is_error":false' in row["tools_json"]
 
 
 @shared

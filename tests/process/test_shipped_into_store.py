@@ -95,9 +95,12 @@ async def test_replica_follows_killed_bridge_and_forgets(tmp_path: Path) -> None
             await page.link("ready")
             await page.mission("remember the word Quibblewort")
             await until_stored(bridge, store, 1)
-            _, out, _ = await bridge.run("status", "--json")
-            (row,) = json.loads(out)
-            assert (row["store_behind"], row["store_trouble"]) == (0.0, "")
+
+            async def is_current() -> bool:
+                (row,) = json.loads((await bridge.run("status", "--json"))[1])
+                return (row["store_behind"], row["store_trouble"]) == (0.0, "")
+
+            await until(is_current, "the replica is behind")
             assert (await bridge.run("export", LOCAL_PERSON, str(tmp_path / "ada.zip")))[0] == 0
             expected = archived(tmp_path / "ada.zip")
             found = await tables(store)

@@ -138,8 +138,9 @@ def test_only_agents_own_search_is_enabled_by_default() -> None:
     ids=lambda body: json.dumps(body)[30:110],
 )
 def test_unknown_feature_is_refused_always(body: dict[str, Any]) -> None:
-    with pytest.raises(RefusedError):
+    with pytest.raises(RefusedError) as refused:
         content_of(body, frozenset(MODEL_EXITS) - {"url"})
+    assert refused.value.status == 400
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,25 @@ def test_ordinary_strings_rarely_change() -> None:
     assert len(changed) < 2, changed
 
 
+@pytest.mark.parametrize("secret", ["k3j9x2m7", "a1b2c3d4e5f6", "x7Kq92Lm"])
+def test_named_short_token_is_redacted(secret: str) -> None:
+    assert redact(f'token="{secret}"') == 'token="[redacted:secret-assignment]"'
+
+
+@pytest.mark.parametrize("version", ["1.25.3-rc1x", "2026-11-24T10"])
+def test_named_version_or_date_is_unchanged(version: str) -> None:
+    assert redact(f'token="{version}"') == f'token="{version}"'
+
+
+def test_ordinary_word_after_pass_is_unchanged() -> None:
+    text = "My ski pass is: refundable!"
+    assert redact(text) == text
+
+
+def test_secret_inside_value_of_name_is_redacted() -> None:
+    assert redact("token=password: hunter2") == "token=password: [redacted:password-assignment]"
+
+
 def test_redaction_names_kind_and_keeps_rest() -> None:
     key, word = _key(), "hunter" + "2"
     assert redact(f"use {key}, please") == "use [redacted:anthropic-api-key], please"

@@ -1,11 +1,12 @@
-"""Selection of kept sentences: the index gives the same result as comparing with each of them."""
+"""Selection of removed and kept sentences."""
 
 from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sprite.forget.scrub import Said, Spared
+from sprite.forget.scrub import Said, Scrubber, Spared, bare
+from sprite.memory.words import FORGOTTEN
 
 _SETS = st.frozensets(st.sampled_from([f"word{letter}" for letter in "abcdefgh"]), min_size=1)
 
@@ -32,3 +33,20 @@ def test_spared_index_matches_comparison_with_all(
     assert spared.is_said_in(words) == any(
         len(each & words) >= 0.8 * len(each) for each, is_quote in learnings if len(each) > 1 and not is_quote
     )
+
+
+def test_sentence_with_part_of_learning_goes() -> None:
+    scrubber = Scrubber(gone=[Said("The user keeps four bee hives near Graz")])
+    assert scrubber.sentences("Four hives. She likes tea.") == f"{FORGOTTEN} She likes tea."
+
+
+def test_sentence_with_more_than_learning_loses_it() -> None:
+    scrubber = Scrubber(gone=[Said("The user keeps four bee hives near Graz")])
+    left = scrubber.sentences("Berta keeps four bee hives near Graz and paints boats, trains, castles, dragons in oil.")
+    assert FORGOTTEN in left
+    assert "hives" not in left
+
+
+def test_bare_text_drops_only_leading_subject() -> None:
+    assert bare("- The user founded the user group.") == "founded the user group"
+    assert bare("Ask the user before a merge.") == "Ask the user before a merge"

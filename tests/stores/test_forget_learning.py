@@ -132,6 +132,19 @@ async def test_forget_learning_survives_rebuild(stores: Stores) -> None:
     assert await rebuilt(stores.folder, without_files=False) == before
 
 
+async def test_forget_removes_curated_line_from_edited_file(stores: Stores) -> None:
+    """A similar line of a person stays; the curator's is no such line because the person saved the file."""
+    await stores.learn(
+        'PREFERENCE [t] The user prefers cocoa to milk. | "I prefer cocoa to any milk"\n'
+        + user_md("- Prefers cocoa to any milk"),
+        "I prefer cocoa to any milk",
+    )
+    typed = "- Cocoa, not milk, prefers it hot"
+    await stores.projection.edit("user.md", stores.path("user.md").read_text() + typed + "\n")
+    await forget_in(stores, learning=1)
+    assert lines_of(stores) == [typed]
+
+
 async def test_forget_twice_keeps_lines_kept_first(stores: Stores) -> None:
     await tea(stores)
     await forget_in(stores, learning=2)
