@@ -36,6 +36,8 @@ class Copy:
     chunks: dict[str, bytes] = field(default_factory=dict)
     #: Positions in order of arrival.
     positions: list[int] = field(default_factory=list)
+    #: The newest position of each row.
+    position_of: dict[tuple[str, int | str], int] = field(default_factory=dict)
     tombstones: list[dict[str, Any]] = field(default_factory=list)
     #: The number of messages, and the bytes of their frames.
     messages: int = 0
@@ -56,6 +58,7 @@ class Copy:
         for row in shipped.rows:
             assert self.through < row.position <= shipped.through
             self.positions.append(row.position)
+            self.position_of[row.table, row.id] = row.position
             if row.row is None:
                 self.rows.pop((row.table, row.id), None)
                 continue

@@ -234,7 +234,7 @@ CREATE TABLE stored_sprites (
     check_began_at REAL,
     checked_at REAL,
     damaged INTEGER NOT NULL DEFAULT 0,
-    -- When the sprite was last asked to ship everything again for that.
+    -- When the sprite was last asked to ship those pieces again.
     asked_again_at REAL,
     key_id TEXT NOT NULL,
     sealed BLOB NOT NULL

@@ -69,7 +69,8 @@ class Relay:
         times: RoomTimes = TIMES,
     ) -> None:
         self._host = host
-        self._raise_today = raise_today
+        #: Raises a sprite's limit for today; returns False where that cannot be stored.
+        self.raise_today = raise_today
         self._times = times
         self._ownership = ownership or Ownership()
         self._ownership.add_listener(self._owner_changed)
@@ -189,7 +190,7 @@ class Relay:
         """Raise today's limit if a message asks for it; return whether to forward the message."""
         if not (isinstance(message.payload, System) and message.payload.raise_limit):
             return True
-        is_raised = await self._raise_today(sprite)
+        is_raised = await self.raise_today(sprite)
         if not is_raised:
             words = "Today's limit cannot be raised now, since the bridge cannot write it down. Try again soon."
             member.say(Error("storage", words), reply_to=message.id or None)

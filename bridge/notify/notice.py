@@ -26,7 +26,8 @@ class Notice:
 
     `title` and `body` are texts of the agent or the person; a channel omits them for people who chose short
     notifications. `request_id` identifies the question of a `permission`. `is_whole` means that `body` shows
-    everything (is_seen_whole), so the question can be answered from the notification.
+    everything (is_seen_whole), so the question can be answered from the notification. With `raises`, going on needs a
+    higher limit for today, which the person can set.
     """
 
     key: str
@@ -38,6 +39,7 @@ class Notice:
     at: float
     request_id: str | None = None
     is_whole: bool = False
+    raises: bool = False
 
 
 class Channel(Protocol):

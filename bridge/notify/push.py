@@ -260,7 +260,8 @@ _AT_ONCE = 8
 class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
     """Data for the page's service worker; `url` is the target of a click, `at` is in Unix seconds.
 
-    With a `request_id`, the notification offers "no" to the question, and "yes" if `allow` is set.
+    With a `request_id`, the notification offers "no" to the question, and "yes" if `allow` is set. With `raises` it
+    offers to raise today's limit and go on.
     """
 
     key: str
@@ -271,6 +272,7 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
     url: str
     request_id: str | None = None
     allow: bool = False
+    raises: bool = False
 
 
 def payload_of(notice: Notice, *, words: bool) -> Payload:
@@ -285,7 +287,8 @@ def payload_of(notice: Notice, *, words: bool) -> Payload:
         return Payload(notice.key, notice.kind, SHORT_TITLE, "", notice.at, place)
     title = _cut(notice.title, _MAX_TITLE_CHARS)
     allow = is_question and notice.is_whole
-    return Payload(notice.key, notice.kind, title, notice.body, notice.at, place, notice.request_id, allow)
+    question = notice.request_id, allow
+    return Payload(notice.key, notice.kind, title, notice.body, notice.at, place, *question, notice.raises)
 
 
 def encoded(payload: Payload) -> bytes:

@@ -37,6 +37,7 @@ _ANSWER_SECONDS = 20.0
 _TESTS_PER_SECOND, _TESTS_AT_ONCE = 0.2, 10.0
 _SUBSCRIPTION = '{"endpoint": "https://…", "keys": {"p256dh": "…", "auth": "…"}}'
 _ENDPOINT = '{"endpoint": "https://…"}'
+_GO_ON = '{"raise_limit": false}'
 _DECISION = '{"request_id": "…", "decision": "allow"}'
 
 
@@ -51,6 +52,12 @@ class Decision(msgspec.Struct, frozen=True):
 
     request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     decision: Literal["allow", "deny"]
+
+
+class GoOn(msgspec.Struct, frozen=True):
+    """A click on "Go on" in a notification, or on "Raise today's limit and go on"."""
+
+    raise_limit: bool = False
 
 
 class PushRoutes:
@@ -124,8 +131,11 @@ class PushRoutes:
         return await self._done(caller)
 
     async def _go_on(self, request: web.Request) -> web.StreamResponse:
-        """Resume a paused agent. It raises no limit, because a notification can be answered on a locked phone."""
-        caller = await self._authenticator.who_acts(request)
+        """Resume a paused agent, after raising today's limit where the notification said so."""
+        caller, word = await self._asked(request, GoOn, _GO_ON)
+        if word.raise_limit and not await self._relay.raise_today(caller.person):
+            words = "Today's limit cannot be raised now, since the bridge cannot write it down. Try again soon."
+            return messages.page(request, 503, "Your answer did not count", words, code="unavailable")
         if not isinstance(await self._told(caller, System(action="go_on")), Status):
             words = "Your sprite could not be reached. Open the page, and let it go on there."
             return messages.page(request, 503, "Your answer did not arrive", words, code="unavailable")

@@ -90,10 +90,11 @@ class NotificationRules(Observer):
         part = words.partition(" (")[0]
         self._tell(sprite, f"budget-{day}-{part}", "budget", ("The budget is being used up", words), time.time())
 
-    def budget_ended(self, sprite: str, words: str) -> None:
+    def budget_ended(self, sprite: str, words: str, can_raise: bool = False) -> None:
         """Report that a budget is used up and something was refused or waits; once a day."""
         day = datetime.fromtimestamp(time.time(), UTC).date()
-        self._tell(sprite, f"budget-{day}", "budget", ("The budget is used up", words), time.time())
+        title = "The budget is used up"
+        self._tell(sprite, f"budget-{day}", "budget", (title, words), time.time(), raises=can_raise)
 
     # --- what the relay tells ---
 
@@ -187,7 +188,7 @@ class NotificationRules(Observer):
 
     def _paused(self, sprite: str, session: SessionState) -> None:
         """Report that the agent waits for the person's answer; the bridge itself reports used-up budgets."""
-        if (paused := session.paused) is not None and paused.by != "budget" and math.isfinite(paused.since):
+        if (paused := session.paused) is not None and paused.by in {"turns", "cost"} and math.isfinite(paused.since):
             words = ("Sprite has paused", wording.line(paused.why))
             self._tell(sprite, f"paused-{paused.since:.3f}", "paused", words, min(paused.since, time.time()))
 
@@ -214,9 +215,11 @@ class NotificationRules(Observer):
                 self._tell(sprite, line.mission_id, "ended", words, line.at)
                 self._mark(sprite, line.at)
 
-    def _tell(self, sprite: str, key: str, kind: NoticeKind, words: tuple[str, str], at: float) -> None:
+    def _tell(
+        self, sprite: str, key: str, kind: NoticeKind, words: tuple[str, str], at: float, *, raises: bool = False
+    ) -> None:
         if not self._of(sprite).is_watched:
-            self._notifier.tell(Notice(key, kind, sprite, sprite, *words, at))
+            self._notifier.tell(Notice(key, kind, sprite, sprite, *words, at, raises=raises))
 
     # --- the mark ---
 

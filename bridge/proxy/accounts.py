@@ -51,7 +51,8 @@ class UnavailableError(Exception):
 class Accounts:
     """`async with Accounts(...) as accounts:`; leaving it writes the pending settlements.
 
-    `on_used_up` is called with the sprite and the message whenever a call is refused because the budget is used up.
+    `on_used_up` is called whenever a call is refused because the budget is used up: with the sprite, the message, and
+    whether the person can raise the limit for today.
     If the writer task dies, `on_death` is called, and leaving raises TaskDiedError. `shared`: other bridges may use
     the database.
     """
@@ -60,7 +61,7 @@ class Accounts:
         self,
         database: Database,
         limits: Limits,
-        on_used_up: Callable[[str, str], None] = lambda _sprite, _words: None,
+        on_used_up: Callable[[str, str, bool], None] = lambda _sprite, _words, _can_raise: None,
         *,
         shared: bool = False,
         on_death: Callable[[], None] = lambda: None,
@@ -204,7 +205,7 @@ class Accounts:
     async def _wait(self, sprite: str, refusal: BudgetError, until: float) -> None:
         """Return when another try may succeed. Raise the refusal if none will."""
         if refusal.retry_after is None:
-            self._on_used_up(sprite, str(refusal))
+            self._on_used_up(sprite, str(refusal), refusal.can_raise)
             raise refusal
         now = asyncio.get_running_loop().time()
         if now >= until:

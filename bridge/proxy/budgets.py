@@ -27,8 +27,10 @@ _HELD_SECONDS = 2
 class BudgetError(Exception):
     """The budget does not allow a call. The message is written for users."""
 
-    def __init__(self, words: str, retry_after: int | None) -> None:
+    def __init__(self, words: str, retry_after: int | None, *, can_raise: bool = False) -> None:
         super().__init__(words)
+        #: Whether the person can raise the limit for today.
+        self.can_raise = can_raise
         #: Seconds, or None where a retry soon would not help.
         self.retry_after = retry_after
 
@@ -122,6 +124,7 @@ def _refusal(name: Literal["day", "month"], limit: float, spent: float, least: f
         f"It resets on {_next(name, day):%Y-%m-%d} at 00:00 UTC; "
         f"{'you can raise it for today' if name == 'day' else 'whoever runs this bridge can raise it'}.",
         None,
+        can_raise=name == "day",
     )
 
 

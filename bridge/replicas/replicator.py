@@ -102,9 +102,8 @@ class Following:
     progress_at: float = field(default_factory=time.monotonic)
     anew_at: float = float("-inf")
     is_anew: bool = False
-    #: The replica has damaged pieces: whether to ask the sprite to ship everything, and whether it is doing so.
-    asks_again: bool = False
-    is_again: bool = False
+    #: Whether the sprite is asked for damaged and missing pieces.
+    is_healing: bool = False
     is_connected: asyncio.Event = field(default_factory=asyncio.Event)
     #: Ends the connection, so that the next one asks.
     interrupt: Callable[[], None] = lambda: None
@@ -257,7 +256,7 @@ class Replicator(Observer):
         self._running[sprite] = self._tasks.start(self._follow(sprite, following), f"follow {sprite}")
 
     def _heal(self, sprite: str) -> None:
-        """Ask a connected sprite to ship everything again; any other is asked when it connects."""
+        """Ask a connected sprite for damaged and missing pieces; any other is asked when it connects."""
         if sprite in self._running:
             self._following[sprite].interrupt()
 
@@ -336,10 +335,11 @@ class Replicator(Observer):
         try:
             after = 0 if following.is_anew else position.through
             if position.log is not None and await self._store.ask_again(sprite, _AGAIN_SECONDS):
-                log.warning("pieces of the store of %s are damaged: it is asked to ship everything again", sprite)
-                following.asks_again = True
+                log.warning("pieces of the store of %s are damaged: it is asked to ship them again", sprite)
+                following.is_healing = True
+            again = await self._store.read(sprite, SpriteLog.wanted) if following.is_healing else None
             identity = await self._store.write(sprite, SpriteLog.identity)
-            asked = Ship(after, position.log, packed=True, again=following.asks_again, store=identity)
+            asked = Ship(after, position.log, packed=True, again=again, store=identity)
             connection.write(encode(asked, message_id=_SHIP_ID))
             await connection.drain()
             while True:
@@ -349,11 +349,9 @@ class Replicator(Observer):
                     if wipe_is_due:
                         self._wipe(sprite)
                 following.is_anew = False
-                if following.asks_again:
-                    following.asks_again, following.is_again = False, True
-                if following.is_again and shipped.whole:
-                    following.is_again = False
-                    await self._store.recheck(sprite)
+                if following.is_healing and shipped.whole:
+                    following.is_healing = False
+                    await self._store.healed(sprite)
                 following.moved(is_whole=shipped.whole)
                 receipts.give(shipped.through, self._wiping.get(sprite))
                 await connection.drain()

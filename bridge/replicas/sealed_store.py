@@ -155,6 +155,15 @@ class SealedStore:
         """See SpriteLog."""
         await self.write(sprite, SpriteLog.recheck)
 
+    async def healed(self, sprite: str) -> None:
+        """End a request for `wanted` pieces: the sprite has shipped what it has. The next check comes at once."""
+
+        def end(log: SpriteLog) -> None:
+            log.recount()
+            log.recheck()
+
+        await self.write(sprite, end)
+
     async def health(self, sprite: str) -> Health:
         """Return the result of the last check."""
         return await self.read(sprite, SpriteLog.health)

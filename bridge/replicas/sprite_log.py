@@ -20,7 +20,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bridge.replicas.keys import BrokenSealError, Keyring
-from bridge.replicas.store import DamagedError, Health, Kept, MissingChunkError, Position, Row, StoredRow
+from bridge.replicas.store import (
+    LARGEST_ID,
+    DamagedError,
+    Health,
+    Kept,
+    MissingChunkError,
+    Position,
+    Row,
+    StoredRow,
+    named_chunks,
+)
+from sprite.protocol.archive import PARTS
+from sprite.protocol.replication import Lacks
 
 if TYPE_CHECKING:
     from bridge.db.open import Transaction
@@ -35,6 +47,11 @@ _BUCKETS = 16
 _BUCKET_NAMES = 256 // _BUCKETS
 _DIGEST_BYTES = 16
 _DIGESTS = 256**_DIGEST_BYTES
+#: Limits for one request to ship pieces again; later checks find the rest.
+_MOST_LACKED, _MOST_GAPS = 4000, 1000
+_FILES = "files"
+#: Parts that are no tables.
+_OTHER_PARTS = {_FILES, "folders", "memory", "memory/written.jsonl", "manifest"}
 _UNNAMED = (
     "NOT EXISTS (SELECT 1 FROM stored_references AS r WHERE r.sprite = stored_chunks.sprite "
     "AND r.chunk = stored_chunks.name)"
@@ -246,8 +263,6 @@ class SpriteLog:
             (through, self._sprite, generation, baseline),
         )
         self.delete_rows("generation = ? AND replaced_by IS NOT NULL AND is_doomed = 1", generation)
-        if self.health().damaged:
-            self._recount()
         return gone.rowcount > 0
 
     def begin_forget(self, generation: int, through: int) -> None:
@@ -362,7 +377,7 @@ class SpriteLog:
             self._tx.execute("UPDATE stored_sprites SET rows = rows + ? WHERE sprite = ?", (grown, self._sprite))
         self._counted = {}
 
-    def _recount(self) -> None:
+    def recount(self) -> None:
         """Count the existing rows. Lost ones were shipped again, or are unknown to any sprite."""
         self._tx.execute("DELETE FROM stored_census WHERE sprite = ?", (self._sprite,))
         self._tx.execute("UPDATE stored_sprites SET rows = 0 WHERE sprite = ?", (self._sprite,))
@@ -427,6 +442,14 @@ class SpriteLog:
         self._tx.executemany(f"UPDATE stored_rows SET is_damaged = 1 WHERE {where}", spots)  # noqa: S608
         names = [(self._sprite, name) for name in chunks]
         self._tx.executemany("UPDATE stored_chunks SET is_damaged = 1 WHERE sprite = ? AND name = ?", names)
+        # A row is as damaged as its chunks.
+        self._tx.execute(
+            "UPDATE stored_rows SET is_damaged = 1 WHERE sprite = ? AND (generation, part, name, position) IN "
+            "(SELECT r.generation, r.part, r.name, r.position FROM stored_references AS r "
+            "LEFT JOIN stored_chunks AS c ON c.sprite = r.sprite AND c.name = r.chunk "
+            "WHERE r.sprite = ? AND (c.name IS NULL OR c.is_damaged = 1))",
+            (self._sprite, self._sprite),
+        )
         self._tx.execute(
             "UPDATE stored_sprites SET checked_at = db_now(), damaged = ? WHERE sprite = ?", (wrong, self._sprite)
         )
@@ -441,7 +464,7 @@ class SpriteLog:
         return Health() if row is None else Health(row["checked_at"], row["damaged"])
 
     def ask_again(self, pause: float) -> bool:
-        """Return whether to ask the sprite to ship everything.
+        """Return whether to ask the sprite for what `wanted` returns.
 
         That is so if the last check found damage, and the sprite was not asked in the last `pause` seconds.
         """
@@ -453,6 +476,53 @@ class SpriteLog:
             ).rowcount
             == 1
         )
+
+    def wanted(self) -> Lacks:
+        """Return the current rows and the chunks that the sprite has to ship again."""
+        generation, chunks = self.generation, dict[str, None]()
+        damaged = dict[str, list[tuple[int, int]]]()
+        found = self._tx.execute(
+            "SELECT * FROM stored_rows WHERE sprite = ? AND generation = ? AND is_damaged = 1 AND replaced_by IS NULL "
+            "ORDER BY part, number, name LIMIT ?",
+            (self._sprite, generation, _MOST_LACKED),
+        )
+        for row in found.fetchall():
+            try:
+                chunks.update(dict.fromkeys(filter(self._is_lost, named_chunks(self.row(row).row))))
+            except DamagedError:
+                pass
+            else:
+                if row["part"] == _FILES:
+                    # Its row follows its chunks.
+                    continue
+            damaged.setdefault(row["part"], []).append((row["number"], row["number"]))
+        gaps = {part: self._gaps(generation, part) for part in self._incomplete(generation)}
+        return Lacks(damaged | gaps, list(chunks)[:_MOST_LACKED])
+
+    def _incomplete(self, generation: int) -> set[str]:
+        """Return the parts that lack rows, according to the census."""
+        if not self.is_counted_whole():
+            return {part.path for part in PARTS if not part.derived} | _OTHER_PARTS
+        return {part for at, part, bucket in self.census() if at == generation and self.missing(at, part, bucket)}
+
+    def _gaps(self, generation: int, part: str) -> list[tuple[int, int]]:
+        """Return the ranges of numbers without an intact current row; the last one takes the rest if there are many."""
+        numbers = self._tx.execute(
+            "SELECT DISTINCT number FROM stored_rows WHERE sprite = ? AND generation = ? AND part = ? "
+            "AND replaced_by IS NULL AND is_damaged = 0 AND number > 0 ORDER BY number",
+            (self._sprite, generation, part),
+        )
+        gaps, after = list[tuple[int, int]](), 0
+        for row in numbers.fetchall():
+            if row["number"] > after + 1:
+                gaps.append((after + 1, row["number"] - 1))
+            after = row["number"]
+        last = gaps[_MOST_GAPS][0] if len(gaps) > _MOST_GAPS else after + 1
+        return [*gaps[:_MOST_GAPS], (last, LARGEST_ID)]
+
+    def _is_lost(self, sha256: str) -> bool:
+        found = self._one("SELECT is_damaged FROM stored_chunks WHERE sprite = ? AND name = ?", self.chunk_name(sha256))
+        return found is None or bool(found["is_damaged"])
 
     # --- what has had its time ---
 

@@ -137,7 +137,7 @@ _LONGEST_ID = 4096
 _LOG = re.compile(r"[\x21-\x7e]{1,200}")
 #: JavaScript cannot represent larger positions; SQLite's keys may be larger.
 _LARGEST_POSITION = 2**53 - 1
-_LARGEST_ID = 2**63 - 1
+LARGEST_ID = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +270,6 @@ def in_pieces(named: Named, most: int) -> Iterator[tuple[str, list[int | str]]]:
 def _check_key(table: str, id_: int | str) -> None:
     if _TABLE.fullmatch(table) is None:
         raise BadShipmentError("The sprite ships a table whose name makes no sense.")
-    fits = len(id_) <= _LONGEST_ID if isinstance(id_, str) else abs(id_) <= _LARGEST_ID
+    fits = len(id_) <= _LONGEST_ID if isinstance(id_, str) else abs(id_) <= LARGEST_ID
     if not fits:
         raise BadShipmentError("The sprite ships a row whose key is too long.")

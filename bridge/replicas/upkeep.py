@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Pieces in one transaction: other writes wait no longer than this takes.
 _PIECES_AT_ONCE = 50
 _MOST_WORDS = 100
-#: Most damaged rows and chunks that are recorded. A sprite that ships everything again also replaces the others.
+#: Most damaged rows and chunks that are recorded; the next check finds the others.
 _MOST_DAMAGED = 10_000
 #: Weight of comparing one bucket of a census, for the read rate.
 _CENSUS_BYTES = 16 * 1024
@@ -63,7 +63,7 @@ async def _at_once(_size: int) -> None:
 
 
 async def checked(store: SealedStore, sprite: str, pace: Pace = _at_once) -> Findings:
-    """Run `verified` and store its result: a connected sprite then ships damaged data again."""
+    """Run `verified` and store its result: a connected sprite then ships damaged pieces again."""
     findings = await verified(store, sprite, pace)
     await store.write(sprite, lambda log: log.end_check(findings.damaged_rows, findings.damaged_chunks, findings.count))
     return findings

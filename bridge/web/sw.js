@@ -22,7 +22,7 @@ const NOTHING_TOLD = { key: 'sprite', kind: 'ended', title: 'Sprite has somethin
  * The payload from the bridge: see bridge/notify/push.py. `at` is in seconds, `url` a place on the page.
  * @typedef {{ key: string, kind: string, title: string, body: string, at: number, url: string }} Notice
  */
-/** @typedef {Notice & { request_id?: string, allow?: boolean }} Told */
+/** @typedef {Notice & { request_id?: string, allow?: boolean, raises?: boolean }} Told */
 /** @typedef {{ action: string, title: string }} Action */
 /** @typedef {NotificationOptions & { renotify?: boolean, timestamp?: number, actions?: Action[] }} Look */
 
@@ -98,6 +98,7 @@ async function show(told) {
   /** @type {Action[]} */
   const actions = isQuestion ? [{ action: 'deny', title: 'Don’t allow' }] : [];
   if (told.kind === 'paused') actions.push({ action: 'go-on', title: 'Go on' });
+  if (told.raises) actions.push({ action: 'go-on', title: 'Raise today’s limit and go on' });
   // Only if the bridge says that the notification shows everything.
   if (isQuestion && told.allow) actions.unshift({ action: 'allow', title: 'Allow once' });
   /** @type {Look} */
@@ -126,7 +127,7 @@ async function clicked(notification, action) {
   notification.close();
   if (told.request_id && (action === 'allow' || action === 'deny'))
     return answer(told, '/push/permission', { request_id: told.request_id, decision: action });
-  if (told.kind === 'paused' && action === 'go-on') return answer(told, '/push/go-on', {});
+  if (action === 'go-on') return answer(told, '/push/go-on', { raise_limit: told.raises === true });
   return open(told.url);
 }
 

@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
+from sprite.common.failures import BUDGET_USED_UP
 from sprite.privacy.cutting import Discreet, cut
+from sprite.protocol.events import Ending, Failed
 from sprite.protocol.shapes import BackgroundWork, Paused, WorkKind
 
 MAX_TITLE_CHARS = 200
@@ -177,6 +179,13 @@ class Unattended:
         self.pause("cost")
         return True
 
-    def pause(self, by: Literal["turns", "cost", "budget"], why: str = "") -> None:
+    def ended(self, event: Ending) -> bool:
+        """Pause if a turn failed because the budget is used up; return whether it did."""
+        if not isinstance(event, Failed) or event.code != BUDGET_USED_UP:
+            return False
+        self.pause("budget" if event.action == "raise_limit" else "month", event.message)
+        return True
+
+    def pause(self, by: Literal["turns", "cost", "budget", "month"], why: str = "") -> None:
         """Pause until the person answers. Pass `why` if the standard text for `by` does not fit."""
         self.paused = Paused(why or _WHY[by], by, self._clock())

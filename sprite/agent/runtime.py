@@ -31,7 +31,6 @@ from sprite.agent.permissions import PermissionBroker
 from sprite.agent.session import PrewarmedAgent, Session
 from sprite.agent.turn import BackgroundTurns, Turn
 from sprite.capture.recorder import TurnRecorder
-from sprite.common.failures import BUDGET_USED_UP
 from sprite.common.tasks import WORDS, off_loop
 from sprite.config import Settings
 from sprite.curation.processor import ObservationProcessor
@@ -447,8 +446,7 @@ class AgentRuntime:
         self._turn = None
         # A program that the turn left running may still ask for a host.
         self._desk.withdraw(mission.id)
-        if mission.origin == "person" and isinstance(event, Failed) and event.code == BUDGET_USED_UP:
-            self._unattended.pause("budget", event.message)
+        if mission.origin == "person" and self._unattended.ended(event):
             self._tell_session()
         calls = [] if turn.observation is None else turn.observation.tool_calls
         tools = used_tools(calls, self._desk.answers)

@@ -14,7 +14,6 @@ from sprite.agent.background import Unattended
 from sprite.agent.mission_end import TurnResult, cut_off, ended, failed, rows, used_tools
 from sprite.agent.session import Session
 from sprite.capture.recorder import TurnRecorder
-from sprite.common.failures import BUDGET_USED_UP
 from sprite.common.tasks import TaskSet
 from sprite.errors import AgentError
 from sprite.log.transcript import NewObservation, Outcome
@@ -347,8 +346,7 @@ class BackgroundTurns:
             cost_usd=event.cost_usd if isinstance(event, Complete) else None,
         )
         self._session.acted()
-        if isinstance(event, Failed) and event.code == BUDGET_USED_UP:
-            self._unattended.pause("budget", event.message)
+        if self._unattended.ended(event):
             self._on_paused()
         self._publish(event, effects)
         await self._after_end()

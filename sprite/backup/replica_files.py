@@ -29,7 +29,7 @@ from sprite.log.transcript import TranscriptDB
 from sprite.memory.database import MemoryDB
 from sprite.protocol.archive import PARTS, Row, kept_mode, kept_time
 from sprite.protocol.files import shown
-from sprite.protocol.replication import ShippedChunk, ShippedRow
+from sprite.protocol.replication import Lacks, ShippedChunk, ShippedRow
 from sprite.storage.changes import ShipState
 from sprite.workspace.database import WorkspaceDB
 from sprite.workspace.user_files import folder_of, size_in_words
@@ -374,11 +374,17 @@ class Looks:
         self.changed: list[tuple[str, Seen]] = []
         #: Chunks that the replica has or is receiving.
         self.known: set[str] = set()
+        #: Chunks that the replica has lost.
+        self._lost: set[str] = set()
 
-    async def begin(self) -> None:
-        """Load the recorded state."""
+    async def begin(self, again: Lacks | None) -> None:
+        """Load the recorded state, and mark what the replica needs `again`."""
         rows = await self.state.rows(FILES)
         self.shipped = await asyncio.to_thread(lambda: {name: _FILE.decode(facts) for name, facts in rows.items()})
+        if again is not None:
+            self._lost.update(again.chunks)
+            # The row of a file follows its chunks.
+            await self.state.note(again.rows, [name for name in self.shipped if self._has_lost(name)])
 
     async def look_at_memory(self) -> None:
         """Record changes of memory files, and of facts about the whole except the person's files."""
@@ -410,8 +416,12 @@ class Looks:
         # Deleted files need no path.
         self._paths = found.paths
         self._unkept = found.unkept
-        self.changed = [(name, seen) for name, seen in found.files.items() if not seen.is_as(self.shipped.get(name))]
-        self.known = {chunk for facts in self.shipped.values() for chunk in facts.chunks}
+        self.changed = [
+            (name, seen)
+            for name, seen in found.files.items()
+            if self._has_lost(name) or not seen.is_as(self.shipped.get(name))
+        ]
+        self.known = {chunk for facts in self.shipped.values() for chunk in facts.chunks} - self._lost
         # In this order, so that a replica never has a name as a file and as a folder.
         gone = [name for name in self.shipped if name not in found.files]
         await self.state.put(FILES, {}, gone)
@@ -426,6 +436,10 @@ class Looks:
         """Record files whose content the replica has."""
         await self.state.put(FILES, {name: _json(facts) for name, facts in files.items()})
         self.shipped.update(files)
+        self._lost.difference_update(*(facts.chunks for facts in files.values()))
+
+    def _has_lost(self, name: str) -> bool:
+        return name in self.shipped and not self._lost.isdisjoint(self.shipped[name].chunks)
 
     async def _note(self, part: str, now: Mapping[str, str]) -> None:
         before = await self.state.rows(part)

@@ -30,8 +30,9 @@ from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.log.transcript import TranscriptDB, read_transcript
 from sprite.memory.database import MemoryDB
-from sprite.protocol.replication import Packer, Ship, Shipped, ShippedChunk
-from sprite.storage.changes import ROWS, TOMBSTONES, ChangedRow, Followed, ShipChanges, is_position
+from sprite.protocol.archive import DatabaseName
+from sprite.protocol.replication import Lacks, Packer, Ship, Shipped, ShippedChunk
+from sprite.storage.changes import ROWS, TOMBSTONES, ChangedRow, Followed, ShipChanges, is_position, shipped_tables
 from sprite.workspace.database import WorkspaceDB, read_workspace
 
 log = logging.getLogger(__name__)
@@ -97,8 +98,7 @@ class Session:
         self._is_whole = False
         #: The count of forgets at the last scan. A later forget may have deleted chunks of the replica.
         self._looked_after = 0
-        #: The replica's identity, if known.
-        self._store = asked.store
+        self._asked = asked
         #: Whether `run` has ended.
         self.is_over = False
         self._rounds = 0
@@ -108,7 +108,7 @@ class Session:
 
     async def run(self) -> None:
         """Replicate until cancelled."""
-        await self._looks.begin()
+        await self._looks.begin(self._asked.again)
         await self._look_at_files()
         while True:
             self._rounds += 1
@@ -156,7 +156,7 @@ class Session:
                     await source.owner.drop(newest)
             await self._state.let_go([row for sent in done for row in sent.rows])
             if done:
-                await self._state.acknowledge(done[-1].through, self._store)
+                await self._state.acknowledge(done[-1].through, self._asked.store)
             # Only after all of this is recorded, because an empty queue means that everything was sent.
             for _ in done:
                 self._unacked.popleft()
@@ -368,23 +368,33 @@ class Shipping:
         """Return the start: the identity of the log with its positions, and the replica's position."""
         followed = await self._state.followed()
         identity = await self._identity(followed)
-        goes_on = asked.log == identity and not followed.is_anew and not asked.again
+        goes_on = asked.log == identity and not followed.is_anew
         if goes_on and asked.after >= followed.acked:
             if asked.after > followed.acked:
                 await self._state.acknowledge(asked.after, asked.store)
+            if asked.again is not None:
+                await self._note_again(asked.again)
             return identity, asked.after
-        if followed.acked or followed.is_anew or asked.again:
+        if followed.acked or followed.is_anew:
             log.info("a store asks for everything")
             await self._state.begin_anew()
             await self._transcript.changes.note_all()
             await self._workspace.changes.note_all()
-            has_lost = not asked.again or followed.is_anew or asked.after < followed.acked
             newest = await self._transcript.curations.newest_forget()
-            if asked.log == identity and has_lost and newest is not None:
+            if asked.log == identity and newest is not None:
                 # It lost acknowledged data, perhaps including a tombstone.
                 await self._state.put(TOMBSTONES, {str(newest): '{"rows":{}}'})
             await self._state.begun_anew(await self._state.issue(1))
         return identity, 0
+
+    async def _note_again(self, again: Lacks) -> None:
+        databases: tuple[tuple[ShipChanges, DatabaseName], ...] = (
+            (self._transcript.changes, "transcript.db"),
+            (self._workspace.changes, "workspace.db"),
+        )
+        for changes, database in databases:
+            tables = shipped_tables(database)
+            await changes.note({table: again.rows[PATHS[table]] for table in tables if PATHS[table] in again.rows})
 
     # --- forgetting ---
 

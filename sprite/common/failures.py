@@ -46,7 +46,8 @@ NO_ANSWER = Failure("no_answer", "No answer came.", "retry")
 #: By a pattern of the text: code, sentence, action; the first match wins. An empty sentence stands for the matched
 #: text, which is the bridge's own.
 _BY_TEXT: tuple[tuple[str, str, str, Action], ...] = (
-    (r"The (?:day|month)'s budget of \$[^\n]*? raise it(?: for today)?\.", BUDGET_USED_UP, "", "raise_limit"),
+    (r"The day's budget of \$[^\n]*? raise it for today\.", BUDGET_USED_UP, "", "raise_limit"),
+    (r"The month's budget of \$[^\n]*? raise it\.", BUDGET_USED_UP, "", "settings"),
     (r"Calls in flight hold the rest", "rate_limited", "Other calls hold the rest of the budget for now.", "retry"),
     (
         r"as many as it may|calls of this minute|as it takes",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import OrderedDict
+from collections.abc import Iterator
 
 import msgspec
 
@@ -27,8 +28,10 @@ _MOST_WORDS = 200
 _MOST_RUNS = 20_000
 _WORD = re.compile(r"\w+")
 _TAG = re.compile(r"\A<[^>]*>|<[^>]*>\Z")
-#: A word that does not occur by chance: letters mixed with digits or signs.
-_MADE_WORD = re.compile(r"(?=\S*[A-Za-z])(?=\S*[\d@#$%^&*_-]\S)[^\s\"'`,;()<>]{6,}")
+#: A word that does not occur by chance mixes letters with digits or signs.
+_UNSPACED = re.compile(r"\S{6,}")
+_PLAIN_WORD = re.compile(r"[^\s\"'`,;()<>]{6,}")
+_LAST_LETTER, _LAST_SIGN = re.compile(r".*[A-Za-z]"), re.compile(r".*[\d@#$%^&*_-](?=.)")
 
 _Run = tuple[str, ...]
 
@@ -51,7 +54,7 @@ class PrivateText:
             self._hear_private(_TAG.sub("", mission[start:end]).strip())
         said = without_private(mission) if by_person else mission
         for start, end, kind in secrets_in(said):
-            if _MADE_WORD.fullmatch(said, start, end):
+            if said[start:end] in _made_words(said[start:end]):
                 self._remember(said[start:end], f"[redacted:{kind}]")
 
     def person(self, message: str) -> str:
@@ -87,8 +90,8 @@ class PrivateText:
             self._runs.popitem(last=False)
         if len(_WORD.findall(passage)) < _RUN:
             self._remember(passage, PRIVATE)
-        for word in _MADE_WORD.finditer(passage):
-            self._remember(word[0].rstrip(".:!?"), PRIVATE)
+        for word in _made_words(passage):
+            self._remember(word.rstrip(".:!?"), PRIVATE)
 
     def _remember(self, words: str, mark: str) -> None:
         if len(words) >= _SHORTEST and words not in self._words:
@@ -108,6 +111,17 @@ class PrivateText:
             else:
                 edits.append((start, end, PRIVATE))
         return edits
+
+
+def _made_words(text: str) -> Iterator[str]:
+    """Yield words that do not occur by chance, in linear time."""
+    for unspaced in _UNSPACED.finditer(text):
+        letter, sign = _LAST_LETTER.match(unspaced[0]), _LAST_SIGN.match(unspaced[0])
+        if letter is None or sign is None:
+            continue
+        # A letter and a sign follow the beginning of the word.
+        last = min(letter.end(), sign.end())
+        yield from (word[0] for word in _PLAIN_WORD.finditer(unspaced[0]) if word.start() < last)
 
 
 def _runs(text: str) -> list[tuple[_Run, int, int]]:

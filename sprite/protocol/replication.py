@@ -47,20 +47,30 @@ class Lease(Struct):
     epoch: int
 
 
+class Lacks(Struct):
+    """Pieces that a store needs again: rows of tables by ranges of numbers (both ends included), and chunks by name.
+
+    Of a part whose ids are texts, such as `memory`, it needs every row, whatever the ranges.
+    """
+
+    rows: dict[str, list[tuple[int, int]]]
+    chunks: list[str]
+
+
 class Ship(Payload):
     """From the owner: ship what was written after position `after`, and go on with each change.
 
     `log` is the identity of the log that the store has, null where it has none yet. A sprite whose log is another one
     ships from its beginning. A store that has more of this very log than the sprite gets an error, `store_ahead`.
-    `packed`: the store can read rows that are `packed`. `again`: pieces of what the store has are damaged or missing,
-    and everything is shipped once more. `store` is the store's identity. One that has another log, though it
-    acknowledged this one before, was put back to an earlier day: it gets an error, `store_behind`.
+    `packed`: the store can read rows that are `packed`. `again`: these pieces are damaged or missing in the store; they
+    are shipped once more, beside everything after `after`. `store` is the store's identity. One that has another log,
+    though it acknowledged this one before, was put back to an earlier day: it gets an error, `store_behind`.
     """
 
     after: int
     log: str | None = None
     packed: bool = False
-    again: bool = False
+    again: Lacks | None = None
     store: str | None = None
 
 

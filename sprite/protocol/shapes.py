@@ -226,11 +226,12 @@ class SlowWork(Struct):
 class Paused(Struct):
     """Why the agent does nothing more by itself: `why` in words, `since` in Unix seconds.
 
-    `by`: it went on for too many turns, or for too much money, or the day's budget is used up.
+    `by`: it went on for too many turns, or for too much money, or the budget of the day or the `month` is used up. The
+    person can raise that of the day.
     """
 
     why: str
-    by: Literal["turns", "cost", "budget"]
+    by: Literal["turns", "cost", "budget", "month"]
     since: float
 
 

@@ -121,6 +121,17 @@ class ShipChanges(Tables):
         for table in self._tables:
             tx.execute(_note_all(table))
 
+    @in_transaction
+    def note(self, tx: sqlite3.Connection, ranges: Mapping[str, Sequence[tuple[int, int]]]) -> None:
+        """Mark rows of tables in these ranges of numbers as pending again; a single number also if its row is gone."""
+        for table, spans in ranges.items():
+            sql = (
+                "INSERT OR IGNORE INTO ship_changes (part, row) "  # noqa: S608 - our own tables
+                f"SELECT '{table}', rowid FROM {table} WHERE rowid BETWEEN ?1 AND ?2 "
+                f"UNION SELECT '{table}', ?1 WHERE ?1 = ?2"
+            )
+            tx.executemany(sql, spans)
+
     def _read(self, tx: sqlite3.Connection, change: int, up_to: int, size: int) -> list[ChangedRow]:
         found: list[ChangedRow] = []
         tx.execute("BEGIN")
@@ -275,6 +286,17 @@ class ShipState(Tables):
 
         if changed or gone:
             await self._db.transact(write)
+
+    async def note(self, parts: Collection[str], but: Collection[str] = ()) -> None:
+        """Mark the things of these parts as pending again, except the files named in `but`."""
+
+        def write(tx: sqlite3.Connection) -> None:
+            for part in parts:
+                for number, name in tx.execute("SELECT id, name FROM ship_rows WHERE part = ?", (part,)).fetchall():
+                    if name not in but:
+                        tx.execute("INSERT OR IGNORE INTO ship_changes (part, row) VALUES (?, ?)", (ROWS, number))
+
+        await self._db.transact(write)
 
     async def let_go(self, ids: Collection[int]) -> None:
         """Delete acknowledged rows of things that are gone, and of tombstones."""

@@ -287,8 +287,10 @@ async def test_notifications_show_and_lead_to_their_place(stack: PageStack, page
     # A message that cannot be decrypted still shows a generic notification.
     await worker.push("{")
     await worker.push(question_seen_in_part("r1"))
-    shown = {each["tag"]: each for each in await worker.until_shown(3)}
-    assert set(shown) == {"m1", "sprite", "r1"}
+    await worker.push({**TOLD, "key": "b1", "kind": "budget", "raises": True})
+    shown = {each["tag"]: each for each in await worker.until_shown(4)}
+    assert set(shown) == {"m1", "sprite", "r1", "b1"}
+    assert shown["b1"]["actions"] == ["go-on"]
     assert shown["m1"]["title"] == "Again"
     assert shown["sprite"]["title"] == "Sprite has something for you"
     assert (shown["m1"]["actions"], shown["m1"]["requireInteraction"]) == ([], False)

@@ -200,8 +200,8 @@ async def test_restarted_reminder_replaces_partial_reply() -> None:
         await chat.until(lambda now: now.turn is None)
 
 
-@pytest.mark.parametrize(("by", "raises"), [("turns", False), ("budget", True)])
-async def test_paused_agent_shows_reason_and_resumes(by: Literal["turns", "budget"], raises: bool) -> None:
+@pytest.mark.parametrize(("by", "raises"), [("turns", False), ("budget", True), ("month", False)])
+async def test_paused_agent_shows_reason_and_resumes(by: Literal["turns", "budget", "month"], raises: bool) -> None:
     waits = replace(session(), paused=Paused("Five turns in a row.", by, 1.0))
     async with in_a_terminal() as chat:
         chat.type("/go-on\r")

@@ -101,7 +101,12 @@ async def test_push_continues_paused_agent(page: Door) -> None:
         while said["text"] != "Go on.":
             said = await shown.type("chat_said")
         assert (await shown.end_of(said["mission_id"]))["code"] == "budget_used_up"
-        await shown.ask("system", {"action": "go_on", "raise_limit": True})
+        # A click on a notification that says so raises today's limit.
+        assert (await page.ask("POST", GO_ON, {"raise_limit": True}))[0] == 204
+        said = await shown.type("chat_said")
+        while said["text"] != "Go on.":
+            said = await shown.type("chat_said")
+        assert (await shown.end_of(said["mission_id"]))["event"] == "complete"
 
 
 async def test_push_routes_need_session_and_origin(page: Door) -> None:

@@ -49,6 +49,15 @@ def test_budget_refusal_keeps_amount_and_day() -> None:
     assert found == Failure("budget_used_up", words, "raise_limit")
 
 
+def test_month_budget_refusal_offers_no_raise() -> None:
+    words = (
+        "The month's budget of $50.00 is used up ($50.01 spent). It resets on 2026-12-01 at 00:00 UTC; "
+        "whoever runs this bridge can raise it."
+    )
+    found = failure(f"API Error: 402 {words} Request ID: req_1", 402)
+    assert found == Failure("budget_used_up", words, "settings")
+
+
 def test_unknown_failure_is_short_with_details() -> None:
     text = (
         'API Error: 418 Teapots are short {"type":"error"} Request ID: req_011C. Try again in a moment. '

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sprite.common import own_secrets
 from sprite.privacy.cutting import MAX_STRING, cut, cut_value
 from sprite.privacy.private_text import PrivateText
-from sprite.privacy.redaction import DiscreetFilter, discreet, discreet_value, redact, without_private
+from sprite.privacy.redaction import PRIVATE, DiscreetFilter, discreet, discreet_value, redact, without_private
 from sprite.privacy.secret_names import names
 from tests.fake_secrets import ALL_FORMATS, TOKENS, TWENTY, fake_secrets, leaks, password
 from tests.harmless_strings import BACKTRACKING_BAIT, WRITTEN, harmless_strings
@@ -318,3 +318,10 @@ def test_marks_beside_secrets_cost_linear_work() -> None:
 
     calls(100)
     assert calls(800) < 10 * calls(100)
+
+
+def test_private_words_of_long_unspaced_message() -> None:
+    """The search for made words takes linear time; quadratic time would be minutes."""
+    private_text = PrivateText()
+    private_text.hear("<private>" * 10_000 + " the code is blue-7-heron")
+    assert private_text.others("Use blue-7-heron or blue.") == f"Use {PRIVATE} or blue."

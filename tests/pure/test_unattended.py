@@ -7,7 +7,9 @@ from claude_agent_sdk import AssistantMessage, StreamEvent
 
 from sprite.agent.background import MOST_TURNS, Unattended
 from sprite.agent.translate import CallCosts
+from sprite.common.failures import Action
 from sprite.common.prices import cost_usd
+from sprite.protocol.events import Failed
 
 MODEL = "claude-haiku-5-5"
 
@@ -46,6 +48,17 @@ def test_awake_bound_counts_from_last_message() -> None:
     assert unattended.turn_seconds == 300.0
     unattended.heard()
     assert unattended.held_until == 4590.0 + 3600.0
+
+
+@pytest.mark.parametrize(("action", "by"), [("raise_limit", "budget"), ("settings", "month")])
+def test_used_up_budget_pauses_by_its_period(action: Action, by: str) -> None:
+    unattended = Unattended(60.0)
+    assert not unattended.ended(Failed("m1", "overloaded", "Later.", retryable=True, action="retry"))
+    assert unattended.paused is None
+    assert unattended.ended(Failed("m1", "budget_used_up", "No money.", retryable=False, action=action))
+    paused = unattended.paused
+    assert paused is not None
+    assert (paused.by, paused.why) == (by, "No money.")
 
 
 def stream(**event: object) -> StreamEvent:

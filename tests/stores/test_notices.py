@@ -299,6 +299,19 @@ async def test_exhausted_budget_notifies_daily_with_refusal_text(database: Datab
         (notice,) = await at.told(1)
         assert notice.kind == "budget"
         assert "The day's budget of $1.00 is used up" in notice.body
+        assert notice.raises
+
+
+async def test_exhausted_month_offers_no_raise(database: Database) -> None:
+    async with (
+        desk(database) as at,
+        Accounts(database, Limits(monthly_usd=1.0), at.notification_rules.budget_ended) as money,
+    ):
+        with pytest.raises(BudgetError):
+            await let_in(money, 1.5, 1.2)
+        (notice,) = await at.told(1)
+        assert "The month's budget of $1.00 is used up" in notice.body
+        assert not notice.raises
 
 
 async def test_budget_thresholds_notify_once_each(database: Database) -> None:

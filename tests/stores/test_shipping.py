@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from sprite.backup.archive import SCHEMAS
+from sprite.backup.replica_files import CHUNK_BYTES, digest
 from sprite.backup.replicator import POLL_SECONDS
 from sprite.errors import PeerError
 from sprite.protocol.archive import PARTS
-from sprite.protocol.replication import Ship, Shipped
+from sprite.protocol.replication import Lacks, Ship, Shipped
 from sprite.storage.changes import ROWS, shipped_tables
 from sprite.storage.connection import empty_database
 from sprite.workspace.database import ChatAdded, Effect, TurnBegan
@@ -192,21 +194,33 @@ async def test_replica_with_older_log_is_behind(tmp_path: Path) -> None:
         await stage.follow(older, lambda *_: True, store="two")
 
 
-async def test_damaged_replica_gets_everything_again(tmp_path: Path) -> None:
+async def test_replica_gets_only_lost_pieces_again(tmp_path: Path) -> None:
     async with shipping_stage(tmp_path) as stage:
-        (stage.settings.workspace / "documents").mkdir()
-        (stage.settings.workspace / "documents/note.txt").write_text("a note")
+        folder = stage.settings.workspace / "documents"
+        folder.mkdir()
+        half, rest = os.urandom(CHUNK_BYTES), os.urandom(CHUNK_BYTES)
+        (folder / "note.txt").write_bytes(half + rest)
+        (folder / "other.txt").write_text("another")
+        for file in folder.iterdir():
+            # A file that was just written is sent twice.
+            os.utime(file, (1.0, 1.0))
         await lived(stage)
         copy = Copy()
         await stage.follow(copy)
-        position, rows = copy.through, dict(copy.rows)
-        # After an interruption in the middle, it resumes by itself.
-        copy.chunks.clear()
-        await stage.follow(copy, lambda *_: True, again=True)
-        await stage.follow(copy)
-        assert copy.files() == {"documents/note.txt": b"a note"}
-        assert {key for key in copy.rows if key[1] != "baseline"} == {key for key in rows if key[1] != "baseline"}
-        assert copy.rows["manifest", "baseline"]["position"] > position
+        rows, chunks, through = dict(copy.rows), dict(copy.chunks), copy.through
+        turns = "log/observations.jsonl"
+        for key in ((turns, 2), ("memory", "user.md")):
+            del copy.rows[key]
+        del copy.chunks[digest(half)]
+        lacks = Lacks({turns: [(2, 2), (99, 99)], "memory": [(0, 0)]}, [digest(half)])
+        # After an interruption, the rows come without another request.
+        await stage.follow(copy, lambda *_: True, again=lacks)
+        await stage.follow(copy, again=Lacks({}, [digest(half)]))
+        assert copy.rows == rows
+        assert copy.chunks == chunks
+        sent = {*(key for key, position in copy.position_of.items() if position > through)}
+        (note,) = [key for key, row in rows.items() if row.get("path") == "documents/note.txt" and key[0] == "files"]
+        assert sent == {(turns, 2), (turns, 99), note, *(key for key in rows if key[0] == "memory")}
 
 
 async def test_invalid_message_is_refused_without_effect(tmp_path: Path) -> None:

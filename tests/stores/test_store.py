@@ -22,7 +22,7 @@ from bridge.errors import OperatorError
 from bridge.replicas.keys import FixedKeys, KeyFile
 from bridge.replicas.replicator import standing
 from bridge.replicas.sealed_store import SealedStore, open_store
-from bridge.replicas.sprite_log import PIECE_BYTES
+from bridge.replicas.sprite_log import PIECE_BYTES, SpriteLog
 from bridge.replicas.store import (
     BadShipmentError,
     DamagedError,
@@ -36,7 +36,7 @@ from bridge.replicas.store import (
 )
 from bridge.replicas.tables import DatabaseShelf, FolderShelf, Shelf
 from bridge.replicas.upkeep import Checks, checked, verified
-from sprite.protocol.replication import Shipped, ShippedChunk, ShippedRow
+from sprite.protocol.replication import Lacks, Shipped, ShippedChunk, ShippedRow
 from tests.in_thread import PATIENCE
 from tests.postgres import Server
 from tests.shipments import LOG, TURNS, all_rows, bytes_in, chunk, new_keys, sha, shipped, store_at, turn, words
@@ -417,32 +417,59 @@ async def test_check_counts_lost_rows(place: Path | str) -> None:
         assert (await verified(store, SPRITE)).wrong == ["The store of ada has lost part of the count of its rows."]
 
 
-async def test_damaged_pieces_are_replaced_when_shipped_again(place: Path | str) -> None:
+async def test_damaged_pieces_are_wanted_and_replaced(place: Path | str) -> None:
     async with store_at(place) as store:
-        content = os.urandom(999)
-        file = {"size": 999, "chunks": [sha(content)]}
-        rows = [turn(1, "one", 1), turn(2, "two", 2), ("files", "f", file, 3)]
-        await store.append(SPRITE, shipped(*rows, chunks=[chunk(content)], whole=True))
+        content, other = os.urandom(999), os.urandom(999)
+        file, long = {"size": 1998, "chunks": [sha(content), sha(other)]}, {"chunks": [sha(content)]}
+        rows = [turn(1, "one", 1), turn(2, "two", 2), (TURNS, 3, long, 3), ("files", "f", file, 4)]
+        await store.append(SPRITE, shipped(*rows, chunks=[chunk(content), chunk(other)], whole=True))
         then = time.time()
 
         def damage(tx: Transaction) -> None:
+            log = SpriteLog(tx, SPRITE, store.keyring)
             tx.execute("UPDATE stored_rows SET sealed = ? WHERE sprite = ? AND number = 1", (b"0" * 40, SPRITE))
-            tx.execute("UPDATE stored_chunks SET sealed = ? WHERE sprite = ?", (b"0" * 40, SPRITE))
+            sql = "UPDATE stored_chunks SET sealed = ? WHERE sprite = ? AND name = ?"
+            tx.execute(sql, (b"0" * 40, SPRITE, log.chunk_name(sha(content))))
 
         await store.shelf.write(SPRITE, damage)
         assert not await store.ask_again(SPRITE, 60)
         assert (await checked(store, SPRITE)).count == 2
         assert await store.ask_again(SPRITE, 60)
         assert not await store.ask_again(SPRITE, 60)
-        again = [(*row[:3], row[3] + 10) for row in rows]
-        baseline = ("manifest", "baseline", {"position": 11}, 14)
-        await store.append(SPRITE, shipped(*again, baseline, chunks=[chunk(content)], whole=True))
-        findings = await checked(store, SPRITE)
-        assert findings.wrong == []
-        assert (await store.health(SPRITE)).damaged == 0
+        # The row of a file is intact, and so is the file's other chunk.
+        assert await store.read(SPRITE, SpriteLog.wanted) == Lacks({TURNS: [(1, 1), (3, 3)]}, [sha(content)])
+        again = [turn(1, "one", 11), (TURNS, 3, long, 12)]
+        await store.append(SPRITE, shipped(*again, chunks=[chunk(content)], whole=True))
+        await store.healed(SPRITE)
+        assert (await checked(store, SPRITE)).wrong == []
+        assert await store.read(SPRITE, SpriteLog.wanted) == Lacks({}, [])
         for as_of in (None, then):
-            assert await words(store, SPRITE, as_of) == ["one", "two"]
+            texts = [row.row.get("user_text") for row in await all_rows(store, SPRITE, as_of) if row.table == TURNS]
+            assert texts == ["one", "two", None]
         assert await store.chunk(SPRITE, sha(content)) == content
+
+
+async def test_lost_rows_are_wanted_by_gaps(place: Path | str) -> None:
+    async with store_at(place) as store:
+        rows = [turn(number, str(number), number) for number in range(1, 7)]
+        await store.append(SPRITE, shipped(*rows, ("memory", "user.md", {}, 7), whole=True))
+
+        def lose(tx: Transaction) -> None:
+            tx.execute("DELETE FROM stored_rows WHERE sprite = ? AND number IN (2, 5, 6)", (SPRITE,))
+
+        await store.shelf.write(SPRITE, lose)
+        assert (await checked(store, SPRITE)).count == 3
+        assert (await store.read(SPRITE, SpriteLog.wanted)).rows == {TURNS: [(2, 2), (5, 2**63 - 1)]}
+        # A sprite that does not have all of them any more has shipped what there is.
+        await store.append(SPRITE, shipped(turn(2, "2", 12), turn(5, "5", 13), whole=True))
+        await store.healed(SPRITE)
+        assert (await checked(store, SPRITE)).wrong == []
+        assert await words(store, SPRITE) == ["1", "2", "3", "4", "5"]
+        # Without a count, a row of any part may be missing.
+        await store.shelf.write(SPRITE, lambda tx: tx.execute("DELETE FROM stored_census WHERE sprite = ?", (SPRITE,)))
+        wanted = (await store.read(SPRITE, SpriteLog.wanted)).rows
+        assert wanted[TURNS] == [(6, 2**63 - 1)]
+        assert {"memory", "files", "log/curations.jsonl"} <= wanted.keys()
 
 
 async def test_checks_are_shared_and_paced(place: Path | str) -> None:

@@ -833,11 +833,12 @@ export interface SlowWork {
 /**
  * Why the agent does nothing more by itself: `why` in words, `since` in Unix seconds.
  *
- *     `by`: it went on for too many turns, or for too much money, or the day's budget is used up.
+ *     `by`: it went on for too many turns, or for too much money, or the budget of the day or the `month` is used up. The
+ *     person can raise that of the day.
  */
 export interface Paused {
   why: string;
-  by: "budget" | "cost" | "turns";
+  by: "budget" | "cost" | "month" | "turns";
   since: number;
 }
 /**
