@@ -14,7 +14,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -192,6 +192,7 @@ def agent_command(settings: Settings, boundary: Boundary) -> Path | None:
     """Create and return an executable that runs the CLI in the sandbox, or None without a sandbox or CLI."""
     cli = bundled_cli()
     if cli is None or boundary.engine is None:
+        (settings.run / "agent").unlink(missing_ok=True)
         return None
     # Inside, its name tells what the program is.
     command = sandboxed(settings, boundary.engine, {cli: f"bin/{cli.name}"})
@@ -200,6 +201,15 @@ def agent_command(settings: Settings, boundary: Boundary) -> Path | None:
         stream.write(f'#!/bin/sh\nexec {shlex.join(command)} {program} "$@"\n'.encode())
         os.fchmod(stream.fileno(), 0o700)
     return settings.run / "agent"
+
+
+def protected_inside(settings: Settings) -> Callable[[Path], bool] | None:
+    """Return whether the agent's newest sandbox has a path read-only, or None without a sandbox."""
+    try:
+        command = (settings.run / "agent").read_text()
+    except FileNotFoundError:
+        return None
+    return lambda place: shlex.join(["--ro-bind", str(place), str(place)]) in command
 
 
 def sandboxed(settings: Settings, engine: Engine, programs: dict[Path, str]) -> list[str]:
@@ -213,19 +223,17 @@ def sandboxed(settings: Settings, engine: Engine, programs: dict[Path, str]) -> 
         command += _mount(str(place), kind, place.is_dir(), engine)
     for program, name in programs.items():
         command += ["--ro-bind", str(program), str(run / name)]
-    start = _on_vm(settings) if on_vm else _offline(settings, run)
+    doors = {} if on_vm else _doors(settings)
+    for path, name in ((INSIDE, INSIDE.name), *((run / name, name) for name in doors)):
+        command += ["--ro-bind", str(path), str(run / name)]
+    command += _on_vm(settings) if on_vm else _offline(settings)
+    first = [os.path.realpath(sys.executable), "-I", "-S", str(run / INSIDE.name)]
+    first += [*(f"{port}={name}" for name, port in doors.items()), "--"]
     # After all mounts below them are made.
     closed = [str(place) for place, kind in found.items() if kind == "hide" and place.is_dir()]
     read_only = [part for path in closed for part in ("--remount-ro", path)]
     launcher = [sys.executable, "-I", "-S", str(LAUNCH)] if on_vm and _may_become_root() else []
-    return [*launcher, *command, *start.options, *read_only, "--", *start.program]
-
-
-class _Start(NamedTuple):
-    """Options of bubblewrap, and a program that starts the sandbox's program."""
-
-    options: list[str]
-    program: list[str]
+    return [*launcher, *command, *read_only, "--", *first]
 
 
 def _mount(path: str, kind: Kind, is_folder: bool, engine: Engine) -> list[str]:
@@ -243,27 +251,34 @@ def _mount(path: str, kind: Kind, is_folder: bool, engine: Engine) -> list[str]:
 
 
 def _scratch_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _SCRATCH_SHARE
+    # A tmpfs has whole pages.
+    return os.sysconf("SC_PHYS_PAGES") // _SCRATCH_SHARE * os.sysconf("SC_PAGE_SIZE")
 
 
 def _may_become_root() -> bool:
     return is_root() or shutil.which("sudo") is not None
 
 
-def _on_vm(settings: Settings) -> _Start:
+def _on_vm(settings: Settings) -> list[str]:
     if not _may_become_root():
-        return _Start([*_NO_RIGHTS], [])
+        return [*_NO_RIGHTS]
     options = [*_NO_RIGHTS, *(part for right in _INSTALLERS_RIGHTS for part in ("--cap-add", right))]
     sudo = shutil.which("sudo")
     if not is_root() and sudo:
         (settings.run / "sudo").write_text(_SUDO)
         (settings.run / "sudo").chmod(0o755)
         options += ["--ro-bind", str(settings.run.resolve() / "sudo"), os.path.realpath(sudo)]
-    return _Start(options, [])
+    return options
 
 
-def _offline(settings: Settings, run: Path) -> _Start:
-    """Return how a sandbox starts whose only ways out are the sockets of the model and the egress proxy."""
+def _doors(settings: Settings) -> dict[str, int]:
+    """Return the sockets that are forwarded inside, by name, and their ports."""
+    ports = {settings.egress_socket: EGRESS_PORT, settings.model_socket: inner_port(settings)}
+    return {path.name: port for path, port in ports.items() if path.exists()}
+
+
+def _offline(settings: Settings) -> list[str]:
+    """Return the options of a sandbox whose only ways out are the sockets of the model and the egress proxy."""
     variables = {"NO_PROXY": "127.0.0.1,localhost,::1"}
     if settings.egress_socket.exists():
         address = f"http://127.0.0.1:{EGRESS_PORT}"
@@ -272,15 +287,9 @@ def _offline(settings: Settings, run: Path) -> _Start:
     variables |= {name.lower(): value for name, value in variables.items() if name.endswith("_PROXY")}
     url = inner_url(settings)
     variables |= {"ANTHROPIC_BASE_URL": url} if url else {}
-    ports = {settings.egress_socket: EGRESS_PORT, settings.model_socket: inner_port(settings)}
-    doors = {path.name: port for path, port in ports.items() if path.exists()}
     options = ["--unshare-net", *_NO_RIGHTS]
     options += [part for name in _SESSION_VARIABLES for part in ("--unsetenv", name)]
-    options += [part for name, value in variables.items() for part in ("--setenv", name, value)]
-    for path, name in ((INSIDE, INSIDE.name), *((run / name, name) for name in doors)):
-        options += ["--ro-bind", str(path), str(run / name)]
-    python, shown = os.path.realpath(sys.executable), [f"{port}={name}" for name, port in doors.items()]
-    return _Start(options, [python, "-I", "-S", str(run / INSIDE.name), *shown, "--"])
+    return options + [part for name, value in variables.items() for part in ("--setenv", name, value)]
 
 
 def confined_command(settings: Settings, script: Path) -> list[str]:

@@ -12,7 +12,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -23,6 +23,7 @@ from sprite.errors import SpriteError, StorageError
 from sprite.log.file_table import trace_of
 from sprite.protocol.shapes import FileCounts
 from sprite.undo.contents import Contents
+from sprite.undo.held import Held, hold, release
 from sprite.undo.scan import Entry, Scanner, Seen
 from sprite.workspace.database import WorkspaceDB
 from sprite.workspace.file_changes import ChangeKind, FileChange, SetRow, State
@@ -46,6 +47,11 @@ class _Use:
     began_ns: int
     path: str | None
     ended_ns: int | None = None
+
+    def ran(self, path: str, at: int) -> bool:
+        """Return whether it may have written a path at a time (ns)."""
+        is_then = self.began_ns - _SLACK_NS <= at <= (self.ended_ns or time.time_ns()) + _SLACK_NS
+        return is_then and self.path in {None, path}
 
 
 @dataclass(slots=True)
@@ -71,6 +77,13 @@ class Tracker:
         self._is_partial = False
         self._uses: dict[str, _Use] = {}
         self._by_person: set[str] = set()
+        #: Asks the person whether a renamed file may have its name; see `held.py`.
+        self.ask_about: Callable[[Held], Awaitable[bool]] | None = None
+        #: Called with the present name of a file that stays renamed.
+        self.on_left: Callable[[str], Awaitable[None]]
+        #: When such files were looked for, and when those that the person allowed were changed last.
+        self._looked_ns = time.time_ns()
+        self._allowed: dict[str, int] = {}
         #: Held while states change: by a scan or an undo.
         self.lock = asyncio.Lock()
         self._tasks = TaskSet()
@@ -162,11 +175,26 @@ class Tracker:
     async def _end(self, turn: str, *, is_live: bool) -> FileCounts | None:
         async with self.lock:
             try:
+                await self.hold(is_live=is_live)
                 return await self._compare(turn, is_live=is_live) if self._is_ready else None
             except (SpriteError, OSError) as error:
                 # The turn must end in any case. The next scan finds the changes again.
                 log.warning("the file changes of a turn are not recorded: %s", error)
                 return None
+
+    async def hold(self, *, is_live: bool) -> None:
+        """Rename new files of the agent's commands that programs outside would run, and ask about each."""
+        for held in await asyncio.to_thread(self._hold, is_live=is_live):
+            self._tasks.start(self._ask(held), "question about a held file")
+
+    async def _ask(self, held: Held) -> None:
+        changed_ns = None
+        if self.ask_about is not None and await self.ask_about(held):
+            changed_ns = await asyncio.to_thread(release, self._settings.workspace, held)
+        if changed_ns is None:
+            await self.on_left(held.now)
+        else:
+            self._allowed[held.path] = changed_ns
 
     async def _compare(self, turn: str, *, is_live: bool) -> FileCounts | None:
         taken = await asyncio.to_thread(self._take, is_live=is_live)
@@ -235,16 +263,25 @@ class Tracker:
         self.contents.flush(is_synced=not is_first)
         return _Taken(states, changes)
 
+    def _hold(self, *, is_live: bool) -> list[Held]:
+        looked_ns, self._looked_ns = self._looked_ns, time.time_ns()
+
+        def is_agents(path: str, at: int) -> bool:
+            if at < looked_ns - _SLACK_NS or at == self._allowed.get(path):
+                return False
+            explaining = [use for use in self._uses.values() if use.ran(path, at)]
+            # The person was asked about a file tool that ended.
+            is_asked = any(use.path == path and use.ended_ns is not None for use in explaining)
+            return not is_asked and (is_live or bool(explaining))
+
+        return hold(self._settings, is_agents)
+
     def _explained(self, path: str, entry: Entry | None) -> bool:
         """Return whether a tool of the agent ran when a path changed."""
         at = self._deleted_at(path) if entry is None else entry.changed_ns
         if entry is not None and stat.S_ISDIR(entry.mode):
             at = self._deleted_at(f"{path}/.")
-        now = time.time_ns()
-        return any(
-            use.began_ns - _SLACK_NS <= at <= (use.ended_ns or now) + _SLACK_NS and use.path in {None, path}
-            for use in tuple(self._uses.values())
-        )
+        return any(use.ran(path, at) for use in tuple(self._uses.values()))
 
     def _deleted_at(self, path: str) -> int:
         """Return when the nearest existing folder of a path changed."""

@@ -261,7 +261,7 @@ async def tracked(
     """Track file changes while the block runs, and complete an undo that was cut off."""
     tracker = Tracker(settings, workspace)
     undoing = Undoing(settings, workspace, transcript, tracker, user_files)
-    user_files.on_deed = tracker.by_person
+    user_files.on_deed, tracker.on_left = tracker.by_person, user_files.held
     await tracker.load()
     await undoing.finish_interrupted()
     async with tracker.running(on_death):
