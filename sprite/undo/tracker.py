@@ -13,15 +13,17 @@ import os
 import stat
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sprite.common.tasks import TaskSet, owned_task
 from sprite.config import Settings
 from sprite.errors import SpriteError, StorageError
-from sprite.log.file_table import trace_of
+from sprite.log.file_table import FileDeed, trace_of
+from sprite.log.transcript import JournalEntry
 from sprite.protocol.shapes import FileCounts
+from sprite.sandbox.sandbox import protected_inside
 from sprite.undo.contents import Contents
 from sprite.undo.held import Held, hold, release
 from sprite.undo.scan import Entry, Scanner, Seen
@@ -34,6 +36,8 @@ log = logging.getLogger(__name__)
 END_SECONDS: Final = 5.0
 #: File times are coarser than the clock, and a command's last write may be seen late.
 _SLACK_NS: Final = 50_000_000
+#: Precision of the time at which a process with a running tool was killed.
+_TICK_SECONDS: Final = 1.0
 #: Tools that write one file, and tools that write none.
 _WRITERS: Final = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
 _READERS: Final = frozenset({"Read", "Glob", "Grep", "WebFetch", "WebSearch", "TodoWrite", "BashOutput", "ToolSearch"})
@@ -87,6 +91,8 @@ class Tracker:
         #: Held while states change: by a scan or an undo.
         self.lock = asyncio.Lock()
         self._tasks = TaskSet()
+        self._working = settings.run / "working"
+        self._ticking: asyncio.Task[None] | None = None
         self._is_stopping = False
 
     async def load(self) -> None:
@@ -140,11 +146,43 @@ class Tracker:
 
     def tool_began(self, tool_use_id: str, name: str, given: Any) -> None:
         """Note that a tool of the agent is about to run."""
+        self._began(tool_use_id, name, given, time.time_ns())
+        if self._ticking is None or self._ticking.done():
+            self._ticking = self._tasks.start(self._tick(), "time of the agent's work")
+
+    def _began(self, tool_use_id: str, name: str, given: Any, at: int) -> None:
         if name in _READERS or name.startswith(_OWN_TOOLS):
             return
         path = given.get("file_path", given.get("notebook_path")) if isinstance(given, dict) else None
         is_writer = name in _WRITERS and isinstance(path, str)
-        self._uses[tool_use_id] = _Use(time.time_ns(), self._relative(str(path)) if is_writer else None)
+        self._uses[tool_use_id] = _Use(at, self._relative(str(path)) if is_writer else None)
+
+    async def _tick(self) -> None:
+        """Keep on disk until when a tool has surely run, for the next process if this one is killed."""
+        while any(use.ended_ns is None for use in self._uses.values()):
+            with suppress(OSError):
+                self._working.touch()
+            await asyncio.sleep(_TICK_SECONDS)
+
+    def recall(self, journal: Sequence[JournalEntry], deeds: Sequence[FileDeed]) -> None:
+        """Take over the tool calls and the person's deeds in the turns of a killed process.
+
+        Without a sandbox, a call may have waited for the person until its end: then none explains a change.
+        """
+        self._by_person |= {deed.path for deed in deeds if deed.what in {"uploaded", "deleted"}}
+        if not journal or (self._settings.permissions == "ask" and protected_inside(self._settings) is None):
+            return
+        self._looked_ns = int(journal[0].at * 1e9)
+        for entry in journal:
+            call = entry.data.get("call", {})
+            if entry.event == "start":
+                self._began(call["tool_use_id"], call["name"], call["input"], int(entry.at * 1e9))
+            elif entry.event == "tool" and (use := self._uses.get(call["tool_use_id"])) is not None:
+                use.ended_ns = int(entry.at * 1e9)
+        with suppress(FileNotFoundError):
+            killed_ns = self._working.stat().st_mtime_ns + int(_TICK_SECONDS * 1e9)
+            for use in self._uses.values():
+                use.ended_ns = use.ended_ns or max(use.began_ns, killed_ns)
 
     def tool_ended(self, tool_use_id: str) -> None:
         """Note that it has run."""
