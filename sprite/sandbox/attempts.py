@@ -61,8 +61,7 @@ def _processes() -> list[str]:
 
 
 def _same(kind: str, facts: dict[str, Any]) -> bool:
-    outside: str = facts["spaces"][kind]
-    return os.readlink(f"/proc/self/ns/{kind}") == outside
+    return bool(os.readlink(f"/proc/self/ns/{kind}") == facts["spaces"][kind])
 
 
 def _unmount() -> bool:
@@ -87,7 +86,8 @@ def _type() -> bool:
 def _keys() -> bool:
     import ctypes
 
-    return int(ctypes.CDLL(None).syscall(_KEYCTL.get(os.uname().machine, -1), 0, _SESSION_KEYS, 0)) >= 0
+    number = _KEYCTL.get(os.uname().machine, -1) if sys.platform == "linux" else -1
+    return int(ctypes.CDLL(None).syscall(number, 0, _SESSION_KEYS, 0)) >= 0
 
 
 def _connect(address: Any) -> bool:
@@ -104,7 +104,8 @@ def main() -> None:
         try:
             if attempt():
                 print(name)
-        except OSError:
+        except (OSError, AttributeError):
+            # The system has no such call.
             continue
     print(DONE)
 

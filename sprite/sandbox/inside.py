@@ -43,7 +43,8 @@ def main() -> None:
     for listener, _ in doors:
         listener.close()
     _bound()
-    _filter()
+    if sys.platform == "linux":
+        _filter()
     os.execv(sys.argv[end + 1], sys.argv[end + 1 :])  # noqa: S606 - to become this program is what this one is for
 
 
