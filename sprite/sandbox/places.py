@@ -233,23 +233,26 @@ def runs_later(workspace: Path) -> Iterator[Path]:
 
 #: Keys of a repository's configuration that name no program; git writes these itself. One line of a file each.
 _HARMLESS_LINE = re.compile(
-    r"""\s*(?:[#;].*|\[(?:core|user|init|extensions|(?:remote|branch|submodule)\ "[^"\\]+")\]|(?:repositoryformatversion
-    |filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|worktree|name|email|defaultbranch|objectformat
-    |partialclone|worktreeconfig|url|fetch|remote|merge|rebase|active)\ *=\ *[^\\"]*)?\s*""",
+    r"""\s*(?:[#;].*|\[(?:core|user|init|lfs|extensions|(?:remote|branch|submodule)\ "[^"\\]+")\]|(?:bare|filemode
+    |repositoryformatversion|logallrefupdates|ignorecase|precomposeunicode|symlinks|worktree|name|email|defaultbranch
+    |objectformat|worktreeconfig|url|fetch|remote|merge|rebase|active)\ =\ [^\\"]*)?\s*""",
     re.VERBOSE | re.IGNORECASE,
 )
+_WORKTREE = re.compile(r"\s*worktree =(.*)", re.IGNORECASE)
 _MOST_LINES = 1000
 
 
-def runs_nothing(place: Path) -> bool:
-    """Return whether a file or folder of `runs_later` is as git makes it, so that it names no program."""
+def runs_nothing(place: Path, workspace: Path) -> bool:
+    """Return whether a file or folder of `runs_later` is as git makes it: no program, no files outside."""
     try:
         match place.name:
             case "hooks":
                 return all(hook.suffix == ".sample" for hook in place.iterdir())
             case "config" | "config.worktree":
                 lines = place.read_text(errors="replace").splitlines()
-                return len(lines) < _MOST_LINES and all(map(_HARMLESS_LINE.fullmatch, lines))
+                trees = [place.parent / found[1].strip() for found in map(_WORKTREE.fullmatch, lines) if found]
+                is_inside = all(tree.resolve().is_relative_to(workspace) for tree in trees)
+                return is_inside and len(lines) < _MOST_LINES and all(map(_HARMLESS_LINE.fullmatch, lines))
             case "commondir":
                 return place.parent.parent.name == "worktrees" and place.read_text().strip() == "../.."
             case ".git":

@@ -41,7 +41,7 @@ def hold(settings: Settings, is_agents: Callable[[str, int], bool]) -> list[Held
     found = []
     for place in list(runs_later(workspace)):
         path = str(place.relative_to(workspace))
-        if is_protected(place) or not is_agents(path, _changed_ns(place)) or runs_nothing(place):
+        if is_protected(place) or not is_agents(path, _changed_ns(place)) or runs_nothing(place, workspace):
             continue
         with suppress(OSError):
             found.append(_rename(workspace, path))

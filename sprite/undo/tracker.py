@@ -303,6 +303,8 @@ class Tracker:
 
     def _hold(self, *, is_live: bool) -> list[Held]:
         looked_ns, self._looked_ns = self._looked_ns, time.time_ns()
+        if not is_live and all(use.path is not None for use in self._uses.values()):
+            return []
 
         def is_agents(path: str, at: int) -> bool:
             if at < looked_ns - _SLACK_NS or at == self._allowed.get(path):

@@ -65,6 +65,7 @@ async def bash(stage: Stage, script: str) -> None:
         ("git init -q r; git -C r config core.fsmonitor ./x", "r/.git/config"),
         ("git init -q r; printf '[core] pager=./x\\n' >> r/.git/config", "r/.git/config"),
         ("git init -q r; printf '[include]\\n\\tpath = ../x\\n' >> r/.git/config", "r/.git/config"),
+        ("git init -q r; git -C r config core.worktree /", "r/.git/config"),
         ("git init -q r; echo ../../evil > r/.git/commondir", "r/.git/commondir"),
         ("mkdir -p node_modules/evil; echo 'gitdir: node_modules/evil' > .git", ".git"),
         ("ln -s documents .husky", ".husky"),
@@ -83,11 +84,12 @@ async def test_new_file_that_runs_later_is_renamed(stage: Stage, script: str, pa
 async def test_ordinary_work_with_git_is_not_renamed(stage: Stage) -> None:
     person = Person(stage, allows=False)
     name = "-c user.name=a -c user.email=a@b.c"
-    await bash(
-        stage,
-        f"git init -q r; cd r; git config user.name a; git {name} commit -q --allow-empty -m x; git branch two; "
-        "git remote add origin https://example.org/r.git; git worktree add -q ../tree two; cd ..; git clone -q r clone",
-    )
+    script = f"""
+git init -q r; cd r; git config user.name a; git {name} commit -q --allow-empty -m x; git branch two
+git remote add origin https://example.org/r.git; git worktree add -q ../tree two; cd ..; git clone -q r clone
+git init -q big; cd big; git -c protocol.file.allow=always submodule --quiet add ../r sub; git {name} commit -qm x
+"""
+    await bash(stage, script)
     assert (person.asked, list(stage.folder.rglob("*.held"))) == ([], [])
 
 
