@@ -1,7 +1,7 @@
 """Costs of the sandbox: at the start of a session, per command, and in questions for a person.
 
-Forty tasks as a developer gives them run in `ask` mode, each in its own turn; every question is denied, so that a
-task which needs one fails.
+Forty tasks as a developer gives them run in `ask` mode, each in its own turn. A question about a host is allowed. Every
+other question is denied, so that a task which needs one fails.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TASKS = {
     "remove files": "mkdir -p gone && touch gone/a && rm -r gone && [ ! -e gone ]",
     "find and replace": "printf 'old\\n' > re.txt && sed -i s/old/new/ re.txt && grep -q new re.txt",
     "search the code": "grep -rn one . --include=*.md | head -1",
-    "count lines": "find . -name '*.md' -exec wc -l {} +",
+    "reach a new host": "curl -sSf --noproxy '' -x $HTTP_PROXY http://localhost:PORT/ | grep -q hello",
     "temporary file": "f=$(mktemp) && echo x > $f && cat $f && rm $f",
     "make an archive": "tar czf notes.tgz notes.md && tar tzf notes.tgz",
     "git init": "git init -q repo && cd repo && git status --short",
@@ -115,11 +115,13 @@ async def count_questions(workspace: Path) -> None:
     impossible: list[str] = []
     async with (
         OfflineModel() as model,
-        sprite_process(workspace, model.url, permissions="ask") as sprite,
+        sprite_process(workspace, model.url, permissions="ask", SPRITE_TESTS_EGRESS_INSIDE="1") as sprite,
         sprite.client() as client,
+        await asyncio.start_server(_answer, "127.0.0.1", 0) as server,
     ):
+        port = str(server.sockets[0].getsockname()[1])
         for name, command in TASKS.items():
-            bash = {"command": f"(cd {workspace} && {command}) && echo done"}
+            bash = {"command": f"(cd {workspace} && {command.replace('PORT', port)}) && echo done"}
             model.script.agent({"on": "prompt", "blocks": [{"type": "tool_use", "name": "Bash", "input": bash}]})
             mission, asked = client.send("mission", {"text": "Do it"}), 0
             while True:
@@ -129,7 +131,8 @@ async def count_questions(workspace: Path) -> None:
                 if message["type"] == "agent_event":
                     break
                 asked += 1
-                answer = {"request_id": message["payload"]["request_id"], "decision": "deny"}
+                decision = "allow" if message["payload"]["tool"] == "network" else "deny"
+                answer = {"request_id": message["payload"]["request_id"], "decision": decision}
                 await client.ask("permission", answer)
             questions.append(asked)
             calls = observation_of(workspace, mission)["tool_calls"]
@@ -139,6 +142,12 @@ async def count_questions(workspace: Path) -> None:
     median, most = statistics.median(questions), max(questions)
     line(f"questions of {len(TASKS)} tasks", f"median {median:g}, most {most}", "median 0, most 2", ok=most <= 2)
     line("impossible tasks", ", ".join(impossible) or "none", "none", ok=not impossible)
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+    writer.close()
 
 
 def main() -> None:

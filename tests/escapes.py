@@ -151,6 +151,11 @@ address = libc.shmat($SHM, None, 0o10000); print(ctypes.string_at(address, 64) i
 python3 -c "
 import ctypes
 got = ctypes.create_string_buffer(256); ctypes.CDLL(None).msgrcv($MSG, got, 200, 0, 0o4000); print(got.raw)"
+## read a kernel key
+python3 -c "
+import ctypes
+call, got = ctypes.CDLL(None).syscall, ctypes.create_string_buffer(100)
+call(250, 11, call(250, 10, -3, b'user', b'sprite-escape', 0), got, 100); print(got.raw)"
 ## read an abstract socket
 python3 -c "
 import socket

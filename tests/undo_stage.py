@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sprite.config import Settings
+from sprite.config import PermissionMode, Settings
 from sprite.log.transcript import TranscriptDB, open_transcript
 from sprite.memory.folders import make_folders
 from sprite.protocol.memory import UndoResult
@@ -47,9 +47,9 @@ class Stage:
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[Stage]:
+async def opened(folder: Path, permissions: PermissionMode = "bypass") -> AsyncIterator[Stage]:
     """Open a workspace, with its first snapshot taken."""
-    settings = Settings(workspace=folder)
+    settings = Settings(workspace=folder, permissions=permissions)
     make_folders(settings)
     async with (
         open_workspace(settings.workspace_db) as workspace,

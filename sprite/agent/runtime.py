@@ -27,7 +27,7 @@ from sprite.agent.mission_end import (
     rows,
     used_tools,
 )
-from sprite.agent.permissions import PermissionBroker
+from sprite.agent.permissions import Call, DeniedError, PermissionBroker
 from sprite.agent.session import PrewarmedAgent, Session
 from sprite.agent.turn import BackgroundTurns, Turn
 from sprite.capture.recorder import TurnRecorder
@@ -51,6 +51,7 @@ from sprite.protocol.framing import on_one_line
 from sprite.protocol.messages import CHAT_TEXT_CHARS, ChatSaid, SessionUpdate
 from sprite.protocol.pasted import Marked, Spans, clipped
 from sprite.protocol.shapes import FileCounts, Origin, SearchHit, SessionState, SlowWork, Stopped, oldest, slow
+from sprite.undo.held import Held
 from sprite.undo.tracker import Tracker
 from sprite.workspace.database import Effect, MissionMoved, StoredMission, WorkspaceDB
 from sprite.workspace.feed import Feed
@@ -307,6 +308,7 @@ class AgentRuntime:
         self._tracker = tracker
         if tracker is not None:
             self._recorder.watch_tools(tracker.tool_began, tracker.tool_ended)
+            tracker.ask_about = self._allows_held
         missions = await self._workspace.open_missions()
         await self._recorder.recover({mission.id for mission in missions if mission.may_begin_again})
         for mission in missions:
@@ -377,7 +379,10 @@ class AgentRuntime:
             await self._end_session(SESSION_FLUSH_SECONDS)
 
     async def _close_session(self) -> None:
+        was_live = bool(self.background.works())
         await self._session.close("crashed" if self._is_stopping else "interrupted")
+        if self._tracker is not None and was_live:
+            await self._tracker.hold(is_live=True)
         self._desk.rules.revoke(None)
 
     async def _end_session(self, flush_seconds: float, *, is_stopping: bool = False) -> None:
@@ -468,6 +473,15 @@ class AgentRuntime:
         if self._tracker is None:
             return None
         return await self._tracker.turn_ended(turn_id, is_live=bool(self.background.works()))
+
+    async def _allows_held(self, held: Held) -> bool:
+        """Ask whether a command's file, which programs outside would run, may have its name, as if a tool wrote it."""
+        wanted = {"file_path": str(self._settings.workspace / held.path), "content": held.text}
+        try:
+            await self._desk.ask(None, Call("Write", wanted, None), of_background=True)
+        except DeniedError:
+            return False
+        return True
 
     def _publish(self, event: AnyAgentEvent, effects: list[Effect]) -> None:
         self._stream.release()

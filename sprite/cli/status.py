@@ -298,7 +298,7 @@ def _rules(settings: Settings) -> Finding:
 
 
 def _sandbox(settings: Settings) -> Finding:
-    found = find_boundary(settings, PROBE_SECONDS)
+    found = find_boundary(settings, PROBE_SECONDS, is_proof=True)
     tried = "; tried to: " + ", ".join(attempt_names()) if found.holds else ""
     return Finding("sandbox", ok=True, words=f"{found.words}{tried}")
 

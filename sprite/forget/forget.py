@@ -240,7 +240,7 @@ class FileStore:
     FREE: Final = (
         *("src/**", ".venv/**", "VERSION", "memory/shipped.json"),
         *("run/lock", "run/token", "run/address", "run/purge", "run/agent", "run/cli", "run/meaning"),
-        "run/egress.sock",
+        *("run/egress.sock", "run/working", "run/seatbelt"),
     )
 
     def __init__(self, settings: Settings) -> None:

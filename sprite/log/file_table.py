@@ -16,8 +16,8 @@ from typing import Final, Literal
 
 from sprite.storage.connection import Tables, in_transaction
 
-#: A change that a person made to a file without the agent.
-Deed = Literal["uploaded", "deleted", "undone"]
+#: A change to a file without the agent, by a person, or (`held`) by the sprite.
+Deed = Literal["uploaded", "deleted", "undone", "held"]
 
 #: Limit for deeds stored between two turns.
 MOST_DEEDS: Final = 1_000
@@ -35,7 +35,7 @@ USER_FILES: Final = """
     CREATE TABLE file_deeds (
         id INTEGER PRIMARY KEY,
         at REAL NOT NULL,
-        what TEXT NOT NULL CHECK (what IN ('uploaded', 'deleted', 'undone')),
+        what TEXT NOT NULL CHECK (what IN ('uploaded', 'deleted', 'undone', 'held')),
         path BLOB NOT NULL,
         size INTEGER NOT NULL
     );

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 DONE = "done"
 _TIOCSTI = 0x5412
+_AF_VSOCK = 40
+#: The number of the call `keyctl`, by machine, and its argument for the session's keys.
+_KEYCTL = {"x86_64": 250, "aarch64": 219}
+_SESSION_KEYS = -3
 
 
 def attempts(facts: dict[str, Any]) -> dict[str, Callable[[], object]]:
@@ -37,6 +41,8 @@ def attempts(facts: dict[str, Any]) -> dict[str, Callable[[], object]]:
         "change a setting of the kernel": lambda: _create("/proc/sys/kernel/core_pattern", os.O_WRONLY),
         "read a disk": _disk,
         "type into the terminal": _type,
+        "read the kernel's keys": _keys,
+        "connect to the hypervisor": lambda: _socket.socket(_AF_VSOCK, _socket.SOCK_STREAM),
         "connect to the machine's loopback": lambda: facts["port"] and _connect(("127.0.0.1", facts["port"])),
         "connect to an abstract socket": lambda: facts["abstract"] and _connect(f"\0{facts['abstract']}"),
     }
@@ -55,8 +61,7 @@ def _processes() -> list[str]:
 
 
 def _same(kind: str, facts: dict[str, Any]) -> bool:
-    outside: str = facts["spaces"][kind]
-    return os.readlink(f"/proc/self/ns/{kind}") == outside
+    return bool(os.readlink(f"/proc/self/ns/{kind}") == facts["spaces"][kind])
 
 
 def _unmount() -> bool:
@@ -78,6 +83,13 @@ def _type() -> bool:
     return fcntl.ioctl(terminal, _TIOCSTI, b" ") is not None
 
 
+def _keys() -> bool:
+    import ctypes
+
+    number = _KEYCTL.get(os.uname().machine, -1) if sys.platform == "linux" else -1
+    return int(ctypes.CDLL(None).syscall(number, 0, _SESSION_KEYS, 0)) >= 0
+
+
 def _connect(address: Any) -> bool:
     kind = _socket.AF_UNIX if isinstance(address, str) else _socket.AF_INET
     connection = _socket.socket(kind, _socket.SOCK_STREAM)
@@ -92,7 +104,8 @@ def main() -> None:
         try:
             if attempt():
                 print(name)
-        except OSError:
+        except (OSError, AttributeError):
+            # The system has no such call.
             continue
     print(DONE)
 

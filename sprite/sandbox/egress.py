@@ -1,8 +1,9 @@
 """The agent's way to the network: an HTTP proxy on a Unix socket.
 
 It serves CONNECT and requests for `http://` URLs, one per connection. It decides by the host name, then resolves the
-name once, checks the addresses, and connects to a checked address: a second, different DNS answer changes nothing. It
-does not look into TLS, so a program can name another host inside an allowed connection (domain fronting).
+name once, checks the addresses, and connects to a checked address: a second, different DNS answer changes nothing. A
+TLS client must name the same host. The rest is encrypted: a program can name another site in its requests (domain
+fronting).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import h11
 
 from sprite.common.tasks import TaskSet
 from sprite.errors import StorageError
+from sprite.sandbox.client_hello import UnfinishedError, is_tls, server_name
 from sprite.sandbox.hosts import HostGate, HostRefusedError, HostTables, Place, Reason, is_public
 from sprite.sandbox.model_door import listening_socket, pump
 
@@ -318,6 +320,7 @@ class _Traffic:
     """Count bytes, and move the deadline with each piece."""
 
     def __init__(self, connection: _Connection, clock: asyncio.Timeout) -> None:
+        self.place = connection.place
         self._connection = connection
         self._clock = clock
 
@@ -338,10 +341,32 @@ class _Traffic:
 
 async def _tunnel(client: _Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, traffic: _Traffic) -> None:
     await client.write(_ESTABLISHED)
+    await _together(_upload(client, writer, traffic), pump(reader, client.writer, traffic.received))
+
+
+async def _upload(client: _Peer, writer: asyncio.StreamWriter, traffic: _Traffic) -> None:
     early, _ = client.http.trailing_data
+    while not _names(early, traffic.place) and (data := await client.reader.read(_PIECE_BYTES)):
+        early += data
     writer.write(early)
     traffic.sent(len(early))
-    await _together(pump(client.reader, writer, traffic.sent), pump(reader, client.writer, traffic.received))
+    await pump(client.reader, writer, traffic.sent)
+
+
+def _names(data: bytes, place: Place) -> bool:
+    """Return whether a client's first bytes are complete and name the place. Raises HostRefusedError for another."""
+    if not data or place.address is not None or not is_tls(data):
+        return bool(data)
+    try:
+        name = server_name(data)
+        if name is None or Place.of(name, place.port) == place:
+            return True
+    except UnfinishedError:
+        if len(data) <= MAX_HEAD_BYTES:
+            return False
+    except ValueError:
+        pass
+    raise HostRefusedError(f"The program names another host than {place.key} in its TLS connection.")
 
 
 async def _forward(

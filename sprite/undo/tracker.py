@@ -12,17 +12,20 @@ import logging
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sprite.common.tasks import TaskSet, owned_task
 from sprite.config import Settings
 from sprite.errors import SpriteError, StorageError
-from sprite.log.file_table import trace_of
+from sprite.log.file_table import FileDeed, trace_of
+from sprite.log.transcript import JournalEntry
 from sprite.protocol.shapes import FileCounts
+from sprite.sandbox.sandbox import protected_inside
 from sprite.undo.contents import Contents
+from sprite.undo.held import Held, hold, release
 from sprite.undo.scan import Entry, Scanner, Seen
 from sprite.workspace.database import WorkspaceDB
 from sprite.workspace.file_changes import ChangeKind, FileChange, SetRow, State
@@ -33,6 +36,8 @@ log = logging.getLogger(__name__)
 END_SECONDS: Final = 5.0
 #: File times are coarser than the clock, and a command's last write may be seen late.
 _SLACK_NS: Final = 50_000_000
+#: Precision of the time at which a process with a running tool was killed.
+_TICK_SECONDS: Final = 1.0
 #: Tools that write one file, and tools that write none.
 _WRITERS: Final = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
 _READERS: Final = frozenset({"Read", "Glob", "Grep", "WebFetch", "WebSearch", "TodoWrite", "BashOutput", "ToolSearch"})
@@ -46,6 +51,11 @@ class _Use:
     began_ns: int
     path: str | None
     ended_ns: int | None = None
+
+    def ran(self, path: str, at: int) -> bool:
+        """Return whether it may have written a path at a time (ns)."""
+        is_then = self.began_ns - _SLACK_NS <= at <= (self.ended_ns or time.time_ns()) + _SLACK_NS
+        return is_then and self.path in {None, path}
 
 
 @dataclass(slots=True)
@@ -71,9 +81,18 @@ class Tracker:
         self._is_partial = False
         self._uses: dict[str, _Use] = {}
         self._by_person: set[str] = set()
+        #: Asks the person whether a renamed file may have its name; see `held.py`.
+        self.ask_about: Callable[[Held], Awaitable[bool]] | None = None
+        #: Called with the present name of a file that stays renamed.
+        self.on_left: Callable[[str], Awaitable[None]]
+        #: When such files were looked for, and when those that the person allowed were changed last.
+        self._looked_ns = time.time_ns()
+        self._allowed: dict[str, int] = {}
         #: Held while states change: by a scan or an undo.
         self.lock = asyncio.Lock()
         self._tasks = TaskSet()
+        self._working = settings.run / "working"
+        self._ticking: asyncio.Task[None] | None = None
         self._is_stopping = False
 
     async def load(self) -> None:
@@ -127,11 +146,43 @@ class Tracker:
 
     def tool_began(self, tool_use_id: str, name: str, given: Any) -> None:
         """Note that a tool of the agent is about to run."""
+        self._began(tool_use_id, name, given, time.time_ns())
+        if self._ticking is None or self._ticking.done():
+            self._ticking = self._tasks.start(self._tick(), "time of the agent's work")
+
+    def _began(self, tool_use_id: str, name: str, given: Any, at: int) -> None:
         if name in _READERS or name.startswith(_OWN_TOOLS):
             return
         path = given.get("file_path", given.get("notebook_path")) if isinstance(given, dict) else None
         is_writer = name in _WRITERS and isinstance(path, str)
-        self._uses[tool_use_id] = _Use(time.time_ns(), self._relative(str(path)) if is_writer else None)
+        self._uses[tool_use_id] = _Use(at, self._relative(str(path)) if is_writer else None)
+
+    async def _tick(self) -> None:
+        """Keep on disk until when a tool has surely run, for the next process if this one is killed."""
+        while any(use.ended_ns is None for use in self._uses.values()):
+            with suppress(OSError):
+                self._working.touch()
+            await asyncio.sleep(_TICK_SECONDS)
+
+    def recall(self, journal: Sequence[JournalEntry], deeds: Sequence[FileDeed]) -> None:
+        """Take over the tool calls and the person's deeds in the turns of a killed process.
+
+        Without a sandbox, a call may have waited for the person until its end: then none explains a change.
+        """
+        self._by_person |= {deed.path for deed in deeds if deed.what in {"uploaded", "deleted"}}
+        if not journal or (self._settings.permissions == "ask" and protected_inside(self._settings) is None):
+            return
+        self._looked_ns = int(journal[0].at * 1e9)
+        for entry in journal:
+            call = entry.data.get("call", {})
+            if entry.event == "start":
+                self._began(call["tool_use_id"], call["name"], call["input"], int(entry.at * 1e9))
+            elif entry.event == "tool" and (use := self._uses.get(call["tool_use_id"])) is not None:
+                use.ended_ns = int(entry.at * 1e9)
+        with suppress(FileNotFoundError):
+            killed_ns = self._working.stat().st_mtime_ns + int(_TICK_SECONDS * 1e9)
+            for use in self._uses.values():
+                use.ended_ns = use.ended_ns or max(use.began_ns, killed_ns)
 
     def tool_ended(self, tool_use_id: str) -> None:
         """Note that it has run."""
@@ -162,11 +213,26 @@ class Tracker:
     async def _end(self, turn: str, *, is_live: bool) -> FileCounts | None:
         async with self.lock:
             try:
+                await self.hold(is_live=is_live)
                 return await self._compare(turn, is_live=is_live) if self._is_ready else None
             except (SpriteError, OSError) as error:
                 # The turn must end in any case. The next scan finds the changes again.
                 log.warning("the file changes of a turn are not recorded: %s", error)
                 return None
+
+    async def hold(self, *, is_live: bool) -> None:
+        """Rename new files of the agent's commands that programs outside would run, and ask about each."""
+        for held in await asyncio.to_thread(self._hold, is_live=is_live):
+            self._tasks.start(self._ask(held), "question about a held file")
+
+    async def _ask(self, held: Held) -> None:
+        changed_ns = None
+        if self.ask_about is not None and await self.ask_about(held):
+            changed_ns = await asyncio.to_thread(release, self._settings.workspace, held)
+        if changed_ns is None:
+            await self.on_left(held.now)
+        else:
+            self._allowed[held.path] = changed_ns
 
     async def _compare(self, turn: str, *, is_live: bool) -> FileCounts | None:
         taken = await asyncio.to_thread(self._take, is_live=is_live)
@@ -235,16 +301,27 @@ class Tracker:
         self.contents.flush(is_synced=not is_first)
         return _Taken(states, changes)
 
+    def _hold(self, *, is_live: bool) -> list[Held]:
+        looked_ns, self._looked_ns = self._looked_ns, time.time_ns()
+        if not is_live and all(use.path is not None for use in self._uses.values()):
+            return []
+
+        def is_agents(path: str, at: int) -> bool:
+            if at < looked_ns - _SLACK_NS or at == self._allowed.get(path):
+                return False
+            explaining = [use for use in self._uses.values() if use.ran(path, at)]
+            # The person was asked about a file tool that ended.
+            is_asked = any(use.path == path and use.ended_ns is not None for use in explaining)
+            return not is_asked and (is_live or bool(explaining))
+
+        return hold(self._settings, is_agents)
+
     def _explained(self, path: str, entry: Entry | None) -> bool:
         """Return whether a tool of the agent ran when a path changed."""
         at = self._deleted_at(path) if entry is None else entry.changed_ns
         if entry is not None and stat.S_ISDIR(entry.mode):
             at = self._deleted_at(f"{path}/.")
-        now = time.time_ns()
-        return any(
-            use.began_ns - _SLACK_NS <= at <= (use.ended_ns or now) + _SLACK_NS and use.path in {None, path}
-            for use in tuple(self._uses.values())
-        )
+        return any(use.ran(path, at) for use in tuple(self._uses.values()))
 
     def _deleted_at(self, path: str) -> int:
         """Return when the nearest existing folder of a path changed."""

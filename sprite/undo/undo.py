@@ -261,8 +261,9 @@ async def tracked(
     """Track file changes while the block runs, and complete an undo that was cut off."""
     tracker = Tracker(settings, workspace)
     undoing = Undoing(settings, workspace, transcript, tracker, user_files)
-    user_files.on_deed = tracker.by_person
+    user_files.on_deed, tracker.on_left = tracker.by_person, user_files.held
     await tracker.load()
+    tracker.recall(await transcript.journal.entries(), await transcript.user_files.deeds())
     await undoing.finish_interrupted()
     async with tracker.running(on_death):
         yield tracker, undoing

@@ -140,8 +140,12 @@ class UserFiles:
         for path in paths:
             await self._note("undone", path, 0)
 
+    async def held(self, path: str) -> None:
+        """Record that the sprite gave the agent's file this name, and that the person did not allow its own."""
+        await self._note("held", path, 0)
+
     async def _note(self, what: Deed, path: str, size: int) -> None:
-        if what != "undone":
+        if what not in {"undone", "held"}:
             self.on_deed(path)
         try:
             await self._log.add_deed(what, path, size)
@@ -258,12 +262,19 @@ def _said(turn: Observation) -> str:
     return "\n".join([turn.user_message, turn.agent_response, *calls])
 
 
+_DEEDS: dict[Deed, str] = {
+    "uploaded": "The person uploaded",
+    "deleted": "The person deleted",
+    "undone": "The person undid your change of",
+    "held": "Programs outside would run a file that a command of yours made, and nobody allowed it. It is now",
+}
+
+
 def _words_of(deeds: Sequence[FileDeed]) -> list[str]:
     told = []
     for deed in deeds[-MOST_DEEDS_TOLD:]:
         size = f", {size_in_words(deed.size)}" if deed.what == "uploaded" else ""
-        what = "undid your change of" if deed.what == "undone" else deed.what
-        told.append(f"The person {what} {shown(deed.path)}{size}.")
+        told.append(f"{_DEEDS[deed.what]} {shown(deed.path)}{size}.")
     left = len(deeds) - len(told)
     return [*told, *([f"And {left:,} files more, before these."] if left else [])]
 

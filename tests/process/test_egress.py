@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -510,3 +511,47 @@ async def test_log_is_bounded_for_each_kind(tmp_path: Path, monkeypatch: pytest.
         **{f"h{number}.example": "open" for number in (1, 2)},
         **{f"h{number}.example": "refused" for number in (4, 5, 9)},
     }
+
+
+def client_hello(name: str | None) -> bytes:
+    """Return the first message of a TLS client."""
+    sent = ssl.MemoryBIO()
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    client = context.wrap_bio(ssl.MemoryBIO(), sent, server_hostname=name)
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return sent.read()
+
+
+def in_records(hello: bytes, size: int) -> bytes:
+    """Return a message spread over records."""
+    body = hello[5:]
+    parts = [body[at : at + size] for at in range(0, len(body), size)]
+    return b"".join(hello[:3] + len(part).to_bytes(2, "big") + part for part in parts)
+
+
+async def test_tls_client_names_the_checked_host(tmp_path: Path) -> None:
+    async with stage(tmp_path, "ask") as made, server(echo) as port:
+        await made.tables.add_rule(f"{HOST}:{port}", None)
+        for first in (
+            client_hello(HOST.upper()),
+            client_hello(None),
+            in_records(client_hello(HOST), 200),
+            b"SSH-2.0-a",
+        ):
+            _, reader, writer = await made.tunnel(HOST, port)
+            for piece in (first[:7], first[7:]):
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0)
+            assert await reader.readexactly(len(first)) == first
+            writer.close()
+        other = client_hello(OTHER)
+        broken = (b"\x16\x03\x01\x00\x04\x01\x00\x00\x00", b"\x16\x03\x01\x00\x01\x02", in_records(other, 7))
+        for first in (other, in_records(other, 200), *broken, b"\x16\x03\x01\xff\xff\x01" + b"\xff" * 20_000):
+            _, reader, writer = await made.tunnel(HOST, port)
+            writer.write(first)
+            assert await reader.read() == b""
+        uses = await made.uses(lambda uses: sum(use.connections for use in uses if use.decision == "refused") == 6)
+        assert {use.decision: use.sent for use in uses}["refused"] == 0

@@ -34,7 +34,7 @@ def outcome(user: str, mode: str) -> dict[str, Any]:
     packages = next(path for path in sys.path if path.endswith("site-packages"))
     start = [str(PYTHON), "-m", "tests.escape_stage", mode, json.dumps(spaces())]
     found = subprocess.run(
-        [*machine(engine.bwrap, as_root=user == "root"), "--chdir", str(ROOT), *start],
+        [*machine(engine.program, as_root=user == "root"), "--chdir", str(ROOT), *start],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{packages}", "PYTHONDONTWRITEBYTECODE": "1"},
         stdin=subprocess.DEVNULL,
         capture_output=True,

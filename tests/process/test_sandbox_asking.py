@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from tests.harness import Client
-from tests.inspection import SharedSprite, observation_of, shared_sprite
+from tests.inspection import SharedSprite, eventually, observation_of, prompts, shared_sprite, transcript
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -85,3 +85,22 @@ async def test_files_that_run_later_are_kept_or_asked_about(home: SharedSprite) 
         assert not new.exists()
         await _calls(home, client, ("Bash", {"command": "echo x > .vscode/tasks.json; mv .vscode v; rm -r .vscode"}))
     assert kept.read_text() == "{}"
+
+
+@pytest.mark.parametrize("decision", ["deny", "allow"])
+async def test_new_file_of_command_is_asked_about(home: SharedSprite, decision: str) -> None:
+    new = home.workspace / decision / ".envrc"
+    command = f"mkdir -p {decision}; echo x > {decision}/.envrc"
+    async with home.client() as client:
+        home.model.script.agent({"tool": "Bash", "input": {"command": command}})
+        await client.mission(f"Make it: {decision}")
+        asked = (await client.ever(lambda m: m["type"] == "permission_request"))["payload"]
+        assert asked["input"] == {"file_path": str(new), "content": "x\n"}
+        assert not new.exists()
+        await client.ask("permission", {"request_id": asked["request_id"], "decision": decision})
+        told = "SELECT what FROM file_deeds"
+        await eventually(lambda: new.exists() or bool(transcript(home.workspace, told)), "the answer has no effect")
+        await client.mission(f"And now: {decision}")
+    assert (new.exists(), new.with_name(".envrc.held").exists()) == (decision == "allow", decision == "deny")
+    (prompt,) = {request.raw for request in prompts(home.model, f"And now: {decision}")}
+    assert (f"{decision}/.envrc.held".encode() in prompt) == (decision == "deny")

@@ -75,3 +75,20 @@ async def test_distant_model_gets_local_address(tmp_path: Path) -> None:
     settings = _settings(tmp_path, "http://gateway.example/v1")
     (settings.run / "model.sock").touch()
     assert (await _run(settings, "echo $ANTHROPIC_BASE_URL")).strip() == "http://127.0.0.1:3129/v1"
+
+
+async def test_system_calls_beside_namespaces_are_refused(tmp_path: Path) -> None:
+    """Sockets of a hypervisor, keys of the kernel, io_uring; a program's own sockets work."""
+    script = """
+import ctypes, os, socket
+socket.socket(socket.AF_INET), socket.socket(socket.AF_UNIX)
+def said(work):
+    try:
+        return work()
+    except OSError as error:
+        return error.errno
+libc = ctypes.CDLL(None, use_errno=True)
+calls = [250, 248, 425] if os.uname().machine == "x86_64" else [219, 217, 425]
+print(said(lambda: socket.socket(40)), *((libc.syscall(call, 0, 0, 0, 0, 0), ctypes.get_errno())[1] for call in calls))
+"""
+    assert (await _run(_settings(tmp_path), f"python3 -c '{script}'")).split() == ["1"] * 4

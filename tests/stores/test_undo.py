@@ -125,6 +125,29 @@ async def test_change_without_tool_is_maybe_yours(stage: Stage) -> None:
     assert sorted(path.name for path in documents.iterdir()) == ["asked.txt", "old.txt", "sent.txt"]
 
 
+async def test_killed_turn_keeps_its_tools_and_persons_deeds(stage: Stage) -> None:
+    """A command ran from before the agent's change until the process was killed; later changes are the person's."""
+    documents, journal = stage.folder / "documents", stage.transcript.journal
+    call = {"tool_use_id": "t1", "name": "Bash", "input": {"command": "make"}}
+    await journal.append("turn", "session", "start", {"call": call})
+    for name in ("agent.txt", "sent.txt", "later.txt"):
+        (documents / name).write_text(name)
+    await stage.transcript.user_files.add_deed("uploaded", "documents/sent.txt", 8)
+    working = stage.folder / ".os/run/working"
+    working.touch()
+    # It is precise to a second.
+    os.utime(working, ns=(0, time.time_ns() - 800_000_000))
+    stage.tracker.recall(await journal.entries(), await stage.transcript.user_files.deeds())
+    time.sleep(0.4)  # noqa: ASYNC251 - beyond the tolerance of file times
+    (documents / "later.txt").write_text("person")
+    await stage.turn("m1", is_live=False)
+    assert {file.path: file.yours for file in (await stage.undoing.changes("m1")).files} == {
+        "documents/agent.txt": False,
+        "documents/later.txt": True,
+        "documents/sent.txt": True,
+    }
+
+
 async def test_write_tool_explains_only_its_path(stage: Stage) -> None:
     documents = stage.folder / "documents"
     stage.tracker.tool_began("t1", "Write", {"file_path": str(documents / "a.txt")})
