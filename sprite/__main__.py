@@ -141,10 +141,9 @@ def _parser(workspace: Path, program: str) -> argparse.ArgumentParser:
     imports = commands.add_parser(
         "import",
         parents=[here, printed],
-        help="take what other programs kept of conversations into the log, once each; or an archive of `export`",
-        description="Reads session logs of Claude Code and claude-mem's database; AGENTS.md, CLAUDE.md, MEMORY.md and "
-        "OpenClaw's files are proposed for memory files. What each file is, is seen by what stands in it. An archive "
-        "that `export` wrote makes an empty workspace what another was.",
+        help="add session logs of Claude Code to the log, once each; or restore an archive of `export`",
+        description="Reads session logs of Claude Code, recognised by their content. An archive that `export` wrote "
+        "makes an empty workspace what another was.",
     )
     imports.add_argument(
         "paths",

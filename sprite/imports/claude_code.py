@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sprite.imports.claude_code_entries import MAX_LINE_BYTES, Entry, UnreadableError, read_head, read_line
-from sprite.imports.claude_code_turns import SOURCE, SessionTurns, SubagentLogs
-from sprite.imports.reader import Surroundings, Tally
+from sprite.imports.claude_code_turns import SessionTurns, SubagentLogs
+from sprite.imports.tally import Surroundings, Tally
 from sprite.log.transcript import ImportedTurn
 
 #: Bytes read to recognise a session log.
@@ -132,22 +132,16 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
 _MOST_LINES = 2000
 
 
-class ClaudeCodeReader:
-    """Read session logs, with the logs of their subagents."""
+def is_session_log(opening: bytes) -> bool:
+    """Return whether one of a file's first lines belongs to a session log. An empty log has no turns."""
+    first = [line for line in opening.split(b"\n") if line.strip()][:_MOST_LINES]
+    return not opening or any(map(_is_line, first))
 
-    kind = SOURCE
 
-    def recognises(self, path: Path, opening: bytes) -> bool:
-        """Return whether one of the first lines belongs to a session log. An empty log has no turns."""
-        if path.suffix != ".jsonl":
-            return False
-        first = [line for line in opening.split(b"\n") if line.strip()][:_MOST_LINES]
-        return not opening or any(map(_is_line, first))
-
-    def read(self, paths: list[Path], around: Surroundings, tally: Tally) -> Iterator[ImportedTurn]:
-        """Yield the turns of the sessions, in the order of their beginnings."""
-        for session in _sessions(paths, around, tally):
-            yield from session.turns()
+def read_sessions(paths: list[Path], around: Surroundings, tally: Tally) -> Iterator[ImportedTurn]:
+    """Yield the turns of the sessions with these logs, in the order of the sessions' beginnings."""
+    for session in _sessions(paths, around, tally):
+        yield from session.turns()
 
 
 class _Session:
