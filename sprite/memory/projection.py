@@ -256,14 +256,6 @@ class Projection:
         if (mark := await self._transcript.mark(await self._memory.cursor())) != await self._memory.log_seen():
             await self._memory.note_log(mark)
 
-    async def is_settled(self) -> bool:
-        """Return whether memory.db has all of the log, without changing either."""
-        cursor = await self._memory.cursor()
-        activation, generation = await self._transcript.curations.activation()
-        if cursor < activation or (cursor and await self._transcript.curations.forgotten_after(cursor)):
-            return False
-        return not await self._transcript.curations.fold(cursor, LARGEST_ROW_ID, generation, limit=1)
-
     async def _apply_all(self) -> list[Change]:
         changes: list[Change] = []
         await self.replay(changes.append)
