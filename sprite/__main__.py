@@ -249,7 +249,6 @@ def _add_follow(
         metavar="PATH",
         help="a folder of logs, or one log (default: ~/.claude/projects, or CLAUDE_CONFIG_DIR's)",
     )
-    follow.add_argument("--once", action="store_true", help="catch up, say what was taken, and end")
     follow.set_defaults(command="cli.follow.follow")
 
 

@@ -50,8 +50,8 @@ class Tally:
 class Surroundings:
     """The environment of an import: `project_of` maps a folder in a log to its project.
 
-    `own_sessions` are Claude Code's ids for this sprite's conversations, stored in `own_folder`. Times are Unix
-    seconds.
+    `own_sessions` are Claude Code's ids for this sprite's conversations, stored in `own_folder`. `now` is in Unix
+    seconds; `silence` are the seconds since a log grew, if it is watched.
     """
 
     now: float
@@ -59,3 +59,4 @@ class Surroundings:
     on_bytes: Callable[[int], object] = lambda _bytes: None
     own_sessions: frozenset[str] = frozenset()
     own_folder: Path | None = None
+    silence: float | None = None
