@@ -24,8 +24,8 @@ from sprite.cli.archives import restore_archive
 from sprite.cli.output import say, say_json, warn
 from sprite.config import Settings
 from sprite.errors import OperatorError, WorkspaceLockedError
-from sprite.imports.claude_code import read_sessions
-from sprite.imports.finding import Finder
+from sprite.imports.claude_code import Session, find_sessions
+from sprite.imports.finding import files_at
 from sprite.imports.follow.delivery import send_all
 from sprite.imports.tally import Surroundings, Tally
 from sprite.log.transcript import ImportedTurn, TranscriptDB, read_transcript
@@ -118,15 +118,14 @@ async def import_logs(settings: Settings, paths: list[Path], *, dry_run: bool, a
         return await restore_archive(settings, archives[0], dry_run=dry_run, as_json=as_json)
     refuse_cut_off(settings)
     tally = Tally()
-    finder = Finder(tally)
-    for path in paths:
-        finder.find(path)
+    sessions = find_sessions([file for path in paths for file in files_at(path, tally)], tally)
     report = Report(tally)
     waiting = 0
-    if finder.logs:
+    if sessions:
         async with _log(settings, dry_run=dry_run) as (transcript, write):
-            with tqdm(total=finder.size(), unit="B", unit_scale=True, desc="importing", disable=None) as progress:
-                await _take_all(settings, finder.logs, report, transcript, write, progress)
+            size = sum(session.size for session in sessions)
+            with tqdm(total=size, unit="B", unit_scale=True, desc="importing", disable=None) as progress:
+                await _take_all(settings, sessions, report, transcript, write, progress)
             waiting = await transcript.waiting_count() if transcript else 0
     if as_json:
         say_json(facts(report, waiting))
@@ -175,13 +174,13 @@ class _Sending:
 
 async def _take_all(
     settings: Settings,
-    logs: list[Path],
+    sessions: list[Session],
     report: Report,
     log: TranscriptDB | None,
     write: Write | None,
     progress: tqdm[Any],
 ) -> None:
-    """Read every log that was found and import its turns."""
+    """Read every session that was found and import its turns."""
     around = Surroundings(
         now=time.time(),
         project_of=Projects(settings.workspace).of,
@@ -190,8 +189,9 @@ async def _take_all(
         own_folder=settings.cli_state.resolve(),
     )
     taking = _Taking(report, log, write)
-    for turn in read_sessions(logs, around, report.tally):
-        await taking.take(turn)
+    for session in sessions:
+        for turn in session.turns(around):
+            await taking.take(turn)
     await taking.flush()
 
 

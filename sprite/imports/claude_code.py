@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator
+import stat
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -14,7 +15,7 @@ from sprite.imports.claude_code_turns import SessionTurns, SubagentLogs
 from sprite.imports.tally import Surroundings, Tally
 from sprite.log.transcript import ImportedTurn
 
-#: Bytes read to recognise a session log.
+#: Bytes read to recognise a session log, without which a file is none.
 PROBE_BYTES = 4 * 1024 * 1024
 #: Size limit of the CLI's note beside a subagent's log, which is a few lines.
 MAX_NOTE_BYTES = 64 * 1024
@@ -39,17 +40,16 @@ class LogFile:
     opened_at: float
 
 
-def _sessions(paths: list[Path], around: Surroundings, tally: Tally) -> list[Session]:
-    """Return the logs with their companions by session, in the order of the sessions' beginnings."""
+def find_sessions(paths: Iterable[Path], tally: Tally) -> list[Session]:
+    """Return the sessions of the logs at these paths, in the order of their beginnings; other files go to the tally."""
     known: set[tuple[int, int]] = set()
     sessions: dict[str, Session] = {}
-    waiting = paths[::-1]
+    waiting = list(paths)[::-1]
     while waiting:
-        path = waiting.pop()
-        log = _probed(path, tally, known)
+        log = _probed(waiting.pop(), tally, known)
         if log is not None:
             tally.files += 1
-            sessions.setdefault(log.session_id, Session(log.session_id, around, tally)).add(log)
+            sessions.setdefault(log.session_id, Session(log.session_id, tally)).add(log)
             waiting += _companions(log)
     for session in sessions.values():
         session.main.sort(key=lambda log: (log.first_at, log.opened_at, log.path))
@@ -57,7 +57,7 @@ def _sessions(paths: list[Path], around: Surroundings, tally: Tally) -> list[Ses
     return sorted(sessions.values(), key=lambda session: (session.began, session.session_id))
 
 
-def followed_session(path: Path, around: Surroundings, tally: Tally, done: int) -> Session | None:
+def followed_session(path: Path, tally: Tally, done: int) -> Session | None:
     """Return the session of one log, of which all turns that begin before the offset `done` are known.
 
     Returns None for a subagent's log, and for another file, which goes to the tally.
@@ -66,7 +66,7 @@ def followed_session(path: Path, around: Surroundings, tally: Tally, done: int) 
     log = _probed(path, tally, known)
     if log is None or log.agent_id is not None:
         return None
-    session = Session(log.session_id, around, tally, done)
+    session = Session(log.session_id, tally, done)
     session.add(log)
     for companion in _companions(log):
         if (agent := _probed(companion, tally, known)) is not None:
@@ -81,6 +81,9 @@ def _probed(path: Path, tally: Tally, known: set[tuple[int, int]]) -> LogFile | 
         if (about.st_dev, about.st_ino) in known:
             return None
         known.add((about.st_dev, about.st_ino))
+        if not stat.S_ISREG(about.st_mode):
+            tally.refuse(path, "is no file")
+            return None
         with path.open("rb") as stream:
             log = probe(stream, path, about.st_size)
     except OSError as error:
@@ -163,22 +166,6 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
-#: A valid line is expected within this many lines.
-_MOST_LINES = 2000
-
-
-def is_session_log(opening: bytes) -> bool:
-    """Return whether one of a file's first lines belongs to a session log. An empty log has no turns."""
-    first = [line for line in opening.split(b"\n") if line.strip()][:_MOST_LINES]
-    return not opening or any(map(_is_line, first))
-
-
-def read_sessions(paths: list[Path], around: Surroundings, tally: Tally) -> Iterator[ImportedTurn]:
-    """Yield the turns of the sessions with these logs, in the order of the sessions' beginnings."""
-    for session in _sessions(paths, around, tally):
-        yield from session.turns()
-
-
 class Session:
     """The logs of one session, oldest first, as a stream of turns.
 
@@ -186,7 +173,7 @@ class Session:
     because private words early in a session are removed from its later turns.
     """
 
-    def __init__(self, session_id: str, around: Surroundings, tally: Tally, done: int = 0) -> None:
+    def __init__(self, session_id: str, tally: Tally, done: int = 0) -> None:
         self.session_id = session_id
         self.main: list[LogFile] = []
         self.agents: list[LogFile] = []
@@ -194,7 +181,6 @@ class Session:
         self.done = done
         #: Whether more is expected of it, once its turns were read.
         self.is_open = False
-        self._around = around
         self.tally = tally
         self._is_known = done > 0
 
@@ -207,26 +193,30 @@ class Session:
         """Add one of its logs."""
         (self.main if log.agent_id is None else self.agents).append(log)
 
-    def turns(self) -> Iterator[ImportedTurn]:
+    @property
+    def size(self) -> int:
+        """Return the size of its logs in bytes."""
+        return sum(log.size for log in (*self.main, *self.agents))
+
+    def turns(self, around: Surroundings) -> Iterator[ImportedTurn]:
         """Yield its turns in order."""
-        if self.session_id in self._around.own_sessions or self._is_own():
+        if self.session_id in around.own_sessions or self._is_below(around.own_folder):
             self.tally.own.add(self.session_id)
-            for log in (*self.main, *self.agents):
-                self._around.on_bytes(log.size)
+            around.on_bytes(self.size)
             return
-        cutters = {self.session_id: self._cutter(self.session_id, self._subagents())}
+        cutters = {self.session_id: self._cutter(around, self.session_id, self._subagents(around))}
         #: Offset of the open turn, by session.
         open_at: dict[str, int] = {}
         end = 0
         for log in self.main:
-            for at, after, entry in self._entries(log, cutters.values()):
+            for at, after, entry in self._entries(log, around, cutters.values()):
                 if self._is_known and at >= self.done:
                     self._pass_done(cutters.values())
                 end = after
                 if entry is None:
                     continue
                 # A session resumed under a new id can begin with entries of the old one.
-                cutter = cutters.get(entry.session_id) or self._cutter(entry.session_id, SubagentLogs())
+                cutter = cutters.get(entry.session_id) or self._cutter(around, entry.session_id, SubagentLogs())
                 cutters[entry.session_id] = cutter
                 before = cutter.open_key
                 turn = cutter.feed(entry)
@@ -236,14 +226,14 @@ class Session:
                     yield turn
         self._pass_done(cutters.values())
         for cutter in cutters.values():
-            yield from cutter.end(self._around.now, self._around.silence)
+            yield from cutter.end(around.now, around.silence)
             self.tally.open += cutter.open
         is_running = [open_at[name] for name, cutter in cutters.items() if cutter.open_key is not None]
         self.done = max(self.done, min(is_running, default=end))
         self.is_open = any(cutter.is_open for cutter in cutters.values())
 
-    def _cutter(self, session_id: str, agents: SubagentLogs) -> SessionTurns:
-        cutter = SessionTurns(session_id, agents, self._around.project_of)
+    def _cutter(self, around: Surroundings, session_id: str, agents: SubagentLogs) -> SessionTurns:
+        cutter = SessionTurns(session_id, agents, around.project_of)
         cutter.is_known = self._is_known
         return cutter
 
@@ -255,23 +245,25 @@ class Session:
                 cutter.cut()
                 cutter.is_known = False
 
-    def _is_own(self) -> bool:
-        own, logs = self._around.own_folder, self.main or self.agents
-        return own is not None and all(log.path.resolve().is_relative_to(own) for log in logs)
+    def _is_below(self, folder: Path | None) -> bool:
+        logs = self.main or self.agents
+        return folder is not None and all(log.path.resolve().is_relative_to(folder) for log in logs)
 
-    def _subagents(self) -> SubagentLogs:
+    def _subagents(self, around: Surroundings) -> SubagentLogs:
         agents = SubagentLogs()
         for log in self.agents:
             agent_id = log.agent_id or log.path.stem
             call = started_by(log.path)
             if call is not None:
                 agents.started(agent_id, call)
-            for _, _, entry in self._entries(log):
+            for _, _, entry in self._entries(log, around):
                 if entry is not None:
                     agents.feed(agent_id, entry)
         return agents
 
-    def _entries(self, log: LogFile, cutters: Collection[SessionTurns] = ()) -> Iterator[tuple[int, int, Entry | None]]:
+    def _entries(
+        self, log: LogFile, around: Surroundings, cutters: Collection[SessionTurns] = ()
+    ) -> Iterator[tuple[int, int, Entry | None]]:
         """Yield (offset of the line, offset after it, its entry if it is one) in order.
 
         A damaged line may have begun a turn of these cutters. The end of a line that is still being written is left.
@@ -280,7 +272,7 @@ class Session:
             with log.path.open("rb") as stream:
                 at = 0
                 for number, line in enumerate(_lines(stream), start=1):
-                    self._around.on_bytes(len(line))
+                    around.on_bytes(len(line))
                     after, entry = stream.tell(), None
                     try:
                         entry = read_line(line) if line.strip() else None
@@ -295,10 +287,3 @@ class Session:
                     at = after
         except OSError as error:
             self.tally.refuse(log.path, error)
-
-
-def _is_line(line: bytes) -> bool:
-    try:
-        return read_line(line) is not None or read_head(line) is not None
-    except UnreadableError:
-        return False

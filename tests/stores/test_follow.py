@@ -15,7 +15,7 @@ from sprite.cli.import_logs import import_logs
 from sprite.config import Settings
 from sprite.curation.provenance.kinds import kind_of
 from sprite.gateway.ingest import ObservationIngest
-from sprite.imports.claude_code import read_sessions
+from sprite.imports.claude_code import find_sessions
 from sprite.imports.follow.delivery import messages
 from sprite.imports.follow.follower import Follower, Marks
 from sprite.imports.tally import Surroundings, Tally
@@ -353,7 +353,8 @@ async def test_running_sprite_receives_redacted_turn(log: Path, logs: Path, work
     secret = said("q2", "The key is sk-ant-api03-" + "x" * 90) + answered("a2", "Noted.")
     write(log, said("q1", "Read it") + page + answered("a1", "Read.") + secret)
     await Following(workspace, logs.parent).look()
-    turns = list(read_sessions([log], Surroundings(time.time(), Projects(workspace).of), Tally()))
+    (session,) = find_sessions([log], Tally())
+    turns = list(session.turns(Surroundings(time.time(), Projects(workspace).of)))
     other = Settings(workspace.with_name("other"))
     other.memory.mkdir(parents=True)
 

@@ -175,7 +175,7 @@ class Follower:
             mark = self._marks.get(str(path))
             if watched.is_due(mark):
                 skipped = Skipped()
-                session = followed_session(path, self._around(watched), skipped, _done(watched.state, mark))
+                session = followed_session(path, skipped, _done(watched.state, mark))
                 self._note(skipped)
                 if session is None:
                     self._marks[str(path)] = Mark(watched.state, 0, is_open=False)
@@ -183,16 +183,13 @@ class Follower:
                     due.append((path, session))
         return sorted(due, key=lambda found: (found[1].began, found[0]))
 
-    def _around(self, watched: _Watched) -> Surroundings:
-        silence = max(watched.silence, SETTLED_AFTER_SECONDS)
-        return Surroundings(time.time(), self._project_of, silence=silence)
-
     async def _follow(self, path: Path, session: Session) -> None:
         watched = self._watched[path]
         if watched.is_new:
             watched.is_new = False
             self._tell(f"new session {path.stem} in {path.parent}")
-        state, turns = watched.state, session.turns()
+        state, silence = watched.state, max(watched.silence, SETTLED_AFTER_SECONDS)
+        turns = session.turns(Surroundings(time.time(), self._project_of, silence=silence))
         while batch := await asyncio.to_thread(lambda: list(islice(turns, BATCH_TURNS))):
             delivered = await deliver(self._settings, batch)
             self.tally.delivered.add(delivered)
