@@ -1,7 +1,6 @@
-"""Following Claude Code's session logs: what it costs at rest, how fast it catches up, and what a prompt pays for it.
+"""Following Claude Code's session logs: what it costs at rest, and what a prompt pays for it.
 
-Catching up is compared with `import` of the same files, a prompt of the real CLI with one while nothing follows; each
-pair in turn, so that noise hits both alike.
+A prompt of the real CLI is compared with one while nothing follows, in turn, so that noise hits both alike.
 """
 
 from __future__ import annotations
@@ -18,16 +17,15 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks.report import below, line, ratio, spread
+from benchmarks.report import below, line, ratio
 from tests.claude_code import ClaudeCode
-from tests.harness import ROOT, observations, sprite_environment
+from tests.harness import ROOT, sprite_environment
 from tests.inspection import eventually
 from tests.process.test_following import said
 from tests.scripted_model import OfflineModel
 from tests.session_logs import record, write_many
 
 SESSIONS, TURNS_EACH = 100, 100
-PASSES = 3
 PROMPTS = 12
 REST_SECONDS = 30.0
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -36,13 +34,6 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 def command(verb: str, workspace: Path, *arguments: str | Path) -> list[str | Path]:
     """A command of the sprite's."""
     return [sys.executable, "-m", "sprite", verb, "--workspace", workspace, *arguments]
-
-
-def seconds(words: list[str | Path]) -> float:
-    """Seconds of a whole command, Python's own start included."""
-    began = time.perf_counter()
-    subprocess.run(words, cwd=ROOT, check=True, capture_output=True, env=sprite_environment(None))
-    return time.perf_counter() - began
 
 
 @contextmanager
@@ -121,18 +112,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         logs = folder / "many"
-        size = write_many(asyncio.run(record(folder)).log("everyday"), logs, sessions=SESSIONS, turns=TURNS_EACH)
-        caught_up, again, imported = [], [], []
-        for number in range(PASSES):
-            workspace = folder / f"workspace-{number}"
-            imported.append(seconds(command("import", folder / f"imported-{number}", logs)))
-            caught_up.append(seconds(command("follow", workspace, "--once", logs)))
-            again.append(seconds(command("follow", workspace, "--once", logs)))
-            assert len(observations(workspace)) == SESSIONS * TURNS_EACH
-        below(f"caught up with {SESSIONS * TURNS_EACH:,} turns, {size / 1e6:.0f} MB", caught_up, 30, "s")
-        below("  the same again: nothing new", again, 5, "s")
-        ratios = [a / b for a, b in zip(caught_up, imported, strict=True)]
-        line("  follow / import of the same files", f"{spread(ratios)} x", "-", ok=True)
+        write_many(asyncio.run(record(folder)).log("everyday"), logs, sessions=SESSIONS, turns=TURNS_EACH)
         at_rest(folder / "rest", logs)
         asyncio.run(prompts(folder))
 

@@ -16,7 +16,7 @@ _SPRITE = {
     "changes": "files that a turn changed",
     "undo": "take a turn's file changes back",
     "reach": "hosts that the agent may reach: list, revoke",
-    "import": "read sessions of other programs, or an archive",
+    "import": "read session logs of Claude Code, or an archive",
     "export": "write everything as one archive",
     "follow": "log Claude Code's sessions as their turns end",
     "rebuild": "make memory anew from the log",

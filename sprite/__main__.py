@@ -141,10 +141,9 @@ def _parser(workspace: Path, program: str) -> argparse.ArgumentParser:
     imports = commands.add_parser(
         "import",
         parents=[here, printed],
-        help="take what other programs kept of conversations into the log, once each; or an archive of `export`",
-        description="Reads session logs of Claude Code and claude-mem's database; AGENTS.md, CLAUDE.md, MEMORY.md and "
-        "OpenClaw's files are proposed for memory files. What each file is, is seen by what stands in it. An archive "
-        "that `export` wrote makes an empty workspace what another was.",
+        help="add session logs of Claude Code to the log, once each; or restore an archive of `export`",
+        description="Reads session logs of Claude Code, recognised by their content. An archive that `export` wrote "
+        "makes an empty workspace what another was.",
     )
     imports.add_argument(
         "paths",
@@ -167,7 +166,7 @@ def _parser(workspace: Path, program: str) -> argparse.ArgumentParser:
     export.add_argument("--force", action="store_true", help="replace FILE if it is there")
     export.set_defaults(command="cli.archives.export_command")
 
-    _add_follow(commands, here, printed)
+    _add_follow(commands, here)
 
     mcp = commands.add_parser("mcp", parents=[here], help="offer memory to other agents: MCP on stdio, read-only")
     mcp.set_defaults(command="cli.mcp_server.serve_memory")
@@ -230,14 +229,10 @@ def _add_file_commands(
     undo.set_defaults(command="cli.changes.undo")
 
 
-def _add_follow(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],
-    here: argparse.ArgumentParser,
-    printed: argparse.ArgumentParser,
-) -> None:
+def _add_follow(commands: argparse._SubParsersAction[argparse.ArgumentParser], here: argparse.ArgumentParser) -> None:
     follow = commands.add_parser(
         "follow",
-        parents=[here, printed],
+        parents=[here],
         help="take each turn of Claude Code's sessions as it ends, once each",
         description="Watches Claude Code's session logs and takes each turn as it ends into a sprite's log: by the "
         "sprite that runs on the workspace, or straight into its log while none does. Nothing is added to Claude Code: "
@@ -250,7 +245,6 @@ def _add_follow(
         metavar="PATH",
         help="a folder of logs, or one log (default: ~/.claude/projects, or CLAUDE_CONFIG_DIR's)",
     )
-    follow.add_argument("--once", action="store_true", help="catch up, say what was taken, and end")
     follow.set_defaults(command="cli.follow.follow")
 
 
@@ -298,9 +292,7 @@ def _add_memory_commands(
     diff.add_argument("b", type=_number)
     diff.set_defaults(command="cli.memory.diff")
 
-    drift = commands.add_parser(
-        "drift", parents=parents, help="what changed while the agent worked, or by an import, and waits for you"
-    )
+    drift = commands.add_parser("drift", parents=parents, help="what changed while the agent worked, and waits for you")
     drift.set_defaults(command="cli.memory.drift")
     accept = commands.add_parser("accept", parents=[here], help="take over a change that waits for you")
     accept.add_argument("name")

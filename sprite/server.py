@@ -86,7 +86,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         projection = Projection(transcript, memory, files, lambda words: feed.warn("over_limit", words))
         # Changes by the agent of a killed sprite must not count as the person's.
         await projection.agent_rests()
-        shipping = Shipping(settings, transcript, workspace, memory)
+        shipping = Shipping(settings, transcript, workspace)
         meaning = await stack.enter_async_context(open_meaning(settings, transcript))
         forgetter = Forgetter(
             settings,

@@ -221,7 +221,7 @@ async def rebuilt(folder: Path, *, without_files: bool) -> dict[str, list[tuple[
 
 def forgetter_of(settings: Settings, stores: Stores, workspace: WorkspaceDB) -> Forgetter:
     """Make the component that forgets in these stores."""
-    shipping = Shipping(settings, stores.transcript, workspace, stores.memory)
+    shipping = Shipping(settings, stores.transcript, workspace)
     return Forgetter(
         settings,
         stores.transcript,

@@ -60,8 +60,7 @@ def _cut(data: bytes, chunks: dict[str, bytes]) -> list[str]:
 def _rows(look: Snapshot) -> Iterator[tuple[str, int | str, Columns]]:
     yield "manifest", "schemas", {name: len(schema.migrations) for name, schema in SCHEMAS.items()}
     for part in PARTS:
-        if not part.derived:
-            yield from _table(look, part)
+        yield from _table(look, part)
     for name, file in look.memory_files.items():
         content = {"base64": base64.b64encode(file.content).decode()}
         yield "memory", name, {"content": content, "mode": file.mode, "modified_ns": file.modified_ns}

@@ -129,13 +129,12 @@ class Stage:
 
 
 def archived(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of an archive's tables that are not copies of others."""
-    derived = {"memory/learnings.jsonl", "memory/actions.jsonl", "memory/versions.jsonl"}
+    """Return the rows of an archive's tables."""
     with zipfile.ZipFile(path) as archive:
         return {
             name: [msgspec.json.decode(line) for line in archive.read(name).splitlines()]
             for name in archive.namelist()
-            if name.endswith(".jsonl") and not name.startswith("files/") and name not in derived
+            if name.endswith(".jsonl") and not name.startswith("files/")
         }
 
 
@@ -143,7 +142,7 @@ def same(copy: Copy, expected: dict[str, list[dict[str, Any]]], settings: Settin
     """Assert that a replica has an archive's contents, and memory's files."""
     for name, rows in expected.items():
         found = copy.table(name)
-        if name in {"memory/written.jsonl", "log/disk_entries.jsonl"}:
+        if name == "log/disk_entries.jsonl":
             assert sorted(found, key=repr) == sorted(rows, key=repr), name
         else:
             assert found == rows, name
@@ -165,5 +164,5 @@ async def shipping_stage(folder: Path, **changed: Any) -> AsyncIterator[Stage]:
         stores = await stack.enter_async_context(open_stores(settings.memory))
         await stores.projection.settle()
         workspace = await stack.enter_async_context(open_workspace(settings.workspace_db))
-        shipping = Shipping(settings, stores.transcript, workspace, stores.memory)
+        shipping = Shipping(settings, stores.transcript, workspace)
         yield Stage(settings, stores, workspace, shipping)

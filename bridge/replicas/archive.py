@@ -1,7 +1,4 @@
-"""Build an archive from a sprite's replica, like the sprite's own export; streamed, a row or chunk at a time.
-
-Data that an import derives from the log (learnings, to-dos, versions of the memory files) is not in it.
-"""
+"""Build an archive from a sprite's replica, like the sprite's own export; streamed, a row or chunk at a time."""
 
 from __future__ import annotations
 
@@ -58,7 +55,7 @@ _ADVICE: Final = (
     "If the agent still runs, it ships what is damaged again. If it is gone, an operator can have the rest with "
     "--leave-out-damaged."
 )
-_KEPT: Final = {part.path: part for part in PARTS if not part.derived}
+_KEPT: Final = {part.path: part for part in PARTS}
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -250,7 +247,7 @@ async def archive_of(
         read.part()
         await _check_files(store, sprite, read)
         on_left_out(read.left_out.and_more(read.unkept, read.named, read.damaged, sorted(read.damaged_named)))
-        archive = stack.enter_context(ArchiveWriter(cast("BinaryIO", outlet), shows_derived=False))
+        archive = stack.enter_context(ArchiveWriter(cast("BinaryIO", outlet)))
         for path in _KEPT:
             for _ in _write_table(archive, path, read.tables[path]):
                 if piece := outlet.taken():

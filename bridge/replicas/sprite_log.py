@@ -502,7 +502,7 @@ class SpriteLog:
     def _incomplete(self, generation: int) -> set[str]:
         """Return the parts that lack rows, according to the census."""
         if not self.is_counted_whole():
-            return {part.path for part in PARTS if not part.derived} | _OTHER_PARTS
+            return {part.path for part in PARTS} | _OTHER_PARTS
         return {part for at, part, bucket in self.census() if at == generation and self.missing(at, part, bucket)}
 
     def _gaps(self, generation: int, part: str) -> list[tuple[int, int]]:

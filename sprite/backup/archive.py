@@ -16,15 +16,10 @@ from typing import BinaryIO, Final
 
 from sprite.common.sqlite import Schema
 from sprite.config import Settings
-from sprite.errors import DatabaseUnusableError, MigrationPendingError, OperatorError
+from sprite.errors import DatabaseUnusableError, OperatorError
 from sprite.log import transcript
-from sprite.log.transcript import read_transcript
-from sprite.memory import database as memory
-from sprite.memory.database import read_memory
-from sprite.memory.files import LARGEST_FILE_BYTES, MemoryFiles
+from sprite.memory.files import LARGEST_FILE_BYTES
 from sprite.memory.folders import USER_FOLDERS
-from sprite.memory.opening import refuse_misfit
-from sprite.memory.projection import Projection
 from sprite.protocol.archive import (
     CHUNK_BYTES,
     MEMORY_FILES,
@@ -49,7 +44,6 @@ from sprite.workspace import database as workspace
 SCHEMAS: Final[dict[DatabaseName, Schema]] = {
     "transcript.db": transcript.SCHEMA,
     "workspace.db": workspace.SCHEMA,
-    "memory.db": memory.SCHEMA,
 }
 #: Time limit for finding a moment without writes. A busy sprite writes some ten times a second.
 _PATIENCE_SECONDS = 20.0
@@ -82,27 +76,25 @@ class Snapshot:
 async def snapshot(settings: Settings) -> AsyncIterator[Snapshot]:
     """Take a snapshot. Raises OperatorError if no sprite has run here, or writes never pause."""
     async with AsyncExitStack() as stack:
-        transcript = await stack.enter_async_context(read_transcript(settings.transcript_db))
-        projected = await stack.enter_async_context(read_memory(settings.memory_db))
-        await refuse_misfit(transcript, projected)
-        projection = Projection(transcript, projected, MemoryFiles(settings.memory))
         # One connection per database sees every commit of others, and one holds the snapshot.
         watching, looking = [{name: stack.enter_context(_opened(settings, name)) for name in SCHEMAS} for _ in range(2)]
         until = time.monotonic() + _PATIENCE_SECONDS
         while True:
             before = _versions(watching)
-            is_settled = await projection.is_settled()
             files = memory_files(settings)
             for database in looking.values():
                 database.execute("BEGIN")
                 # The transaction's snapshot starts with the first read.
                 database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if is_settled and _versions(watching) == before and memory_files(settings) == files:
+            if _versions(watching) == before and memory_files(settings) == files:
                 break
             for database in looking.values():
                 database.execute("ROLLBACK")
             if time.monotonic() > until:
-                raise _restless(is_settled=is_settled)
+                raise OperatorError(
+                    "The sprite wrote all the time, so that it could not be seen at one moment. Try again when it is "
+                    "at rest."
+                )
             await asyncio.sleep(_PAUSE_SECONDS)
         yield Snapshot(looking, files)
 
@@ -122,17 +114,6 @@ def _opened(settings: Settings, name: DatabaseName) -> AbstractContextManager[sq
 
 def _versions(databases: Mapping[DatabaseName, sqlite3.Connection]) -> list[int]:
     return [database.execute("PRAGMA data_version").fetchone()[0] for database in databases.values()]
-
-
-def _restless(*, is_settled: bool) -> OperatorError:
-    if not is_settled:
-        return MigrationPendingError(
-            "memory.db does not have everything that the log has. Stop the sprite, and start it again: it is made anew "
-            "from the log, without a model. Then try again."
-        )
-    return OperatorError(
-        "The sprite wrote all the time, so that it could not be seen at one moment. Try again when it is at rest."
-    )
 
 
 def memory_files(settings: Settings) -> dict[str, MemoryFile]:

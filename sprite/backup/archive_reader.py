@@ -196,7 +196,7 @@ def _check_manifest(path: Path, manifest: Manifest, names: dict[str, zipfile.Zip
     if extra := names.keys() - told.keys() - {README, MANIFEST}:
         raise ArchiveError(f"{path.name} has a file that its {MANIFEST} does not name: {min(extra)[:200]!r}.")
     paths = [table.path for table in manifest.tables]
-    if paths not in ([part.path for part in PARTS], [part.path for part in PARTS if not part.derived]):
+    if paths != [part.path for part in PARTS]:
         raise ArchiveError(f"{path.name}: its {MANIFEST} does not name the tables of format {FORMAT}.")
     _check_places(path, manifest)
 

@@ -26,7 +26,6 @@ import msgspec
 from sprite.backup.archive import NO_FILES, SCHEMAS, Found, LeftOut, MemoryFile, memory_files, walk
 from sprite.config import Settings
 from sprite.log.transcript import TranscriptDB
-from sprite.memory.database import MemoryDB
 from sprite.protocol.archive import PARTS, Row, kept_mode, kept_time
 from sprite.protocol.files import shown
 from sprite.protocol.replication import Lacks, ShippedChunk, ShippedRow
@@ -42,7 +41,7 @@ LONGEST_ROW: Final = CHUNK_BYTES
 MESSAGE_BYTES: Final = 768 * 1024
 
 #: The archive's names for the rows of a table.
-PATHS: Final = {part.table: part.path for part in PARTS if not part.derived}
+PATHS: Final = {part.table: part.path for part in PARTS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +344,6 @@ FILES: Final = "files"
 FOLDERS: Final = "folders"
 MEMORY: Final = "memory"
 MANIFEST: Final = "manifest"
-WRITTEN: Final = "memory/written.jsonl"
 OMITTED: Final = "files_left_out"
 #: After activity the person's folders are scanned again, but not sooner than the first interval after the last scan,
 #: and in any case after the second.
@@ -360,10 +358,9 @@ _FILE = msgspec.json.Decoder(FileFacts)
 class Looks:
     """Run the scans of one connection. `shipped` are the recorded files, `changed` those to read."""
 
-    def __init__(self, settings: Settings, state: ShipState, memory: MemoryDB) -> None:
+    def __init__(self, settings: Settings, state: ShipState) -> None:
         self.settings = settings
         self.state = state
-        self._memory = memory
         self._paths: dict[str, str] = {}
         self._unkept: list[str] = []
         self._looked_at = 0.0
@@ -390,8 +387,6 @@ class Looks:
         """Record changes of memory files, and of facts about the whole except the person's files."""
         found = await asyncio.to_thread(memory_files, self.settings)
         await self._note(MEMORY, {name: _json(_facts_of(file)) for name, file in found.items()})
-        written = await self._memory.written()
-        await self._note(WRITTEN, {name: _json({"name": name, "sha256": sha}) for name, sha in written.items()})
         schemas = _json({name: len(schema.migrations) for name, schema in SCHEMAS.items()})
         if (await self.state.rows(MANIFEST)).get("schemas") != schemas:
             await self.state.put(MANIFEST, {"schemas": schemas})

@@ -29,7 +29,6 @@ from sprite.backup.replica_files import (
 from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.log.transcript import TranscriptDB, read_transcript
-from sprite.memory.database import MemoryDB
 from sprite.protocol.archive import DatabaseName
 from sprite.protocol.replication import Lacks, Packer, Ship, Shipped, ShippedChunk
 from sprite.storage.changes import ROWS, TOMBSTONES, ChangedRow, Followed, ShipChanges, is_position, shipped_tables
@@ -278,11 +277,10 @@ CONFIRMED_SECONDS = 0.1
 class Shipping:
     """Replicate to one connection at a time: the one that asked last."""
 
-    def __init__(self, settings: Settings, transcript: TranscriptDB, workspace: WorkspaceDB, memory: MemoryDB) -> None:
+    def __init__(self, settings: Settings, transcript: TranscriptDB, workspace: WorkspaceDB) -> None:
         self._settings = settings
         self._transcript = transcript
         self._workspace = workspace
-        self._memory = memory
         self._state = workspace.ship_state
         self._forgets = 0
         self._session: Session | None = None
@@ -318,7 +316,7 @@ class Shipping:
                 Source(transcript.changes, self._transcript.changes),
                 Source(workspace.changes, self._workspace.changes),
             )
-            looks = Looks(self._settings, self._state, self._memory)
+            looks = Looks(self._settings, self._state)
             session = Session(looks, sources, identity, position, asked, send, lambda: self._forgets)
             self._peer, self._session = peer, session
             try:
@@ -406,7 +404,7 @@ class Shipping:
             return
         self._forgets += 1
         # Send the current memory files first, so that their old versions are older than the tombstone.
-        await Looks(self._settings, self._state, self._memory).look_at_memory()
+        await Looks(self._settings, self._state).look_at_memory()
         rows = {
             PATHS[table]: numbers
             for changes in (self._transcript.changes, self._workspace.changes)

@@ -1,6 +1,6 @@
 """Restore a workspace from an archive: staged, built from the log where possible, and moved in atomically.
 
-Calls no model. Derived tables are rebuilt.
+Calls no model. memory.db is rebuilt.
 """
 
 from __future__ import annotations
@@ -32,10 +32,8 @@ from sprite.protocol.archive import (
     DatabaseName,
     Folder,
     Manifest,
-    Part,
     PlainFile,
     Row,
-    TableFile,
     folded,
 )
 from sprite.storage.connection import filling, plain_reader
@@ -248,7 +246,6 @@ class Restore:
             await self._check_workspace()
             async with open_transcript(self._folder / "transcript.db") as transcript:
                 await replay_aside(transcript, self._folder / "memory.db", lambda: None)
-            await self._fill("memory.db")
             await self._unpack()
             (self._folder / MANIFEST).write_bytes(self._archive.raw_manifest)
             decide(self._settings)
@@ -257,10 +254,10 @@ class Restore:
             finish(self._settings)
 
     async def _fill(self, name: DatabaseName) -> None:
-        """Fill the tables of a database; of memory.db only those that the log cannot rebuild."""
+        """Fill the tables of a database."""
         with filling(self._folder / name, SCHEMAS[name]) as database:
-            for part, file in self._tables(name):
-                if part.derived:
+            for part, file in zip(PARTS, self._archive.manifest.tables, strict=True):
+                if part.database != name:
                     continue
                 reading = _Reading(self._archive.rows(file))
                 table = Table(database, part.table, part.order, part.left_out)
@@ -298,10 +295,6 @@ class Restore:
             target.chmod(file.mode & 0o777)
             os.utime(target, ns=(file.modified_ns, file.modified_ns))
             await self._on_step(1)
-
-    def _tables(self, name: DatabaseName) -> Iterator[tuple[Part, TableFile]]:
-        of_path = {table.path: table for table in self._archive.manifest.tables}
-        yield from ((part, of_path[part.path]) for part in PARTS if part.database == name and part.path in of_path)
 
 
 class _Reading:

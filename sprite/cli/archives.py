@@ -26,8 +26,7 @@ from sprite.backup.restore import (
 from sprite.cli.output import say, say_json, warn
 from sprite.common.files import whole_file
 from sprite.config import Settings
-from sprite.errors import MigrationPendingError, OperatorError, WorkspaceLockedError
-from sprite.owner import owned
+from sprite.errors import OperatorError
 from sprite.protocol.archive import Manifest
 from sprite.protocol.framing import one_line
 from sprite.storage.connection import workspace_lock
@@ -38,7 +37,6 @@ _STDOUT = "-"
 async def export(settings: Settings, target: str, *, without_files: bool, force: bool, as_json: bool) -> int:
     """Write the archive to a file, or for "-" to stdout."""
     refuse_cut_off(settings)
-    await _bring_up_to_date(settings)
     with ExitStack() as stack:
         if target == _STDOUT:
             if sys.stdout.isatty():
@@ -67,25 +65,6 @@ async def export_command(settings: Settings, arguments: argparse.Namespace) -> i
     """Write the archive that the arguments describe."""
     without_files, force = arguments.without_files, arguments.force
     return await export(settings, arguments.file, without_files=without_files, force=force, as_json=arguments.json)
-
-
-async def _bring_up_to_date(settings: Settings) -> None:
-    """Migrate databases of an earlier version as the next start of a sprite would; a running sprite has done it."""
-    if settings.transcript_db.exists() and not settings.memory_db.exists():
-        problem: OperatorError = OperatorError(
-            f"There is no memory.db in {settings.memory}. Stop the sprite, and start it again: it is made anew."
-        )
-    else:
-        try:
-            async with snapshot(settings):
-                return
-        except MigrationPendingError as error:
-            problem = error
-    try:
-        async with owned(settings) as stores:
-            await stores.projection.replay(lambda _: None)
-    except WorkspaceLockedError:
-        raise problem from None
 
 
 def _tell(path: Path, manifest: Manifest, *, as_json: bool) -> None:
@@ -158,15 +137,7 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
 
 def _words(manifest: Manifest) -> str:
     rows = {table.path: table.rows for table in manifest.tables}
-    # Not every archive contains derived tables.
-    counted = [
-        f"{rows[path]} {what}"
-        for path, what in (
-            ("log/observations.jsonl", "turn(s)"),
-            ("memory/learnings.jsonl", "learning(s)"),
-            ("canvas/cards.jsonl", "card(s)"),
-            ("chat/messages.jsonl", "line(s) of chat"),
-        )
-        if path in rows
-    ]
-    return ", ".join([*counted, f"{len(manifest.files)} file(s)"])
+    return (
+        f"{rows['log/observations.jsonl']} turn(s), {rows['canvas/cards.jsonl']} card(s), "
+        f"{rows['chat/messages.jsonl']} line(s) of chat, {len(manifest.files)} file(s)"
+    )

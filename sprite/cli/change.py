@@ -101,7 +101,7 @@ async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bo
             # An agent that outlived its sprite, or its programs, would continue to write the forgotten text.
             end_orphans(settings.cli_state)
             await end_programs(settings.cli_state)
-            shipping = Shipping(settings, own.transcript, own.workspace, own.memory)
+            shipping = Shipping(settings, own.transcript, own.workspace)
             forgetter = Forgetter(
                 settings,
                 own.transcript,

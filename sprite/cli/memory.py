@@ -12,6 +12,7 @@ from sprite.cli.output import day_and_time, say, say_json
 from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.config import Settings
 from sprite.errors import PeerError
+from sprite.log.curations import what_happened
 from sprite.memory import query
 from sprite.memory.files import shown_to, template
 from sprite.owner import Stores, open_stores
@@ -135,7 +136,7 @@ def _difference(before: str, after: str, titles: tuple[str, str]) -> list[str]:
 
 
 async def drift(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Print pending changes by the agent's work or an import as a difference; they wait for a person's decision."""
+    """Print pending changes by the agent's work as a difference; they wait for a person's decision."""
     async with open_stores(settings) as stores:
         waiting = await stores.view.drift()
         changes = {
@@ -146,7 +147,7 @@ async def drift(settings: Settings, arguments: argparse.Namespace) -> int:
         say_json([{"name": name, "at": waiting[name].found_at, "diff": lines} for name, lines in changes.items()])
         return 0
     for name, lines in changes.items():
-        say(f"{waiting[name].happened}, found {day_and_time(waiting[name].found_at)}:")
+        say(f"{what_happened(name)}, found {day_and_time(waiting[name].found_at)}:")
         say("\n".join(lines))
         say(f"Take it over with `memory accept {name}`, or put it away with `memory reject {name}`.")
     if not changes:

@@ -100,7 +100,7 @@ def _print(health: Health) -> None:
         say(f"  unverified  {health.unverified} learning(s) whose evidence is not in the turn they name")
     for drifted in health.drift:
         found = day_and_time(drifted.at)
-        say(f"  drift       {what_happened(drifted.name, drifted.source)} ({found}): see `memory drift`")
+        say(f"  drift       {what_happened(drifted.name)} ({found}): see `memory drift`")
     for refusal in health.refusals:
         kind = _KINDS.get(refusal.kind, "refused")
         say(f"  {kind:<11} curation {refusal.curation_id}: {'; '.join(refusal.detail.splitlines())}")
@@ -319,7 +319,7 @@ async def _memory(settings: Settings) -> list[Finding]:
         return [Finding("memory", ok=False, words=str(error))]
     findings = [Finding("memory", ok=False, words=words) for words in health.attention]
     files = "as memory has them, or as edited by you"
-    if changed := [what_happened(drifted.name, drifted.source) for drifted in health.drift]:
+    if changed := [what_happened(drifted.name) for drifted in health.drift]:
         # Nothing is broken, and an update of the sprite does not have to wait for it.
         files = f"{', '.join(changed)}; `memory drift` shows how, and what to do"
     findings.append(Finding("memory files", ok=True, words=files))

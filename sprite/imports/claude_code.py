@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from sprite.imports.claude_code_entries import MAX_LINE_BYTES, Entry, UnreadableError, read_head, read_line
-from sprite.imports.claude_code_turns import SOURCE, SessionTurns, SubagentLogs
-from sprite.imports.reader import Surroundings, Tally
+from sprite.imports.claude_code_turns import SessionTurns, SubagentLogs
+from sprite.imports.tally import Surroundings, Tally
 from sprite.log.transcript import ImportedTurn
 
-#: Bytes read to recognise a session log.
+#: Bytes read to recognise a session log, without which a file is none.
 PROBE_BYTES = 4 * 1024 * 1024
 #: Size limit of the CLI's note beside a subagent's log, which is a few lines.
 MAX_NOTE_BYTES = 64 * 1024
@@ -38,34 +40,58 @@ class LogFile:
     opened_at: float
 
 
-def _sessions(paths: list[Path], around: Surroundings, tally: Tally) -> list[_Session]:
-    """Return the logs with their companions by session, in the order of the sessions' beginnings."""
+def find_sessions(paths: Iterable[Path], tally: Tally) -> list[Session]:
+    """Return the sessions of the logs at these paths, in the order of their beginnings; other files go to the tally."""
     known: set[tuple[int, int]] = set()
-    sessions: dict[str, _Session] = {}
-    waiting = paths[::-1]
+    sessions: dict[str, Session] = {}
+    waiting = list(paths)[::-1]
     while waiting:
-        path = waiting.pop()
-        try:
-            about = path.stat()
-            if (about.st_dev, about.st_ino) in known:
-                continue
-            known.add((about.st_dev, about.st_ino))
-            with path.open("rb") as stream:
-                log = probe(stream, path, about.st_size)
-        except OSError as error:
-            tally.refuse(path, error)
-            continue
-        if log is None:
-            tally.refuse(path, "is no session log of Claude Code's")
-            continue
-        tally.files += 1
-        session = sessions.setdefault(log.session_id, _Session(log.session_id, around, tally))
-        (session.main if log.agent_id is None else session.agents).append(log)
-        waiting += (companion for companion in _companions(log) if companion.is_file())
+        log = _probed(waiting.pop(), tally, known)
+        if log is not None:
+            tally.files += 1
+            sessions.setdefault(log.session_id, Session(log.session_id, tally)).add(log)
+            waiting += _companions(log)
     for session in sessions.values():
         session.main.sort(key=lambda log: (log.first_at, log.opened_at, log.path))
         session.agents.sort(key=lambda log: (log.first_at, log.path))
     return sorted(sessions.values(), key=lambda session: (session.began, session.session_id))
+
+
+def followed_session(path: Path, tally: Tally, done: int) -> Session | None:
+    """Return the session of one log, of which all turns that begin before the offset `done` are known.
+
+    Returns None for a subagent's log, and for another file, which goes to the tally.
+    """
+    known: set[tuple[int, int]] = set()
+    log = _probed(path, tally, known)
+    if log is None or log.agent_id is not None:
+        return None
+    session = Session(log.session_id, tally, done)
+    session.add(log)
+    for companion in _companions(log):
+        if (agent := _probed(companion, tally, known)) is not None:
+            session.add(agent)
+    return session
+
+
+def _probed(path: Path, tally: Tally, known: set[tuple[int, int]]) -> LogFile | None:
+    """Return the log in a file, unless it is `known` by device and inode; other files go to the tally."""
+    try:
+        about = path.stat()
+        if (about.st_dev, about.st_ino) in known:
+            return None
+        known.add((about.st_dev, about.st_ino))
+        if not stat.S_ISREG(about.st_mode):
+            tally.refuse(path, "is no file")
+            return None
+        with path.open("rb") as stream:
+            log = probe(stream, path, about.st_size)
+    except OSError as error:
+        tally.refuse(path, error)
+        return None
+    if log is None:
+        tally.refuse(path, "is no session log of Claude Code's")
+    return log
 
 
 def probe(stream: BinaryIO, path: Path, size: int) -> LogFile | None:
@@ -93,17 +119,28 @@ def probe(stream: BinaryIO, path: Path, size: int) -> LogFile | None:
     return LogFile(path, size, path.stem, None, 0.0, 0.0) if genuine else None
 
 
-def _companions(log: LogFile) -> Iterable[Path]:
-    """Yield the other files of the session, at the locations used by all versions of the CLI."""
+def _companions(log: LogFile) -> list[Path]:
+    """Return the other files of the session, at the locations used by all versions of the CLI. Links are left out."""
     folder = log.path.parent
     if log.agent_id is None:
-        yield from sorted((folder / log.path.stem / SUBAGENTS).rglob(f"{AGENT_PREFIX}*.jsonl"))
+        found = _agent_logs(folder / log.path.stem / SUBAGENTS)
     elif SUBAGENTS in folder.parts:
         while folder.name != SUBAGENTS:
             folder = folder.parent
-        yield folder.parent.with_name(f"{folder.parent.name}.jsonl")
+        found = [folder.parent.with_name(f"{folder.parent.name}.jsonl")]
     else:
-        yield folder / f"{log.session_id}.jsonl"
+        found = [folder / f"{log.session_id}.jsonl"]
+    return [path for path in found if path.is_file() and not path.is_symlink()]
+
+
+def _agent_logs(folder: Path) -> list[Path]:
+    if folder.is_symlink() or folder.parent.is_symlink():
+        return []
+    return sorted(Path(name, file) for name, _, files in os.walk(folder) for file in files if _is_agent_log(file))
+
+
+def _is_agent_log(name: str) -> bool:
+    return name.startswith(AGENT_PREFIX) and name.endswith(".jsonl")
 
 
 def started_by(log: Path) -> str | None:
@@ -123,109 +160,130 @@ def started_by(log: Path) -> str | None:
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
     """Yield lines; the excess of an overlong line is skipped without holding it in memory."""
     while line := stream.readline(MAX_LINE_BYTES + 1):
+        piece = line
+        while len(line) > MAX_LINE_BYTES and piece and not piece.endswith(b"\n"):
+            piece = stream.readline(_CHUNK)
         yield line
-        while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
-            line = stream.readline(_CHUNK)
 
 
-#: A valid line is expected within this many lines.
-_MOST_LINES = 2000
+class Session:
+    """The logs of one session, oldest first, as a stream of turns.
 
+    Turns that begin before the offset `done` of its log are known, and are not returned. They are read all the same,
+    because private words early in a session are removed from its later turns.
+    """
 
-class ClaudeCodeReader:
-    """Read session logs, with the logs of their subagents."""
-
-    kind = SOURCE
-
-    def recognises(self, path: Path, opening: bytes) -> bool:
-        """Return whether one of the first lines belongs to a session log. An empty log has no turns."""
-        if path.suffix != ".jsonl":
-            return False
-        first = [line for line in opening.split(b"\n") if line.strip()][:_MOST_LINES]
-        return not opening or any(map(_is_line, first))
-
-    def read(self, paths: list[Path], around: Surroundings, tally: Tally) -> Iterator[ImportedTurn]:
-        """Yield the turns of the sessions, in the order of their beginnings."""
-        for session in _sessions(paths, around, tally):
-            yield from session.turns()
-
-
-class _Session:
-    """The logs of one session, oldest first, as a stream of turns."""
-
-    def __init__(self, session_id: str, around: Surroundings, tally: Tally) -> None:
+    def __init__(self, session_id: str, tally: Tally, done: int = 0) -> None:
         self.session_id = session_id
         self.main: list[LogFile] = []
         self.agents: list[LogFile] = []
-        self._around = around
-        self._tally = tally
+        #: Once its turns were read, those that begin before this offset were returned.
+        self.done = done
+        #: Whether more is expected of it, once its turns were read.
+        self.is_open = False
+        self.tally = tally
+        self._is_known = done > 0
 
     @property
     def began(self) -> tuple[float, float]:
         """Return (time of the first entry, time of opening the log), which sorts a session before its forks."""
         return min((log.first_at, log.opened_at) for log in self.main or self.agents)
 
-    def turns(self) -> Iterator[ImportedTurn]:
-        if self.session_id in self._around.own_sessions or self._is_own():
-            self._tally.own.add(self.session_id)
-            for log in (*self.main, *self.agents):
-                self._around.on_bytes(log.size)
+    def add(self, log: LogFile) -> None:
+        """Add one of its logs."""
+        (self.main if log.agent_id is None else self.agents).append(log)
+
+    @property
+    def size(self) -> int:
+        """Return the size of its logs in bytes."""
+        return sum(log.size for log in (*self.main, *self.agents))
+
+    def turns(self, around: Surroundings) -> Iterator[ImportedTurn]:
+        """Yield its turns in order."""
+        if self.session_id in around.own_sessions or self._is_below(around.own_folder):
+            self.tally.own.add(self.session_id)
+            around.on_bytes(self.size)
             return
-        cutters = {self.session_id: self._cutter(self.session_id, self._subagents())}
+        cutters = {self.session_id: self._cutter(around, self.session_id, self._subagents(around))}
+        #: Offset of the open turn, by session.
+        open_at: dict[str, int] = {}
+        end = 0
         for log in self.main:
-            for entry in self._entries(log, cutters.values()):
+            for at, after, entry in self._entries(log, around, cutters.values()):
+                if self._is_known and at >= self.done:
+                    self._pass_done(cutters.values())
+                end = after
+                if entry is None:
+                    continue
                 # A session resumed under a new id can begin with entries of the old one.
-                cutter = cutters.get(entry.session_id) or self._cutter(entry.session_id, SubagentLogs())
+                cutter = cutters.get(entry.session_id) or self._cutter(around, entry.session_id, SubagentLogs())
                 cutters[entry.session_id] = cutter
+                before = cutter.open_key
                 turn = cutter.feed(entry)
+                if cutter.open_key != before:
+                    open_at[entry.session_id] = at
                 if turn is not None:
                     yield turn
+        self._pass_done(cutters.values())
         for cutter in cutters.values():
-            yield from cutter.end(self._around.now)
-            self._tally.open += cutter.open
+            yield from cutter.end(around.now, around.silence)
+            self.tally.open += cutter.open
+        is_running = [open_at[name] for name, cutter in cutters.items() if cutter.open_key is not None]
+        self.done = max(self.done, min(is_running, default=end))
+        self.is_open = any(cutter.is_open for cutter in cutters.values())
 
-    def _cutter(self, session_id: str, agents: SubagentLogs) -> SessionTurns:
-        return SessionTurns(session_id, agents, self._around.project_of)
+    def _cutter(self, around: Surroundings, session_id: str, agents: SubagentLogs) -> SessionTurns:
+        cutter = SessionTurns(session_id, agents, around.project_of)
+        cutter.is_known = self._is_known
+        return cutter
 
-    def _is_own(self) -> bool:
-        own, logs = self._around.own_folder, self.main or self.agents
-        return own is not None and all(log.path.resolve().is_relative_to(own) for log in logs)
+    def _pass_done(self, cutters: Collection[SessionTurns]) -> None:
+        """From here on, turns are new; end a turn that is known."""
+        if self._is_known:
+            self._is_known = False
+            for cutter in cutters:
+                cutter.cut()
+                cutter.is_known = False
 
-    def _subagents(self) -> SubagentLogs:
+    def _is_below(self, folder: Path | None) -> bool:
+        logs = self.main or self.agents
+        return folder is not None and all(log.path.resolve().is_relative_to(folder) for log in logs)
+
+    def _subagents(self, around: Surroundings) -> SubagentLogs:
         agents = SubagentLogs()
         for log in self.agents:
             agent_id = log.agent_id or log.path.stem
             call = started_by(log.path)
             if call is not None:
                 agents.started(agent_id, call)
-            for entry in self._entries(log):
-                agents.feed(agent_id, entry)
+            for _, _, entry in self._entries(log, around):
+                if entry is not None:
+                    agents.feed(agent_id, entry)
         return agents
 
-    def _entries(self, log: LogFile, cutters: Collection[SessionTurns] = ()) -> Iterator[Entry]:
-        """Yield the entries of a file in order. A damaged line may have begun a turn of these cutters."""
+    def _entries(
+        self, log: LogFile, around: Surroundings, cutters: Collection[SessionTurns] = ()
+    ) -> Iterator[tuple[int, int, Entry | None]]:
+        """Yield (offset of the line, offset after it, its entry if it is one) in order.
+
+        A damaged line may have begun a turn of these cutters. The end of a line that is still being written is left.
+        """
         try:
             with log.path.open("rb") as stream:
+                at = 0
                 for number, line in enumerate(_lines(stream), start=1):
-                    self._around.on_bytes(len(line))
-                    if not line.strip():
-                        continue
+                    around.on_bytes(len(line))
+                    after, entry = stream.tell(), None
                     try:
-                        entry = read_line(line)
+                        entry = read_line(line) if line.strip() else None
                     except UnreadableError as error:
-                        cut_off = "" if line.endswith(b"\n") else " (the file ends in the middle of it)"
-                        self._tally.damage(log.path, number, f"{error}{cut_off}")
+                        if len(line) <= MAX_LINE_BYTES and not line.endswith(b"\n"):
+                            return
+                        if not self._is_known or at >= self.done:
+                            self.tally.damage(log.path, number, str(error))
                         for cutter in cutters:
                             cutter.skip()
-                        continue
-                    if entry is not None:
-                        yield entry
+                    yield at, after, entry
+                    at = after
         except OSError as error:
-            self._tally.refuse(log.path, error)
-
-
-def _is_line(line: bytes) -> bool:
-    try:
-        return read_line(line) is not None or read_head(line) is not None
-    except UnreadableError:
-        return False
+            self.tally.refuse(log.path, error)

@@ -150,8 +150,8 @@ SOURCE = "claude-code"
 class SessionTurns:
     """Split one session into turns: `feed` takes every entry in order, `end` returns the rest.
 
-    Duplicate entries are skipped: a resumed session can repeat them. `settled` returns the ended turns of a growing
-    log. `project_of` is called once per turn with its first folder.
+    Duplicate entries are skipped: a resumed session can repeat them. `project_of` is called once per turn with its
+    first folder.
     """
 
     def __init__(self, session_id: str, agents: SubagentLogs, project_of: Callable[[Any], str | None]) -> None:
@@ -167,6 +167,8 @@ class SessionTurns:
         self._was_settled = False
         #: Number of turns left for a later import.
         self.open = 0
+        #: Whether the turns that end are in the log already, so that none is returned.
+        self.is_known = False
 
     def feed(self, entry: Entry) -> ImportedTurn | None:
         """Add an entry; return the turn that it ended, if any."""
@@ -193,11 +195,6 @@ class SessionTurns:
         """Return the key of the current turn, or None."""
         return None if self._turn is None else self._turn.key
 
-    @property
-    def is_settling(self) -> bool:
-        """Return whether the current turn's last entry marks its end."""
-        return self._turn is not None and self._turn.has_ended
-
     def cut(self) -> ImportedTurn | None:
         """End the current turn in any state; later output becomes a separate turn."""
         turn, self._turn = self._turn, None
@@ -209,26 +206,22 @@ class SessionTurns:
         """Return whether a turn is running, or a background agent may still report."""
         return self._turn is not None or self._agents.has_rest
 
-    def settled(self, quiet: float, silence: float) -> Iterator[ImportedTurn]:
-        """Yield the turns that have ended by now; after a long silence, all that is left.
+    def end(self, now: float, silence: float | None = None) -> Iterator[ImportedTurn]:
+        """Yield the rest at the end of the log: the last turn if it has ended, and unreported agents' calls.
 
-        `quiet` and `silence` are in seconds since the log grew. A short `quiet` suffices if the last message marks an
-        end.
+        `silence` are the seconds since the log grew, if it is watched; else its last entry tells. After a long
+        silence all of it has ended.
         """
+        # The log may come from a machine with a faster clock, so the absolute difference counts.
+        quiet = abs(now - max(self._last_at, self._agents.last_at)) if silence is None else silence
         turn = self._turn
-        is_over = silence >= OVER_AFTER_SECONDS
+        is_over = quiet >= OVER_AFTER_SECONDS
         is_due = turn is not None and (is_over or (turn.has_ended and quiet >= SETTLED_AFTER_SECONDS))
         if is_due and (ended := self.cut()) is not None:
             yield ended
         if is_over:
             yield from self._unreported()
-
-    def end(self, now: float) -> Iterator[ImportedTurn]:
-        """Yield the rest at the end of the log: the last turn if it has ended, and unreported agents' calls."""
-        # The log may come from a machine with a faster clock, so the absolute difference counts.
-        quiet = abs(now - max(self._last_at, self._agents.last_at))
-        yield from self.settled(quiet, quiet)
-        turn, self._turn = self._turn, None
+        turn = self._turn
         if turn is not None and (not turn.is_command or turn.answered):
             self.open += 1
 
@@ -321,6 +314,8 @@ class SessionTurns:
             turn.adopt(self._agents.take(agent_id, until=at))
         for tool_use_id in turn.calls:
             turn.adopt(self._agents.take_foreground(tool_use_id))
+        if self.is_known:
+            return None
         return self._imported(
             turn.key, turn.started_at, turn.ended_at, turn.buffer.observation(turn.outcome), turn.folder
         )

@@ -163,10 +163,9 @@ class Curation:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """New content of a memory file on disk that waits for the person's decision.
+    """New content of a memory file, changed on disk while the agent worked, that waits for the person's decision.
 
-    It appeared while the agent worked, or by an import (`source`). `was` is the former content, for a file that no
-    curation makes.
+    `was` is the former content, for a file that no curation makes.
     """
 
     curation_id: int
@@ -174,17 +173,11 @@ class Drift:
     found_at: float
     content: str
     was: str | None
-    source: Literal["disk", "import"] = "disk"
-
-    @property
-    def happened(self) -> str:
-        """Origin of the change, as text for people."""
-        return what_happened(self.name, self.source)
 
 
-def what_happened(name: str, source: str) -> str:
-    """Return how a pending change came about, as text for people."""
-    return f"{name} {'would be added to by an import' if source == 'import' else 'changed while the agent was at work'}"
+def what_happened(name: str) -> str:
+    """Return how a pending change of a file came about, as text for people."""
+    return f"{name} changed while the agent was at work"
 
 
 class Curations(Tables):
@@ -264,24 +257,7 @@ class Curations(Tables):
             "AND json_extract(e.response, '$.drift') = c.id) ORDER BY id"
         )
         found = [(row["id"], row["created_at"], json.loads(row["response"])) for row in rows]
-        return {
-            said["name"]: Drift(
-                id_,
-                said["name"],
-                at,
-                said["content"],
-                said.get("was"),
-                source="import" if said.get("source") == "import" else "disk",
-            )
-            for id_, at, said in found
-        }
-
-    async def proposed(self) -> set[str]:
-        """Return the digests of all proposed file changes, whatever the person decided."""
-        rows = await self._db.fetch_all(
-            "SELECT d.value FROM curations c, json_each(c.response, '$.proposed') d WHERE c.kind = 'drift'"
-        )
-        return {row[0] for row in rows}
+        return {said["name"]: Drift(id_, said["name"], at, said["content"], said.get("was")) for id_, at, said in found}
 
     async def after(self, curation_id: int, limit: int = 100) -> list[Curation]:
         """Return the events above a cursor of every generation, oldest first."""

@@ -7,7 +7,7 @@ during open drift is drift, too, because it may contain unreviewed text.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,26 +58,6 @@ class HandChanges:
         if drift is None:
             raise PeerError(f"No change of {name[:80]!r} waits for a decision.", code="not_found")
         return drift
-
-    async def propose(self, contents: Mapping[str, str], digests: Mapping[str, Sequence[str]]) -> None:
-        """Write contents into curated files as drift; `digests` are of each one's sources.
-
-        After a crash the contents on disk still count as drift, because the agent's marker is set.
-        """
-        is_alone = self._files.before_work() is None
-        if is_alone:
-            self._files.note_work({name: self._files.read(name) for name in DEPLOYED})
-        for name, content in contents.items():
-            self._files.write(name, content)
-            before = self.drift.get(name)
-            # Text that the agent may have written becomes part of it and must be reviewed as such.
-            said = {"name": name, "source": "import" if before is None else before.source}
-            await self._curations.append_said(
-                "drift", {**said, "content": content, "proposed": list(digests.get(name, ()))}
-            )
-            await self._memory.mark_written(name, sha256(content))
-        if is_alone:
-            self._files.note_rest()
 
     async def accept(self, drift: Drift) -> None:
         """Log the content on disk as accepted by a person."""

@@ -11,13 +11,13 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.errors import PeerError, SpriteError
-from sprite.log.curations import Curation, Drift, NewCuration
+from sprite.log.curations import Curation, Drift, NewCuration, what_happened
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.action_rows import AnyRecord, decide_action, write_record
 from sprite.memory.answers import Op, answered, decide_answer, write_answer
@@ -112,7 +112,7 @@ class Projection:
             # Log a manual change on disk first, or it would seem newer than this edit.
             changes = await self._settle()
             if name in self._hands.drift:
-                raise PeerError(f"{self._hands.drift[name].happened}: accept or reject that first.", code="drift")
+                raise PeerError(f"{what_happened(name)}: accept or reject that first.", code="drift")
             if reason := over_together(name, content, {other: self._files.read(other) for other in CURATED}):
                 raise PeerError(f"Not saved: {reason}. Shorten one of them first.", code="over_limit")
             latest = await self._memory.latest_version(name)
@@ -134,24 +134,6 @@ class Projection:
     async def reject(self, name: str, seen: int | None = None) -> list[Change]:
         """Reject a file's drift for a person: log it, and restore the file on disk."""
         return await self._decide(name, seen, self._hands.reject)
-
-    async def propose(
-        self, change: Callable[[dict[str, str]], tuple[Mapping[str, str], Mapping[str, Sequence[str]]]]
-    ) -> list[Change]:
-        """Propose changes of the curated files. A person accepts or rejects each file.
-
-        `change` receives the four current contents, with open drift applied. It returns the new contents and, by file,
-        the digests of their sources.
-        """
-        async with self._lock:
-            changes = await self._settle()
-            waiting = {name: drift.content for name, drift in self._hands.drift.items() if drift.was is None}
-            now = {name: waiting.get(name) or await in_memory(self._memory, name) for name in CURATED}
-            contents, digests = change(now)
-            if contents:
-                await self._hands.propose(contents, digests)
-                changes += await self._settle()
-            return changes
 
     async def _decide(self, name: str, seen: int | None, decide: Callable[[Drift], Awaitable[None]]) -> list[Change]:
         async with self._lock:
@@ -273,14 +255,6 @@ class Projection:
                 on_change(await self.apply(curation, cursor=curation.id))
         if (mark := await self._transcript.mark(await self._memory.cursor())) != await self._memory.log_seen():
             await self._memory.note_log(mark)
-
-    async def is_settled(self) -> bool:
-        """Return whether memory.db has all of the log, without changing either."""
-        cursor = await self._memory.cursor()
-        activation, generation = await self._transcript.curations.activation()
-        if cursor < activation or (cursor and await self._transcript.curations.forgotten_after(cursor)):
-            return False
-        return not await self._transcript.curations.fold(cursor, LARGEST_ROW_ID, generation, limit=1)
 
     async def _apply_all(self) -> list[Change]:
         changes: list[Change] = []

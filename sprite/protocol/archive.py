@@ -47,15 +47,12 @@ OURS: Final = ".os"
 MOST_MODE: Final = 0o777
 LATEST_NS: Final = 2**62
 
-DatabaseName = Literal["transcript.db", "workspace.db", "memory.db"]
+DatabaseName = Literal["transcript.db", "workspace.db"]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A table, and the file of the archive with its rows in the order in which they were written.
-
-    A `derived` part is for readers only: an import rebuilds it from the log.
-    """
+    """A table, and the file of the archive with its rows in the order in which they were written."""
 
     path: str
     database: DatabaseName
@@ -64,7 +61,6 @@ class Part:
     order: str = "rowid"
     #: Columns that describe this machine's disk only.
     left_out: tuple[str, ...] = ()
-    derived: bool = False
 
 
 #: In the order in which an import fills them: referenced tables come first.
@@ -110,22 +106,6 @@ PARTS: Final = (
     ),
     Part("network/rules.jsonl", "workspace.db", "host_rules", "the hosts that the person always allows"),
     Part("network/connections.jsonl", "workspace.db", "host_connections", "the newest connections of the agent"),
-    Part(
-        "memory/written.jsonl",
-        "memory.db",
-        "written_files",
-        "which version of a memory file was written to disk last",
-        order="name",
-    ),
-    Part(
-        "memory/learnings.jsonl",
-        "memory.db",
-        "learnings",
-        "what was learned, each with the turn it rests on",
-        derived=True,
-    ),
-    Part("memory/actions.jsonl", "memory.db", "pending_actions", "what is to be done, and was", derived=True),
-    Part("memory/versions.jsonl", "memory.db", "file_versions", "every version of the memory files", derived=True),
 )
 
 #: The files of the memory folder by their name on disk, and their names in an archive.
@@ -176,7 +156,6 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: int
     #: Number of migrations of each database.
     schemas: dict[DatabaseName, int]
-    #: All tables, or all that are not derived: a bridge has only the log and cannot include the others.
     tables: list[TableFile]
     memory: list[PlainFile]
     files: list[PlainFile]
@@ -256,14 +235,8 @@ def kept_time(modified_ns: int) -> int:
     return max(-LATEST_NS, min(modified_ns, LATEST_NS))
 
 
-def readme(*, shows_derived: bool = True) -> str:
+def readme() -> str:
     """Return the README for people who open an archive without a sprite."""
-    derived = " (made of the log; an import makes it anew)"
-    tables = [
-        f"- `{part.path}`: {part.words}{derived if part.derived else ''}"
-        for part in PARTS
-        if shows_derived or not part.derived
-    ]
     return "\n".join(
         [
             TITLE,
@@ -272,13 +245,13 @@ def readme(*, shows_derived: bool = True) -> str:
             "",
             "To have an agent go on from here: `python -m sprite import THIS_FILE --workspace AN_EMPTY_FOLDER`.",
             "",
-            *tables,
+            *(f"- `{part.path}`: {part.words}" for part in PARTS),
             "- `memory/*.md`: the six memory files; `shipped.json`, `agent-at-work.json`: what is known of them",
             f"- `{FILES}/`: the person's folders",
             f"- `{MANIFEST}`: every file with its size and SHA-256; format {FORMAT}",
             "",
-            "Not in here: tokens and keys, the program itself, what it can make anew. What is forgotten in the agent",
-            "later is still in here: delete what you no longer need.",
+            "Not in here: tokens and keys, the program itself, what it makes of the log, such as learnings. What is",
+            "forgotten in the agent later is still in here: delete what you no longer need.",
             "",
         ]
     )
@@ -357,18 +330,16 @@ class Rows:
 class ArchiveWriter:
     """Write an archive: `with ArchiveWriter(stream) as archive:`.
 
-    Then call `table`, `memory`, `file`, `folder` and `end`, in this order. `shows_derived` includes the tables that
-    can be rebuilt from the log.
+    Then call `table`, `memory`, `file`, `folder` and `end`, in this order.
     """
 
-    def __init__(self, stream: BinaryIO, *, shows_derived: bool = True) -> None:
-        self._shows_derived = shows_derived
+    def __init__(self, stream: BinaryIO) -> None:
         self._zip = zipfile.ZipFile(cast("BinaryIO", _Forwards(stream)), "w")
         self._tables, self._memory = list[TableFile](), list[PlainFile]()
         self._files, self._folders = list[PlainFile](), list[Folder]()
 
     def __enter__(self) -> Self:
-        self._zip.writestr(_entry(README, zipfile.ZIP_STORED), readme(shows_derived=self._shows_derived))
+        self._zip.writestr(_entry(README, zipfile.ZIP_STORED), readme())
         return self
 
     def __exit__(self, *_: object) -> None:

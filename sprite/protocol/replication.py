@@ -4,7 +4,6 @@ Rows belong to these tables; `id` identifies a row permanently, even after its d
 
 - the tables of an archive, by their path there (`log/observations.jsonl`): `id` is a number that orders the rows as
   in the archive; `row` has the archive's columns.
-- `memory/written.jsonl`: as in the archive, but `id` is the file's name.
 - `memory`: the files of the memory folder by their name on disk: `{content: {base64}, mode, modified_ns}`.
 - `files`, `folders`: the person's. `id` is the SHA-256 (hex) of the path, so that a forgotten name is stored
   nowhere in clear: `{path, size, mode, modified_ns, chunks: [sha256, ...]}`, `{path, mode, modified_ns}`.

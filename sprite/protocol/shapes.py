@@ -492,15 +492,11 @@ class Refusal(Struct):
 
 
 class Drifted(Struct):
-    """A memory file's change that waits for the person's word, and since when; by which curation.
-
-    `source` is `disk` for what changed while the agent worked, `import` for what notes from elsewhere would add.
-    """
+    """A memory file's change that waits for the person's word, and since when; by which curation."""
 
     name: str
     at: float
     curation_id: int
-    source: Literal["disk", "import"] = "disk"
 
 
 class Spend(Struct):

@@ -228,8 +228,6 @@ async def _hits(
         return await _fitting(transcript, memory, query, limit, near)
     if query.empty:
         return []
-    if query.when.since is not None:  # the question has no words except a time
-        query = replace(query, since=query.since or query.when.since, before=query.before or query.when.before)
     return await _newest(transcript, memory, query, limit)
 
 

@@ -465,7 +465,7 @@ def action_row(action: Action) -> ActionRow:
 
 def drifted(drift: Drift) -> Drifted:
     """Convert a file's drift to its wire format, without its content."""
-    return Drifted(drift.name, drift.found_at, drift.curation_id, drift.source)
+    return Drifted(drift.name, drift.found_at, drift.curation_id)
 
 
 def known_file(name: str) -> str:

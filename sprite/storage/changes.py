@@ -68,7 +68,7 @@ def _note_all(table: str) -> str:
 
 def shipped_tables(database: DatabaseName) -> dict[str, tuple[str, ...]]:
     """Return the replicated tables of a database, each with its excluded columns."""
-    return {part.table: part.left_out for part in PARTS if part.database == database and not part.derived}
+    return {part.table: part.left_out for part in PARTS if part.database == database}
 
 
 @dataclass(frozen=True, slots=True)

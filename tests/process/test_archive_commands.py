@@ -164,8 +164,8 @@ async def test_vm_export_works_and_reports_errors(
         with pytest.raises(HostError, match="bo has no VM yet"):
             await host.export("bo", Heard())
         assert "bo" not in emulator.machines
-        (machine.workspace / ".os/memory/memory.db").rename(tmp_path / "memory.db")
-        with pytest.raises(HostError, match=r"(?s)Writing the archive failed.*memory\.db"):
+        (machine.workspace / ".os/memory/transcript.db").rename(tmp_path / "transcript.db")
+        with pytest.raises(HostError, match=r"(?s)Writing the archive failed.*transcript\.db"):
             [chunk async for chunk in await host.export("ada", Heard())]
         emulator.faults.append(Fault("GET", "/v1/sprites/ada/exec", status=500))
         with pytest.raises(HostError, match="cut off"):

@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
+from sprite.config import Settings
+from sprite.imports.follow.follower import Follower, Marks
 from tests.claude_code import ClaudeCode
 from tests.command_line import command, started
 from tests.forking import ForkedProcess, fork_module
@@ -63,24 +63,6 @@ async def follower(workspace: Path, *arguments: str | Path, **extra: str) -> Asy
         await running.kill()
 
 
-async def once(workspace: Path, *arguments: str | Path, **extra: str) -> tuple[int, str, str]:
-    """Run `follow --once`; return its exit code, stdout and stderr."""
-    process = await fork_module(
-        "sprite",
-        "follow",
-        "--once",
-        "--workspace",
-        *map(str, (workspace, *arguments)),
-        env=sprite_environment(None, **extra),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(PATIENCE):
-        out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
-
-
 def said(workspace: Path) -> list[str]:
     # The database may not exist yet.
     with contextlib.suppress(sqlite3.OperationalError):
@@ -123,9 +105,9 @@ async def test_follow_logs_turns_once_across_kills(model: OfflineModel, workspac
     assert {turn["project"] for turn in turns} == {str(code)}
     assert {turn["outcome"] for turn in turns} == {"complete"}
     assert {json.loads(turn["tool_calls_json"])[0]["input"]["command"] for turn in turns} == {"echo once"}
-    again, _, _ = await once(workspace, logs)
-    assert again == 0
-    await taken(3)
+    async with follower(workspace, logs) as third:
+        await third.line()
+        await taken(3)
 
 
 async def test_follow_random_kills_import_turns_once(recorded: Recorded, workspace: Path, tmp_path: Path) -> None:
@@ -140,8 +122,8 @@ async def test_follow_random_kills_import_turns_once(recorded: Recorded, workspa
                 async with asyncio.timeout(chance.uniform(0, 1.5)):
                     await running.ended()
             await (running.stop() if chance.random() < 0.3 else running.kill())
-    done, _, complaint = await once(workspace, logs)
-    assert done == 0, complaint
+    async with follower(workspace, logs):
+        await eventually(lambda: len(said(workspace)) == SESSIONS * TURNS, "turns are missing")
     keys = Counter((turn["session_id"], turn["sequence_num"], turn["timestamp"]) for turn in observations(workspace))
     assert len(keys) == keys.total() == SESSIONS * TURNS
 
@@ -164,8 +146,11 @@ async def test_follow_of_growing_logs_equals_import(recorded: Recorded, workspac
             # Forks start from idle sessions. Else the fork's copy of the last turn would be read first.
             rested = time.time() - 60
             os.utime(copy, (rested, rested))
-        code, _, complaint = await once(workspace, logs)
-        assert code == 0, complaint
+        settings = Settings(workspace)
+        settings.follow.mkdir(parents=True, exist_ok=True)
+        follows = Follower(settings, [logs], Marks(settings.follow / "marks.json"), lambda _: None)
+        await follows.look()
+        await follows.catch_up()
     assert (await command(at_once, "import", str(logs)))[0] == 0
 
     def turns(folder: Path) -> dict[str, dict[str, object]]:
@@ -178,24 +163,11 @@ async def test_follow_of_growing_logs_equals_import(recorded: Recorded, workspac
 async def test_second_follower_of_workspace_is_refused(workspace: Path, tmp_path: Path) -> None:
     async with follower(workspace, tmp_path / "logs") as running:
         await running.line()
-        code, _, complaint = await once(workspace, tmp_path)
-        assert code == 2
-        assert f"Another follower (process {running.process.pid})" in complaint
+        second = await started(workspace, "follow", str(tmp_path))
+        _, complaint = await second.communicate()
+        assert second.returncode == 2
+        assert f"Another follower (process {running.process.pid})" in complaint.decode()
         running.process.send_signal(signal.SIGINT)
         assert await running.ended() == 0
-    code, _, _ = await once(workspace, tmp_path)
-    assert code == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--once", "/nowhere"], "There is nothing at /nowhere"),
-        (["--json"], "--json is for --once"),
-    ],
-)
-async def test_follow_invalid_arguments_are_refused(arguments: list[str], words: str, workspace: Path) -> None:
-    process = await started(workspace, "follow", *arguments)
-    _, complaint = await process.communicate()
-    assert process.returncode == 2
-    assert words in complaint.decode()
+    async with follower(workspace, tmp_path / "logs") as running:
+        assert (await running.line()).startswith("following 0 sessions")

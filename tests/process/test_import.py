@@ -18,7 +18,6 @@ import pytest
 from sprite.__main__ import run as sprite_command
 from sprite.config import Settings
 from tests.command_line import command, started
-from tests.elsewhere import claude_mem
 from tests.harness import PATIENCE, ROOT, observations, rows, running_sprite
 from tests.inspection import curations, eventually, learnings, memory, memory_file
 from tests.scripted_model import OfflineModel
@@ -206,35 +205,21 @@ async def test_sprite_curates_import_but_not_own_logs(model: OfflineModel, logs:
 
 
 async def test_import_beside_running_sprite_adds_turns_once(
-    model: OfflineModel, logs: Recorded, workspace: Path, tmp_path: Path
+    model: OfflineModel, logs: Recorded, workspace: Path
 ) -> None:
-    """The running sprite writes the turns, and notes are refused because it owns the memory files."""
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes/AGENTS.md").write_text("Use tabs.\n")
-    mem = claude_mem(tmp_path / "claude-mem.db")
+    """The running sprite writes the turns as an import without it does."""
+    log = logs.log("everyday")
     async with running_sprite(workspace, model.url):
-        done = await import_beside(workspace, logs.log("everyday"), mem, "--json")
+        done = await import_beside(workspace, log, "--json")
         assert done.returncode == 0, done.stderr
-        assert facts(done)["kinds"] == {
-            "claude-code": {"turns": 8, "already_imported": 0},
-            "claude-mem": {"turns": 5, "already_imported": 0},
-        }
-        again = await import_beside(workspace, logs.log("everyday"), mem, tmp_path / "notes", "--json")
-        assert (again.returncode, facts(again)["turns"], facts(again)["already_imported"]) == (1, 0, 13)
-        assert "stop it first" in facts(again)["refused"][0]["reason"]
-    # Without the sprite, the import yields the same turns.
-    assert facts(await import_beside(workspace, logs.log("everyday"), mem, "--json"))["turns"] == 0
+        assert facts(done)["turns"] == 8
+        again = await import_beside(workspace, log, "--json")
+        assert (again.returncode, facts(again)["turns"], facts(again)["already_imported"]) == (0, 0, 8)
+    assert facts(await import_beside(workspace, log, "--json"))["turns"] == 0
     at_once = workspace.with_name("at-once")
-    assert (await import_beside(at_once, logs.log("everyday"), mem)).returncode == 0
+    assert (await import_beside(at_once, log)).returncode == 0
     kept = [{**turn, "processed": 0} for turn in observations(workspace)]
     assert kept == observations(at_once)
-
-
-def test_import_of_notes_reports_proposals(workspace: Path, tmp_path: Path, run: Run) -> None:
-    (tmp_path / "AGENTS.md").write_text("Use tabs.\n")
-    done = run(workspace, tmp_path / "AGENTS.md")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Proposed 1 line(s) for context.md")
 
 
 async def test_unresponsive_sprite_is_named_in_error(model: OfflineModel, logs: Recorded, workspace: Path) -> None:
@@ -333,7 +318,7 @@ def test_unknown_files_are_refused_others_imported(logs: Recorded, odd: Path, wo
     assert all(refusal["reason"] for refusal in refused)
     assert (facts(done)["files"], facts(done)["turns"]) == (2, 8)
     words = run(workspace, odd).stderr
-    assert f"refused: {odd / 'prose.jsonl'}: is nothing that import knows: no session log" in words
+    assert f"refused: {odd / 'prose.jsonl'}: is no session log of Claude Code's" in words
     assert f"refused: {odd / 'pipe.jsonl'}: is no file" in words
     assert f"refused: {odd / 'circle.jsonl'}: cannot be read: Too many levels of symbolic links" in words
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import random
 from typing import Any
 
 import msgspec
 
 from sprite.imports.follow.delivery import MOST_TURN_BYTES, messages
-from sprite.imports.follow.files import Lines
 from sprite.log.transcript import ImportedTurn, NewObservation
 from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe
 
@@ -68,20 +66,3 @@ def test_ids_with_lone_surrogates_are_sendable() -> None:
     (found,) = messages([turn("1", {**call("\ud800"), "agent_id": "\udfff"})])
     written = json.loads(msgspec.json.encode(found))
     assert written["turns"][0]["tools"][0]["tool_use_id"] == "?"
-
-
-# --- lines ---
-
-
-def test_lines_are_independent_of_chunking() -> None:
-    content = b"one\n\ntwo words\n" + b"x" * 50 + b"\n{}\nhalf"
-    chance = random.Random(3)  # noqa: S311 - it only has to differ
-    for _ in range(50):
-        lines, at = Lines(limit=40), 0
-        found: list[tuple[int, bytes | None]] = []
-        while at < len(content):
-            size = chance.randint(1, 20)
-            found += lines.feed(content[at : at + size])
-            at += size
-        assert found == [(0, b"one"), (4, b""), (5, b"two words"), (15, None), (66, b"{}")]
-        assert (lines.at, lines.fed) == (69, len(content))

@@ -18,14 +18,6 @@ NOW = datetime(2026, 11, 21, 0, 30, tzinfo=ZONE)
 @pytest.mark.parametrize(
     ("text", "since", "before"),
     [
-        ("what did I say today?", "2026-11-21", "2026-11-22"),
-        ("what did I say yesterday?", "2026-11-20", "2026-11-21"),
-        ("who wrote last week?", "2026-11-09", "2026-11-16"),
-        ("plans of this weekend", "2026-11-21", "2026-11-23"),
-        ("plans of last weekend", "2026-11-14", "2026-11-16"),
-        ("how was last month?", "2026-10-01", "2026-11-01"),
-        ("the last 3 days", "2026-11-18", "2026-11-22"),
-        ("what broke two days ago?", "2026-11-19", "2026-11-20"),
         ("the visit in March", "2026-03-01", "2026-04-01"),
         ("the visit in December", "2025-12-01", "2026-01-01"),
         ("the visit in March 2024", "2024-03-01", "2024-04-01"),
@@ -33,7 +25,6 @@ NOW = datetime(2026, 11, 21, 0, 30, tzinfo=ZONE)
         ("what we did on May 8th, 2023", "2023-05-08", "2023-05-09"),
         ("what we did on 8 May", "2026-05-08", "2026-05-09"),
         ("what we did on 2023-05-08", "2023-05-08", "2023-05-09"),
-        ("what I said on Monday", "2026-11-16", "2026-11-17"),
     ],
 )
 def test_period_is_recognized(text: str, since: str, before: str) -> None:
@@ -44,19 +35,14 @@ def test_period_is_recognized(text: str, since: str, before: str) -> None:
     assert (start, stop) == (since, before)
 
 
-@pytest.mark.parametrize("text", ["may I march with the band?", "31 February", "999 years ago", "in 0000", "tea"])
+@pytest.mark.parametrize("text", ["may I march with the band?", "31 February", "last week", "in 0000", "tea"])
 def test_text_without_period_has_none(text: str) -> None:
-    when = when_asked(text, NOW.replace(year=900) if "999" in text else NOW)
+    when = when_asked(text, NOW)
     assert (when.since, when.before) == (None, None)
 
 
-def test_relative_time_words_are_returned() -> None:
-    assert when_asked("who wrote last week?", NOW).words == {"last", "week"}
-    assert when_asked("who wrote in March?", NOW).words == frozenset()
-
-
 @given(
-    st.text() | st.from_regex(r"\d+ (day|year|May) ?(ago|\d+)", fullmatch=True),
+    st.text() | st.from_regex(r"(in )?\d+ (May|March)? ?\d*", fullmatch=True),
     st.sampled_from([NOW.astimezone(UTC), NOW.replace(tzinfo=None)]),
 )
 @example("in 0001", NOW.replace(tzinfo=None))

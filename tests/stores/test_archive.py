@@ -40,7 +40,7 @@ from sprite.owner import open_stores as open_to_read
 from sprite.protocol.archive import FORMAT, MANIFEST, PARTS, DatabaseName, Part, from_line, is_plain, to_line
 from sprite.protocol.shapes import Block, Card, Point, UsedTool
 from sprite.sandbox.hosts import Place
-from sprite.storage.connection import empty_database, workspace_lock
+from sprite.storage.connection import empty_database
 from sprite.workspace.database import CardSaved, ChatAdded, MissionMoved, StoredMission, WorkspaceDB, open_workspace
 from tests.command_line import settings_of
 from tests.forking import ROOT
@@ -61,9 +61,6 @@ NOT_STATE: Final[dict[tuple[DatabaseName, str], str]] = {
     ("workspace.db", "ship_state"): _SHIPPED,
     ("workspace.db", "ship_issued"): _SHIPPED,
     ("workspace.db", "ship_rows"): _SHIPPED,
-    ("memory.db", "reports"): "made of the log",
-    ("memory.db", "projection"): "how much of the log memory is made of",
-    ("memory.db", "log_seen"): "how much of the log memory is made of",
 }
 ODD = 'caf\u00e9 \u2028 \U0001f980 \x00 "quoted" \\ \r\n end'
 
@@ -235,7 +232,7 @@ def test_archive_layout_matches_documentation() -> None:
         return f"| `{part.path}` | {part.words} | {kept} |"
 
     documented = re.findall(r"^\| `[\w/]+\.jsonl` \|.*$", page, re.MULTILINE)
-    assert documented == [line(part) for part in sorted(PARTS, key=lambda part: part.derived)]
+    assert documented == [line(part) for part in PARTS]
     assert f"`format` ({FORMAT})" in page
 
 
@@ -276,7 +273,7 @@ async def test_import_then_export_is_byte_identical(lived_in: Path, archive: Pat
         # Page layout of full text is not state, and neither are the time of memory's last look and the replica's
         # position.
         apart = {table for table in was if table.endswith(("_fts_data", "_fts_idx"))}
-        apart |= {"log_seen", "ship_changes", "sqlite_sequence"}
+        apart |= {"log_seen", "written_files", "ship_changes", "sqlite_sequence"}
         assert {k: v for k, v in was.items() if k not in apart} == {k: v for k, v in now.items() if k not in apart}
 
 
@@ -359,31 +356,16 @@ async def test_export_beside_writer_is_consistent_snapshot(tmp_path: Path) -> No
                     count = {part.path: made.read(part.path).count(b"\n") for part in PARTS}
                     ended = made.read("chat/missions.jsonl").count(b'"complete"')
                 assert ended <= count["log/observations.jsonl"] <= count["chat/missions.jsonl"] <= ended + 1
-                assert count["log/curations.jsonl"] == count["memory/learnings.jsonl"]
                 assert number or count["log/observations.jsonl"] < 1000
         finally:
             stop.set()
             await writing
 
 
-async def test_export_migrates_older_databases_unless_sprite_runs(
-    lived_in: Path, archive: Path, tmp_path: Path
-) -> None:
-    settings = settings_of(lived_in)
-
-    def outdated() -> None:
-        with sqlite3.connect(settings.memory_db) as memory:
-            memory.execute("UPDATE log_seen SET log_id = 'another'")
-
-    for harm in (settings.memory_db.unlink, outdated):
-        harm()
-        with workspace_lock(settings.lock, settings.memory), pytest.raises(OperatorError, match=r"memory\.db"):
-            await exported(lived_in, tmp_path / "none.zip")
-        assert not (tmp_path / "none.zip").exists()
-        await exported(lived_in, tmp_path / "again.zip", force=True)
-        with zipfile.ZipFile(archive) as was, zipfile.ZipFile(tmp_path / "again.zip") as now:
-            for name in ("log/curations.jsonl", "memory/learnings.jsonl", "memory/user.md"):
-                assert now.read(name) == was.read(name)
+async def test_export_needs_no_memory_database(lived_in: Path, archive: Path, tmp_path: Path) -> None:
+    settings_of(lived_in).memory_db.unlink()
+    again = await exported(lived_in, tmp_path / "again.zip")
+    assert again.read_bytes() == archive.read_bytes()
 
 
 async def test_export_names_unsupported_entries(lived_in: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from bridge.config import Settings
 from bridge.replicas.archive import MOST_BYTES, LeftOut, archive_of
 from bridge.replicas.sealed_store import SealedStore, open_store
 from bridge.replicas.store import DamagedError, StoreError
-from sprite.protocol.archive import MANIFEST, PARTS
+from sprite.protocol.archive import MANIFEST
 from sprite.protocol.replication import Shipped, ShippedRow, Unpacker
 from tests.shipments import chunk
 from tests.shipping_by_hand import named, ship
@@ -111,14 +111,11 @@ async def test_replica_archive_matches_sprite_archive_except_log_metadata(
     await ship(store, "ada", lived_in)
     own = entries(await exported(lived_in, tmp_path / "own.zip"))
     made = entries(await written(store, tmp_path / "made.zip"))
-    derived = {part.path for part in PARTS if part.derived}
-    assert {name for name in own if name not in derived} == set(made)
+    assert set(own) == set(made)
     told = {name: json.loads(archive[MANIFEST]) for name, archive in (("own", own), ("made", made))}
-    assert [table for table in told["own"]["tables"] if table["path"] not in derived] == told["made"]["tables"]
-    assert {**told["own"], "tables": None} == {**told["made"], "tables": None}
-    for name in made.keys() - {MANIFEST, "README.md"}:
+    assert told["own"] == told["made"]
+    for name in made.keys() - {MANIFEST}:
         assert made[name] == own[name], name
-    assert b"learnings.jsonl" not in made["README.md"]
 
 
 async def test_workspace_restored_from_replica_exports_same_archive(

@@ -15,10 +15,10 @@ from sprite.cli.import_logs import import_logs
 from sprite.config import Settings
 from sprite.curation.provenance.kinds import kind_of
 from sprite.gateway.ingest import ObservationIngest
+from sprite.imports.claude_code import find_sessions
 from sprite.imports.follow.delivery import messages
-from sprite.imports.follow.files import Marks
-from sprite.imports.follow.follower import Follower
-from sprite.imports.follow.session import FollowedLog
+from sprite.imports.follow.follower import Follower, Marks
+from sprite.imports.tally import Surroundings, Tally
 from sprite.log.transcript import open_transcript
 from sprite.memory.folders import Projects
 from sprite.privacy.private_text import PrivateText
@@ -121,7 +121,7 @@ async def test_finished_turn_is_taken_after_settling(log: Path, logs: Path, work
     rest(log)
     assert await following.look() == ["Question 1"]
     assert await following.look() == ["Question 1"]
-    append(log, turn(2) + said("q3", "Question 3"), ago=0.0)
+    append(log, turn(2) + said("q3", "Question 3"))
     assert await following.look() == ["Question 1", "Question 2"], "the next turn has begun"
     (first, _) = observations(workspace)
     assert (first["agent_response"], first["outcome"]) == ("Let me see.\n\nAnswer 1", "complete")
@@ -214,7 +214,7 @@ async def test_forked_session_brings_only_new_turns(log: Path, logs: Path, works
     write(logs / "copy.jsonl", turn(1))
     assert await following.look() == ["Question 1", "Question 2"]
     assert [turn["session_id"] for turn in observations(workspace)] == [SESSION, fork.stem]
-    assert following.told == [f"new session {path.stem} in {logs}" for path in (logs / "copy.jsonl", fork)]
+    assert following.told == [f"new session {path.stem} in {logs}" for path in (fork, logs / "copy.jsonl")]
 
 
 @pytest.mark.parametrize("linked", [None, "session", "subagents"])
@@ -353,9 +353,8 @@ async def test_running_sprite_receives_redacted_turn(log: Path, logs: Path, work
     secret = said("q2", "The key is sk-ant-api03-" + "x" * 90) + answered("a2", "Noted.")
     write(log, said("q1", "Read it") + page + answered("a1", "Read.") + secret)
     await Following(workspace, logs.parent).look()
-    projects = Projects(workspace)
-    followed = FollowedLog(log, projects.of, lambda *_: None)
-    turns = [turn for part in (followed.read(), followed.settled()) for turn in part if turn is not None]
+    (session,) = find_sessions([log], Tally())
+    turns = list(session.turns(Surroundings(time.time(), Projects(workspace).of)))
     other = Settings(workspace.with_name("other"))
     other.memory.mkdir(parents=True)
 
@@ -383,7 +382,11 @@ async def test_links_pipes_and_foreign_files_are_reported_skipped(logs: Path, wo
     os.mkfifo(logs / "pipe.jsonl")
     (logs / "folder.jsonl").mkdir()
     write(logs / "notes.jsonl", b'{"a": 1}\n' * 3)
-    refused = {"link.jsonl": "is a link, and none is followed", "pipe.jsonl": "is no file"}
+    refused = {
+        "link.jsonl": "is a link, and none is followed",
+        "pipe.jsonl": "is no file",
+        "notes.jsonl": "is no session log of Claude Code's",
+    }
     if os.geteuid() == 0:
         for name in ("others.jsonl", "others"):
             path = logs / name

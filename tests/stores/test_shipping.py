@@ -14,7 +14,6 @@ from sprite.backup.archive import SCHEMAS
 from sprite.backup.replica_files import CHUNK_BYTES, digest
 from sprite.backup.replicator import POLL_SECONDS
 from sprite.errors import PeerError
-from sprite.protocol.archive import PARTS
 from sprite.protocol.replication import Lacks, Ship, Shipped
 from sprite.storage.changes import ROWS, shipped_tables
 from sprite.storage.connection import empty_database
@@ -65,8 +64,6 @@ def test_every_archived_table_has_replication_triggers() -> None:
             triggers = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
             for table in shipped_tables(name):
                 assert {f"{table}_ship_{what}" for what in ("new", "changed", "gone")} <= triggers, table
-    others = {part.table for part in PARTS if part.database == "memory.db" and not part.derived}
-    assert others == {"written_files"}
     assert ROWS not in shipped_tables("workspace.db")
 
 

@@ -107,16 +107,15 @@ export class DriftNotice {
 
   #draw() {
     const { name, drifted } = this.#file;
-    const imported = drifted.source === 'import';
     render(
       html`
         <div class="grow">
           <p>
-            <strong>${name} ${imported ? 'is to be added to' : 'changed on disk while the agent was at work'}</strong>,
+            <strong>${name} changed on disk while the agent was at work</strong>,
             found <time datetime=${iso(drifted.at)}>${ago(drifted.at)}</time>.
           </p>
           <p>
-            ${imported ? 'It comes from notes that you imported.' : AT_WORK}
+            ${AT_WORK}
             It is no part of memory until you say so:
             <em>Accept</em> makes it an edit of yours, <em>Discard</em> puts the file back as it was.
           </p>

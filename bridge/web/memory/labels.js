@@ -72,7 +72,6 @@ const PROGRAMS = {
   codex: 'Codex',
   'gemini-cli': 'Gemini CLI',
   'claude.ai': 'claude.ai',
-  'claude-mem': 'claude-mem',
   openclaw: 'OpenClaw',
 };
 

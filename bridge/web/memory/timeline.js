@@ -282,10 +282,7 @@ export function headline({ kind, learnings, files, first_turn: first, last_turn:
     return `Turn ${first} ${detail.retry ? 'waits to be learned from again' : 'was set aside'}`;
   if (kind === 'drift') {
     if (detail.accepted !== undefined) return `You accepted what changed in ${detail.name}`;
-    if (detail.rejected === undefined)
-      return detail.source === 'import'
-        ? `Notes that you imported are proposed for ${detail.name}`
-        : `${detail.name} changed on disk while the agent was at work`;
+    if (detail.rejected === undefined) return `${detail.name} changed on disk while the agent was at work`;
     return detail.source === 'disk'
       ? `${detail.name} is on disk again as memory has it`
       : `You discarded what changed in ${detail.name}`;

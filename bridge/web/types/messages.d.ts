@@ -1161,14 +1161,11 @@ export interface FileResult {
 }
 /**
  * A memory file's change that waits for the person's word, and since when; by which curation.
- *
- *     `source` is `disk` for what changed while the agent worked, `import` for what notes from elsewhere would add.
  */
 export interface Drifted {
   name: string;
   at: number;
   curation_id: number;
-  source?: "disk" | "import";
 }
 /**
  * A file's versions, oldest first.

@@ -1,42 +1,85 @@
-"""Watch logs and deliver each ended turn, in one loop: look, read, deliver, sleep.
+"""Watch session logs, and deliver the turns that ended, in one loop: look, read, deliver, sleep.
 
-The folders are scanned as often as takes a small share of a core, at most twice a second.
+A log that was not written to for a second is read from its beginning, as `import` reads it. A mark says how much of it
+is delivered, and is kept on disk.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
+import msgspec
+
+from sprite.common.files import replace_file
 from sprite.config import Settings
-from sprite.imports.claude_code import PROBE_BYTES, LogFile
-from sprite.imports.claude_code_turns import SETTLED_AFTER_SECONDS
+from sprite.imports.claude_code import SUBAGENTS, Session, followed_session
+from sprite.imports.claude_code_turns import OVER_AFTER_SECONDS, SETTLED_AFTER_SECONDS
 from sprite.imports.follow.delivery import Delivered, deliver
-from sprite.imports.follow.files import CHUNK_BYTES, Found, Mark, Marks, NotOursError, scan
-from sprite.imports.follow.session import FollowedLog
-from sprite.log.transcript import ImportedTurn
+from sprite.imports.tally import Surroundings
+from sprite.imports.tally import Tally as Skipped
 from sprite.memory.folders import Projects
 from sprite.protocol.framing import one_line
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
-#: Share of a core that scanning folders may take.
-SCAN_SHARE = 0.01
-#: An idle log is dropped from memory after this time, unless a turn of it is open. At most this many are held.
-HELD_SECONDS = 600.0
-MOST_HELD = 64
+#: Shares of a core that looking for logs and reading them may take.
+LOOK_SHARE, READ_SHARE = 0.01, 0.1
 BATCH_TURNS = 500
-#: Limit for the data read for one batch; less of it is kept.
-BATCH_CHUNKS = 16 * 1024 * 1024 // CHUNK_BYTES
-#: Reading runs in a thread, for this long at a time.
-STEP_SECONDS = 0.2
 #: Refusals and damaged lines that are logged; the rest are counted.
 MAX_NAMED = 50
+#: Claude Code's folders are two levels deep; a deeper one is an unrelated tree.
+MOST_DEPTH = 8
+#: Larger than for any number of marks; a larger file is not ours.
+_MAX_BYTES = 64 * 1024 * 1024
+
+#: A file on disk: device, inode, size, and modification time in ns of Unix time.
+State = tuple[int, int, int, int]
+OnRefusal = Callable[[Path, str], object]
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A log as it was read: turns that begin before the offset `done` were delivered; `is_open`: more is expected."""
+
+    state: State
+    done: int
+    is_open: bool
+
+
+class Marks(dict[str, Mark]):
+    """The marks of all logs by path; `save` writes them atomically."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(_read(path))
+        self._path = path
+        self._saved = dict(self)
+
+    def save(self) -> None:
+        """Write changed marks. A full disk is no reason to stop: it only costs time later."""
+        if self == self._saved:
+            return
+        try:
+            replace_file(self._path, msgspec.json.encode(dict(self)), is_synced=False)
+        except OSError as error:
+            log.warning("how far the logs were read cannot be kept (%s); a restart reads them anew", error.strerror)
+        self._saved = dict(self)
+
+
+def _read(path: Path) -> dict[str, Mark]:
+    try:
+        if not path.is_file() or path.stat().st_size > _MAX_BYTES:
+            return {}
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Mark])
+    except (OSError, ValueError, RecursionError):
+        return {}
 
 
 @dataclass(slots=True)
@@ -44,198 +87,128 @@ class Tally:
     """Statistics of a follower."""
 
     delivered: Delivered = field(default_factory=Delivered)
-    sessions: set[str] = field(default_factory=set)
     damaged: int = 0
     refused: dict[Path, str] = field(default_factory=dict)
 
 
-class _Known:
-    """A log: its state on disk, and its state when it was read."""
+@dataclass(slots=True)
+class _Watched:
+    """A log, and since when it is in this state (on the monotonic clock)."""
 
-    def __init__(self, found: Found, followed: FollowedLog, mark: Mark | None) -> None:
-        self.found = found
-        self.log = followed
-        #: Whether it is a session log, or None until it was checked.
-        self.is_log: bool | None = None if mark is None else True
-        #: Whether it appeared while others were followed.
-        self.is_new = False
-        #: Start of its session.
-        self.began = (0.0, 0.0)
-        self.read: Found | None = None
-        if mark is not None and not mark.is_open:
-            self.read = Found(found.path, mark.device, mark.inode, mark.size, mark.changed_ns)
+    state: State
+    since: float
+    #: Whether it appeared while others were followed.
+    is_new: bool
 
     @property
-    def is_due(self) -> bool:
-        """Whether it has changed, or a turn that was read may have ended."""
-        return self.is_log is not False and (self.found != self.read or (self.log.is_held and self.log.is_open))
+    def silence(self) -> float:
+        return time.monotonic() - self.since
+
+    def is_due(self, mark: Mark | None) -> bool:
+        """Return whether it rests in a state that was not read, or has been silent for so long that it is over."""
+        if mark is not None and mark.state == self.state:
+            return mark.is_open and self.silence >= OVER_AFTER_SECONDS
+        # Changing the clock changes the file's apparent age, which counts for such a short time only.
+        return max(self.silence, _age(self.state)) >= SETTLED_AFTER_SECONDS
+
+
+def _age(state: State) -> float:
+    """Return the seconds since the file was written, by the wall clock."""
+    return max(0.0, time.time() - state[3] / 1e9)
 
 
 class Follower:
-    """Follow logs: `catch_up` delivers what there is, `run` repeats that for ever. `tell` gets lines for people."""
+    """Follow logs: `look` finds them, `catch_up` delivers what has ended. `tell` gets lines for people."""
 
     def __init__(self, settings: Settings, roots: list[Path], marks: Marks, tell: Callable[[str], object]) -> None:
         self._settings = settings
         self._roots = roots
         self._own = settings.cli_state.resolve()
-        self._projects = Projects(settings.workspace)
+        self._project_of = Projects(settings.workspace).of
         self._marks = marks
         self._tell = tell
-        self._known: dict[Path, _Known] = {}
-        self._scan_seconds = 0.0
+        self._watched: dict[Path, _Watched] = {}
         self._is_started = False
-        self._batch: list[ImportedTurn] = []
-        self._batch_marks: dict[str, Mark] = {}
-        self._chunks = 0
         self.tally = Tally()
-        #: Called with the size in bytes of each log that was read.
-        self.on_bytes: Callable[[int], object] = lambda _count: None
 
     async def run(self) -> None:
         """Follow until cancelled."""
         while True:
+            began = time.process_time()
+            await self.look()
+            looked = time.process_time()
             await self.catch_up()
-            await asyncio.sleep(max(LOOK_SECONDS, self._scan_seconds / SCAN_SHARE))
+            reading = time.process_time() - looked
+            await asyncio.sleep(max(LOOK_SECONDS, (looked - began) / LOOK_SHARE, reading / READ_SHARE))
 
-    async def look(self) -> tuple[int, int]:
-        """Look for logs; return their number and the number of bytes to read."""
+    async def look(self) -> int:
+        """Look for logs; return their number."""
         await asyncio.to_thread(self._scan)
         self._is_started = True
-        return len(self._known), sum(known.found.size for known in self._known.values() if known.is_due)
+        return len(self._watched)
 
     async def catch_up(self) -> None:
         """Deliver every turn that has ended, in the order in which their sessions began."""
         try:
-            for known in await asyncio.to_thread(self._due):
-                await self._follow(known)
-            await self._hand_over()
+            for path, session in await asyncio.to_thread(self._due):
+                await self._follow(path, session)
         finally:
             self._marks.save()
 
-    async def catch_up_whole(self) -> None:
-        """Do the same, and wait for turns that have ended just now."""
-        await self.catch_up()
-        if any(known.log.is_settling for known in self._known.values()):
-            await asyncio.sleep(SETTLED_AFTER_SECONDS)
-            await self.catch_up()
-
-    @property
-    def open_turns(self) -> int:
-        """The number of logs with an open turn."""
-        return sum(known.is_log is True and known.log.is_open for known in self._known.values())
-
-    # --- looking ---
-
-    def _due(self) -> list[_Known]:
-        began = time.thread_time()
-        self._scan()
-        self._scan_seconds = time.thread_time() - began
-        due = [known for known in self._known.values() if known.is_due and self._is_log(known)]
-        return sorted(due, key=lambda known: (known.began, known.found.path))
-
     def _scan(self) -> None:
-        gone = set(self._known)
-        for found in scan(self._roots, self._own, self._refuse):
-            gone.discard(found.path)
-            known = self._known.get(found.path)
-            if known is None:
-                mark = self._marks.get(str(found.path))
-                followed = FollowedLog(found.path, self._projects.of, self._damage, mark)
-                known = self._known[found.path] = _Known(found, followed, mark)
-                known.is_new = self._is_started
-            known.found = found
+        gone = set(self._watched)
+        for path, state in scan(self._roots, self._own, self._refuse):
+            gone.discard(path)
+            watched = self._watched.get(path)
+            if watched is None:
+                # Data that existed before the first look has been idle since it was written.
+                self._watched[path] = _Watched(state, time.monotonic() - _age(state), self._is_started)
+            elif watched.state != state:
+                watched.state, watched.since = state, time.monotonic()
         for path in gone:
-            del self._known[path]
+            del self._watched[path]
             self._marks.pop(str(path), None)
 
-    def _is_log(self, known: _Known) -> bool:
-        """Check a new log; if it is too short to decide, wait for more."""
-        if known.is_log is None:
-            found = known.found
-            try:
-                about = known.log.identify()
-            except (OSError, NotOursError) as error:
-                self._refuse(found.path, _words(error))
-                known.read = found
-                return False
-            if about is not None:
-                self._take(known, about)
-            elif found.size > PROBE_BYTES:
-                known.is_log = False
-                self._refuse(found.path, "is no session log of Claude Code's")
-            else:
-                known.read = found
-        return known.is_log is True
+    def _due(self) -> list[tuple[Path, Session]]:
+        due = []
+        for path, watched in self._watched.items():
+            mark = self._marks.get(str(path))
+            if watched.is_due(mark):
+                skipped = Skipped()
+                session = followed_session(path, skipped, _done(watched.state, mark))
+                self._note(skipped)
+                if session is None:
+                    self._marks[str(path)] = Mark(watched.state, 0, is_open=False)
+                else:
+                    due.append((path, session))
+        return sorted(due, key=lambda found: (found[1].began, found[0]))
 
-    def _take(self, known: _Known, about: LogFile) -> None:
-        path = known.found.path
-        known.is_log = about.agent_id is None
-        if not known.is_log:
-            # Versions of 2025 put subagents' logs beside their sessions'.
-            return
-        known.began = (about.first_at, about.opened_at)
-        if known.is_new:
+    async def _follow(self, path: Path, session: Session) -> None:
+        watched = self._watched[path]
+        if watched.is_new:
+            watched.is_new = False
             self._tell(f"new session {path.stem} in {path.parent}")
-
-    # --- reading ---
-
-    async def _follow(self, known: _Known) -> None:
-        turns = self._turns(known)
-        is_done = False
-        while not is_done:
-            is_done = await asyncio.to_thread(self._step, turns)
-            if (mark := known.log.mark) is not None:
-                self._batch_marks[str(known.found.path)] = mark
-            if len(self._batch) >= BATCH_TURNS or self._chunks >= BATCH_CHUNKS:
-                await self._hand_over()
-        self._let_go()
-
-    def _step(self, turns: Iterator[ImportedTurn | None]) -> bool:
-        """Read for a moment; return whether there is no more."""
-        until = time.monotonic() + STEP_SECONDS
-        for turn in turns:
-            if turn is None:
-                self._chunks += 1
-            else:
-                self._batch.append(turn)
-            if len(self._batch) >= BATCH_TURNS or self._chunks >= BATCH_CHUNKS or time.monotonic() > until:
-                return False
-        return True
-
-    def _turns(self, known: _Known) -> Iterator[ImportedTurn | None]:
-        found = known.found
-        try:
-            if found != known.read:
-                # Data appended from now on is read at the next check.
-                known.read = found
-                yield from known.log.read()
-                self.on_bytes(found.size)
-            yield from known.log.settled()
-        except (OSError, NotOursError) as error:
-            self._refuse(found.path, _words(error))
-
-    async def _hand_over(self) -> None:
-        batch, marks = self._batch, self._batch_marks
-        self._batch, self._batch_marks, self._chunks = [], {}, 0
-        if batch:
+        state, silence = watched.state, max(watched.silence, SETTLED_AFTER_SECONDS)
+        turns = session.turns(Surroundings(time.time(), self._project_of, silence=silence))
+        while batch := await asyncio.to_thread(lambda: list(islice(turns, BATCH_TURNS))):
             delivered = await deliver(self._settings, batch)
             self.tally.delivered.add(delivered)
-            self.tally.sessions.update(turn.observation.session_id for turn in batch)
             for key, why in delivered.refused:
                 log.warning("the turn %s was refused: %s", key, why)
-        self._marks.update(marks)
-
-    def _let_go(self) -> None:
-        """Drop the contents of idle logs, and of the longest idle ones if there are too many."""
-        held = [known.log for known in self._known.values() if known.log.is_held]
-        held.sort(key=lambda followed: followed.grown_at)
-        now = time.monotonic()
-        for number, followed in enumerate(held):
-            is_resting = now - followed.grown_at > HELD_SECONDS and not followed.is_open
-            if is_resting or number < len(held) - MOST_HELD:
-                followed.let_go()
+        self._note(session.tally)
+        self._marks[str(path)] = Mark(state, session.done, session.is_open)
 
     # --- what is wrong ---
+
+    def _note(self, skipped: Skipped) -> None:
+        for refusal in skipped.refusals:
+            self._refuse(refusal.path, refusal.reason)
+        for path, line, problem in skipped.named:
+            if self.tally.damaged < MAX_NAMED:
+                log.warning("skipped: %s, line %d: %s", one_line(path), line, problem)
+            self.tally.damaged += 1
+        self.tally.damaged += skipped.damaged - len(skipped.named)
+        skipped.refusals, skipped.named, skipped.damaged = [], [], 0
 
     def _refuse(self, path: Path, reason: str) -> None:
         if self.tally.refused.get(path) != reason:
@@ -243,11 +216,81 @@ class Follower:
             if len(self.tally.refused) <= MAX_NAMED:
                 log.warning("passed over: %s: %s", one_line(path), reason)
 
-    def _damage(self, path: Path, at: int, problem: str) -> None:
-        self.tally.damaged += 1
-        if self.tally.damaged <= MAX_NAMED:
-            log.warning("skipped: %s, byte %d: %s", one_line(path), at, problem)
+
+def _done(state: State, mark: Mark | None) -> int:
+    """Return the offset up to which a log was delivered: 0 if it was replaced, truncated or rewritten since."""
+    if mark is None or mark.state[:2] != state[:2]:
+        return 0
+    return mark.done if mark.state == state or state[2] > mark.state[2] else 0
 
 
-def _words(error: OSError | NotOursError) -> str:
-    return f"cannot be read: {error.strerror or error}" if isinstance(error, OSError) else str(error)
+def scan(roots: list[Path], own: Path, refuse: OnRefusal) -> Iterator[tuple[Path, State]]:
+    """Yield every `*.jsonl` of this user below the roots.
+
+    Skips logs of subagents, which their session finds, and those below `own`, because the sprite records its agent
+    itself.
+    """
+    for root in roots:
+        try:
+            about = root.stat()
+        except FileNotFoundError:
+            # Keep waiting for it: Claude Code creates its folder at first use.
+            continue
+        except OSError as error:
+            refuse(root, f"cannot be read: {error.strerror}")
+            continue
+        if stat.S_ISDIR(about.st_mode):
+            yield from _below(root, own, refuse)
+        elif (problem := _problem_of(about)) is not None:
+            refuse(root, problem)
+        else:
+            yield root.resolve(), _state(about)
+
+
+def _below(root: Path, own: Path, refuse: OnRefusal) -> Iterator[tuple[Path, State]]:
+    waiting = [(root.resolve(), 0)]
+    while waiting:
+        folder, depth = waiting.pop()
+        if folder == own:
+            continue
+        try:
+            if folder.stat().st_uid != os.geteuid():
+                refuse(folder, "belongs to somebody else")
+                continue
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        if depth < MOST_DEPTH and entry.name != SUBAGENTS:
+                            waiting.append((folder / entry.name, depth + 1))
+                    elif entry.name.endswith(".jsonl"):
+                        yield from _taken(entry, refuse)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            refuse(folder, f"cannot be read: {error.strerror}")
+
+
+def _taken(entry: os.DirEntry[str], refuse: OnRefusal) -> Iterator[tuple[Path, State]]:
+    path = Path(entry.path)
+    if entry.is_symlink():
+        refuse(path, "is a link, and none is followed")
+        return
+    try:
+        about = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if (problem := _problem_of(about)) is not None:
+        refuse(path, problem)
+    else:
+        yield path, _state(about)
+
+
+def _state(about: os.stat_result) -> State:
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def _problem_of(about: os.stat_result) -> str | None:
+    """Return why a file is not read, or None."""
+    if not stat.S_ISREG(about.st_mode):
+        return "is no file"
+    return None if about.st_uid == os.geteuid() else "belongs to somebody else"
