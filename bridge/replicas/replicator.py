@@ -51,7 +51,7 @@ _PATIENCE_SECONDS = 120.0
 _ANEW_SECONDS = 3600.0
 _AGAIN_SECONDS = 20 * 3600.0
 #: Time for connecting to a local sprite that is about to be stopped; later it is left alone.
-_CONNECT_SECONDS = 3.0
+_CONNECT_SECONDS = 5.0
 _TIDY_FIRST_SECONDS, _TIDY_SECONDS, _TIDY_PAUSE_SECONDS = 300.0, 86400.0, 0.05
 #: Retries of a wipe of forgotten data that the database did not complete.
 _WIPE_FIRST_SECONDS, _WIPE_LONGEST_SECONDS = 1.0, 60.0
@@ -104,7 +104,8 @@ class Following:
     is_anew: bool = False
     #: Whether the sprite is asked for damaged and missing pieces.
     is_healing: bool = False
-    is_connected: asyncio.Event = field(default_factory=asyncio.Event)
+    #: Whether the sprite has begun to ship on this connection: it goes on until it has stopped.
+    has_answered: asyncio.Event = field(default_factory=asyncio.Event)
     #: Ends the connection, so that the next one asks.
     interrupt: Callable[[], None] = lambda: None
 
@@ -233,7 +234,7 @@ class Replicator(Observer):
         with suppress(TimeoutError):
             async with asyncio.timeout(_CONNECT_SECONDS):
                 for sprite in self._stopping & self._running.keys():
-                    await self._following[sprite].is_connected.wait()
+                    await self._following[sprite].has_answered.wait()
 
     def is_unshipped(self, sprite: str) -> bool:
         """Return whether the replica lacks data that is on its way: then the sprite should not sleep yet."""
@@ -331,7 +332,6 @@ class Replicator(Observer):
             self._wipe(sprite)
         connection = await room.beside(STORE)
         unpacker, receipts = Unpacker(), _Receipts(connection)
-        following.is_connected.set()
         try:
             after = 0 if following.is_anew else position.through
             if position.log is not None and await self._store.ask_again(sprite, _AGAIN_SECONDS):
@@ -344,6 +344,7 @@ class Replicator(Observer):
             await connection.drain()
             while True:
                 shipped = await _shipped(connection, unpacker)
+                following.has_answered.set()
                 if not _says_nothing_new(shipped, position):
                     position, wipe_is_due = await self._store.take(sprite, shipped, position.through)
                     if wipe_is_due:
@@ -356,7 +357,7 @@ class Replicator(Observer):
                 receipts.give(shipped.through, self._wiping.get(sprite))
                 await connection.drain()
         finally:
-            following.is_connected.clear()
+            following.has_answered.clear()
             receipts.close()
             await connection.close()
 
