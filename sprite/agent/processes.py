@@ -216,6 +216,10 @@ def clear_cli_files(folder: Path) -> None:
 
 def keep_cli_session(folder: Path, cli_session_id: str) -> None:
     """Delete all files of other sessions than the one that will be resumed. Call only while no such CLI runs."""
+    if any(place.is_symlink() for place in (folder, *folder.parents[:2])):
+        # The agent may have put a link there: the files behind it are not the CLI's.
+        log.warning("%s is reached through a link, and nothing in it is deleted", folder)
+        return
     for path in _files_below(folder):
         own = any(part.startswith(cli_session_id) for part in path.relative_to(folder).parts)
         if own or path.name == _OWN_SETTINGS:
