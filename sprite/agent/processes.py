@@ -209,6 +209,8 @@ _OWN_SETTINGS = ".claude.json"
 
 def clear_cli_files(folder: Path) -> None:
     """Delete everything in the folder. Call only while no CLI keeps its state there."""
+    if _is_behind_link(folder):
+        return
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
         log.warning("%s could not be deleted whole; what was said in ended sessions may still be in it", folder)
@@ -216,9 +218,7 @@ def clear_cli_files(folder: Path) -> None:
 
 def keep_cli_session(folder: Path, cli_session_id: str) -> None:
     """Delete all files of other sessions than the one that will be resumed. Call only while no such CLI runs."""
-    if any(place.is_symlink() for place in (folder, *folder.parents[:2])):
-        # The agent may have put a link there: the files behind it are not the CLI's.
-        log.warning("%s is reached through a link, and nothing in it is deleted", folder)
+    if _is_behind_link(folder):
         return
     for path in _files_below(folder):
         own = any(part.startswith(cli_session_id) for part in path.relative_to(folder).parts)
@@ -228,6 +228,14 @@ def keep_cli_session(folder: Path, cli_session_id: str) -> None:
             path.unlink(missing_ok=True)
         except OSError as error:
             log.warning("a file of an ended session could not be deleted: %s", error)
+
+
+def _is_behind_link(folder: Path) -> bool:
+    """Return whether the agent has put a link in place of the folder or one above it: the files are not the CLI's."""
+    if not any(place.is_symlink() for place in (folder, *folder.parents[:2])):
+        return False
+    log.warning("%s is reached through a link, and nothing in it is deleted", folder)
+    return True
 
 
 def _files_below(folder: Path) -> Iterator[Path]:

@@ -30,6 +30,7 @@ from sprite.forget.scrub import Scrubber, map_strings
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.database import MemoryDB
 from sprite.memory.files import CURATED, DEPLOYED, MemoryFiles
+from sprite.memory.folders import refuse_links
 from sprite.memory.projection import Projection
 from sprite.memory.words import share, words_of
 from sprite.protocol.shapes import Forgotten, Place
@@ -268,6 +269,7 @@ class FileStore:
     def _sweep(self, made: Plan) -> None:
         # The CLI's logs serve to resume a conversation, which must not happen with forgotten words in it. The last boot
         # prompt and the boot files contain the old memory.
+        refuse_links(self._settings)
         shutil.rmtree(self._settings.cli_state, ignore_errors=True)
         self._settings.boot_prompt.unlink(missing_ok=True)
         shutil.rmtree(self._settings.boot_files, ignore_errors=True)

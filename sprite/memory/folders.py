@@ -48,11 +48,19 @@ UPLOADS = "uploads"
 USER_FOLDERS = ("ocr", "extractions", "artifacts", "skills")
 
 
+def refuse_links(settings: Settings) -> None:
+    """Raise OperatorError if one of our folders is a link: what Sprite deletes there would be somebody else's."""
+    for folder in (settings.system, settings.memory, settings.run, settings.cli_state, settings.boot_files):
+        if folder.is_symlink():
+            raise OperatorError(f"{folder} is a link, and a folder of Sprite's belongs there. Move it away.")
+
+
 def refuse_what_is_no_file(settings: Settings) -> None:
-    """Raise OperatorError if a folder, pipe or device is in the place of one of our files.
+    """Raise OperatorError if a folder, link, pipe or device is in the place of one of our files or folders.
 
     Opening a pipe would block. Memory files and memory.db are excluded: they are quarantined and restored.
     """
+    refuse_links(settings)
     databases = (settings.transcript_db, settings.memory_db, settings.workspace_db)
     files = [Path(f"{path}{suffix}") for path in databases for suffix in ("-wal", "-shm")]
     files += [settings.transcript_db, settings.workspace_db, settings.lock, settings.token_file, settings.address_file]
@@ -78,7 +86,8 @@ def _refuse_pipes(folder: Path) -> None:
 
 
 def make_folders(settings: Settings) -> None:
-    """Create missing folders. Raises OperatorError if the workspace is not writable or a file is in the way."""
+    """Create missing folders. Raises OperatorError if the workspace is not writable or a file or link is in the way."""
+    refuse_links(settings)
     try:
         for folder in (settings.system, settings.memory, settings.run):
             folder.mkdir(parents=True, exist_ok=True)

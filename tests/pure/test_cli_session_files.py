@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from sprite.agent.processes import keep_cli_session
+from sprite.agent.processes import clear_cli_files, keep_cli_session
+from sprite.config import Settings
+from sprite.errors import OperatorError
+from sprite.memory.folders import make_folders
 
 
 @pytest.mark.parametrize("linked", [".os/run/claude", ".os/run", ".os"])
@@ -19,8 +23,11 @@ def test_linked_state_deletes_nothing_behind_it(tmp_path: Path, linked: str) -> 
     precious.write_text("mine")
     link.parent.mkdir(parents=True)
     link.symlink_to(other)
-    keep_cli_session(state, "session")
-    assert precious.read_text() == "mine"
+    for delete in (partial(keep_cli_session, state, "session"), partial(clear_cli_files, state)):
+        delete()
+        assert precious.read_text() == "mine"
+    with pytest.raises(OperatorError, match=r"is a link, and a folder of Sprite's belongs there\."):
+        make_folders(Settings(tmp_path / "workspace"))
 
 
 def test_files_of_other_sessions_are_deleted(tmp_path: Path) -> None:
