@@ -105,7 +105,8 @@ class Following:
     #: The replica has damaged pieces: whether to ask the sprite to ship everything, and whether it is doing so.
     asks_again: bool = False
     is_again: bool = False
-    is_connected: asyncio.Event = field(default_factory=asyncio.Event)
+    #: Whether the sprite has answered: one that ends now replicates its last data first.
+    has_begun: asyncio.Event = field(default_factory=asyncio.Event)
     #: Ends the connection, so that the next one asks.
     interrupt: Callable[[], None] = lambda: None
 
@@ -234,7 +235,7 @@ class Replicator(Observer):
         with suppress(TimeoutError):
             async with asyncio.timeout(_CONNECT_SECONDS):
                 for sprite in self._stopping & self._running.keys():
-                    await self._following[sprite].is_connected.wait()
+                    await self._following[sprite].has_begun.wait()
 
     def is_unshipped(self, sprite: str) -> bool:
         """Return whether the replica lacks data that is on its way: then the sprite should not sleep yet."""
@@ -332,7 +333,6 @@ class Replicator(Observer):
             self._wipe(sprite)
         connection = await room.beside(STORE)
         unpacker, receipts = Unpacker(), _Receipts(connection)
-        following.is_connected.set()
         try:
             after = 0 if following.is_anew else position.through
             if position.log is not None and await self._store.ask_again(sprite, _AGAIN_SECONDS):
@@ -344,6 +344,7 @@ class Replicator(Observer):
             await connection.drain()
             while True:
                 shipped = await _shipped(connection, unpacker)
+                following.has_begun.set()
                 if not _says_nothing_new(shipped, position):
                     position, wipe_is_due = await self._store.take(sprite, shipped, position.through)
                     if wipe_is_due:
@@ -358,7 +359,7 @@ class Replicator(Observer):
                 receipts.give(shipped.through, self._wiping.get(sprite))
                 await connection.drain()
         finally:
-            following.is_connected.clear()
+            following.has_begun.clear()
             receipts.close()
             await connection.close()
 
