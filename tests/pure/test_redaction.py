@@ -105,13 +105,40 @@ def test_named_short_token_is_redacted(secret: str) -> None:
     assert redact(f'token="{secret}"') == 'token="[redacted:secret-assignment]"'
 
 
-@pytest.mark.parametrize("version", ["1.25.3-rc1x", "2026-11-24T10"])
-def test_named_version_or_date_is_unchanged(version: str) -> None:
-    assert redact(f'token="{version}"') == f'token="{version}"'
+@pytest.mark.parametrize("value", ["1.25.3-rc1x", "2026-11-24T10", "page 12 of 40"])
+def test_named_value_that_is_no_token_is_unchanged(value: str) -> None:
+    assert redact(f'token="{value}"') == f'token="{value}"'
 
 
-def test_ordinary_word_after_pass_is_unchanged() -> None:
-    text = "My ski pass is: refundable!"
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password: SECRET",
+        '{\\"password\\": \\"SECRET\\"}',
+        'password "SECRET"',
+        "requirepass SECRET",
+        'set_password(user, "SECRET")',
+        "Passwort SECRET",
+        "\u0130 password=SECRET",
+        "name,password\nada,SECRET\n",
+    ],
+)
+@pytest.mark.parametrize("secret", ["hunter_2", "Blue-Otter_42"])
+def test_password_is_redacted_however_written(text: str, secret: str) -> None:
+    assert redact(text.replace("SECRET", secret)) == text.replace("SECRET", "[redacted:password-assignment]")
+
+
+def test_passphrase_of_words_is_redacted_whole() -> None:
+    assert redact("password: correct horse battery staple") == "password: [redacted:password-assignment]"
+
+
+def test_documented_example_key_is_unchanged() -> None:
+    text = "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+    assert redact(text) == text
+
+
+@pytest.mark.parametrize("text", ["My ski pass is: refundable!", "The password=secret is wrong"])
+def test_ordinary_word_after_name_is_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
@@ -216,6 +243,23 @@ def test_single_private_word_is_recognized_unless_short() -> None:
     private_text = PrivateText()
     private_text.hear("<private>Bluebird</private> <private>42 a</private> <private></private>")
     assert private_text.others("Bluebird ate 42 apples") == "[private] ate 42 apples"
+
+
+def test_oldest_private_words_are_forgotten() -> None:
+    private_text = PrivateText()
+    for number in range(1000, 1201):
+        private_text.hear(f"<private>zebra-{number}</private>")
+    assert private_text.others("zebra-1000 zebra-1001 zebra-1200") == "zebra-1000 [private] [private]"
+
+
+def test_oldest_private_passages_are_forgotten() -> None:
+    private_text = PrivateText()
+    private_text.hear("<private>nobody knows about gardens</private>")
+    letters = str.maketrans("0123456789", "abcdefghij")
+    words = [str(number).translate(letters) for number in range(10_000, 30_010)]
+    private_text.hear(f"<private>{' '.join(words)}</private>")
+    assert private_text.others("nobody knows about gardens") == "nobody knows about gardens"
+    assert private_text.others(" ".join(words[-3:])) == "[private]"
 
 
 # --- values and truncation ---
