@@ -6,6 +6,7 @@ Each input is sent three times; the smallest of the three longest stalls counts,
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import sqlite3
@@ -115,6 +116,8 @@ async def bridge_stalls(meter: StallMeter, folder: Path) -> None:
         database.executemany("INSERT INTO people (name, created_at) VALUES (?, ?)", names)
     database.close()
     async with running_bridge(data) as bridge:
+        # As `bridge serve` does.
+        gc.freeze()
         scopes = ("observe", "ask", "actions", "memory:read")
         arguments = [word for scope in scopes for word in ("--scope", scope)]
         code, out, err = await bridge.run("users", "token", "p0", *arguments)

@@ -448,7 +448,7 @@ async def standing(store: SealedStore, sprite: str, trouble: str = "", why: str 
     """Return the state of a replica, also without replication; `why` is the reason of an incomplete wipe."""
     try:
         # While a new generation is incomplete, the earlier one is the newest state.
-        (followed, position, wipe_is_due), health = await store.standing(sprite), await store.health(sprite)
+        followed, position, wipe_is_due, health = await store.standing(sprite)
         if not trouble and wipe_is_due:
             trouble = _NOT_WIPED.format(why=f" ({why})" if why else "")
         # New data is not stored while there is trouble.
