@@ -51,7 +51,7 @@ _PATIENCE_SECONDS = 120.0
 _ANEW_SECONDS = 3600.0
 _AGAIN_SECONDS = 20 * 3600.0
 #: Time for connecting to a local sprite that is about to be stopped; later it is left alone.
-_CONNECT_SECONDS = 3.0
+_CONNECT_SECONDS = 5.0
 _TIDY_FIRST_SECONDS, _TIDY_SECONDS, _TIDY_PAUSE_SECONDS = 300.0, 86400.0, 0.05
 #: Retries of a wipe of forgotten data that the database did not complete.
 _WIPE_FIRST_SECONDS, _WIPE_LONGEST_SECONDS = 1.0, 60.0
@@ -331,7 +331,6 @@ class Replicator(Observer):
             self._wipe(sprite)
         connection = await room.beside(STORE)
         unpacker, receipts = Unpacker(), _Receipts(connection)
-        following.is_connected.set()
         try:
             after = 0 if following.is_anew else position.through
             if position.log is not None and await self._store.ask_again(sprite, _AGAIN_SECONDS):
@@ -342,6 +341,7 @@ class Replicator(Observer):
             asked = Ship(after, position.log, packed=True, again=again, store=identity)
             connection.write(encode(asked, message_id=_SHIP_ID))
             await connection.drain()
+            following.is_connected.set()
             while True:
                 shipped = await _shipped(connection, unpacker)
                 if not _says_nothing_new(shipped, position):
@@ -425,7 +425,8 @@ async def _shipped(connection: SpriteConnection, unpacker: Unpacker) -> Shipped:
         payload = message.payload
         if isinstance(payload, Shipped):
             try:
-                return unpacker.unpack(payload)
+                # A few bytes can hold many rows.
+                return payload if payload.packed is None else await asyncio.to_thread(unpacker.unpack, payload)
             except ValueError as error:
                 raise BadShipmentError(f"The sprite ships what cannot be read: {error}") from error
         if isinstance(payload, Error) and message.reply_to == _SHIP_ID:
