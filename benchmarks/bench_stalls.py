@@ -6,6 +6,7 @@ Each input is sent three times; the smallest of the three longest stalls counts,
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import sqlite3
@@ -32,7 +33,11 @@ TIMES = 3
 PEOPLE = 2000
 #: Just under the limit of a frame.
 FRAME = 1_000_000
-BAITS = ("password: ", "private key ", "secret ", "a,password\n", "<private>", "-----END PRIVATE KEY-----", "é")
+BAITS = (
+    *("password: ", "private key ", "secret ", "a,password\n", "<private>", "-----END PRIVATE KEY-----", "é"),
+    # It asks not to be remembered, perhaps, and each mark may begin a quotation.
+    "remember „„„„„„„„„„„„„„„„„„„„„„„„„„„„„„„„„„„„„„„„",
+)
 Send = Callable[[], Awaitable[object]]
 
 
@@ -61,15 +66,7 @@ def frames() -> dict[str, tuple[str, dict[str, Any]]]:
         "an action of 900 kB": ("memory", {"op": "add_action", "content": "password: " * 90_000}),
         "a stack named with 900 kB": ("canvas_interaction", {"action": "create_stack", "name": "password: " * 90_000}),
     }
-    for bait in (
-        "password: ",
-        "private key ",
-        "secret ",
-        "a,password\n",
-        "<private>",
-        "-----END PRIVATE KEY-----",
-        "é",
-    ):
+    for bait in BAITS:
         found[f"a message of 95 kB of {bait!r}"] = ("mission", {"text": (bait * 95_000)[:95_000]})
     return found
 
@@ -115,6 +112,8 @@ async def bridge_stalls(meter: StallMeter, folder: Path) -> None:
         database.executemany("INSERT INTO people (name, created_at) VALUES (?, ?)", names)
     database.close()
     async with running_bridge(data) as bridge:
+        # As `bridge serve` does.
+        gc.freeze()
         scopes = ("observe", "ask", "actions", "memory:read")
         arguments = [word for scope in scopes for word in ("--scope", scope)]
         code, out, err = await bridge.run("users", "token", "p0", *arguments)

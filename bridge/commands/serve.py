@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -75,6 +76,8 @@ async def _serve(settings: Settings) -> None:
     async with running(settings, stop.set) as bridge:
         log.info("listening on %s, sprites by provider %s", bridge.url, settings.provider)
         _greet(settings, bridge)
+        # A collection of the modules' objects stalls the event loop for 30 ms.
+        gc.freeze()
         await stop.wait()
         log.info("stopping")
         if sys.stderr.isatty():

@@ -19,7 +19,7 @@ import msgspec
 
 from bridge.providers.provider import Channel, HostError, MachineGoneError, Reached, Report, printable
 from sprite.common.limits import TokenBucket
-from sprite.common.tasks import backoff, owned_task
+from sprite.common.tasks import backoff, off_loop, owned_task
 from sprite.protocol.frames import FatalPeerError, FrameDecoder, PeerError, ServerMessage, decode_server, encode
 from sprite.protocol.messages import PROTOCOL_VERSION, Auth, AuthOk, Error, Gap, Resume, System
 from sprite.protocol.outbox import Position
@@ -141,7 +141,7 @@ class SpriteConnection:
             if pause or not self._turn:
                 await asyncio.sleep(pause)
             try:
-                message = decode_server(frame)
+                message = await off_loop(len(frame), decode_server, frame)
             except FatalPeerError as error:
                 raise LinkError("The sprite sent what is no message.") from error
             except PeerError:

@@ -342,6 +342,7 @@ class Replicator(Observer):
             asked = Ship(after, position.log, packed=True, again=again, store=identity)
             connection.write(encode(asked, message_id=_SHIP_ID))
             await connection.drain()
+            following.is_connected.set()
             while True:
                 shipped = await _shipped(connection, unpacker)
                 following.has_answered.set()
@@ -426,7 +427,8 @@ async def _shipped(connection: SpriteConnection, unpacker: Unpacker) -> Shipped:
         payload = message.payload
         if isinstance(payload, Shipped):
             try:
-                return unpacker.unpack(payload)
+                # A few bytes can hold many rows.
+                return payload if payload.packed is None else await asyncio.to_thread(unpacker.unpack, payload)
             except ValueError as error:
                 raise BadShipmentError(f"The sprite ships what cannot be read: {error}") from error
         if isinstance(payload, Error) and message.reply_to == _SHIP_ID:
@@ -449,7 +451,7 @@ async def standing(store: SealedStore, sprite: str, trouble: str = "", why: str 
     """Return the state of a replica, also without replication; `why` is the reason of an incomplete wipe."""
     try:
         # While a new generation is incomplete, the earlier one is the newest state.
-        (followed, position, wipe_is_due), health = await store.standing(sprite), await store.health(sprite)
+        followed, position, wipe_is_due, health = await store.standing(sprite)
         if not trouble and wipe_is_due:
             trouble = _NOT_WIPED.format(why=f" ({why})" if why else "")
         # New data is not stored while there is trouble.

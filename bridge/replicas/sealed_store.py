@@ -69,9 +69,9 @@ class SealedStore:
         """Return the position of the state that `rows` reads: the earlier one while a new generation is incomplete."""
         return await self.read(sprite, SpriteLog.newest)
 
-    async def standing(self, sprite: str) -> tuple[Position, Position, bool]:
-        """Return `position`, `newest` and `wipe_is_due` in one transaction."""
-        return await self.read(sprite, lambda log: (log.position(), log.newest(), log.wipes_due() > 0))
+    async def standing(self, sprite: str) -> tuple[Position, Position, bool, Health]:
+        """Return `position`, `newest`, `wipe_is_due` and `health` in one transaction."""
+        return await self.read(sprite, lambda log: (log.position(), log.newest(), log.wipes_due() > 0, log.health()))
 
     async def append(self, sprite: str, shipped: Shipped, after: int | None = None) -> Position:
         """Store a batch durably and atomically, skipping rows that are already stored.

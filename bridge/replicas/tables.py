@@ -8,6 +8,7 @@ deleted data is overwritten: data exists only in the tables.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import shutil
 import sqlite3
@@ -209,8 +210,16 @@ def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, int]]:
 def _empty() -> Iterator[tuple[sqlite3.Connection, int]]:
     """Yield an empty database in place of a missing file, so that reading does not create it."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        _prepare(connection, Path(":memory:"))
+        connection.deserialize(_empty_tables())
+        connection.row_factory = sqlite3.Row
         yield connection, _NONE
+
+
+@functools.cache
+def _empty_tables() -> bytes:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        _prepare(connection, Path(":memory:"))
+        return connection.serialize()
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

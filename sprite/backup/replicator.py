@@ -26,6 +26,7 @@ from sprite.backup.replica_files import (
     item,
     size_of,
 )
+from sprite.common.tasks import off_loop
 from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.log.transcript import TranscriptDB, read_transcript
@@ -214,7 +215,7 @@ class Session:
             each.row.position = first + at
         through = first + len(items) - 1
         self._unacked.append(_Sent(through, size, source, items[-1].change, numbers))
-        self._put(Shipped(self._identity, through, [each.row for each in items]))
+        await self._put(Shipped(self._identity, through, [each.row for each in items]), size)
 
     async def _send_chunks(self, chunks: list[ShippedChunk], files: dict[str, FileFacts] | None = None) -> None:
         size = sum(map(size_of, chunks))
@@ -222,12 +223,13 @@ class Session:
         # A separate position, so that their acknowledgement is recognised.
         through = await self._state.issue(1)
         self._unacked.append(_Sent(through, size, files=files or {}, forgets=self._looked_after))
-        self._put(Shipped(self._identity, through, [], chunks))
+        await self._put(Shipped(self._identity, through, [], chunks), 0)
 
-    def _put(self, shipped: Shipped) -> None:
+    async def _put(self, shipped: Shipped, size: int) -> None:
+        """Send a message with rows of this size."""
         self._through = shipped.through
         self._is_whole = False
-        self._send(shipped if self._packer is None else self._packer.pack(shipped))
+        self._send(shipped if self._packer is None else await off_loop(size, self._packer.pack, shipped))
 
     async def _room(self, size: int) -> None:
         while self._unacked and (
@@ -269,7 +271,7 @@ class Session:
 
 
 #: Limit for waiting at shutdown until the replica has the last data.
-_FINISH_SECONDS = 5.0
+_FINISH_SECONDS = 10.0
 #: Interval of the check whether the replica has carried out its forgets.
 CONFIRMED_SECONDS = 0.1
 
@@ -327,9 +329,12 @@ class Shipping:
 
     async def finish(self) -> None:
         """Send the last data before the sprite ends, if a replica follows; limited in time."""
-        if self._session is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_FINISH_SECONDS):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FINISH_SECONDS):
+                # A replica may have asked just before.
+                while self._scope is not None and self._session is None:  # noqa: ASYNC110 - it begins at once
+                    await asyncio.sleep(_FINISH_POLL_SECONDS)
+                if self._session is not None:
                     await self._session.finish()
 
     async def acknowledge(self, peer: object, through: int) -> None:

@@ -136,7 +136,7 @@ def _runs(text: str) -> list[tuple[_Run, int, int]]:
 #: Shown, quoted or pasted text is not the person's statement: code, quoted mail, and text in quotation marks.
 _SHOWN = re.compile(
     r"```.*?(?:```|\Z)|`[^`\n]{1,400}`|^[ \t]*>.*$"
-    r"|\"[^\"\n]{1,400}\"|\u201c[^\u201d\n]{1,400}\u201d|«[^»\n]{1,400}»|„[^“”\n]{1,400}[“”]"
+    r"|\"[^\"\n]{1,400}\"|\u201c[^\u201c\u201d\n]{1,400}\u201d|«[^«»\n]{1,400}»|„[^„“”\n]{1,400}[“”]"
     r"|(?<!\w)'[^'\n]{1,400}'(?!\w)",
     re.DOTALL | re.MULTILINE,
 )
