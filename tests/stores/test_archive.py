@@ -608,7 +608,7 @@ async def test_workspace_with_memory_is_not_overwritten(archive: Path, lived_in:
     (filed / "artifacts").write_text("no folder")
     await refused(archive, filed, "is no folder")
     with pytest.raises(OperatorError, match="alone"):
-        await import_logs(settings_of(tmp_path / "new"), [archive, archive], dry_run=False, as_json=True)
+        await import_logs(settings_of(tmp_path / "new"), [archive, archive], as_json=True)
 
 
 async def test_workspace_without_turns_counts_as_empty(archive: Path, tmp_path: Path) -> None:
