@@ -152,7 +152,7 @@ def _parser(workspace: Path, program: str) -> argparse.ArgumentParser:
         metavar="PATH",
         help="a file, or a folder such as ~/.claude/projects; an archive",
     )
-    imports.add_argument("--dry-run", action="store_true", help="only say what would be imported")
+    imports.add_argument("--dry-run", action="store_true", help="only check an archive")
     imports.set_defaults(command="cli.import_logs.import_command")
 
     export = commands.add_parser(

@@ -68,8 +68,7 @@ def _rows(look: Snapshot) -> Iterator[tuple[str, int | str, Columns]]:
 
 def _table(look: Snapshot, part: Part) -> Iterator[tuple[str, int | str, Columns]]:
     database = look.databases[part.database]
-    columns = [row[1] for row in database.execute(f"PRAGMA table_info({part.table})")]
-    kept = [name for name in columns if name not in part.left_out]
+    kept = [row[1] for row in database.execute(f"PRAGMA table_info({part.table})")]
     for number, row in enumerate(database.execute(f"SELECT {', '.join(kept)} FROM {part.table} ORDER BY {part.order}")):
         line = to_line(dict(zip(kept, row, strict=True)))
         yield part.path, number if part.order == "rowid" else named(repr(row[0])), msgspec.json.decode(line)

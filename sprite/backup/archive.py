@@ -250,7 +250,7 @@ class Export:
             self.manifest = archive.end({name: len(schema.migrations) for name, schema in SCHEMAS.items()})
 
     def _table(self, part: Part) -> Table:
-        return Table(self.look.databases[part.database], part.table, part.order, part.left_out)
+        return Table(self.look.databases[part.database], part.table, part.order)
 
     def _write_table(self, archive: ArchiveWriter, part: Part) -> Iterator[int]:
         told = 0
@@ -300,18 +300,17 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table of an open database without the `left_out` columns, which are 0 when it is filled."""
+    """A table of an open database."""
 
     connection: sqlite3.Connection
     name: str
     order: str = "rowid"
-    left_out: tuple[str, ...] = ()
 
     @cached_property
     def columns(self) -> dict[str, str]:
         """The type of each column, in column order."""
         found = self.connection.execute(f"PRAGMA table_info({self.name})").fetchall()
-        return {row[1]: row[2] for row in found if row[1] not in self.left_out}
+        return {row[1]: row[2] for row in found}
 
     def count(self) -> int:
         """Return the number of rows."""
@@ -337,13 +336,13 @@ class Table:
         for name, _ in guards:
             self.connection.execute(f"DROP TRIGGER {name}")
         self.connection.execute(f"DELETE FROM {self.name}")  # noqa: S608 - our own tables
-        names = [*self.columns, *self.left_out]
+        names = list(self.columns)
         places = ", ".join("?" * len(names))
         sql = f"INSERT INTO {self.name} ({', '.join(names)}) VALUES ({places})"  # noqa: S608 - our own tables
         for row in rows:
             self._check(row)
             try:
-                self.connection.execute(sql, [row.get(name, 0) for name in names])
+                self.connection.execute(sql, [row[name] for name in names])
             except (sqlite3.IntegrityError, OverflowError, UnicodeEncodeError) as error:
                 raise ValueError(str(error)) from error
             yield 1

@@ -260,7 +260,7 @@ class Restore:
                 if part.database != name:
                     continue
                 reading = _Reading(self._archive.rows(file))
-                table = Table(database, part.table, part.order, part.left_out)
+                table = Table(database, part.table, part.order)
                 try:
                     for done in table.fill(reading):
                         await self._on_step(done)

@@ -27,9 +27,7 @@ USER_FILES: Final = """
     CREATE TABLE disk_entries (
         path BLOB PRIMARY KEY,
         size INTEGER NOT NULL,
-        modified_ns INTEGER NOT NULL,
-        changed_ns INTEGER NOT NULL,
-        inode INTEGER NOT NULL
+        modified_ns INTEGER NOT NULL
     );
     CREATE TABLE disk_look (id INTEGER PRIMARY KEY CHECK (id = 1), at REAL NOT NULL, more INTEGER NOT NULL);
     CREATE TABLE file_deeds (
@@ -46,15 +44,12 @@ USER_FILES: Final = """
 class Entry:
     """A file, or (if `path` ends with a slash) a folder whose contents are not listed.
 
-    `path` is relative to the workspace, as Python decodes it from the disk. Times are in nanoseconds: of the
-    content, and of the inode, which a move changes, too.
+    `path` is relative to the workspace, as Python decodes it from the disk. `modified_ns` is in nanoseconds.
     """
 
     path: str
     size: int
     modified_ns: int
-    changed_ns: int
-    inode: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +81,7 @@ class UserFilesLog(Tables):
     async def known(self) -> KnownFiles:
         """Return the last scan."""
         look = await self._db.fetch_one("SELECT at, more FROM disk_look")
-        rows = await self._db.fetch_all("SELECT path, size, modified_ns, changed_ns, inode FROM disk_entries")
+        rows = await self._db.fetch_all("SELECT path, size, modified_ns FROM disk_entries")
         named = [Entry(os.fsdecode(row[0]), *row[1:]) for row in rows if not _is_trace(row[0])]
         nameless = frozenset(row[0] for row in rows if _is_trace(row[0]))
         at, more = (look[0], look[1]) if look else (0.0, 0)
@@ -147,20 +142,20 @@ def _is_trace(path: bytes) -> bool:
 
 def keep_look(tx: sqlite3.Connection, entries: Sequence[Entry], at: float, more: int) -> None:
     """Replace the last scan in the caller's transaction."""
-    columns = "path, size, modified_ns, changed_ns, inode"
-    before = {row[0]: tuple(row) for row in tx.execute(f"SELECT {columns} FROM disk_entries")}  # noqa: S608 - ours
+    before = {row[0]: tuple(row) for row in tx.execute("SELECT path, size, modified_ns FROM disk_entries")}
     now = {
         (path := trace if (trace := trace_of(each.path)) in before else os.fsencode(each.path)): (
-            *(path, each.size, each.modified_ns, each.changed_ns, each.inode),
+            path,
+            each.size,
+            each.modified_ns,
         )
         for each in entries
     }
     # Write only differences, because every written row is replicated.
     tx.executemany("DELETE FROM disk_entries WHERE path = ?", [(path,) for path in before if path not in now])
     tx.executemany(
-        f"INSERT INTO disk_entries ({columns}) VALUES (?, ?, ?, ?, ?) "  # noqa: S608 - ours
-        "ON CONFLICT (path) DO UPDATE SET (size, modified_ns, changed_ns, inode) = "
-        "(excluded.size, excluded.modified_ns, excluded.changed_ns, excluded.inode)",
+        "INSERT INTO disk_entries (path, size, modified_ns) VALUES (?, ?, ?) "
+        "ON CONFLICT (path) DO UPDATE SET (size, modified_ns) = (excluded.size, excluded.modified_ns)",
         [row for path, row in now.items() if before.get(path) != row],
     )
     tx.execute("INSERT OR REPLACE INTO disk_look VALUES (1, ?, ?)", (at, more))

@@ -451,13 +451,6 @@ class TranscriptDB(Tables):
             added.append(turn)
         return added
 
-    async def imported_among(self, keys: Sequence[str]) -> set[str]:
-        """Return those of these keys that are in the log."""
-        rows = await self._db.fetch_all(
-            "SELECT import_key FROM observations WHERE import_key IN (SELECT value FROM json_each(?))", (to_json(keys),)
-        )
-        return {row[0] for row in rows}
-
     async def cli_sessions(self) -> set[str]:
         """Return the CLI's ids of conversations that this sprite recorded itself."""
         return set(await self._db.fetch_column("SELECT cli_session_id FROM sessions WHERE cli_session_id IS NOT NULL"))

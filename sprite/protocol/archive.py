@@ -59,8 +59,6 @@ class Part:
     table: str
     words: str
     order: str = "rowid"
-    #: Columns that describe this machine's disk only.
-    left_out: tuple[str, ...] = ()
 
 
 #: In the order in which an import fills them: referenced tables come first.
@@ -88,7 +86,6 @@ PARTS: Final = (
         "disk_entries",
         "the person's files as the log knew them last",
         order="path",
-        left_out=("changed_ns", "inode"),
     ),
     Part("log/disk_look.jsonl", "transcript.db", "disk_look", "when the log looked at them last"),
     Part(

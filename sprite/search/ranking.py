@@ -288,12 +288,6 @@ def stems(phrases: Iterable[str]) -> list[str]:
     return [stem(phrase.strip('"').replace(" ", "")) for phrase in phrases]
 
 
-def stems_in(text: str) -> set[str]:
-    """Return the stems of all words and all pairs of adjacent characters."""
-    found = list(_WORD.finditer(text))
-    return {_key(found, place) for place in range(len(found))}
-
-
 def best_passage(
     text: str,
     weights: Mapping[str, float],

@@ -22,7 +22,7 @@ from sprite.protocol.shapes import LearningRow, SearchHit
 from sprite.search import ranking
 from sprite.search.meaning.meaning import Meaning
 from sprite.search.meaning.vectors import NOTHING_NEAR, Near
-from sprite.search.ranking import CUT, PASSAGE_CHARS, best_passage, stems, stems_in
+from sprite.search.ranking import CUT, PASSAGE_CHARS, best_passage, stems
 from sprite.storage.full_text import OWN, Filters, Index, index_stems
 
 #: Texts up to this length are shown whole, longer ones by their best passage. `around:` widens it.
@@ -133,11 +133,6 @@ SUPERSEDED = 0.4
 QUESTION_WORDS = 3
 #: The speaker stands before the first colon of a turn, within this many characters.
 OPENING_CHARS = 80
-#: A learning replaces its turn if it lacks at most this share of the turn's match. Checked among this multiple of the
-#: limit.
-LEFT_OUT = 0.1
-TOLD_AMONG = 2
-RELIABLE = 0.5
 
 #: Projects compared with a folder's name, and projects listed if none matches.
 MOST_PROJECTS, PROJECTS_NAMED = 1_000, 8
@@ -285,8 +280,6 @@ async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, lim
     if learnings is not None:
         ranked += [_ranked(learning, scores[learning.id], said) for learning in learned.values()]
     ranked.sort(key=lambda hit: (-round(hit.score, 9), not hit.learned, -hit.at, -hit.id))
-    if learnings is not None:
-        ranked = await _once(transcript, learned, ranked, said, limit)
     chosen = _one_a_turn(ranked, limit)
     chosen = _in_trusted_order(chosen, trusted, said, is_cut=len(ranked) > limit)
     weights = _weights(query, said.weights)
@@ -348,33 +341,6 @@ def _ranked(learning: LearningRow, score: float, said: Said) -> Ranked:
         share = score / (SAYS_AS_MUCH * said.own[turn] or 1e-9)
         score = max(score, said.scores[turn] * min(1.0, share))
     return Ranked(score, True, learning.created_at, learning.id, turn)
-
-
-async def _once(
-    transcript: TranscriptDB, learned: Mapping[int, LearningRow], ranked: Sequence[Ranked], said: Said, limit: int
-) -> list[Ranked]:
-    """Replace each turn by a learning with nearly its whole match, at the higher of both ranks."""
-    head = ranked[: TOLD_AMONG * limit]
-    turns = {hit.id for hit in head if not hit.learned}
-    telling = [hit for hit in head if hit.learned and hit.turn in turns and _reliable(learned[hit.id])]
-    shown = await transcript.observations_of([hit.turn for hit in telling if hit.turn is not None])
-    told: dict[int, Ranked] = {}
-    for hit in telling:
-        turn = hit.turn
-        if turn in shown and turn is not None and turn not in told:
-            words = stems_in(f"{shown[turn].user_message}\n{shown[turn].agent_response}")
-            of_turn = {stem for stem in said.weights if stem in words}
-            missing = of_turn - stems_in(learned[hit.id].content)
-            if sum(said.weights[stem] for stem in missing) <= LEFT_OUT * sum(said.weights[stem] for stem in of_turn):
-                told[turn] = hit
-    once = [hit if hit.learned else told.get(hit.id, hit) for hit in ranked]
-    return list(dict.fromkeys(once))
-
-
-def _reliable(learning: LearningRow) -> bool:
-    """Return whether a learning may replace its turn: not superseded, and based on the user or the agent."""
-    said = learning.origin in {"user", "assistant"}
-    return said and learning.superseded_by is None and learning.confidence >= RELIABLE
 
 
 def _one_a_turn(ranked: Sequence[Ranked], limit: int) -> list[Ranked]:

@@ -66,9 +66,9 @@ def _note_all(table: str) -> str:
     return f"INSERT INTO ship_changes (part, row) SELECT '{table}', rowid FROM {table} ORDER BY rowid;\n"  # noqa: S608 - our own
 
 
-def shipped_tables(database: DatabaseName) -> dict[str, tuple[str, ...]]:
-    """Return the replicated tables of a database, each with its excluded columns."""
-    return {part.table: part.left_out for part in PARTS if part.database == database}
+def shipped_tables(database: DatabaseName) -> list[str]:
+    """Return the replicated tables of a database."""
+    return [part.table for part in PARTS if part.database == database]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ class ChangedRow:
 
 
 class ShipChanges(Tables):
-    """Access the entries of one database for its replicated tables, each with its excluded columns."""
+    """Access the entries of one database for its replicated tables."""
 
-    def __init__(self, database: Database, tables: Mapping[str, Collection[str]]) -> None:
+    def __init__(self, database: Database, tables: Sequence[str]) -> None:
         super().__init__(database)
         self._tables = tables
 
@@ -141,8 +141,7 @@ class ShipChanges(Tables):
                 (change, up_to, _MOST_ENTRIES),
             ).fetchall()
             for number, table, row_number in entries:
-                columns = self._columns(tx, table)
-                sql = f"SELECT {columns} FROM {table} WHERE rowid = ?"  # noqa: S608 - our own tables
+                sql = f"SELECT * FROM {table} WHERE rowid = ?"  # noqa: S608 - our own tables
                 row = tx.execute(sql, (row_number,)).fetchone()
                 found.append(ChangedRow(number, table, row_number, None if row is None else dict(row)))
                 size -= 0 if row is None else sum(len(value) for value in row if isinstance(value, str | bytes))
@@ -151,10 +150,6 @@ class ShipChanges(Tables):
         finally:
             tx.execute("COMMIT")
         return found
-
-    def _columns(self, tx: sqlite3.Connection, table: str) -> str:
-        left_out = self._tables[table]
-        return ", ".join(row[1] for row in tx.execute(f"PRAGMA table_info({table})") if row[1] not in left_out)
 
 
 #: Table of replicated things outside the databases, by their part and name.

@@ -343,7 +343,7 @@ class WorkspaceDB(Tables):
 
     def __init__(self, database: Database, epoch: str) -> None:
         super().__init__(database)
-        self.changes = ShipChanges(database, {**shipped_tables("workspace.db"), ROWS: ()})
+        self.changes = ShipChanges(database, [*shipped_tables("workspace.db"), ROWS])
         self.ship_state = ShipState(database)
         self.hosts = HostTables(database)
         #: The change sets of turns.

@@ -162,7 +162,7 @@ class UserFiles:
         except StorageError as error:
             log.warning("the person's folders could not be looked at: %s", error)
             return []
-        told = lines(changes_between(difference.gone, difference.came))
+        told = lines(difference.gone, difference.came)
         return [self._discreet(clean(line)) for line in told]
 
     async def tell_deeds(self, prompt: str, note: NoteCall) -> str | None:
@@ -196,9 +196,8 @@ class UserFiles:
             at = time.time()
             difference = await self._difference(known)
             found = difference.scan
-            came = changes_between(difference.gone, difference.came)
-            news = Changes(came.deleted, came.moved, not_said_in(came.added, [_said(turn) for turn in waiting]))
-            told = within(lines(news, files_md), MAX_STRING)
+            came = not_said_in(difference.came, [_said(turn) for turn in waiting])
+            told = within(lines(difference.gone, came, files_md), MAX_STRING)
             if told:
                 turn = self._turn(waiting[-1].session_id, told)
                 await self._transcript.add_look(turn, found.entries, at, found.more)
@@ -230,7 +229,7 @@ class UserFiles:
             entry for path, entry in now.items() if path not in known.entries and trace_of(path) not in known.nameless
         ]
         if known.more:
-            came = [entry for entry in came if entry.changed_ns > known.at * 1e9]
+            came = [entry for entry in came if entry.modified_ns > known.at * 1e9]
         # The person's own changes are in the next prompt.
         gone = [entry for entry in gone if entry.path not in expected]
         return _Difference(found, _newest_first(gone), [entry for entry in came if entry.path not in expected])
@@ -362,11 +361,11 @@ def _is_a_programs(name: str) -> bool:
 
 def _entry(path: str, found: os.stat_result, *, size: int | None = None) -> Entry:
     known = found.st_size if size is None else size
-    return Entry(path, *(_kept(number) for number in (known, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)))
+    return Entry(path, known, _kept(found.st_mtime_ns))
 
 
 def _kept(number: int) -> int:
-    """Return a number limited to a database integer: some file systems have times beyond it, and 64-bit inodes."""
+    """Return a number limited to a database integer: some file systems have times beyond it."""
     return max(-_LARGEST, min(number, _LARGEST))
 
 
@@ -375,48 +374,12 @@ MANY_OF_A_FOLDER = 9
 _UNIT = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """Deleted, moved (from, to) and added entries; each newest first."""
+def lines(deleted: Sequence[Entry], added: Sequence[Entry], named: str = "") -> list[str]:
+    """Return the changes, one line each; those that invalidate a line of files.md (`named`) come first.
 
-    deleted: Sequence[Entry]
-    moved: Sequence[tuple[Entry, Entry]]
-    added: Sequence[Entry]
-
-
-def changes_between(gone: Sequence[Entry], came: Sequence[Entry]) -> Changes:
-    """Detect moves among deleted and added entries: by inode, or by a unique size and exact time."""
-    by_inode = {(entry.inode, entry.size, entry.modified_ns): entry for entry in gone}
-    by_looks: dict[tuple[int, int], list[Entry]] = {}
-    for entry in gone:
-        by_looks.setdefault((entry.size, entry.modified_ns), []).append(entry)
-    moved: list[tuple[Entry, Entry]] = []
-    used: set[str] = set()
-    for entry in came:
-        before = by_inode.get((entry.inode, entry.size, entry.modified_ns))
-        if before is None and entry.size:
-            alike = by_looks.get((entry.size, entry.modified_ns), [])
-            before = alike[0] if len(alike) == 1 else None
-        if before is not None and before.path not in used:
-            used.add(before.path)
-            moved.append((before, entry))
-    arrived = {after.path for _, after in moved}
-    return Changes(
-        [entry for entry in gone if entry.path not in used],
-        moved,
-        [entry for entry in came if entry.path not in arrived],
-    )
-
-
-def lines(changes: Changes, named: str = "") -> list[str]:
-    """Return the changes, one line each; those that invalidate a line of files.md (`named`) come first."""
-    told = [
-        *_deleted(changes.deleted, named),
-        *_moved(changes.moved, named),
-        *_added(changes.added),
-    ]
-    untrue = [line for line in told if line.endswith(_NAMED)]
-    return untrue + [line for line in told if not line.endswith(_NAMED)]
+    A file that was moved is deleted at one place and added at another.
+    """
+    return [*_deleted(deleted, named), *_added(added)]
 
 
 def within(told: Sequence[str], chars: int) -> str:
@@ -458,19 +421,6 @@ def _deleted(entries: Sequence[Entry], named: str) -> Iterable[str]:
     yield from (f"deleted: {shown(entry.path)}{_NAMED}" for entry in missed)
     yield from (f"deleted: {shown(entry.path)}" for entry in few)
     yield from (f"deleted: {len(crowd)} files of {shown(folder)}/" for folder, crowd in many.items())
-
-
-def _moved(pairs: Sequence[tuple[Entry, Entry]], named: str) -> Iterable[str]:
-    crowds: dict[tuple[str, str], list[tuple[Entry, Entry]]] = {}
-    for before, after in pairs:
-        crowds.setdefault((_folder(before.path), _folder(after.path)), []).append((before, after))
-    for (source, target), crowd in crowds.items():
-        single = [pair for pair in crowd if len(crowd) < MANY_OF_A_FOLDER or _is_named(pair[0], named)]
-        for before, after in single:
-            mark = _NAMED if _is_named(before, named) else ""
-            yield f"moved: {shown(before.path)} -> {shown(after.path)}{mark}"
-        if len(crowd) > len(single):
-            yield f"moved: {len(crowd) - len(single)} files of {shown(source)}/ -> {shown(target)}/"
 
 
 def _added(entries: Sequence[Entry]) -> Iterable[str]:

@@ -18,7 +18,6 @@ from sprite.workspace.user_files import (
     MOST_DEEP,
     MOST_ENTRIES,
     Scan,
-    changes_between,
     is_there,
     lines,
     not_said_in,
@@ -48,8 +47,8 @@ def put(workspace: Path, path: str, content: str = "x", at: float | None = None)
         os.utime(target, (at, at))
 
 
-def entry(path: str, size: int = 10, at: int = 1_790_000_000, inode: int = 0) -> Entry:
-    return Entry(path, size, at * 10**9, at * 10**9, inode or abs(hash(path)))
+def entry(path: str, size: int = 10, at: int = 1_790_000_000) -> Entry:
+    return Entry(path, size, at * 10**9)
 
 
 def names(found: Scan) -> list[str]:
@@ -128,7 +127,7 @@ def test_arbitrary_byte_names_are_shown_on_one_line(workspace: Path) -> None:
         (workspace / "documents" / os.fsdecode(name)).write_bytes(b"x")
     found = look(workspace)
     assert {os.fsencode(each.path) for each in found.entries} == {b"documents/" + name for name in hostile}
-    told = lines(changes_between([], found.entries))
+    told = lines([], found.entries)
     assert len(told) == len(hostile)
     assert all(line.isprintable() and len(line) < MAX_SHOWN_CHARS + 50 for line in told)
     assert any(r"documents/two\nlines" in line for line in told)
@@ -173,30 +172,11 @@ def test_path_leading_elsewhere_is_rejected(path: str) -> None:
 # What changed
 
 
-def test_moved_file_is_reported_as_one_change() -> None:
-    before, after = entry("documents/a.pdf", inode=7), entry("documents/2026/b.pdf", inode=7)
-    copied, restored = entry("ocr/x.txt", size=77), entry("artifacts/x.txt", size=77)
-    found = changes_between([before, copied, entry("documents/gone", 1)], [after, restored, entry("ocr/new", 2)])
-    assert found.moved == [(before, after), (copied, restored)]
-    assert [each.path for each in found.deleted] == ["documents/gone"]
-    assert [each.path for each in found.added] == ["ocr/new"]
-
-
-def test_empty_and_duplicate_files_are_no_moves() -> None:
-    gone = [entry("documents/a", 0), entry("documents/b", 5), entry("documents/c", 5)]
-    assert changes_between(gone, [entry("ocr/a", 0), entry("ocr/b", 5)]).moved == []
-
-
 def test_changes_contradicting_memory_come_first() -> None:
     gone = [entry("documents/other", 1), entry("documents/a.pdf", 2), entry("documents/a", 3)]
-    moved = entry("ocr/m.txt", inode=3), entry("ocr/2026/m.txt", inode=3)
-    told = lines(
-        changes_between([*gone, moved[0]], [moved[1], entry("artifacts/n.csv", 12_345)]),
-        "# Files\n- documents/a.pdf: the lease.\n- ocr/m.txt\n",
-    )
+    told = lines(gone, [entry("artifacts/n.csv", 12_345)], "# Files\n- documents/a.pdf: the lease.\n")
     assert told == [
         "deleted: documents/a.pdf (files.md names it)",
-        "moved: ocr/m.txt -> ocr/2026/m.txt (files.md names it)",
         "deleted: documents/other",
         "deleted: documents/a",
         "added: artifacts/n.csv (12 kB, 2026-09-21)",
@@ -205,14 +185,8 @@ def test_changes_contradicting_memory_come_first() -> None:
 
 def test_files_of_one_folder_are_one_line() -> None:
     crowd = [entry(f"artifacts/out/{number}.png", number + 1) for number in range(MANY_OF_A_FOLDER)]
-    away = [entry(f"artifacts/gone/{each.path[-5:]}", each.size, inode=each.inode) for each in crowd]
-    assert lines(changes_between([], crowd)) == [
-        f"added: {MANY_OF_A_FOLDER} files in artifacts/out/, such as 0.png, 1.png"
-    ]
-    assert lines(changes_between(crowd, [])) == [f"deleted: {MANY_OF_A_FOLDER} files of artifacts/out/"]
-    assert lines(changes_between(crowd, away)) == [
-        f"moved: {MANY_OF_A_FOLDER} files of artifacts/out/ -> artifacts/gone/"
-    ]
+    assert lines([], crowd) == [f"added: {MANY_OF_A_FOLDER} files in artifacts/out/, such as 0.png, 1.png"]
+    assert lines(crowd, []) == [f"deleted: {MANY_OF_A_FOLDER} files of artifacts/out/"]
 
 
 def test_omitted_changes_are_counted() -> None:
@@ -231,7 +205,7 @@ def test_file_named_in_turn_is_not_new() -> None:
 
 def test_time_outside_calendar_is_no_error() -> None:
     for moment in (2**63 - 1, -(2**63)):
-        assert lines(changes_between([], [Entry("ocr/a", 1, moment, 0, 1)]))[0].startswith("added: ocr/a (1 byte, ")
+        assert lines([], [Entry("ocr/a", 1, moment)])[0].startswith("added: ocr/a (1 byte, ")
 
 
 def test_sizes_are_human_readable() -> None:

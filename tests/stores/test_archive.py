@@ -106,7 +106,7 @@ async def live_in(workspace: Path) -> None:
         )
         await log.journal.append("open", SESSION, "prompt", {"text": "\ud800 half"})
         await log.lost_calls.append(LostCall("offline", "cut off", {"input_tokens": 1}, None))
-        await log.user_files.keep([Entry("documents/b\udcff", 1, 2, 3, 4)], 7.25, 1)
+        await log.user_files.keep([Entry("documents/b\udcff", 1, 2)], 7.25, 1)
         await log.user_files.add_deed("uploaded", "documents/caf\u00e9", 9)
         stack_id = await canvas.create_stack("Trip")
         block = Block("b", "note", {"content": ODD}, 1, "agent")
@@ -202,7 +202,7 @@ def tree(workspace: Path) -> dict[str, Any]:
 # Contents
 
 
-def test_archive_covers_every_stateful_table_and_column() -> None:
+def test_archive_covers_every_stateful_table() -> None:
     known = {(part.database, part.table) for part in PARTS} | NOT_STATE.keys()
     for name, schema in SCHEMAS.items():
         with empty_database(schema) as database:
@@ -213,13 +213,6 @@ def test_archive_covers_every_stateful_table_and_column() -> None:
                 if "_fts" not in row[0] and not row[0].startswith("sqlite_")
             }
             assert {table for database_name, table in known if database_name == name} == tables
-            for part in PARTS:
-                if part.database == name:
-                    columns = {row[1] for row in database.execute(f"PRAGMA table_info({part.table})")}
-                    assert set(part.left_out) <= columns
-    assert [(part.table, part.left_out) for part in PARTS if part.left_out] == [
-        ("disk_entries", ("changed_ns", "inode"))
-    ]
 
 
 def test_archive_layout_matches_documentation() -> None:
@@ -228,7 +221,7 @@ def test_archive_layout_matches_documentation() -> None:
     def line(part: Part) -> str:
         with empty_database(SCHEMAS[part.database]) as database:
             columns = [row[1] for row in database.execute(f"PRAGMA table_info({part.table})")]
-        kept = " ".join(f"`{name}`" for name in columns if name not in part.left_out)
+        kept = " ".join(f"`{name}`" for name in columns)
         return f"| `{part.path}` | {part.words} | {kept} |"
 
     documented = re.findall(r"^\| `[\w/]+\.jsonl` \|.*$", page, re.MULTILINE)
@@ -268,8 +261,6 @@ async def test_import_then_export_is_byte_identical(lived_in: Path, archive: Pat
     assert tree(new) == tree(lived_in)
     for name in ("memory/transcript.db", "memory/memory.db"):
         was, now = dump(lived_in / ".os" / name), dump(new / ".os" / name)
-        # File metadata differs on the new disk.
-        was["disk_entries"], now["disk_entries"] = [], []
         # Page layout of full text is not state, and neither are the time of memory's last look and the replica's
         # position.
         apart = {table for table in was if table.endswith(("_fts_data", "_fts_idx"))}
@@ -608,7 +599,7 @@ async def test_workspace_with_memory_is_not_overwritten(archive: Path, lived_in:
     (filed / "artifacts").write_text("no folder")
     await refused(archive, filed, "is no folder")
     with pytest.raises(OperatorError, match="alone"):
-        await import_logs(settings_of(tmp_path / "new"), [archive, archive], dry_run=False, as_json=True)
+        await import_logs(settings_of(tmp_path / "new"), [archive, archive], as_json=True)
 
 
 async def test_workspace_without_turns_counts_as_empty(archive: Path, tmp_path: Path) -> None:

@@ -293,9 +293,9 @@ async def test_followed_and_imported_turns_are_identical(log: Path, logs: Path, 
     await Following(workspace, logs.parent).look()
     other = workspace.with_name("other")
     other.mkdir()
-    await import_logs(Settings(other), [logs], dry_run=False, as_json=True)
+    await import_logs(Settings(other), [logs], as_json=True)
     assert observations(workspace) == observations(other)
-    await import_logs(Settings(workspace), [logs], dry_run=False, as_json=True)
+    await import_logs(Settings(workspace), [logs], as_json=True)
     assert len(observations(workspace)) == 1, "each recognizes the other"
 
 

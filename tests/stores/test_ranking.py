@@ -127,9 +127,9 @@ async def test_memory_output_is_not_found(stores: Stores) -> None:
 async def test_chinese_and_japanese_need_no_spaces(stores: Stores) -> None:
     await stores.learn('FACT [t] 用户喜欢喝乌龙茶。 | "乌龙茶"', "我最喜欢喝乌龙茶,不喜欢咖啡。")
     await stores.turn("東京の天気はどうですか", "晴れです")
-    assert names(await find(stores, "乌龙茶")) == ["L1"]
+    assert names(await find(stores, "乌龙茶")) == ["L1", "T1"]
     assert names(await find(stores, "乌龙茶 type:TURN")) == ["T1"]
-    assert names(await find(stores, "我喜欢喝什么茶?"))[0] == "L1"
+    assert {"L1", "T1"} <= set(names(await find(stores, "我喜欢喝什么茶?")))
     assert names(await find(stores, "天気")) == ["T2"]
     assert names(await find(stores, "寿司")) == []
     assert spaced("a喝茶b, c") == "a 喝 茶 b, c"
@@ -248,7 +248,7 @@ async def test_learning_lifts_cited_turn_by_missing_words(stores: Stores) -> Non
     await stores.batch('FACT [t17] Their house has the colour green. | "Green"', 17)
     await stores.projection.settle()
     assert names(await find(stores, "colour of the house type:TURN"))[0] == "T17"
-    assert names(await find(stores, "colour of the house"))[:2] == ["L1", "T33"]
+    assert names(await find(stores, "colour of the house"))[:2] == ["L1", "T17"]
 
 
 async def test_redundant_learning_does_not_displace_turn(stores: Stores) -> None:

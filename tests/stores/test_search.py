@@ -120,23 +120,11 @@ async def test_learning_precedes_turns_in_one_list(stores: Stores) -> None:
     longer = "Something about an invoice, in many more words than the others have, as people write"
     other = await stores.turn(longer)
     found = await find(stores, "what is the invoice format?")
-    assert names(found) == ["L1", f"T{other}"]
-    learning, raw = found.hits
+    assert names(found) == ["L1", f"T{turn}", f"T{other}"]
+    learning, _, raw = found.hits
     assert (learning.type, learning.turn_id, learning.session_id) == ("FACT", turn, SESSION)
     assert (raw.type, raw.turn_id) == ("TURN", other)
     assert raw.text == f"User: {longer}\nAgent: Hi"
-
-
-async def test_learning_as_complete_as_turn_replaces_it(stores: Stores) -> None:
-    turn = await stores.learn('FACT [t] The invoice format is PDF. | "invoice"', "The invoice format is PDF.")
-    (hit,) = (await find(stores, "what is the invoice format?")).hits
-    assert (hit.kind, hit.id, hit.turn_id) == ("learning", 1, turn)
-    assert names(await find(stores, "invoice format type:TURN")) == [f"T{turn}"]
-
-
-async def test_unverified_learning_does_not_replace_turn(stores: Stores) -> None:
-    turn = await stores.learn('FACT [t] The invoice format is PDF. | "never said"', "The invoice format is DOC.")
-    assert set(names(await find(stores, "invoice format"))) == {"L1", f"T{turn}"}
 
 
 async def test_turn_is_searchable_immediately_in_all_fields(stores: Stores) -> None:
@@ -226,16 +214,16 @@ async def test_each_filter_keeps_only_matches(stores: Stores) -> None:
     await stores.batch('PREFERENCE [t1] dates short | "dates"\nFACT [t2] dates long | "dates"', 1, 3)
     await stores.projection.settle()
     turns_only = "dates type:TURN "
-    assert set(names(await find(stores, "dates"))) == {"L1", "L2", "T3"}
+    assert set(names(await find(stores, "dates"))) == {"L1", "L2", "T1", "T2", "T3"}
     assert names(await find(stores, "dates type:PREFERENCE")) == ["L1"]
     assert set(names(await find(stores, "dates type:preference type:fact"))) == {"L1", "L2"}
     assert set(names(await find(stores, turns_only))) == {"T1", "T2", "T3"}
-    assert set(names(await find(stores, "dates type:fact type:turn"))) == {"L2", "T1", "T3"}
+    assert set(names(await find(stores, "dates type:fact type:turn"))) == {"L2", "T1", "T2", "T3"}
     assert names(await find(stores, "dates type:BANANA")) == []
     assert set(names(await find(stores, turns_only + "since:2026-03-02"))) == {"T2", "T3"}
     assert set(names(await find(stores, turns_only + "before:2026-03-02"))) == {"T1"}
     assert names(await find(stores, turns_only + "since:2026-03-02 before:2026-03-03")) == ["T2"]
-    assert set(names(await find(stores, "dates session:other"))) == {"L2"}
+    assert set(names(await find(stores, "dates session:other"))) == {"L2", "T2"}
     assert names(await find(stores, "dates session:nobody")) == []
 
 

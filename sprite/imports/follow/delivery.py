@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,7 +19,7 @@ from sprite.common.tasks import backoff
 from sprite.config import Settings
 from sprite.errors import PeerError, SpriteError, WorkspaceLockedError
 from sprite.imports.observed_turns import import_key, session_name
-from sprite.log.transcript import ImportedTurn
+from sprite.log.transcript import ImportedTurn, TranscriptDB
 from sprite.owner import open_log, say_observed
 from sprite.privacy.cutting import clean
 from sprite.protocol.observing import (
@@ -128,6 +129,8 @@ _PAUSES = (0.2, 5.0)
 _WRONG_CODES = frozenset({"bad_request", "bad_payload", "bad_message", "too_large"})
 #: Sends a message. Raises PeerError if it is refused, another error if it has to be sent again later.
 Send = Callable[[Observe], Awaitable[Observed]]
+#: Stores turns safely.
+Write = Callable[[Sequence[ImportedTurn]], Awaitable[Delivered]]
 
 
 async def deliver(settings: Settings, turns: Sequence[ImportedTurn]) -> Delivered:
@@ -135,7 +138,8 @@ async def deliver(settings: Settings, turns: Sequence[ImportedTurn]) -> Delivere
     failures = 0
     while True:
         try:
-            delivered = await _to_workspace(settings, turns)
+            async with writing(settings, briefly=True) as write:
+                delivered = await write(turns)
         except (OSError, ValueError, SpriteError) as error:
             if not failures:
                 log.warning("turns cannot be handed over yet, and stay in the session logs: %s", error)
@@ -147,15 +151,32 @@ async def deliver(settings: Settings, turns: Sequence[ImportedTurn]) -> Delivere
             return delivered
 
 
-async def _to_workspace(settings: Settings, turns: Sequence[ImportedTurn]) -> Delivered:
+@asynccontextmanager
+async def writing(settings: Settings, *, briefly: bool = False) -> AsyncIterator[Write]:
+    """Yield the function that writes turns to the log here, or has the sprite that owns it do so.
+
+    It raises WorkspaceLockedError if that sprite does not answer.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            transcript = await stack.enter_async_context(open_log(settings, briefly=briefly))
+        except WorkspaceLockedError as locked:
+            yield partial(_send_to_owner, settings, locked)
+        else:
+            yield partial(_add, transcript)
+
+
+async def _add(transcript: TranscriptDB, turns: Sequence[ImportedTurn]) -> Delivered:
+    own = await transcript.cli_sessions()
+    new = await transcript.add_imported([turn for turn in turns if turn.observation.session_id not in own])
+    return Delivered(len(new), len(turns) - len(new))
+
+
+async def _send_to_owner(settings: Settings, locked: WorkspaceLockedError, turns: Sequence[ImportedTurn]) -> Delivered:
     try:
-        async with open_log(settings, briefly=True) as transcript:
-            own = await transcript.cli_sessions()
-            others = [turn for turn in turns if turn.observation.session_id not in own]
-            new = await transcript.add_imported(others)
-            return Delivered(len(new), len(turns) - len(new))
-    except WorkspaceLockedError:
         return await send_all(turns, partial(say_observed, settings))
+    except (OSError, ValueError) as error:
+        raise locked from error
 
 
 async def send_all(turns: Sequence[ImportedTurn], send: Send) -> Delivered:
