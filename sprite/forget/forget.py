@@ -19,19 +19,18 @@ import shutil
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from sprite.common.tasks import Breaks
 from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.forget.decisions import scrub_decisions, scrub_verifications
-from sprite.forget.plan import ABOUT_IT, CHUNK, Plan, Target, plan, survey
+from sprite.forget.plan import CHUNK, Plan, Target, plan, survey
 from sprite.forget.scrub import Scrubber, map_strings
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.database import MemoryDB
 from sprite.memory.files import CURATED, DEPLOYED, MemoryFiles
 from sprite.memory.projection import Projection
-from sprite.memory.words import share, words_of
 from sprite.protocol.shapes import Forgotten, Place
 from sprite.undo.contents import Contents
 from sprite.workspace.database import SeenText, WorkspaceDB
@@ -338,27 +337,24 @@ _SHOWN_AS: Final = {
     "host_connections": "a host that the agent connected to",
 }
 
+_OF_TURNS = frozenset({"chat_messages", "missions", "session_titles"})
+
 
 def _left_of(text: SeenText, made: Plan) -> SeenText:
     """Return the new version of a text that users see."""
     value = json.loads(text.text) if text.is_json else text.text
-    scrubber = made.scrubber
-    is_about = bool(made.about) and (text.mission in made.missions or share(made.about, _words_in(value)) >= ABOUT_IT)
-    left = map_strings(value, scrubber.sentences if is_about else scrubber.text)
+    scrubber = made.at_source if text.mission in made.source_missions else made.scrubber
+    # A person's own text goes only if it has the exact words.
+    is_of_turn = text.table in _OF_TURNS or (text.table == "cards" and text.row in made.drawn)
+    left = map_strings(value, scrubber.sentences if is_of_turn else scrubber.text)
     if left == value:
         return text
     written = json.dumps(left, ensure_ascii=False, separators=(",", ":")) if text.is_json else left
     return replace(text, text=written)
 
 
-def _words_in(value: Any) -> set[str]:
-    strings: list[str] = []
-    map_strings(value, lambda text: strings.append(text) or text)  # type: ignore[func-returns-value]
-    return words_of(strings)
-
-
 def _pieces_lost(text: SeenText, left: SeenText) -> list[str]:
-    made = Plan("", Scrubber())
+    made = Plan("", Scrubber(), Scrubber())
     made.say("", text.text, left.text)
     return [place.text for place in made.places]
 
@@ -391,7 +387,8 @@ def _has(path: Path, scrubber: Scrubber) -> bool:
 
 
 def _names(text: str, scrubber: Scrubber) -> bool:
-    return scrubber.finds(text) or any(word in text.casefold() for word in scrubber.words)
+    # A word of a turn is in no other turn; a learning's words may be anybody's.
+    return scrubber.finds(text) or (bool(scrubber.turns) and scrubber.has_own(text.replace("_", " ")))
 
 
 log = logging.getLogger(__name__)
