@@ -299,6 +299,26 @@ async def test_preview_names_every_store(stores: Stores) -> None:
     assert (workspace.workspace / "documents/recipe.txt").exists()
 
 
+async def test_preview_lists_everything_of_whole_turn(stores: Stores) -> None:
+    """Short messages, cards and titles go with their turn, though other turns say the same."""
+    settings = Settings(stores.folder.parent.parent)
+    drawn = call("mcp__sprite__create_card", '{"card_id": "c1"}')
+    async with open_workspace(settings.workspace_db) as seen:
+        stack = await seen.create_stack("Canvas")
+        await seen.accept_mission(StoredMission("m-1", "Yes please", stack, "complete", SESSION))
+        await seen.add_chat("user", "Yes please", mission_id="m-1")
+        await seen.put_card(Card("c1", stack, "list", "Fruit", [], None, None))
+        await seen.rename_session(SESSION, "Apples")
+    await stores.turn("Yes please", "Done", calls=[drawn], mission_id="m-1")
+    await stores.turn("Yes please", "Done", mission_id="m-2")
+    gone = (await forget_in(stores, preview=True, turn=1)).gone
+    assert [place for place in gone if place.where.startswith("turn")] == [
+        Place("turn 1", "Yes please"),
+        Place("turn 1, the reply", "Done"),
+    ]
+    assert [place for place in gone if not place.where.startswith("turn")] == []
+
+
 async def test_forget_finds_text_only_on_canvas(stores: Stores) -> None:
     workspace = Settings(stores.folder.parent.parent)
     async with open_workspace(workspace.system / "workspace.db") as seen:
