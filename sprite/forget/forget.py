@@ -19,7 +19,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from sprite.common.tasks import Breaks
 from sprite.config import Settings
@@ -191,20 +191,18 @@ class SeenStore:
 
     async def find(self, made: Plan) -> list[Place]:
         """See Store."""
-        found = dict[Place, None]()
-        for text, left in await self._changed(made):
-            for piece in _pieces_lost(text, left):
-                found[Place(_SHOWN_AS[text.table], piece)] = None
-        return list(found)
+        places = Plan("", Scrubber(), Scrubber())
+        for text in await self._workspace.texts():
+            lost = "" if _goes_whole(text, made) else _left_of(text, made).text
+            if lost != text.text:
+                places.say(_SHOWN_AS[text.table], _readable(text, text.text), _readable(text, lost))
+        return list(places.places)
 
     async def remove(self, made: Plan) -> None:
         """See Store."""
-        rewritten = [left for _, left in await self._changed(made)]
-        await self._workspace.forget(made.emptied_missions, made.cards, rewritten)
-
-    async def _changed(self, made: Plan) -> list[tuple[SeenText, SeenText]]:
         texts = await self._workspace.texts()
-        return [(text, left) for text in texts if (left := _left_of(text, made)) != text]
+        rewritten = [left for text in texts if (left := _left_of(text, made)) != text]
+        await self._workspace.forget(made.emptied_missions, made.cards, made.session, rewritten)
 
 
 class ChangesStore:
@@ -343,7 +341,7 @@ _OF_TURNS = frozenset({"chat_messages", "missions", "session_titles"})
 def _left_of(text: SeenText, made: Plan) -> SeenText:
     """Return the new version of a text that users see."""
     value = json.loads(text.text) if text.is_json else text.text
-    scrubber = made.at_source if text.mission in made.source_missions else made.scrubber
+    scrubber = made.at_source if text.owner in made.source_missions else made.scrubber
     # A person's own text goes only if it has the exact words.
     is_of_turn = text.table in _OF_TURNS or (text.table == "cards" and text.row in made.drawn)
     left = map_strings(value, scrubber.sentences if is_of_turn else scrubber.text)
@@ -353,10 +351,32 @@ def _left_of(text: SeenText, made: Plan) -> SeenText:
     return replace(text, text=written)
 
 
-def _pieces_lost(text: SeenText, left: SeenText) -> list[str]:
-    made = Plan("", Scrubber(), Scrubber())
-    made.say("", text.text, left.text)
-    return [place.text for place in made.places]
+def _goes_whole(text: SeenText, made: Plan) -> bool:
+    """Return whether a text is of a turn, card or session that loses everything."""
+    return text.owner is not None and text.owner in {*made.emptied_missions, *made.cards, made.session}
+
+
+def _readable(text: SeenText, content: str) -> str:
+    """Return the strings of JSON one per line, without its ids and the names of its kinds."""
+    if not text.is_json or not content:
+        return content
+    found: list[str] = []
+
+    def collect(value: Any) -> None:
+        if isinstance(value, str):
+            found.append(value)
+        elif isinstance(value, dict):
+            collect([item for key, item in value.items() if key not in _NOT_WORDS])
+        elif isinstance(value, list):
+            for item in value:
+                collect(item)
+
+    collect(json.loads(content))
+    return "\n".join(found)
+
+
+#: The fields of cards, tools and search hits in JSON that name their kind.
+_NOT_WORDS = frozenset({"id", "type", "by", "kind", "name", "tool_use_id", "origin"})
 
 
 def _lines_taken(content: str, made: Plan) -> list[str]:

@@ -75,6 +75,8 @@ class Plan:
     sources: frozenset[int] = frozenset()
     #: Turns that taught remaining learnings.
     teaching: frozenset[int] = frozenset()
+    #: The session that loses all its turns.
+    session: str | None = None
     whole_turns: set[int] = field(default_factory=set)
     observations: dict[int, Observation] = field(default_factory=dict)
     curations: dict[int, str] = field(default_factory=dict)
@@ -106,7 +108,7 @@ class Plan:
     def again(self) -> Plan:
         """Return a plan for the same target without results."""
         return Plan(
-            self.by, self.scrubber, self.at_source, self.sources, self.teaching, whole_turns=set(self.whole_turns)
+            self.by, self.scrubber, self.at_source, self.sources, self.teaching, self.session, set(self.whole_turns)
         )
 
     def take(self, turn: Observation, left: Observation) -> bool:
@@ -187,6 +189,7 @@ async def plan(target: Target, transcript: TranscriptDB, memory: MemoryDB) -> Pl
         made = await _plan_learning(await _learning_of(target, memory), learnings, transcript)
     else:
         made = await _plan_turns(by, await _turns_of(target, transcript), transcript, learnings)
+        made.session = target.session
     await survey(made, transcript, memory)
     return made
 

@@ -18,11 +18,11 @@ from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.forget.plan import Target
 from sprite.memory.files import CURATED
-from sprite.protocol.shapes import Forgotten, Place
-from sprite.workspace.database import open_workspace
+from sprite.protocol.shapes import Block, Card, Forgotten, Place
+from sprite.workspace.database import CardSaved, ChatAdded, TurnBegan, open_workspace
 from tests.curated_workspace import files_containing
 from tests.looks import dump
-from tests.memory_stores import Stores, forgetter_of, open_stores, rebuilt
+from tests.memory_stores import SESSION, Stores, call, forgetter_of, open_stores, rebuilt
 
 
 @pytest.fixture
@@ -299,24 +299,34 @@ async def test_preview_names_every_store(stores: Stores) -> None:
     assert (workspace.workspace / "documents/recipe.txt").exists()
 
 
-async def test_preview_lists_everything_of_whole_turn(stores: Stores) -> None:
-    """Short messages, cards and titles go with their turn, though other turns say the same."""
+async def test_preview_lists_everything_of_whole_session(stores: Stores) -> None:
+    """Short messages, cards and the title go with their session, though another session says the same."""
     settings = Settings(stores.folder.parent.parent)
     drawn = call("mcp__sprite__create_card", '{"card_id": "c1"}')
+    other = (await stores.transcript.start_session("22222222-1111-4111-8111-111111111111")).id
+    table = Block("b1", "table", {"columns": ["Item"], "rows": [["Yes"], ["Pears"]]})
     async with open_workspace(settings.workspace_db) as seen:
         stack = await seen.create_stack("Canvas")
-        await seen.accept_mission(StoredMission("m-1", "Yes please", stack, "complete", SESSION))
-        await seen.add_chat("user", "Yes please", mission_id="m-1")
-        await seen.put_card(Card("c1", stack, "list", "Fruit", [], None, None))
+        await seen.record([], [TurnBegan("m-1", "person", SESSION), TurnBegan("m-2", "person", other)])
+        await seen.record([], [ChatAdded("user", "Yes please", "m-1"), ChatAdded("user", "Yes please", "m-2")])
+        await seen.record([], [CardSaved(Card("c1", stack, "Fruit", "list", None, None, [table], archived=False))])
         await seen.rename_session(SESSION, "Apples")
+        await seen.rename_session(other, "Apples")
     await stores.turn("Yes please", "Done", calls=[drawn], mission_id="m-1")
-    await stores.turn("Yes please", "Done", mission_id="m-2")
-    gone = (await forget_in(stores, preview=True, turn=1)).gone
-    assert [place for place in gone if place.where.startswith("turn")] == [
-        Place("turn 1", "Yes please"),
-        Place("turn 1, the reply", "Done"),
+    await stores.turn("Yes please", "Done", session=other, mission_id="m-2")
+    gone = (await forget_in(stores, preview=True, session=SESSION)).gone
+    assert [place for place in gone if not place.where.startswith("turn 1")] == [
+        Place("the chat", "Yes please"),
+        Place("a session's title", "Apples"),
+        Place("a card", "Fruit"),
+        Place("a card", "Item"),
+        Place("a card", "Yes"),
+        Place("a card", "Pears"),
     ]
-    assert [place for place in gone if not place.where.startswith("turn")] == []
+    assert (await forget_in(stores, session=SESSION)).still == []
+    async with open_workspace(settings.workspace_db) as seen:
+        texts = [text.text for text in await seen.texts() if text.table in {"chat_messages", "cards", "session_titles"}]
+    assert [text for text in texts if text != "[]"] == ["Yes please", "Apples"]
 
 
 async def test_forget_finds_text_only_on_canvas(stores: Stores) -> None:
