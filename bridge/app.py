@@ -11,7 +11,7 @@ import logging
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -129,7 +129,7 @@ async def running(
         store = await stack.enter_async_context(open_store(settings, database))
         host, restorer = _home(settings, database, store, tokens, ownership, port, start_sprite)
         relay, followers = await stack.enter_async_context(
-            _followed(store, host, restorer, ownership, [due, notices.notification_rules], accounts, on_death)
+            _followed(store, host, restorer, ownership, due, notices, accounts, on_death)
         )
         waker = Waker(relay, due, people.may_come, on_death, ownership=ownership)
         open_sockets = OpenSockets()
@@ -244,15 +244,16 @@ async def _followed(
     host: Host,
     restorer: Restorer,
     ownership: Ownership,
-    observers: Sequence[Observer],
+    due: Observer,
+    notices: _Notices,
     accounts: Accounts,
     on_death: Callable[[], None],
 ) -> AsyncIterator[tuple[Relay, Replicator]]:
     """Yield the relay, not yet entered, and the followers that replicate sprites' logs into the store."""
-    async with Replicator(store, on_death, restorer.kept_words) as followers:
+    async with Replicator(store, on_death, restorer.kept_words, notices.forget) as followers:
         relay = Relay(
             host,
-            [*observers, followers],
+            [due, notices.notification_rules, followers],
             is_unshipped=followers.is_unshipped,
             kept=restorer.kept_words,
             ownership=ownership,
@@ -533,6 +534,11 @@ class _Notices:
         """Return the routes for notification settings and for answers from a notification."""
         routes = PushRoutes(authenticator, self.push_key, self.subscriptions, self.push, relay)
         return [*SettingsRoutes(authenticator, self.choices).table(), *routes.table()]
+
+    async def forget(self, sprite: str) -> None:
+        """Remove the texts of a sprite's pending notices from every queue."""
+        await self.notifier.forget(sprite)
+        await self.outbox.forget(sprite)
 
     async def trouble(self) -> str:
         """Return the webhook's trouble for the operator, or "" if there is none."""

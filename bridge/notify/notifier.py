@@ -13,11 +13,12 @@ import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
 from bridge.db.open import Database, DatabaseError, Transaction, once_back
-from bridge.notify.notice import Channel, Notice
+from bridge.notify.notice import SHORT_TITLE, Channel, Notice
 from sprite.common.limits import TokenBucket
 from sprite.common.tasks import TaskSet, owned_task
 
@@ -42,6 +43,7 @@ _KEEP = "INSERT INTO notices VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT (spr
 #: One bridge takes them: of two at once, the second sees the new `kept_at`.
 _LEFT = "UPDATE notices SET kept_at = ? WHERE is_told = 0 AND kept_at < ? RETURNING *"
 _TOLD = "UPDATE notices SET is_told = 1, title = '', body = '' WHERE sprite = ? AND key = ?"
+_FORGET = "UPDATE notices SET title = ?, body = '' WHERE sprite = ? AND is_told = 0"
 _TRIM = """
 DELETE FROM notices WHERE sprite = ? AND key NOT IN
     (SELECT key FROM notices WHERE sprite = ? ORDER BY kept_at DESC, key LIMIT ?)
@@ -131,6 +133,13 @@ class Notifier:
         for place, notice in list(self._queue.items()):
             if notice.person == person and key in (None, notice.key):
                 del self._queue[place]
+
+    async def forget(self, sprite: str) -> None:
+        """Remove the texts of a sprite's pending notices; they are delivered without. May raise DatabaseError."""
+        for place, notice in self._queue.items():
+            if notice.sprite == sprite:
+                self._queue[place] = replace(notice, title=SHORT_TITLE, body="", is_whole=False)
+        await self._database.statement(_FORGET, (SHORT_TITLE, sprite))
 
     def _remember(self, sprite: str, key: str) -> None:
         keys = self._known.setdefault(sprite, OrderedDict())

@@ -109,6 +109,15 @@ class Outbox:
             (MOST_WAITING,),
         )
 
+    @in_transaction
+    def forget(self, tx: Transaction, sprite: str) -> None:
+        """Remove the texts of a sprite's pending messages; they are delivered without."""
+        for row in tx.execute("SELECT id, body FROM webhook_outbox").fetchall():
+            message = msgspec.json.decode(bytes(row["body"]), type=Message)
+            if message.sprite == sprite:
+                short = msgspec.structs.replace(message, title=SHORT_TITLE, body="")
+                tx.execute("UPDATE webhook_outbox SET body = ? WHERE id = ?", (msgspec.json.encode(short), row["id"]))
+
     async def due(self, most: int) -> list[Waiting]:
         """Return the messages that are due, the longest due first.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
@@ -190,11 +190,23 @@ class _Ear(HubListener):
             self.is_up.clear()
 
 
+async def _no_notices(_sprite: str) -> None:
+    """Do nothing: the bridge has no notices."""
+
+
 class Replicator(Observer):
     """`async with Replicator(store, on_death) as replicator:`, an observer of the relay; call `follow` next."""
 
-    def __init__(self, store: SealedStore, on_death: Callable[[], None], kept: Kept = nothing_kept) -> None:
+    def __init__(
+        self,
+        store: SealedStore,
+        on_death: Callable[[], None],
+        kept: Kept = nothing_kept,
+        forget_notices: Callable[[str], Awaitable[None]] = _no_notices,
+    ) -> None:
         self._store = store
+        #: Removes what else the bridge has of a sprite's text.
+        self._forget_notices = forget_notices
         #: Returns the description of a replica for people.
         self._kept = kept
         self._on_death = on_death
@@ -374,6 +386,7 @@ class Replicator(Observer):
             while True:
                 forgets = self._forgets[sprite]
                 try:
+                    await self._forget_notices(sprite)
                     if not await self._store.finish_wipe(sprite) and forgets == self._forgets[sprite]:
                         return
                 except BridgeError as error:

@@ -154,14 +154,14 @@ class DecisionScrubber:
         return self._moved.get(number, None if number in self._learnings else number)
 
     def _learn(self, new: NewLearning) -> Iterator[Part]:
-        if self._scrubber.takes_learning(new.content, new.turn):
+        if self._scrubber.takes_learning(new.content, new.turn, new.quote or ""):
             self._learnings.add(new.number)
         else:
             yield self._with_quote(new)
 
     def _repeat(self, part: Repeated) -> Iterator[Part]:
         number, new = self._number(part.of), part.new
-        if self._scrubber.takes_learning(new.content, new.turn):
+        if self._scrubber.takes_learning(new.content, new.turn, new.quote or ""):
             if number is not None and part.counts:
                 yield Heard(number)
         elif number is not None:

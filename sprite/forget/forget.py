@@ -25,14 +25,13 @@ from sprite.common.tasks import Breaks
 from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.forget.decisions import scrub_decisions, scrub_verifications
-from sprite.forget.plan import ABOUT_IT, CHUNK, Plan, Target, plan, survey
+from sprite.forget.plan import CHUNK, Plan, Target, plan, survey
 from sprite.forget.scrub import Scrubber, map_strings
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.database import MemoryDB
 from sprite.memory.files import CURATED, DEPLOYED, MemoryFiles
 from sprite.memory.folders import refuse_links
 from sprite.memory.projection import Projection
-from sprite.memory.words import share, words_of
 from sprite.protocol.shapes import Forgotten, Place
 from sprite.undo.contents import Contents
 from sprite.workspace.database import SeenText, WorkspaceDB
@@ -193,20 +192,18 @@ class SeenStore:
 
     async def find(self, made: Plan) -> list[Place]:
         """See Store."""
-        found = dict[Place, None]()
-        for text, left in await self._changed(made):
-            for piece in _pieces_lost(text, left):
-                found[Place(_SHOWN_AS[text.table], piece)] = None
-        return list(found)
+        places = Plan("", Scrubber(), Scrubber())
+        for text in await self._workspace.texts():
+            lost = "" if _goes_whole(text, made) else _left_of(text, made).text
+            if lost != text.text:
+                places.say(_SHOWN_AS[text.table], _readable(text, text.text), _readable(text, lost))
+        return list(places.places)
 
     async def remove(self, made: Plan) -> None:
         """See Store."""
-        rewritten = [left for _, left in await self._changed(made)]
-        await self._workspace.forget(made.emptied_missions, made.cards, rewritten)
-
-    async def _changed(self, made: Plan) -> list[tuple[SeenText, SeenText]]:
         texts = await self._workspace.texts()
-        return [(text, left) for text in texts if (left := _left_of(text, made)) != text]
+        rewritten = [left for text in texts if (left := _left_of(text, made)) != text]
+        await self._workspace.forget(made.emptied_missions, made.cards, made.session, rewritten)
 
 
 class ChangesStore:
@@ -340,29 +337,48 @@ _SHOWN_AS: Final = {
     "host_connections": "a host that the agent connected to",
 }
 
+_OF_TURNS = frozenset({"chat_messages", "missions", "session_titles"})
+
 
 def _left_of(text: SeenText, made: Plan) -> SeenText:
     """Return the new version of a text that users see."""
     value = json.loads(text.text) if text.is_json else text.text
-    scrubber = made.scrubber
-    is_about = bool(made.about) and (text.mission in made.missions or share(made.about, _words_in(value)) >= ABOUT_IT)
-    left = map_strings(value, scrubber.sentences if is_about else scrubber.text)
+    scrubber = made.at_source if text.owner in made.source_missions else made.scrubber
+    # A person's own text goes only if it has the exact words.
+    is_of_turn = text.table in _OF_TURNS or (text.table == "cards" and text.row in made.drawn)
+    left = map_strings(value, scrubber.sentences if is_of_turn else scrubber.text)
     if left == value:
         return text
     written = json.dumps(left, ensure_ascii=False, separators=(",", ":")) if text.is_json else left
     return replace(text, text=written)
 
 
-def _words_in(value: Any) -> set[str]:
-    strings: list[str] = []
-    map_strings(value, lambda text: strings.append(text) or text)  # type: ignore[func-returns-value]
-    return words_of(strings)
+def _goes_whole(text: SeenText, made: Plan) -> bool:
+    """Return whether a text is of a turn, card or session that loses everything."""
+    return text.owner is not None and text.owner in {*made.emptied_missions, *made.cards, made.session}
 
 
-def _pieces_lost(text: SeenText, left: SeenText) -> list[str]:
-    made = Plan("", Scrubber())
-    made.say("", text.text, left.text)
-    return [place.text for place in made.places]
+def _readable(text: SeenText, content: str) -> str:
+    """Return the strings of JSON one per line, without its ids and the names of its kinds."""
+    if not text.is_json or not content:
+        return content
+    found: list[str] = []
+
+    def collect(value: Any) -> None:
+        if isinstance(value, str):
+            found.append(value)
+        elif isinstance(value, dict):
+            collect([item for key, item in value.items() if key not in _NOT_WORDS])
+        elif isinstance(value, list):
+            for item in value:
+                collect(item)
+
+    collect(json.loads(content))
+    return "\n".join(found)
+
+
+#: The fields of cards, tools and search hits in JSON that name their kind.
+_NOT_WORDS = frozenset({"id", "type", "by", "kind", "name", "tool_use_id", "origin"})
 
 
 def _lines_taken(content: str, made: Plan) -> list[str]:
@@ -393,7 +409,8 @@ def _has(path: Path, scrubber: Scrubber) -> bool:
 
 
 def _names(text: str, scrubber: Scrubber) -> bool:
-    return scrubber.finds(text) or any(word in text.casefold() for word in scrubber.words)
+    # A word of a turn is in no other turn; a learning's words may be anybody's.
+    return scrubber.finds(text) or (bool(scrubber.turns) and scrubber.has_own(text.replace("_", " ")))
 
 
 log = logging.getLogger(__name__)

@@ -9,20 +9,20 @@ import json
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from sprite.common.tasks import Breaks
-from sprite.curation.answer import ParsedLearning, parse_response
+from sprite.curation.answer import parse_response
 from sprite.curation.provenance.voices import text_of
 from sprite.errors import PeerError
-from sprite.forget.scrub import ActionScrubber, Said, Scrubber, Spared, bare, core, map_strings, scrubbed_answer
+from sprite.forget.scrub import ActionScrubber, Scrubber, map_strings, scrubbed_answer
+from sprite.forget.statements import Statement, Statements, core, statement
 from sprite.log.curations import Curation
 from sprite.log.transcript import Observation, TranscriptDB
 from sprite.memory.database import MemoryDB
 from sprite.memory.files import CURATED, template
-from sprite.memory.words import FORGOTTEN, content_words, plain, share, words_of
+from sprite.memory.words import FORGOTTEN, content_words, plain, words_of
 from sprite.protocol.pasted import Marked
 from sprite.protocol.shapes import LearningRow, Place
 from sprite.storage.connection import to_json
@@ -33,12 +33,10 @@ CHUNK = 100
 SHORTEST_TEXT = 3
 #: A message with fewer content words ("yes, go on") is not specific and stays in other turns.
 OWN_SENTENCE_WORDS = 4
-#: A shorter phrase could mean anything.
+#: A shorter quote could mean anything outside of its turn.
 OWN_PHRASE_WORDS = 3
 #: Characters of a removed text that a report shows.
 MOST_SHOWN_CHARS = 300
-#: A turn with this share of a learning's words is about it.
-ABOUT_IT = 0.5
 
 #: The fields of a tool call with text; its name and ids have none.
 _SPOKEN = ("input", "result")
@@ -71,21 +69,27 @@ class Plan:
 
     by: str
     scrubber: Scrubber
+    #: The scrubber of turns that taught a forgotten learning, which also lose a quote that is too short to stand for it
+    #: elsewhere.
+    at_source: Scrubber
+    sources: frozenset[int] = frozenset()
+    #: Turns that taught remaining learnings.
+    teaching: frozenset[int] = frozenset()
+    #: The session that loses all its turns.
+    session: str | None = None
     whole_turns: set[int] = field(default_factory=set)
     observations: dict[int, Observation] = field(default_factory=dict)
     curations: dict[int, str] = field(default_factory=dict)
-    missions: set[str] = field(default_factory=set)
     emptied_missions: set[str] = field(default_factory=set)
+    source_missions: set[str] = field(default_factory=set)
     cards: set[str] = field(default_factory=set)
-    #: Words of the forgotten learning, which identify turns about it.
-    about: frozenset[str] = frozenset()
+    #: Cards that changed turns drew.
+    drawn: set[str] = field(default_factory=set)
     #: The forgotten learnings by number, and the lines typed by a person.
     gone: dict[int, str] = field(default_factory=dict)
     typed: set[str] = field(default_factory=set)
     #: All removed texts.
     places: dict[Place, None] = field(default_factory=dict)
-    #: Turns that taught remaining learnings.
-    teaching: frozenset[int] = frozenset()
     lines: int = 0
     #: Whether the log has changed by this plan.
     is_done: bool = False
@@ -103,7 +107,9 @@ class Plan:
 
     def again(self) -> Plan:
         """Return a plan for the same target without results."""
-        return Plan(self.by, self.scrubber, whole_turns=set(self.whole_turns), about=self.about, teaching=self.teaching)
+        return Plan(
+            self.by, self.scrubber, self.at_source, self.sources, self.teaching, self.session, set(self.whole_turns)
+        )
 
     def take(self, turn: Observation, left: Observation) -> bool:
         """Record the new version of a turn. Return False if it is unchanged."""
@@ -166,7 +172,6 @@ class Plan:
             ),
         )
         if turn.mission_id:
-            self.missions.add(turn.mission_id)
             self.emptied_missions.add(turn.mission_id)
         self.cards |= _cards_drawn(turn)
 
@@ -179,11 +184,12 @@ async def plan(target: Target, transcript: TranscriptDB, memory: MemoryDB) -> Pl
         text = target.text or ""
         if len(text.strip()) < SHORTEST_TEXT:
             raise PeerError(f"A text to forget needs {SHORTEST_TEXT} characters at least.")
-        made = Plan("text", Scrubber((text,)))
+        made = Plan("text", scrubber := Scrubber(text), scrubber)
     elif by == "learning":
         made = await _plan_learning(await _learning_of(target, memory), learnings, transcript)
     else:
         made = await _plan_turns(by, await _turns_of(target, transcript), transcript, learnings)
+        made.session = target.session
     await survey(made, transcript, memory)
     return made
 
@@ -207,23 +213,28 @@ async def survey(made: Plan, transcript: TranscriptDB, memory: MemoryDB) -> None
 
 
 def _take(made: Plan, turn: Observation) -> None:
-    """Plan the changes to one turn: none, sentences, or phrases."""
-    about = made.about
+    """Plan the changes to one turn."""
     if turn.id in made.whole_turns:
         made.empty(turn)
-    elif about and (turn.id in made.scrubber.sources or _is_about(about, _texts(turn))):
-        # Turns about the learning lose each sentence with a word unique to it. In other turns, such a word proves
-        # nothing.
-        _take_sentences(made, turn)
-    else:
-        _take_phrases(made, turn)
-
-
-def _is_about(about: AbstractSet[str], texts: Collection[str]) -> bool:
-    # A word's form occurs in it: with too few, the costly split into words is spared.
-    visible = plain("\n".join(texts))
-    standing = sum(form in visible for form in about)
-    return standing >= ABOUT_IT * len(about) and share(about, words_of(texts)) >= ABOUT_IT
+        return
+    is_source = turn.id in made.sources
+    if is_source and turn.mission_id:
+        made.source_missions.add(turn.mission_id)
+    scrub = (made.at_source if is_source else made.scrubber).sentences
+    asked = Marked(turn.user_message, turn.pasted).rewritten(scrub(turn.user_message))
+    left = replace(
+        turn,
+        user_message=asked.text,
+        pasted=asked.pasted,
+        agent_response=scrub(turn.agent_response),
+        tool_calls=[{**call, **map_strings({k: call.get(k) for k in _SPOKEN}, scrub)} for call in turn.tool_calls],
+        notice=scrub(turn.notice),
+    )
+    if made.take(turn, left):
+        made.drawn |= _cards_drawn(turn)
+    elif is_source and turn.id not in made.teaching and not any(FORGOTTEN in text for text in _texts(turn)):
+        # The source words of the learning are unknown. A later extraction would learn it again, so the turn is emptied.
+        made.empty(turn)
 
 
 # --- turns ---
@@ -242,54 +253,40 @@ async def _plan_turns(
     if not turns:
         raise PeerError(f"There is no such {by}.", code="not_found")
     ids = {turn.id for turn in turns}
-    words = words_of(text for turn in turns for text in _texts(turn)) - await _others_words(ids, transcript)
-    sentences = {text.strip() for turn in turns for text in (turn.user_message, turn.agent_response)}
-    phrases = {text for text in sentences if len(content_words(text)) >= OWN_SENTENCE_WORDS}
+    taught = await _answers(transcript)
+    elsewhere = {core(each.content) for each in taught.learnings if each.turn not in ids}
+    stays = [each for each in learnings if each.source_observation_id not in ids or core(each.content) in elsewhere]
+    gone = [each for each in taught.learnings if each.turn in ids and core(each.content) not in elsewhere]
+    others = {core(line.content) for line in taught.lines if line.turn not in ids}
+    resting = [line.content for line in taught.lines if line.turn in ids and core(line.content) not in others]
+    messages = {text.strip() for turn in turns for text in (turn.user_message, turn.agent_response)}
+    whole = Statements(statement(text) for text in messages if len(content_words(text)) >= OWN_SENTENCE_WORDS)
+    learned = Statements(statement(each.content) for each in gone)
+    words = words_of(text for turn in turns for text in _texts(turn)) - await _others_words(ids, taught, transcript)
+    repeated: set[Statement] = set()
     async for other in _each(transcript.observations_after):
         if other.id not in ids:
             texts = _texts(other)
             words -= words_of(texts)
-            phrases = {phrase for phrase in phrases if not _stands_in(phrase, texts)}
-    taught = [each async for each in _learned(transcript)]
-    elsewhere = {core(each.content) for each in taught if each.turn_id not in ids}
-    gone, stays = _told_apart(
-        learnings, lambda each: each.source_observation_id in ids and core(each.content) not in elsewhere
+            # Other turns keep a message that they contain, and a learning that the person repeats there.
+            repeated.update(each for text in texts for each in whole.found(text))
+            repeated |= learned.found(other.user_message).keys()
+    scrubber = Scrubber(
+        statements={*whole.all, *learned.all} - repeated,
+        stays=[each.content for each in stays],
+        lines=[*(each.content for each in gone), *resting],
+        words=words,
+        turns=ids,
     )
-    gone += [
-        Said(each.content, each.quote or "")
-        for each in taught
-        if each.turn_id in ids and core(each.content) not in elsewhere
-    ]
-    scrubber = Scrubber(phrases, turns=ids, words=words, gone=gone, spared=Spared(stays), is_exact=True)
-    made = Plan(by, scrubber)
-    made.whole_turns |= ids
-    return made
+    return Plan(by, scrubber, scrubber, whole_turns=ids)
 
 
-def _told_apart(
-    learnings: Sequence[LearningRow], is_gone: Callable[[LearningRow], bool]
-) -> tuple[list[Said], list[Said]]:
-    """Return the learnings that go and those that stay."""
-    parts: tuple[list[Said], list[Said]] = ([], [])
-    for each in learnings:
-        parts[not is_gone(each)].append(Said(each.content, each.evidence or ""))
-    return parts
-
-
-def _stands_in(phrase: str, texts: Collection[str]) -> bool:
-    wanted = " ".join(phrase.split()).casefold()
-    return any(wanted in " ".join(text.split()).casefold() for text in texts)
-
-
-async def _others_words(turns: Collection[int], transcript: TranscriptDB) -> set[str]:
+async def _others_words(turns: Collection[int], taught: _Answers, transcript: TranscriptDB) -> set[str]:
     """Return words that stay even if the turns used them: from templates, people's edits and other turns' learnings."""
     words = words_of(template(name) for name in CURATED)
     async for lines in _typed(transcript):
         words |= words_of(lines)
-    async for learning in _learned(transcript):
-        if learning.turn_id not in turns:
-            words |= content_words(learning.content)
-    return words
+    return words.union(*(content_words(each.content) for each in taught.learnings if each.turn not in turns))
 
 
 def _cards_drawn(turn: Observation) -> set[str]:
@@ -298,53 +295,64 @@ def _cards_drawn(turn: Observation) -> set[str]:
     return {card_id for call in drawn for card_id in _CARD_ID.findall(json.dumps(call["input"]) + str(call["result"]))}
 
 
-# --- text ---
-
-
-def _take_phrases(made: Plan, turn: Observation) -> None:
-    scrub = made.scrubber.text
-    made.take(turn, _scrubbed(turn, scrub, map_strings(turn.tool_calls, scrub)))
-
-
-def _scrubbed(turn: Observation, scrub: Callable[[str], str], tool_calls: list[dict[str, Any]]) -> Observation:
-    """Return a turn with its texts scrubbed, and these tool calls."""
-    asked = Marked(turn.user_message, turn.pasted).rewritten(scrub(turn.user_message))
-    return replace(
-        turn,
-        user_message=asked.text,
-        pasted=asked.pasted,
-        agent_response=scrub(turn.agent_response),
-        tool_calls=tool_calls,
-        notice=scrub(turn.notice),
-    )
-
-
 # --- a learning ---
 
 
 async def _plan_learning(learning: LearningRow, learnings: Sequence[LearningRow], transcript: TranscriptDB) -> Plan:
     same = core(learning.content)
-    gone, stays = _told_apart(learnings, lambda each: core(each.content) == same)
-    words = content_words(learning.content) - words_of(each.content for each in stays)
-    taught = [(each.source_observation_id or 0, each.content) for each in learnings]
-    taught += [(each.turn_id or 0, each.content) async for each in _learned(transcript)]
-    spared = Spared(stays)
-    phrases = [learning.content.rstrip(".!? ")] if len(content_words(learning.content)) > 1 else []
-    phrases += [text for text in (bare(learning.content),) if _is_specific(text)]
-    # A quote that also contains a remaining learning is no phrase: it is scrubbed word by word.
-    phrases += [
-        each.quote for each in gone if _is_specific(each.quote) and not spared.is_said_in(content_words(each.quote))
+    taught = await _answers(transcript)
+    rows = [_Cited(each.source_observation_id, each.content, each.evidence or "") for each in learnings]
+    gone = [each for each in (*rows, *taught.learnings) if core(each.content) == same]
+    stays = [each for each in rows if core(each.content) != same]
+    sources = frozenset(each.turn for each in gone if each.turn is not None)
+    quotes = _own_quotes(gone, stays)
+    content, long = statement(learning.content), [quote for quote in quotes if _is_specific(quote)]
+    resting = [
+        line.content
+        for line in taught.lines
+        if line.turn in sources and core(line.quote) in {core(quote) for quote in quotes}
     ]
-    scrubber = Scrubber(
-        phrases,
-        words=words,
-        gone=gone,
-        sources={turn for turn, content in taught if core(content) == same},
-        spared=spared,
-        is_exact=True,
-    )
-    teaching = {turn for turn, content in taught if core(content) != same}
-    return Plan("learning", scrubber, about=content_words(learning.content), teaching=frozenset(teaching))
+
+    def scrubber(said: Collection[str], words: Collection[str] = ()) -> Scrubber:
+        return Scrubber(
+            statements=[content, *map(statement, said)],
+            stays=[each.content for each in stays],
+            lines=[learning.content, *resting],
+            words=words,
+            sources=sources,
+            quotes=quotes,
+        )
+
+    words = set(content_words(learning.content)) - words_of(each.content for each in stays)
+    words -= await _others_words(sources, taught, transcript)
+    words = await _words_of_its_own(words, scrubber(long), scrubber(quotes), sources, transcript)
+    teaching = frozenset(each.turn for each in (*rows, *taught.learnings) if each.turn and core(each.content) != same)
+    return Plan("learning", scrubber(long, words), scrubber(quotes, words), sources, teaching)
+
+
+def _own_quotes(gone: Sequence[_Cited], stays: Sequence[_Cited]) -> list[str]:
+    """Return the quotes of forgotten learnings. A quote that others share stays if it contains the learning's words."""
+    kept, others = Statements(statement(each.content) for each in stays), {core(each.quote) for each in stays}
+    content = Statements([statement(gone[0].content)])
+    quotes = dict.fromkeys(each.quote for each in gone if each.quote)
+    return [each for each in quotes if not content.spans(each) or not (core(each) in others or kept.spans(each))]
+
+
+async def _words_of_its_own(
+    words: set[str], scrubber: Scrubber, at_source: Scrubber, sources: Collection[int], transcript: TranscriptDB
+) -> set[str]:
+    """Return those of a learning's words that people and turns use for nothing else."""
+    async for turn in _each(transcript.observations_after):
+        texts = _texts(turn)
+        visible = plain("\n".join(texts))
+        if not any(word in visible for word in words):
+            continue
+        if turn.id in sources:
+            texts = [at_source.sentences(turn.user_message)]
+        elif any(scrubber.stands_in(text) for text in texts):
+            texts = [scrubber.sentences(turn.user_message)]
+        words = words - words_of(text.replace(FORGOTTEN, "") for text in texts)
+    return words
 
 
 async def _learning_of(target: Target, memory: MemoryDB) -> LearningRow:
@@ -356,17 +364,6 @@ async def _learning_of(target: Target, memory: MemoryDB) -> LearningRow:
 
 def _is_specific(text: str) -> bool:
     return len(content_words(text)) >= OWN_PHRASE_WORDS
-
-
-def _take_sentences(made: Plan, turn: Observation) -> None:
-    scrub = made.scrubber.sentences
-    calls = [{**call, **map_strings({k: call.get(k) for k in _SPOKEN}, scrub)} for call in turn.tool_calls]
-    if made.take(turn, _scrubbed(turn, scrub, calls)):
-        if turn.mission_id:
-            made.missions.add(turn.mission_id)
-    elif turn.id in made.scrubber.sources - made.teaching and not any(FORGOTTEN in text for text in _texts(turn)):
-        # The source words of the learning are unknown. A later extraction would learn it again, so the turn is emptied.
-        made.empty(turn)
 
 
 # --- curations ---
@@ -409,12 +406,32 @@ def _edited(curation: Curation) -> str | None:
     return content if isinstance(content, str) else None
 
 
-async def _learned(transcript: TranscriptDB) -> AsyncIterator[ParsedLearning]:
-    """Yield every learning of every curator answer."""
+@dataclass(frozen=True, slots=True)
+class _Cited:
+    """A learning or a line of a file, with the turn and the quote that it rests on."""
+
+    turn: int | None
+    content: str
+    quote: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """Every learning and every line with a citation in the curator's answers."""
+
+    learnings: list[_Cited]
+    lines: list[_Cited]
+
+
+async def _answers(transcript: TranscriptDB) -> _Answers:
+    found = _Answers([], [])
     async for curation in _each(transcript.curations.after):
         if curation.kind == "batch":
-            for learning in parse_response(curation.response).learnings:
-                yield learning
+            answer = parse_response(curation.response)
+            found.learnings.extend(_Cited(each.turn_id, each.content, each.quote or "") for each in answer.learnings)
+            lines = (line for edits in answer.edits.values() for edit in edits for line in edit.lines)
+            found.lines.extend(_Cited(line.turn_id, line.text, line.quote or "") for line in lines)
+    return found
 
 
 async def _typed(transcript: TranscriptDB) -> AsyncIterator[list[str]]:

@@ -297,11 +297,11 @@ TEXT_COLUMNS = (
     ("chat_messages", "id", "tools_json", "mission_id"),
     ("chat_messages", "id", "found_json", "mission_id"),
     ("missions", "id", "text", "id"),
-    ("session_titles", "session_id", "title", None),
-    ("cards", "card_id", "title", None),
-    ("cards", "card_id", "blocks_json", None),
+    ("session_titles", "session_id", "title", "session_id"),
+    ("cards", "card_id", "title", "card_id"),
+    ("cards", "card_id", "blocks_json", "card_id"),
     ("stacks", "stack_id", "name", None),
-    ("canvas_changes", "id", "was", None),
+    ("canvas_changes", "id", "was", "card_id"),
     ("host_rules", "id", "host", None),
     ("host_connections", "id", "host", "mission_id"),
 )
@@ -311,14 +311,14 @@ _HOST_TABLES = ("host_rules", "host_connections")
 
 @dataclass(frozen=True, slots=True)
 class SeenText:
-    """A text in one column of one row, with the mission it belongs to."""
+    """A text in one column of one row, with the mission, card or session that it belongs to."""
 
     table: str
     key: str
     column: str
     row: str | int
     text: str
-    mission: str | None
+    owner: str | None
 
     @property
     def is_json(self) -> bool:
@@ -491,18 +491,25 @@ class WorkspaceDB(Tables):
     async def texts(self) -> list[SeenText]:
         """Return all text that people see, except events."""
         found: list[SeenText] = []
-        for table, key, column, mission in TEXT_COLUMNS:
+        for table, key, column, owner in TEXT_COLUMNS:
             rows = await self._db.fetch_all(
-                f"SELECT {key}, {column}, {mission or 'NULL'} FROM {table} WHERE {column} IS NOT NULL"  # noqa: S608 - ours
+                f"SELECT {key}, {column}, {owner or 'NULL'} FROM {table} WHERE {column} IS NOT NULL"  # noqa: S608 - ours
             )
             found += [SeenText(table, key, column, *row) for row in rows]
         return found
 
     @in_transaction
     def forget(
-        self, tx: sqlite3.Connection, missions: Collection[str], cards: Collection[str], rewritten: Sequence[SeenText]
+        self,
+        tx: sqlite3.Connection,
+        missions: Collection[str],
+        cards: Collection[str],
+        session: str | None,
+        rewritten: Sequence[SeenText],
     ) -> None:
         """Remove text from chat, cards and inbox, and delete all events. `rewritten` are texts with their new content.
+
+        These missions, cards and this session lose everything.
 
         A client that resumes later finds its events pruned and receives the current state.
         """
@@ -511,10 +518,7 @@ class WorkspaceDB(Tables):
         tx.executemany(
             "UPDATE missions SET text = '', pasted_json = NULL WHERE id = ?", [(mission,) for mission in missions]
         )
-        tx.executemany(
-            "DELETE FROM session_titles WHERE session_id = (SELECT session_id FROM missions WHERE id = ?)",
-            [(mission,) for mission in missions],
-        )
+        tx.execute("DELETE FROM session_titles WHERE session_id = ?", (session,))
         for table in ("cards", "canvas_changes"):
             tx.executemany(f"DELETE FROM {table} WHERE card_id = ?", [(card_id,) for card_id in cards])  # noqa: S608
         for new in rewritten:
@@ -780,7 +784,7 @@ def _move_pasted(tx: sqlite3.Connection, new: SeenText) -> None:
     ).fetchall()
     for text, pasted in rows:
         left = Marked(text, read_spans(pasted)).rewritten(new.text)
-        tx.execute("UPDATE missions SET pasted_json = ? WHERE id = ?", (write_spans(left.pasted), new.mission))
+        tx.execute("UPDATE missions SET pasted_json = ? WHERE id = ?", (write_spans(left.pasted), new.owner))
 
 
 def _add_stack(tx: sqlite3.Connection, name: str) -> str:

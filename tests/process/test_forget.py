@@ -445,7 +445,10 @@ async def test_forgotten_learning_redacts_repeating_sentences_only(
     await forget_in(stores, learning=1)
     assert files_containing(stores.folder.parent.parent, "Quibblewort") == []
     first, second, third = await stores.observations()
-    assert (first.user_message, first.agent_response) == (f"I live in Lund. {FORGOTTEN}", FORGOTTEN)
+    assert (first.user_message, first.agent_response) == (
+        f"I live in Lund. {FORGOTTEN}",
+        f"Noted: your {FORGOTTEN}.",
+    )
     assert second.agent_response == f"{FORGOTTEN} Anything else?"
     assert third.user_message == "It rains in Lund"
     assert await numbered(stores) == {2: "Ada lives in Lund."}
@@ -544,7 +547,7 @@ async def test_forget_does_not_match_tombstones(stores: Stores) -> None:
     for words in ("forgotten", "[forgotten]"):
         with pytest.raises(PeerError, match="Nothing in memory matches"):
             await forget_in(stores, text=words)
-    scrubber = Scrubber(phrases=("forgotten",))
+    scrubber = Scrubber("forgotten")
     assert scrubber.text(f"a {FORGOTTEN} b forgotten c") == f"a {FORGOTTEN} b {FORGOTTEN} c"
 
 

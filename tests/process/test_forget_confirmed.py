@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bridge.config import Settings
+from bridge.notify.notice import SHORT_TITLE
 from bridge.replicas.sealed_store import open_store
 from bridge.replicas.store import StoreError
 from sprite.gateway import dispatch
@@ -38,6 +40,26 @@ async def rows_kept(data: Path, aside: Path) -> str:
             return ""
 
 
+def queue_notices(data: Path) -> None:
+    """Queue a notice and a message for a webhook that quote the word, and one of another agent."""
+    message = {"id": "m", "kind": "ended", "person": "local", "title": f"About {WORD}", "body": WORD, "at": 1.0}
+    rows = [
+        (sprite, json.dumps({**message, "id": sprite, "sprite": sprite}).encode(), 0, 2**40, 1.0)
+        for sprite in ("local", "other")
+    ]
+    with closing(sqlite3.connect(data / "bridge.db", isolation_level=None)) as bridge:
+        bridge.executemany("INSERT INTO webhook_outbox VALUES (?, ?, ?, ?, ?)", rows)
+        notice = ("local", "m", "ended", f"About {WORD}", WORD, None, 1.0, 0, 1.0)
+        bridge.execute("INSERT INTO notices VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", notice)
+
+
+def queued(data: Path) -> list[str]:
+    """Return the texts of all queued notices and messages."""
+    with closing(sqlite3.connect(data / "bridge.db")) as bridge:
+        messages = bridge.execute("SELECT body FROM webhook_outbox ORDER BY id").fetchall()
+        return [*(row[0].decode() for row in messages), *bridge.execute("SELECT title || body FROM notices").fetchone()]
+
+
 async def test_forget_is_done_after_replica_confirms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A locked replica leaves the forget unfinished and is named in the answer."""
     data, aside = tmp_path / "data", tmp_path / "aside"
@@ -56,6 +78,9 @@ async def test_forget_is_done_after_replica_confirms(tmp_path: Path, monkeypatch
             store.execute("ROLLBACK")
         assert done["done"] is False
         assert [place["where"] for place in done["forgotten"]["still"]] == ["the copy at the bridge"]
+        queue_notices(data)
         done = (await page.ask("memory", {"op": "forget", "text": WORD}))["payload"]
         assert WORD not in await rows_kept(data, aside)
+        own, others, notice = queued(data)
+        assert (WORD in own, WORD in others, notice) == (False, True, SHORT_TITLE)
         assert (done["done"], done["forgotten"]["still"]) == (True, [])

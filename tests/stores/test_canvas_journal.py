@@ -120,7 +120,7 @@ async def test_forget_removes_names_and_cards_from_journal(workspace: WorkspaceD
     await workspace.change_stack((await workspace.stacks())[0].stack_id, name="Other papers")
     await workspace.move_card("c", Point(1, 0), None)
     texts = [replace(each, text="…") for each in await workspace.texts() if each.text == "Papers"]
-    await workspace.forget([], ["c"], texts)
+    await workspace.forget([], ["c"], None, texts)
     (left,) = await workspace.canvas_changes()
     assert (left.kind, left.was) == ("renamed", "…")
 

@@ -256,7 +256,7 @@ async def test_changes_during_turn_are_in_next_prompt(canvas: Canvas) -> None:
 async def test_removed_card_is_not_reported(canvas: Canvas) -> None:
     await draw(canvas, "c1")
     await canvas.workspace.archive_card("c1", archived=True)
-    await canvas.workspace.forget([], ["c1"], [])
+    await canvas.workspace.forget([], ["c1"], None, [])
     assert await news(canvas) == []
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import tempfile
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,11 @@ from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.forget.plan import Target
 from sprite.memory.files import CURATED
-from sprite.protocol.shapes import Forgotten, Place
-from sprite.workspace.database import open_workspace
+from sprite.protocol.shapes import Block, Card, Forgotten, Place
+from sprite.workspace.database import CardSaved, ChatAdded, TurnBegan, open_workspace
 from tests.curated_workspace import files_containing
 from tests.looks import dump
-from tests.memory_stores import Stores, forgetter_of, open_stores, rebuilt
+from tests.memory_stores import SESSION, Stores, call, forgetter_of, open_stores, rebuilt
 
 
 @pytest.fixture
@@ -181,6 +182,101 @@ async def test_learning_containing_forgotten_text_is_named(stores: Stores) -> No
     assert done.still == [Place("learning 2, which says more", "The user lives in Lund with Bo.")]
 
 
+# Sentences of one form
+
+HERON = "My project number {0} is called heron{0} and is written in language {0}."
+
+
+async def herons(stores: Stores) -> None:
+    """Tell of five projects in one form; the curator learns the first two."""
+    for number in range(1, 6):
+        learned = (
+            f"FACT [t] The project heron{number} is written in language {number}. "
+            f'| "My project number {number} is called heron{number}"\n'
+        )
+        lines = [f"- The project heron{known} matters." for known in range(1, number + 1)]
+        files = "\n".join(["TOOLS_MD_UPDATE:", "# Tools", "", *lines, ""])
+        await stores.learn((learned if number < 3 else "") + files, HERON.format(number), f"Noted: heron{number}.")
+
+
+async def test_forget_learning_keeps_lookalike_sentences(stores: Stores) -> None:
+    await herons(stores)
+    before, lines = await stores.observations(), lines_of(stores, "tools.md")
+    assert "heron1 " in lines[0]
+    done = await forget_in(stores, learning=1)
+    assert done.turns == [1]
+    assert (await stores.observations())[1:] == before[1:]
+    assert lines_of(stores, "tools.md") == lines[1:]
+    assert await numbered(stores) == {2: "The project heron2 is written in language 2."}
+    assert not any("heron1" in str(turn) for turn in await stores.observations())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "My sister prefers tea to coffee.",
+        "I prefer coffee to tea.",
+        "I prefer tea to coffee++.",
+        "I prefer tea with coffee.",
+        "Tea and coffee are sold out.",
+    ],
+)
+async def test_forget_learning_keeps_lookalike_sentence(other: str, stores: Stores) -> None:
+    """The sentence is nowhere learned, and stands in the learning's own turn, in another turn and in a file."""
+    first = "I prefer tea to coffee."
+    await stores.learn(
+        'PREFERENCE [t] The user prefers tea to coffee. | "I prefer tea to coffee"\n'
+        + user_md("- Prefers tea to coffee", f"- {other}"),
+        f"{first} {other}",
+        f"Noted: you prefer tea to coffee. {other}",
+    )
+    await stores.turn(other, first)
+    await forget_in(stores, learning=1)
+    one, two = await stores.observations()
+    assert (one.user_message, one.agent_response) == (f"[forgotten] {other}", f"Noted: you [forgotten]. {other}")
+    assert (two.user_message, two.agent_response) == (other, "[forgotten]")
+    assert lines_of(stores) == [f"- {other}"]
+
+
+async def test_forget_turn_keeps_lookalike_sentences(stores: Stores) -> None:
+    await herons(stores)
+    before, lines = await stores.observations(), lines_of(stores, "tools.md")
+    assert "heron1 " in lines[0]
+    await forget_in(stores, turn=1)
+    assert (await stores.observations())[1:] == before[1:]
+    assert lines_of(stores, "tools.md") == lines[1:]
+
+
+async def test_forget_turn_takes_its_learning_from_other_replies(stores: Stores) -> None:
+    await stores.learn('FACT [t] The user lives in Lund. | "Lund is where I live"', "Lund is where I live")
+    await stores.turn("What do you know of me?", "You live in Lund. Lund is nice.")
+    await forget_in(stores, turn=1)
+    assert (await stores.observations())[1].agent_response == "[forgotten] Lund is nice."
+
+
+async def test_forget_learning_takes_line_that_cites_its_quote(stores: Stores) -> None:
+    await stores.learn(
+        'PREFERENCE [t] The user prefers tea to coffee. | "tea beats coffee"\n'
+        'FACT [t] The user lives in Malmö. | "I live in Malmö"\n'
+        'USER_MD_EDIT:\nADD Notes | [t] - Likes tea best | "tea beats coffee"\n'
+        'ADD Notes | [t] - Lives in Malmö | "I live in Malmö"\n',
+        "I live in Malmö, and tea beats coffee.",
+    )
+    assert lines_of(stores) == ["- Likes tea best", "- Lives in Malmö"]
+    await forget_in(stores, learning=1)
+    assert lines_of(stores) == ["- Lives in Malmö"]
+    assert files_containing(stores.folder.parent.parent, "tea b") == []
+
+
+async def test_forget_learning_keeps_files_with_same_word(stores: Stores) -> None:
+    await stores.learn('FACT [t] The user owns a red bicycle. | "I own a red bicycle"', "I own a red bicycle")
+    kept = stores.folder.parent / "undo/objects/ab"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("credits are shared; the red button")
+    await forget_in(stores, learning=1)
+    assert kept.exists()
+
+
 # The preview
 
 
@@ -216,6 +312,36 @@ async def test_preview_names_every_store(stores: Stores) -> None:
     assert (workspace.workspace / "documents/recipe.txt").exists()
 
 
+async def test_preview_lists_everything_of_whole_session(stores: Stores) -> None:
+    """Short messages, cards and the title go with their session, though another session says the same."""
+    settings = Settings(stores.folder.parent.parent)
+    drawn = call("mcp__sprite__create_card", '{"card_id": "c1"}')
+    other = (await stores.transcript.start_session("22222222-1111-4111-8111-111111111111")).id
+    table = Block("b1", "table", {"columns": ["Item"], "rows": [["Yes"], ["Pears"]]})
+    async with open_workspace(settings.workspace_db) as seen:
+        stack = await seen.create_stack("Canvas")
+        await seen.record([], [TurnBegan("m-1", "person", SESSION), TurnBegan("m-2", "person", other)])
+        await seen.record([], [ChatAdded("user", "Yes please", "m-1"), ChatAdded("user", "Yes please", "m-2")])
+        await seen.record([], [CardSaved(Card("c1", stack, "Fruit", "list", None, None, [table], archived=False))])
+        await seen.rename_session(SESSION, "Apples")
+        await seen.rename_session(other, "Apples")
+    await stores.turn("Yes please", "Done", calls=[drawn], mission_id="m-1")
+    await stores.turn("Yes please", "Done", session=other, mission_id="m-2")
+    gone = (await forget_in(stores, preview=True, session=SESSION)).gone
+    assert [place for place in gone if not place.where.startswith("turn 1")] == [
+        Place("the chat", "Yes please"),
+        Place("a session's title", "Apples"),
+        Place("a card", "Fruit"),
+        Place("a card", "Item"),
+        Place("a card", "Yes"),
+        Place("a card", "Pears"),
+    ]
+    assert (await forget_in(stores, session=SESSION)).still == []
+    async with open_workspace(settings.workspace_db) as seen:
+        texts = [text.text for text in await seen.texts() if text.table in {"chat_messages", "cards", "session_titles"}]
+    assert [text for text in texts if text != "[]"] == ["Yes please", "Apples"]
+
+
 async def test_forget_finds_text_only_on_canvas(stores: Stores) -> None:
     workspace = Settings(stores.folder.parent.parent)
     async with open_workspace(workspace.system / "workspace.db") as seen:
@@ -239,43 +365,63 @@ _SAYINGS = [
 ]
 
 
+@dataclass(frozen=True)
+class Told:
+    """One clause of a message: of the user or their sister. Only some of the user's are learned."""
+
+    saying: str
+    is_learned: bool = True
+    is_sisters: bool = False
+
+    @property
+    def clause(self) -> str:
+        if self.is_sisters:
+            return f"my sister {self.saying}"
+        verb, _, rest = self.saying.partition(" ")
+        first = f"never mention {rest.removeprefix('mentions ')}" if verb == "never" else f"{verb[:-1]} {rest}"
+        return f"I {first}"
+
+    @property
+    def line(self) -> str:
+        return f"- My sister {self.saying}" if self.is_sisters else f"- {self.saying[0].upper()}{self.saying[1:]}"
+
+
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[list[list[str]], int]:
-    """Draw sayings by turn, some repeated, and the index of the learning to forget."""
+def histories(draw: st.DrawFn) -> tuple[list[list[Told]], int]:
+    """Draw clauses by turn, some repeated and some not learned, and the index of the learning to forget."""
     saying = st.builds(
         lambda form, pair: form.format(*pair),
         st.sampled_from(_SAYINGS),
-        st.permutations(_THINGS).map(lambda things: things[:2]),
+        st.permutations(_THINGS[:5]).map(lambda things: things[:2]),
     )
-    turns = draw(st.lists(st.lists(saying, min_size=1, max_size=3, unique=True), min_size=2, max_size=6))
+    whose = st.sampled_from([(True, False), (True, False), (False, False), (False, True)])
+    told = st.builds(lambda saying, whose: Told(saying, *whose), saying, whose)
+    turns = draw(st.lists(st.lists(told, min_size=1, max_size=4, unique_by=lambda t: t.clause), min_size=2, max_size=6))
+    turns[0].append(Told("keeps kites in the shed"))
     if draw(st.booleans()):
-        turns[-1] = [*turns[-1], *(each for each in turns[0] if each not in turns[-1])][:4]
-    every = list(dict.fromkeys(each for turn in turns for each in turn))
+        turns[-1] += [each for each in turns[0] if each.clause not in {own.clause for own in turns[-1]}]
+    every = {each.saying for turn in turns for each in turn if each.is_learned}
     return turns, draw(st.integers(0, len(every) - 1))
 
 
-def first_person(saying: str) -> str:
-    verb, _, rest = saying.partition(" ")
-    return f"never mention {rest.removeprefix('mentions ')}" if verb == "never" else f"{verb.removesuffix('s')} {rest}"
-
-
-async def live(stores: Stores, turns: list[list[str]]) -> None:
-    """Log each turn as one message with all its sayings, learn them one by one, and write a line for each."""
+async def live(stores: Stores, turns: list[list[Told]]) -> None:
+    """Log each turn as one message with all its clauses, learn them one by one, and write a line for each."""
     lines: list[str] = []
     for turn in turns:
-        message = "I " + ", and I ".join(map(first_person, turn)) + "."
-        learned = [f'PREFERENCE [t] The user {saying}. | "I {first_person(saying)}"' for saying in turn]
-        lines += [line for saying in turn if (line := f"- {saying[0].upper()}{saying[1:]}") not in lines]
-        await stores.learn("\n".join([*learned, user_md(*lines)]), message, "Noted.")
+        said = ", and ".join(each.clause for each in turn)
+        learned = [f'PREFERENCE [t] The user {each.saying}. | "{each.clause}"' for each in turn if each.is_learned]
+        lines += [line for line in dict.fromkeys(each.line for each in turn) if line not in lines]
+        await stores.learn("\n".join([*learned, user_md(*lines)]), f"{said[0].upper()}{said[1:]}.", f"Noted: {said}.")
 
 
 def stands(text: str, saying: str) -> bool:
-    return re.search(rf"\b{re.escape(saying)}\b", text, re.IGNORECASE) is not None
+    """Return whether a text has the user's saying."""
+    return re.search(rf"(?<!my sister ){re.escape(saying)}\b", text, re.IGNORECASE) is not None
 
 
 @settings(max_examples=int(os.environ.get("SOAK_EXAMPLES", "5")))
 @given(histories())
-async def test_any_learning_is_forgotten_alone(history: tuple[list[list[str]], int]) -> None:
+async def test_any_learning_is_forgotten_alone(history: tuple[list[list[Told]], int]) -> None:
     turns, place = history
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root) / ".os/memory"
@@ -289,6 +435,7 @@ async def test_any_learning_is_forgotten_alone(history: tuple[list[list[str]], i
             saying = target.content.removeprefix("The user ").removesuffix(".")
             before = {name: stores.path(name).read_text() for name in CURATED}
             versions = {name: await stores.memory.versions(name) for name in CURATED}
+            logged = await stores.observations()
             done = await forget_in(stores, learning=target.id)
 
             assert done.still == []
@@ -296,13 +443,21 @@ async def test_any_learning_is_forgotten_alone(history: tuple[list[list[str]], i
             assert [(r.id, r.content, r.type, r.origin, r.seen) for r in left] == [
                 (r.id, r.content, r.type, r.origin, r.seen) for r in rows if r.id != target.id
             ]
-            line = f"- {saying[0].upper()}{saying[1:]}"
+            line = Told(saying).line
             for name in CURATED:
                 assert stores.path(name).read_text() == before[name].replace(f"{line}\n", "")
                 after = await stores.memory.versions(name)
                 assert [v.content for v in after] == [v.content.replace(f"{line}\n", "") for v in versions[name]]
+            clause = Told(saying).clause
+            for turn, was, now in zip(turns, logged, await stores.observations(), strict=True):
+                others = [each.clause for each in turn if each.clause != clause]
+                for text, rest in ((was.user_message, now.user_message), (was.agent_response, now.agent_response)):
+                    assert rest == text or len(others) < len(turn)
+                    assert all(other.casefold() in rest.casefold() for other in others), (rest, others)
             made = dump(folder / "memory.db")
             for path in (Path(root) / ".os").rglob("*"):
                 if path.is_file():
-                    assert not stands(path.read_bytes().decode(errors="replace"), saying), path
+                    found = path.read_bytes().decode(errors="replace")
+                    assert not stands(found, saying), path
+                    assert not stands(found, clause.removeprefix("I ")), path
         assert await rebuilt(folder, without_files=False) == made

@@ -220,6 +220,21 @@ async def test_undelivered_notices_pass_to_next_bridge(database: Database) -> No
         await eventually(lambda: [n.person for n in at.pager.notices] == ["other"], "an old event was notified")
 
 
+async def test_forget_removes_texts_of_queued_notices(database: Database) -> None:
+    notices = [
+        Notice(key, "ended", sprite, sprite, "About tea", "Tea.", time.time())
+        for sprite, key in (("ada", "m1"), ("bo", "m2"))
+    ]
+    async with desk(database) as here:
+        for notice in notices:
+            here.notifier.tell(notice)
+        await here.notifier.forget("ada")
+        here.pager.flows.set()
+        await eventually(lambda: len(here.pager.notices) == len(notices), "both notices")
+        assert here.pager.titles == [wording.SHORT_TITLE, "About tea"]
+        assert here.pager.notices[0].body == ""
+
+
 async def test_delivered_notices_are_recorded_as_bridge_stops(database: Database) -> None:
     async def yes(_: str) -> bool:
         return True
