@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -138,6 +139,7 @@ class Agent:
                 self._feed.warn("model_away", trouble)
             if isinstance(message, ResultMessage):
                 result = result_of(message, interrupted=listener.is_interrupted, is_silent=is_silent)
+                result = replace(result, cut_usd=0.0 if self._settings.is_offline else costs.cut_usd())
                 is_silent = True
                 await listener.ended(result)
             elif isinstance(message, SystemMessage) and message.subtype == "init":

@@ -25,6 +25,7 @@ from sprite.agent.mission_end import (
     failed,
     left_open,
     rows,
+    settled_and_estimated,
     used_tools,
 )
 from sprite.agent.permissions import PermissionBroker
@@ -454,7 +455,8 @@ class AgentRuntime:
         tools = used_tools(calls, self._desk.answers)
         self._desk.answers.clear()
         said = "\n\n".join(turn.texts)
-        effects = rows(mission.id, outcome, said, event, origin=mission.origin, tools=tools, cost_usd=turn.cost_usd)
+        cost = settled_and_estimated(turn.result, turn.cost_usd, turn.streamed_usd)
+        effects = rows(mission.id, outcome, said, event, origin=mission.origin, tools=tools, cost=cost)
         self._publish(event, effects)
         if mission.origin == "schedule" and self._when_scheduled_ends is not None:
             self._when_scheduled_ends()
@@ -548,8 +550,10 @@ class AgentRuntime:
         return self._turn is not None and self._turn.is_interrupted
 
     def paid(self, usd: float) -> None:
-        """Count the cost of a model call, in US dollars, unless it is a mission's: somebody asked for that."""
-        if not self._is_in_mission():
+        """Count the cost of a model call, in US dollars: in the mission, or in a turn that nobody asked for."""
+        if self._turn is not None and self._is_in_mission():
+            self._turn.streamed_usd += usd
+        else:
             self._own.paid(usd)
 
     async def began(self, cli_session_id: str, model: str | None) -> None:

@@ -190,6 +190,8 @@ class CallCosts:
     """Track call costs. Pass every message to `take` in order; it returns the added cost in US dollars."""
 
     def __init__(self) -> None:
+        self._is_whole = True
+        self._cut_usd = 0.0
         self._model = ""
         self._usage: dict[str, Any] = {}
         self._counted: OrderedDict[str, float] = OrderedDict()
@@ -198,9 +200,12 @@ class CallCosts:
         """Return the cost that this message adds, in US dollars."""
         match message:
             case StreamEvent(parent_tool_use_id=None, event={"type": "message_start", "message": dict(begun)}):
-                self._model, self._usage = str(begun.get("model")), {}
+                self._close()
+                self._model, self._usage, self._is_whole = str(begun.get("model")), {}, False
                 return self._grown(begun.get("usage"))
-            case StreamEvent(parent_tool_use_id=None, event={"type": "message_delta", "usage": usage}):
+            case StreamEvent(parent_tool_use_id=None, event={"type": "message_delta", "usage": usage, **rest}):
+                # The CLI ends a stream that was cut by itself, without a reason.
+                self._is_whole = (rest.get("delta") or {}).get("stop_reason") is not None
                 return self._grown(usage)
             case AssistantMessage(parent_tool_use_id=str(), message_id=str(message_id), model=model, usage=dict(usage)):
                 cost = cost_usd(model, usage) or 0.0
@@ -210,6 +215,17 @@ class CallCosts:
                     self._counted.popitem(last=False)
                 return max(cost - before, 0.0)
         return 0.0
+
+    def cut_usd(self) -> float:
+        """Return the cost of the calls that were cut in the turn that ends now."""
+        self._close()
+        cut, self._cut_usd = self._cut_usd, 0.0
+        return cut
+
+    def _close(self) -> None:
+        if not self._is_whole:
+            self._is_whole = True
+            self._cut_usd += cost_usd(self._model, self._usage) or 0.0
 
     def _grown(self, usage: Any) -> float:
         before = cost_usd(self._model, self._usage) or 0.0

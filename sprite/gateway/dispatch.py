@@ -295,8 +295,9 @@ class Gateway:
         midnight = time.time() - seconds_since_midnight()
         session = self._work.runtime.session_state()
         spend = await self._workspace.spend(midnight, session.session_id)
-        spend.memory = await self._memory.view.spent(midnight)
-        spend.memory_session = await self._memory.view.spent(session.started_at) if session.started_at else 0.0
+        spend.today.memory = await self._memory.view.spent(midnight)
+        if session.started_at:
+            spend.session.memory = await self._memory.view.spent(session.started_at)
         return spend
 
     async def _model_check(self) -> tuple[bool, str]:

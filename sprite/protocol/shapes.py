@@ -502,17 +502,27 @@ class Drifted(Struct):
     source: Literal["disk", "import"] = "disk"
 
 
-class Spend(Struct):
-    """What the agent, schedules and memory cost in US dollars: today (UTC), and `session` in this session."""
+class Cost(Struct, omit_defaults=False):
+    """US dollars: `settled` as reported, `estimated` for calls that were cut off or that have no known price."""
 
-    agent: float = 0.0
-    schedules: float = 0.0
-    memory: float = 0.0
-    agent_session: float = 0.0
-    schedules_session: float = 0.0
-    memory_session: float = 0.0
-    #: The newest turn; null where its cost is not known.
-    turn: float | None = None
+    settled: float = 0.0
+    estimated: float = 0.0
+
+
+class Costs(Struct, omit_defaults=False):
+    """What the agent, schedules and memory cost."""
+
+    agent: Cost
+    schedules: Cost
+    memory: Cost
+
+
+class Spend(Struct, omit_defaults=False):
+    """What was spent today (UTC), in this session, and for the newest turn (null where nothing of it is known)."""
+
+    today: Costs
+    session: Costs
+    turn: Cost | None = None
 
 
 class Health(Struct):

@@ -1077,16 +1077,27 @@ export interface StandingRule {
   at: number;
 }
 /**
- * What the agent, schedules and memory cost in US dollars: today (UTC), and `session` in this session.
+ * What was spent today (UTC), in this session, and for the newest turn (null where nothing of it is known).
  */
 export interface Spend {
-  agent?: number;
-  schedules?: number;
-  memory?: number;
-  agent_session?: number;
-  schedules_session?: number;
-  memory_session?: number;
-  turn?: number | null;
+  today: Costs;
+  session: Costs;
+  turn?: Cost | null;
+}
+/**
+ * What the agent, schedules and memory cost.
+ */
+export interface Costs {
+  agent: Cost;
+  schedules: Cost;
+  memory: Cost;
+}
+/**
+ * US dollars: `settled` as reported, `estimated` for calls that were cut off or that have no known price.
+ */
+export interface Cost {
+  settled?: number;
+  estimated?: number;
 }
 /**
  * A card as it now is; `close_card` says it left the canvas.
