@@ -24,7 +24,7 @@ from acp.schema import (
 
 from bridge.acp.tool_calls import fenced
 from bridge.terminal.drawing import one_line
-from sprite.protocol.messages import MAX_MISSION_CHARS
+from sprite.protocol.messages import MAX_MISSION_CHARS, MAX_PICTURE_BYTES
 from sprite.protocol.pasted import Marked, joined
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class Attachment:
     name: str
     data: bytes
     source: str = ""
+    #: Whether the model sees it beside the text.
+    is_picture: bool = False
 
 
 @dataclass(slots=True)
@@ -83,7 +85,9 @@ class Draft:
                 self._take_file(resource)
             case ImageContentBlock(data=data, mime_type=mime_type, uri=uri):
                 name = _name(uri) if uri else f"image{_ENDINGS.get(mime_type.lower(), '')}"
-                self.files.append(Attachment(name, _decoded(data), uri or ""))
+                picture = _decoded(data)
+                is_seen = mime_type.lower() in _ENDINGS and len(picture) <= MAX_PICTURE_BYTES
+                self.files.append(Attachment(name, picture, uri or "", is_seen))
             case AudioContentBlock():
                 raise PromptRefusedError("The agent does not hear: send words, pictures or files.")
 

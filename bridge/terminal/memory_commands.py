@@ -191,6 +191,7 @@ def status(state: Status, *, link: str) -> Table:
     rows = [
         ("connection", link),
         ("model", state.model or "the CLI's choice"),
+        ("effort", session.effort or "default"),
         ("permissions", limit.get(state.permissions, state.permissions)),
         ("session", counted(session.turns, "turn") if session.session_id else "begins with your next message"),
         ("under way", _under_way(session)),

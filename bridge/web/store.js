@@ -101,7 +101,7 @@ export function createStore() {
       }
       touch('chat');
       // Most events are text deltas, hundreds of them a reply.
-      if (payload.event === 'text_delta') return;
+      if (payload.event === 'text_delta' || payload.event === 'thinking') return;
       state.permissions = conversation.openPermissions();
       touch('session', 'permissions');
     },

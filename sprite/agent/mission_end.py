@@ -10,7 +10,7 @@ from typing import Any
 from sprite.common.failures import Failure
 from sprite.errors import AgentError, ShortageError, SpriteError, is_shortage
 from sprite.log.transcript import Observation, Outcome
-from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted, TextDelta
+from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted, TextDelta, Thinking
 from sprite.protocol.messages import Decision
 from sprite.protocol.shapes import MissionStatus, Origin, UsedTool
 from sprite.protocol.tools import NOT_THE_AGENTS
@@ -163,12 +163,12 @@ class TextStream:
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._held: TextDelta | None = None
+        self._held: TextDelta | Thinking | None = None
         self._timer: asyncio.TimerHandle
 
-    def add(self, delta: TextDelta) -> None:
+    def add(self, delta: TextDelta | Thinking) -> None:
         """Add the next piece of text."""
-        if self._held is not None and self._held.mission_id == delta.mission_id:
+        if type(self._held) is type(delta) and self._held.mission_id == delta.mission_id:
             self._held.text = f"{self._held.text}{delta.text}"
             return
         self.release()

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from msgspec import UnsetType
 from msgspec.structs import replace as replace_hit
 
 from sprite.agent.background import Background, Unattended
@@ -47,12 +48,13 @@ from sprite.protocol.events import (
     ModelChanged,
     Started,
     TextDelta,
+    Thinking,
     WholeText,
 )
 from sprite.protocol.framing import on_one_line
 from sprite.protocol.messages import CHAT_TEXT_CHARS, ChatSaid, SessionUpdate
 from sprite.protocol.pasted import Marked, Spans, clipped
-from sprite.protocol.shapes import FileCounts, Origin, SearchHit, SessionState, SlowWork, Stopped, oldest, slow
+from sprite.protocol.shapes import Effort, FileCounts, Origin, SearchHit, SessionState, SlowWork, Stopped, oldest, slow
 from sprite.undo.tracker import Tracker
 from sprite.workspace.database import Effect, MissionMoved, StoredMission, WorkspaceDB
 from sprite.workspace.feed import Feed
@@ -154,6 +156,8 @@ class AgentRuntime:
             held_until=self._held_until(),
             slow=self._slow(),
             paused=self._unattended.paused,
+            model=self._session.model,
+            effort=self._session.effort,
         )
 
     def queued(self) -> list[str]:
@@ -168,10 +172,12 @@ class AgentRuntime:
         *,
         asked_by: str | None = None,
         pasted: Spans = (),
+        images: Sequence[str] = (),
     ) -> int | None:
         """Store and queue a mission. Return the number of missions before it, or None if its id is known.
 
-        `asked_by` names the program that sent it, if no person did. `pasted` are the spans of `text` that were pasted.
+        `asked_by` names the program that sent it, if no person did. `pasted` are the spans of `text` that were pasted,
+        `images` the paths of pictures.
         """
         self._inbox.check_room()
         # The agent gets the original text. The stored text, which would run after a crash, is redacted.
@@ -193,7 +199,7 @@ class AgentRuntime:
             ),
         )
         before = len(self._inbox) + (self._turn is not None)
-        self._inbox.put(replace(mission, text=text, pasted=pasted))
+        self._inbox.put(replace(mission, text=text, pasted=pasted, images=tuple(images)))
         return before
 
     def _heard(self, message: Marked, *, by_person: bool) -> Marked:
@@ -258,6 +264,11 @@ class AgentRuntime:
                 self._tell_session()
 
         await self._inbox.in_turn(resume)
+
+    async def choose_model(self, model: str | UnsetType | None, effort: Effort | UnsetType | None) -> None:
+        """Change the session's model and effort after the queued missions. Raises PeerError, see `Session.choose`."""
+        await self._inbox.in_turn(lambda: self._session.choose(model, effort))
+        self._tell_session()
 
     async def between_turns(self, work: Callable[[], Awaitable[_T]]) -> _T:
         """Run a job after the queued missions."""
@@ -559,7 +570,10 @@ class AgentRuntime:
     async def began(self, cli_session_id: str, model: str | None) -> None:
         """Record the CLI's id of this conversation, and its model."""
         try:
+            before = self._session.model
             await self._session.link_cli(cli_session_id, model)
+            if self._session.model != before:
+                self._tell_session()
         except StorageError as error:
             # The turn goes on; the CLI reports its id again with the next one.
             self._feed.warn(error.code, str(error))
@@ -577,7 +591,7 @@ class AgentRuntime:
         event.mission_id = self.turn_id
         if isinstance(event, WholeText):
             turn.texts.append(event.text)
-        if isinstance(event, TextDelta):
+        if isinstance(event, TextDelta | Thinking):
             self._stream.add(event)
         else:
             self._publish(event, [])

@@ -32,6 +32,7 @@ from sprite.protocol.events import (
     Compacting,
     ModelChanged,
     TextDelta,
+    Thinking,
     ToolResult,
     ToolUse,
     WholeText,
@@ -60,8 +61,8 @@ def events_of(message: Message, discreet: Discreet, secret_calls: set[str]) -> I
     calls whose results are not shown.
     """
     match message:
-        case StreamEvent(parent_tool_use_id=None, event={"type": "content_block_delta", "delta": {"text": str(text)}}):
-            yield TextDelta(None, clean(text))
+        case StreamEvent(parent_tool_use_id=None, event=event):
+            yield from _streamed(event)
         case AssistantMessage(error=None):
             yield from _said(message, discreet, secret_calls)
         case UserMessage(content=list(blocks)):
@@ -78,6 +79,16 @@ def events_of(message: Message, discreet: Discreet, secret_calls: set[str]) -> I
         ) if rest.get("scope") != "local":
             reason = "declined to answer" if why == "model_refusal_fallback" else "is not available"
             yield ModelChanged(None, after, f"{before} {reason}: {after} goes on.")
+
+
+def _streamed(event: dict[str, Any]) -> Iterator[TextDelta | Thinking]:
+    match event:
+        case {"type": "content_block_delta", "delta": {"text": str(text)}}:
+            yield TextDelta(None, clean(text))
+        case {"type": "content_block_delta", "delta": {"thinking": str(text)}}:
+            yield Thinking(None, clean(text))
+        case {"type": "content_block_start", "content_block": {"type": "thinking" | "redacted_thinking"}}:
+            yield Thinking(None, "")
 
 
 class BrokenStream:

@@ -148,7 +148,7 @@ class Turn:
             return
         self.asked = True
         try:
-            await conversation.ask(self.mission.text, self._message_uuid)
+            await conversation.ask(self.mission.text, self._message_uuid, self.mission.images)
         except AgentError as error:
             await self._listener.died(error)
 

@@ -234,13 +234,18 @@ class Paused(Struct):
     since: float
 
 
+#: How much the model thinks; null is the model's default.
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
+
+
 class SessionState(Struct):
     """The conversation under way; `session_id` is null until its first mission.
 
     `running_mission_id` is the turn under way: a person's, or (where none runs) one that the agent began by itself.
     `busy` says whether a turn runs or a mission waits; `background` is what goes on beside turns, oldest first, and
     `held_until` (Unix seconds) when that stops keeping a VM awake: null where nothing goes on. `slow` names work that
-    takes longer than a minute. Where it is `paused` the agent waits for the person's word.
+    takes longer than a minute. Where it is `paused` the agent waits for the person's word. `model` answers in it (null
+    until that is known), with the `effort` that the person chose.
     """
 
     session_id: str | None
@@ -253,6 +258,8 @@ class SessionState(Struct):
     held_until: float | None = None
     slow: list[SlowWork] = []
     paused: Paused | None = None
+    model: str | None = None
+    effort: Effort | None = None
 
 
 class FileState(Struct):

@@ -219,6 +219,8 @@ class StoredMission:
     attempt: int = 0
     #: The parts of `text` that the person pasted.
     pasted: Spans = ()
+    #: Paths of the pictures beside the text. They are not stored: after a crash the agent reads the files by itself.
+    images: tuple[str, ...] = ()
 
     @property
     def may_begin_again(self) -> bool:

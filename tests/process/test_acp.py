@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from acp.exceptions import RequestError
 
 from sprite.protocol.pasted import own_text, read_spans
 from tests.acp_editor import Editor, editor
@@ -312,3 +313,15 @@ async def test_slash_command_begins_session(home: Home) -> None:
     assert await client.say(session, "/etc/hosts is broken") == "end_turn"
     await client.say(session, "/new")
     assert "A new session begins with your next message" in client.shown(session)
+
+
+async def test_editor_chooses_model_and_effort(home: Home) -> None:
+    session = await home.session()
+    for name, value in (("model", "claude-opus-4-8"), ("effort", "high"), ("model", "default")):
+        answer = await home.client.connection.set_config_option(config_id=name, session_id=session, value=value)
+        assert {each.id: each.current_value for each in answer.config_options}[name] == value
+    with pytest.raises(RequestError):
+        await home.client.connection.set_config_option(config_id="effort", session_id=session, value="endless")
+    async with home.page() as page:
+        await page.ask("system", {"action": "model", "effort": None})
+        await home.client.until(lambda: "config_option_update" in json.dumps(home.client.messages))
