@@ -26,7 +26,7 @@ _HEADERS = frozenset(
 )
 #: Headers in which an SDK describes itself.
 _HEADER_PREFIX = "x-stainless-"
-_BETAS = frozenset(
+BETAS = frozenset(
     "claude-code interleaved-thinking context-management per-turn-control mid-conversation-tool-changes "
     "mid-conversation-system mid-conversation-system-clear-at thinking-token-count effort thinking-display-updates "
     "thinking-binding-controls redact-thinking prompt-caching prompt-caching-scope prompt-caching-evict "
@@ -34,7 +34,7 @@ _BETAS = frozenset(
     "tool-search-tool advanced-tool-use tool-examples context-1m context-hint output-128k max-tokens task-budgets "
     "cache-diagnosis timing tool-provenance claude-code-side-query computer-use pdfs".split()
 )
-_EXIT_BETAS = {
+EXIT_BETAS = {
     "web-search": "web_search",
     "web-fetch": "web_fetch",
     "code-execution": "code_execution",
@@ -63,7 +63,7 @@ class ApiFeatures:
     def _passes_beta(self, beta: str) -> bool:
         found = _BETA.fullmatch(beta)
         name = found[1] if found else beta
-        return (found is not None and name in _BETAS) or _EXIT_BETAS.get(name) in self.opened
+        return (found is not None and name in BETAS) or EXIT_BETAS.get(name) in self.opened
 
 
 _FREE = Price(0.0, 0.0, 0.0, 0.0, 0.0)

@@ -204,3 +204,22 @@ async def test_interactive_commands_are_refused_in_pipe() -> None:
         await chat.visitor.send(ForgetResult(FISH, done=False), reply_to=used)
         await chat.until_seen("/forget needs a person at a terminal")
         await chat.mission("the next line goes on")
+
+
+async def test_model_and_effort_are_chosen() -> None:
+    session = msgspec.structs.replace(state_sync().session, model="claude-opus-4-8", effort="low")
+    status = Status("model", session, memory(), None, "ask", None, models=["claude-haiku-4-5"])
+    async with in_a_pipe() as chat:
+        for line, sent, seen in [
+            ("/model claude-opus-4-8", {"action": "model", "model": "claude-opus-4-8"}, "model: claude-opus-4-8"),
+            ("/model default", {"action": "model", "model": None}, "model: claude-opus-4-8"),
+            ("/model", {"action": "status"}, "known are claude-haiku-4-5"),
+            ("/effort low", {"action": "model", "effort": "low"}, "effort: low"),
+        ]:
+            chat.type(f"{line}\n")
+            used, payload = await asked(chat, "system")
+            assert payload == sent
+            await chat.visitor.send(status, reply_to=used)
+            await chat.until_seen(seen)
+        chat.type("/effort endless\n")
+        await chat.until_seen("/effort low|medium|high|xhigh|max|default")
