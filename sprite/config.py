@@ -123,6 +123,8 @@ class Settings:
     )
     #: Whether the agent may reach private addresses, too; only tests set it.
     egress_inside: bool = False
+    #: The cost at which a turn ends, or None for no limit; only `doctor --live` sets it.
+    turn_usd: float | None = None
     #: Whether the bridge's fake model answers instead of Claude; then nothing has a cost.
     is_offline: bool = setting(
         "SPRITE_OFFLINE", "1".__eq__, False, "`1` if the built-in offline model answers; the bridge sets it"

@@ -255,6 +255,7 @@ class Conversation:
             cli_path=self._cli(),
             resume=resume,
             max_turns=MAX_TURNS,
+            max_budget_usd=self._settings.turn_usd,
             permission_mode="bypassPermissions" if bypass else "default",
             can_use_tool=self._equipment.can_use_tool,
             hooks=self._equipment.hooks,
