@@ -107,6 +107,7 @@ export function createStore() {
     },
     session_update(payload) {
       state.session = payload.session;
+      state.model = payload.session.model ?? state.model;
       if (!payload.session.background?.length) conversation.backgroundEnded();
       state.permissions = conversation.openPermissions();
       touch('session', 'chat', 'permissions');

@@ -570,10 +570,7 @@ class AgentRuntime:
     async def began(self, cli_session_id: str, model: str | None) -> None:
         """Record the CLI's id of this conversation, and its model."""
         try:
-            before = self._session.model
             await self._session.link_cli(cli_session_id, model)
-            if self._session.model != before:
-                self._tell_session()
         except StorageError as error:
             # The turn goes on; the CLI reports its id again with the next one.
             self._feed.warn(error.code, str(error))

@@ -87,9 +87,9 @@ async def live(settings: Settings, arguments: argparse.Namespace) -> int:
         if not sys.stdin.isatty():
             raise PeerError("Nothing was asked: without a terminal to ask at, it takes --yes.", code="not_sure")
         say(
-            f"This asks the model for real, for ${MOST_USD:.2f} at most: a turn with a tool, a curation, an answer that"
+            f"This asks the model for real, for ${MOST_USD:.2f} at most: a turn, a curation, an answer that is cut off,"
         )
-        say(f"is cut off, and {len(fixed_lines())} fixed lines for {name} to verify. It does not touch your workspace.")
+        say(f"and {len(fixed_lines())} fixed lines for {name} to verify. It leaves your workspace alone.")
         sys.stdout.write("Type yes to go on: ")
         sys.stdout.flush()
         if (await asyncio.to_thread(sys.stdin.readline)).strip() != "yes":
@@ -103,7 +103,8 @@ async def live(settings: Settings, arguments: argparse.Namespace) -> int:
         "verifier": name,
     }
     with TemporaryDirectory(prefix="sprite-live-") as folder:
-        tried = replace(settings, workspace=Path(folder), port=0, prewarm_seconds=0, turn_usd=MOST_USD / 4)
+        tried = replace(settings, workspace=Path(folder), port=0, prewarm_seconds=0)
+        tried = replace(tried, turn_usd=MOST_USD / 4, daily_usd=MOST_USD / 4)
         async with _running(tried) as talk:
             report |= await _turns(talk, tried)
     left = MOST_USD - report["spend"]["settled_usd"] - report["spend"]["estimated_usd"]
@@ -194,9 +195,12 @@ async def _turns(talk: _Talk, settings: Settings) -> dict[str, Any]:
     counted = 0.0 if settings.is_offline else cost_usd(model, usage)
     is_close = counted is None or abs(spent.settled - counted) <= max(_CLOSE_PART * spent.settled, _CLOSE_USD)
     flushed = await talk.status("flush")
-    cut = await talk.mission(STORY, is_cut=True)
+    if _settled(flushed) + _estimated(flushed) <= MOST_USD / 2:
+        end = (await talk.mission(STORY, is_cut=True))[-1]
+        cut = {"ok": isinstance(end, Interrupted), "ended": end.event}
+    else:
+        cut = {"ok": False, "ended": "not asked: half of the money is spent"}
     status = await talk.status("status")
-    costs = [] if status.spend is None else [status.spend.today.agent, status.spend.today.memory]
     return {
         "model": model,
         "turn": turn | ({"code": end.code} if isinstance(end, Failed) else {}),
@@ -204,15 +208,23 @@ async def _turns(talk: _Talk, settings: Settings) -> dict[str, Any]:
             "ok": flushed.memory.waiting == 0 and flushed.last_error is None,
             "learnings": flushed.memory.learnings,
         },
-        "cut": {"ok": isinstance(cut[-1], Interrupted), "ended": cut[-1].event},
+        "cut": cut,
         "spend": {
             "ok": is_close,
             "turn_usd": round(spent.settled, 6),
             "by_usage_usd": None if counted is None else round(counted, 6),
-            "settled_usd": round(sum(cost.settled for cost in costs), 6),
-            "estimated_usd": round(sum(cost.estimated for cost in costs), 6),
+            "settled_usd": round(_settled(status), 6),
+            "estimated_usd": round(_estimated(status), 6),
         },
     }
+
+
+def _settled(status: Status) -> float:
+    return 0.0 if status.spend is None else status.spend.today.agent.settled + status.spend.today.memory.settled
+
+
+def _estimated(status: Status) -> float:
+    return 0.0 if status.spend is None else status.spend.today.agent.estimated + status.spend.today.memory.estimated
 
 
 async def _verification(settings: Settings, left_usd: float) -> dict[str, Any]:

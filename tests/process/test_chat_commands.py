@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 
 from bridge.terminal.terminal import state_line
+from sprite.protocol.events import Started, TextDelta, Thinking
 from sprite.protocol.memory import ForgetResult
 from sprite.protocol.messages import (
     UPLOAD_CHUNK_BYTES,
@@ -223,3 +225,13 @@ async def test_model_and_effort_are_chosen() -> None:
             await chat.until_seen(seen)
         chat.type("/effort endless\n")
         await chat.until_seen("/effort low|medium|high|xhigh|max|default")
+
+
+async def test_state_line_shows_thinking_and_its_time() -> None:
+    async with in_a_terminal() as chat:
+        await chat.visitor.send(Started("m1", "agent", session_id="s1"))
+        await chat.visitor.send(Thinking("m1", "Perhaps a parrot."))
+        await chat.until(lambda now: "Thinking 0:42" in state_line(now, time.monotonic() + 42))
+        await chat.visitor.send(TextDelta("m1", "A bird."))
+        await chat.until(lambda now: "Thinking" not in state_line(now))
+    assert "parrot" not in chat.seen
