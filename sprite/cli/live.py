@@ -86,10 +86,8 @@ async def live(settings: Settings, arguments: argparse.Namespace) -> int:
     if not arguments.yes:
         if not sys.stdin.isatty():
             raise PeerError("Nothing was asked: without a terminal to ask at, it takes --yes.", code="not_sure")
-        say(
-            f"This asks the model for real, for ${MOST_USD:.2f} at most: a turn, a curation, an answer that is cut off,"
-        )
-        say(f"and {len(fixed_lines())} fixed lines for {name} to verify. It leaves your workspace alone.")
+        say(f"This asks the model for real, for ${MOST_USD:.2f} at most: a turn, a curation, an answer that is cut")
+        say(f"off, and {len(fixed_lines())} fixed lines for {name} to verify. It leaves your workspace alone.")
         sys.stdout.write("Type yes to go on: ")
         sys.stdout.flush()
         if (await asyncio.to_thread(sys.stdin.readline)).strip() != "yes":

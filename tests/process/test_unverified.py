@@ -61,6 +61,7 @@ async def test_doctor_live_tries_each_part(workspace: Path, model: OfflineModel)
     assert Counter((line.language, line.said) for line in lines) == {
         (language, said): 4 for language in ("en", "de", "fr", "es", "nl") for said in (True, False)
     }
+    model.script.agent({"match": "lighthouse", "text": "The waves rose. " * 90, "hang": True, "times": -1})
     told = ("doctor", "--live", "--json", "--yes")
     code, out, err = await command(workspace, *told, model_url=model.url, SPRITE_OFFLINE="1")
     found = json.loads(out)
