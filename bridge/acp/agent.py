@@ -36,7 +36,7 @@ from bridge.terminal.drawing import one_line
 from sprite.common.tasks import TaskSet
 from sprite.protocol.events import Failed, Interrupted
 from sprite.protocol.memory import ChatRequest, ChatResult
-from sprite.protocol.messages import MOST_PICTURES, Ack, Status, System, upload_chunks
+from sprite.protocol.messages import MAX_PICTURES_BYTES, Ack, Status, System, upload_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -219,8 +219,9 @@ class SpriteAgent:
         paths = [await self._uploaded(file) for file in draft.files if not sent.is_cancelled]
         if sent.is_cancelled:
             return None
-        pictures = [path for file, path in zip(draft.files, paths, strict=True) if file.is_picture]
-        self._conversation.send(session, sent, draft.message(paths), pictures[:MOST_PICTURES])
+        seen = [(file, path) for file, path in zip(draft.files, paths, strict=True) if file.is_picture]
+        fits = sum(len(file.data) for file, _ in seen) <= MAX_PICTURES_BYTES
+        self._conversation.send(session, sent, draft.message(paths), [path for _, path in seen] if fits else [])
         return await sent.ended
 
     async def _uploaded(self, file: Attachment) -> str:

@@ -24,6 +24,7 @@ from acp.schema import (
 
 from bridge.acp.tool_calls import fenced
 from bridge.terminal.drawing import one_line
+from sprite.protocol.files import picture_kind
 from sprite.protocol.messages import MAX_MISSION_CHARS, MAX_PICTURE_BYTES
 from sprite.protocol.pasted import Marked, joined
 
@@ -53,8 +54,11 @@ class Attachment:
     name: str
     data: bytes
     source: str = ""
-    #: Whether the model sees it beside the text.
-    is_picture: bool = False
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether the model can see it beside the text."""
+        return len(self.data) <= MAX_PICTURE_BYTES and picture_kind(self.data) is not None
 
 
 @dataclass(slots=True)
@@ -86,8 +90,7 @@ class Draft:
             case ImageContentBlock(data=data, mime_type=mime_type, uri=uri):
                 name = _name(uri) if uri else f"image{_ENDINGS.get(mime_type.lower(), '')}"
                 picture = _decoded(data)
-                is_seen = mime_type.lower() in _ENDINGS and len(picture) <= MAX_PICTURE_BYTES
-                self.files.append(Attachment(name, picture, uri or "", is_seen))
+                self.files.append(Attachment(name, picture, uri or ""))
             case AudioContentBlock():
                 raise PromptRefusedError("The agent does not hear: send words, pictures or files.")
 

@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from sprite.errors import PeerError
-from sprite.protocol.files import is_below_folders
+from sprite.protocol.files import is_below_folders, picture_kind
 from sprite.protocol.messages import MAX_PICTURE_BYTES, MAX_PICTURES_BYTES, MOST_PICTURES
 from sprite.workspace.user_files import folder_of
-
-#: The kinds that the API takes, by the first bytes of a file.
-_KINDS = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
 
 
 def picture_blocks(workspace: Path, paths: Sequence[str]) -> list[dict[str, Any]]:
@@ -25,7 +22,7 @@ def picture_blocks(workspace: Path, paths: Sequence[str]) -> list[dict[str, Any]
     blocks, left = [], MAX_PICTURES_BYTES
     for path in paths:
         data = _read(workspace, path)
-        kind = next((kind for beginning, kind in _KINDS.items() if data.startswith(beginning)), None)
+        kind = picture_kind(data)
         if kind is None:
             raise PeerError(f"{path} is not a PNG, JPEG, GIF or WebP picture.", code="bad_picture")
         left -= len(data)

@@ -114,6 +114,7 @@ async def test_attachment_reaches_agent_but_link_is_unread(home: Home) -> None:
     assert (home.bridge.workspace / "documents/image.png").read_bytes() == b"\x89PNG" + bytes(700_000)
     (turn,) = [row for row in observations(home.bridge.workspace) if "what is this" in row["user_message"]]
     assert "documents/image.png" in turn["user_message"]
+    assert any(b'"type":"image"' in request.raw for request in home.model.requests)
     assert "file:///etc/passwd on the person's own computer, not on yours: only its name" in turn["user_message"]
     assert "root:" not in turn["user_message"]
     assert own_text(turn["user_message"], read_spans(turn["pasted_json"])) == "what is this \n"
