@@ -198,13 +198,13 @@ class Settings:
     base_url: str = setting(
         "ANTHROPIC_BASE_URL", settings.address, "https://api.anthropic.com", "URL of the model API or a gateway"
     )
-    #: Names or patterns (`claude-*`). Empty allows every model in the price list.
+    #: Names or patterns (`claude-*`). Empty allows every model.
     models: tuple[str, ...] = setting(
         "--models",
         settings.words,
         (),
-        "models that sprites may use, as names or patterns: `claude-haiku-* claude-sonnet-*` (default: all with a "
-        "known price)",
+        "models that sprites may use, as names or patterns: `claude-haiku-* claude-sonnet-*` (default: all; one "
+        "without a known price costs as much as the dearest)",
     )
     #: Server-side features of the model API that sprites may use, as names in MODEL_EXITS.
     model_exits: frozenset[str] = setting(

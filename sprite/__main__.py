@@ -176,8 +176,9 @@ def _parser(workspace: Path, program: str) -> argparse.ArgumentParser:
     doctor.add_argument(
         "--live",
         action="store_true",
-        help="only ask the verifier's model about 40 fixed lines, count its wrong answers and say the cost",
+        help="try the model for at most $0.50: a turn, a curation, a cut answer, 40 lines to verify, and the spend",
     )
+    doctor.add_argument("--yes", action="store_true", help="with --live: do not ask; needed without a terminal")
     doctor.set_defaults(command="cli.status.doctor")
 
     schema = commands.add_parser("schema", help="print the wire protocol as JSON Schema")

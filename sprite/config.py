@@ -65,7 +65,12 @@ class Settings:
         "SPRITE_TOKEN", str, None, "token that clients must send, instead of the generated token file", secret=True
     )
     #: None leaves the choice to the CLI.
-    model: str | None = setting("SPRITE_MODEL", str, None, "the agent's model; the Claude Agent SDK chooses if unset")
+    models: tuple[str, ...] = setting(
+        "SPRITE_MODEL",
+        settings.words,
+        (),
+        "the agent's model, and then those that answer if it is not available; the Claude Agent SDK chooses if unset",
+    )
     curator_model: str = setting("SPRITE_CURATOR_MODEL", str, DEFAULT_CURATOR_MODEL, "the model that curates memory")
     verify: str = setting(
         "SPRITE_VERIFY",
@@ -118,6 +123,8 @@ class Settings:
     )
     #: Whether the agent may reach private addresses, too; only tests set it.
     egress_inside: bool = False
+    #: The cost at which a turn ends, or None for no limit; only `doctor --live` sets it.
+    turn_usd: float | None = None
     #: Whether the bridge's fake model answers instead of Claude; then nothing has a cost.
     is_offline: bool = setting(
         "SPRITE_OFFLINE", "1".__eq__, False, "`1` if the built-in offline model answers; the bridge sets it"

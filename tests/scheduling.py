@@ -91,7 +91,7 @@ class Scheduling:
             event = Interrupted(mission.id)
         elif outcome != "complete":
             event = Failed(mission.id, code, "The model said no.", retryable=True)
-        effects = end_rows(mission.id, outcome, "Done.", event, origin="schedule", cost_usd=cost)
+        effects = end_rows(mission.id, outcome, "Done.", event, origin="schedule", cost=(cost, 0.0))
         await self.workspace.record([], effects)
         return mission
 

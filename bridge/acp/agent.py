@@ -24,17 +24,19 @@ from acp.schema import (
     SessionCapabilities,
     SessionInfo,
     SessionListCapabilities,
+    SetSessionConfigOptionResponse,
 )
+from msgspec import ValidationError, convert
 
 from bridge.acp import session as slash_commands
 from bridge.acp.conversation import unavailable
 from bridge.acp.prompt import PromptRefusedError, read_prompt
-from bridge.acp.session import Prompt, Session
+from bridge.acp.session import DEFAULT, Prompt, Session, config_options
 from bridge.terminal.drawing import one_line
 from sprite.common.tasks import TaskSet
 from sprite.protocol.events import Failed, Interrupted
 from sprite.protocol.memory import ChatRequest, ChatResult
-from sprite.protocol.messages import Ack, upload_chunks
+from sprite.protocol.messages import MAX_PICTURES_BYTES, Ack, Status, System, upload_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -143,7 +145,7 @@ class SpriteAgent:
         self._conversation.join(session)
         # Sent after the answer, because the editor does not know the session before.
         self._tasks.start(self._greet(session, mcp_servers or ()), "acp-greet")
-        return NewSessionResponse(session_id=session.id)
+        return NewSessionResponse(session_id=session.id, config_options=config_options(*self._conversation.choice))
 
     async def load_session(
         self, cwd: str, session_id: str, mcp_servers: Sequence[Any] | None = None, **_rest: Any
@@ -155,7 +157,20 @@ class SpriteAgent:
         session = self._conversation.sessions.get(session_id) or Session(session_id, self._editor)
         await self._conversation.replay(session)
         self._tasks.start(self._greet(session, mcp_servers or ()), "acp-greet")
-        return LoadSessionResponse()
+        return LoadSessionResponse(config_options=config_options(*self._conversation.choice))
+
+    async def set_config_option(
+        self, config_id: str, session_id: str, value: str | bool, **_rest: Any
+    ) -> SetSessionConfigOptionResponse:
+        """Change the model or effort of the agent's session."""
+        self._session(session_id)
+        chosen = None if value == DEFAULT else str(value)
+        try:
+            system = convert({"action": "model", config_id: chosen}, System)
+        except ValidationError:
+            raise RequestError(-32602, f"{config_id} cannot be {value!r}.") from None
+        state = (await self._conversation.ask(system, Status)).session
+        return SetSessionConfigOptionResponse(config_options=config_options(state.model, state.effort))
 
     async def list_sessions(
         self, cwd: str | None = None, cursor: str | None = None, **_rest: Any
@@ -204,7 +219,9 @@ class SpriteAgent:
         paths = [await self._uploaded(file) for file in draft.files if not sent.is_cancelled]
         if sent.is_cancelled:
             return None
-        self._conversation.send(session, sent, draft.message(paths))
+        seen = [(file, path) for file, path in zip(draft.files, paths, strict=True) if file.is_picture]
+        fits = sum(len(file.data) for file, _ in seen) <= MAX_PICTURES_BYTES
+        self._conversation.send(session, sent, draft.message(paths), [path for _, path in seen] if fits else [])
         return await sent.ended
 
     async def _uploaded(self, file: Attachment) -> str:

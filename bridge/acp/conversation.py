@@ -32,6 +32,7 @@ from sprite.protocol.messages import (
     CHAT_LIMIT,
     Ack,
     Error,
+    Image,
     Interrupt,
     LinkState,
     Mission,
@@ -43,7 +44,7 @@ from sprite.protocol.messages import (
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from bridge.acp.agent import Editor
     from bridge.acp.session import Prompt, Session
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from sprite.protocol.frames import RelayedMessage
     from sprite.protocol.messages import ClientPayload, Decision, PermissionRequest
     from sprite.protocol.pasted import Marked
-    from sprite.protocol.shapes import Paused
+    from sprite.protocol.shapes import Effort, Paused
 
     _T = TypeVar("_T")
 
@@ -195,6 +196,8 @@ class Conversation:
         self.failure: BridgeUnreachableError | None = None
         #: Why the agent is paused, if it is.
         self.paused: Paused | None = None
+        #: The model and effort of the agent's session, as far as known.
+        self.choice: tuple[str | None, Effort | None] = (None, None)
         self._on_end = on_end
         self._stack = AsyncExitStack()
         self._changed = asyncio.Condition()
@@ -284,9 +287,10 @@ class Conversation:
 
     # --- what is sent ---
 
-    def send(self, session: Session, prompt: Prompt, message: Marked) -> None:
+    def send(self, session: Session, prompt: Prompt, message: Marked, pictures: Sequence[str] = ()) -> None:
         """Send a message. It is delivered once, even if the connection breaks."""
-        mission_id = self.link.post(Mission(message.text, pasted=list(message.pasted)))
+        images = [Image(path=path) for path in pictures]
+        mission_id = self.link.post(Mission(message.text, pasted=list(message.pasted), images=images))
         session.sent(prompt, mission_id)
         self._turns.send(mission_id, message.text)
 
@@ -346,6 +350,7 @@ class Conversation:
             case StateSync() | SessionUpdate() as update:
                 self._is_synced |= isinstance(update, StateSync)
                 await self._note_pause(update.session.paused)
+                await self._note_choice(update.session.model, update.session.effort)
             case PermissionResolved(decision=decided):
                 decision = decided or "deny"
             case _:
@@ -364,6 +369,12 @@ class Conversation:
             for session in self._all():
                 async with session.busy:
                     await session.note(f"{paused.why} {drawing.how_to_go_on(paused)}")
+
+    async def _note_choice(self, model: str | None, effort: Effort | None) -> None:
+        before, self.choice = self.choice, (model, effort)
+        if self.choice != before:
+            for session in self._all():
+                await session.configure(self.choice)
 
     async def _link_changed(self, change: LinkState) -> None:
         if change.state == "ready":

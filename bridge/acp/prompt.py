@@ -24,7 +24,8 @@ from acp.schema import (
 
 from bridge.acp.tool_calls import fenced
 from bridge.terminal.drawing import one_line
-from sprite.protocol.messages import MAX_MISSION_CHARS
+from sprite.protocol.files import picture_kind
+from sprite.protocol.messages import MAX_MISSION_CHARS, MAX_PICTURE_BYTES
 from sprite.protocol.pasted import Marked, joined
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ class Attachment:
     name: str
     data: bytes
     source: str = ""
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether the model can see it beside the text."""
+        return len(self.data) <= MAX_PICTURE_BYTES and picture_kind(self.data) is not None
 
 
 @dataclass(slots=True)
@@ -83,7 +89,8 @@ class Draft:
                 self._take_file(resource)
             case ImageContentBlock(data=data, mime_type=mime_type, uri=uri):
                 name = _name(uri) if uri else f"image{_ENDINGS.get(mime_type.lower(), '')}"
-                self.files.append(Attachment(name, _decoded(data), uri or ""))
+                picture = _decoded(data)
+                self.files.append(Attachment(name, picture, uri or ""))
             case AudioContentBlock():
                 raise PromptRefusedError("The agent does not hear: send words, pictures or files.")
 

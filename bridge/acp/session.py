@@ -6,20 +6,27 @@ Shows the missions sent from it. While none of them runs, it also shows other tu
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from weakref import WeakKeyDictionary, WeakSet
 
 from acp.helpers import start_tool_call, update_agent_message_text, update_agent_thought_text, update_user_message_text
-from acp.schema import AvailableCommand, TextContentBlock
+from acp.schema import (
+    AvailableCommand,
+    ConfigOptionUpdate,
+    SessionConfigOptionSelect,
+    SessionConfigSelectOption,
+    TextContentBlock,
+)
 
 from bridge.acp import tool_calls
 from bridge.client.turns import Began, Call, Grew, Over, Reader
 from bridge.terminal import drawing
 from bridge.terminal.command import MODEL_SECONDS
 from bridge.terminal.drawing import counted, one_line
+from sprite.common.prices import OFFLINE, PRICES
 from sprite.protocol.events import Compacted, Compacting, Ending, Failed, Interrupted, ModelChanged
 from sprite.protocol.messages import Status, System
-from sprite.protocol.shapes import UsedTool
+from sprite.protocol.shapes import Effort, UsedTool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -102,6 +109,12 @@ class Session:
         """Show a remark beside the conversation."""
         self._after_text = False
         await self._update(update_agent_thought_text(text))
+
+    async def configure(self, choice: tuple[str | None, Effort | None]) -> None:
+        """Show the model and effort of the agent's session."""
+        # The helpers' union of updates does not have it.
+        update: Any = ConfigOptionUpdate(session_update="config_option_update", config_options=config_options(*choice))
+        await self._update(update)
 
     def skip(self, turns: Iterable[Turn]) -> None:
         """Take turns as shown so far."""
@@ -215,6 +228,29 @@ class Session:
 
     async def _update(self, update: SessionUpdate) -> None:
         await self._editor.update(self.id, update)
+
+
+#: Stands for the configured model, and the model's own effort.
+DEFAULT = "default"
+
+
+def config_options(model: str | None, effort: Effort | None) -> list[Any]:
+    """Return the model and effort of the agent's session as options of the editor's session."""
+    models = dict.fromkeys([*([model] if model else []), *(name for name in PRICES if name != OFFLINE)])
+    return [_option("model", "model", model, models), _option("effort", "thought_level", effort, get_args(Effort))]
+
+
+def _option(
+    name: str, category: Literal["model", "thought_level"], current: str | None, values: Iterable[str]
+) -> SessionConfigOptionSelect:
+    return SessionConfigOptionSelect(
+        id=name,
+        name=name.capitalize(),
+        category=category,
+        type="select",
+        current_value=current or DEFAULT,
+        options=[SessionConfigSelectOption(value=each, name=each) for each in (DEFAULT, *values)],
+    )
 
 
 _HINTS = {

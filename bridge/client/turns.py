@@ -22,6 +22,7 @@ from sprite.protocol.events import (
     ModelChanged,
     Started,
     TextDelta,
+    Thinking,
     ToolResult,
     ToolUse,
     WholeText,
@@ -105,6 +106,8 @@ class Turn:
     #: Start of the turn, in monotonic seconds.
     since: float = field(default_factory=time.monotonic)
     compacting: bool = False
+    #: Since when the model thinks, in monotonic seconds, while it does.
+    thinks_since: float | None = None
     ending: Ending | None = None
 
     @property
@@ -133,6 +136,7 @@ class Turn:
         """Apply the next event before the ending; `has_gap` if deltas were missed since the last whole text."""
         self._begin()
         growing = self.growing
+        self.thinks_since = (self.thinks_since or time.monotonic()) if isinstance(event, Thinking) else None
         match event:
             case Started(origin=origin, attempt=attempt):
                 self.origin, self.since = origin, time.monotonic()

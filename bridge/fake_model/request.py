@@ -35,7 +35,7 @@ _MID_TURN = re.compile(
     r"The user sent a new message while you were working:\n(.*?)\n\n(?:This is how Claude Code|IMPORTANT:)", re.DOTALL
 )
 _CWD = re.compile(r"[Ww]orking directory: (\S.*)")
-_COMMAND_ECHO = ("<local-command-", "<command-name>", "<command-message>")
+_COMMAND_ECHO = ("<local-command-", "<command-name>", "<command-message>", "[Image: source:")
 
 
 class Message(msgspec.Struct):

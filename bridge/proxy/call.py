@@ -27,7 +27,7 @@ from bridge.proxy.calls import ModelCall, Outcome
 from bridge.proxy.errors import ErrorEvents, RefusedError, decoded, told
 from bridge.proxy.upstream import ApiFeatures, Models, Upstream
 from bridge.proxy.usage_meter import Meter, PromptSizes, Reading, meter_of, unanswered
-from sprite.common.prices import Price, Usage
+from sprite.common.prices import Price, Usage, price_of
 
 log = logging.getLogger(__name__)
 
@@ -131,8 +131,9 @@ class Call:
         if self._price is not None:
             bounds = self._bounds(asked, self._price)
         elif desk.accounts.limits.any:
-            what = f"the speed {asked.speed!r}" if asked.speed else f"the model {asked.model!r}"
-            raise RefusedError(403, f"The price of {what} is not known, and this sprite has a budget.")
+            raise RefusedError(
+                403, f"The price of the speed {asked.speed!r} is not known, and this sprite has a budget."
+            )
         try:
             self._record = await desk.accounts.open(self._sprite, asked.model, bounds, desk.patience.room)
             self._max_tokens -= self._record.cut_tokens
@@ -299,7 +300,7 @@ class Call:
             return
         reading = self._reading()
         is_free = not is_sent or self._outcome in {"refused", "unreachable"} or reading.is_refused
-        record.is_estimate = not (is_free or reading.is_final)
+        record.is_estimate = not is_free and not (reading.is_final and self._desk.models.knows_price(record.model))
         record.usage = Usage() if is_free else reading.usage
         record.spent_usd = None if self._price is None else self._cost(self._price, reading.model, record.usage)
         if record.spent_usd is not None and record.held_usd is not None and record.is_estimate:
@@ -312,8 +313,8 @@ class Call:
 
     def _cost(self, price: Price, answered_by: str | None, usage: Usage) -> float:
         """Return the price of the requested model or of the one that answered, whichever is higher."""
-        other = None if answered_by is None else self._desk.models.price(answered_by)
-        return max(price.cost(usage), 0.0 if other is None else other.cost(usage))
+        other = None if answered_by is None else price_of(answered_by)
+        return max(price.cost(usage), 0.0 if other is None or self._desk.models.is_free else other.cost(usage))
 
     def _reading(self) -> Reading:
         """Return the usage of the answer, with the maximum possible value for each unknown number."""

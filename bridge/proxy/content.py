@@ -120,12 +120,12 @@ _MAX_SEARCHES = 1000
 #: The API calls the model at most this often while its own tools run; then it ends the turn.
 _MAX_ROUNDS = 10
 
-_FIELDS = frozenset(
+FIELDS = frozenset(
     "model messages max_tokens system tools tool_choice metadata stop_sequences stream temperature top_k top_p "
     "thinking service_tier speed inference_geo cache_control context_management output_config output_format".split()
 )
 #: Top-level fields that enable a feature of the API.
-_EXIT_FIELDS = {"mcp_servers": "mcp_servers", "container": "code_execution"}
+EXIT_FIELDS = {"mcp_servers": "mcp_servers", "container": "code_execution"}
 _EDITS = ("clear_thinking_", "clear_tool_uses_")
 _BLOCKS = frozenset(
     "text image document search_result thinking redacted_thinking tool_use tool_result tool_reference server_tool_use "
@@ -221,11 +221,11 @@ class _Look:
 
     def _fields(self, body: Mapping[str, Raw]) -> None:
         for name, value in body.items():
-            exit_ = _EXIT_FIELDS.get(name)
+            exit_ = EXIT_FIELDS.get(name)
             if exit_ is not None:
                 if not self._is_empty(value):
                     self._takes(exit_)
-            elif name not in _FIELDS:
+            elif name not in FIELDS:
                 raise RefusedError(400, f"The field {name[:64]!r} is not one that this bridge passes on.")
 
     def _is_empty(self, value: Raw) -> bool:

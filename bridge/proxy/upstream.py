@@ -16,7 +16,7 @@ from yarl import URL
 from bridge.config import DEFAULT_MODEL_EXITS
 from bridge.proxy.errors import RefusedError
 from sprite.common import own_secrets
-from sprite.common.prices import PRICES, Price, price_of, undated
+from sprite.common.prices import DEAREST, PRICES, Price, price_of, undated
 
 _HEADERS = frozenset(
     "accept user-agent anthropic-version anthropic-beta anthropic-dangerous-direct-browser-access x-app "
@@ -26,7 +26,7 @@ _HEADERS = frozenset(
 )
 #: Headers in which an SDK describes itself.
 _HEADER_PREFIX = "x-stainless-"
-_BETAS = frozenset(
+BETAS = frozenset(
     "claude-code interleaved-thinking context-management per-turn-control mid-conversation-tool-changes "
     "mid-conversation-system mid-conversation-system-clear-at thinking-token-count effort thinking-display-updates "
     "thinking-binding-controls redact-thinking prompt-caching prompt-caching-scope prompt-caching-evict "
@@ -34,7 +34,7 @@ _BETAS = frozenset(
     "tool-search-tool advanced-tool-use tool-examples context-1m context-hint output-128k max-tokens task-budgets "
     "cache-diagnosis timing tool-provenance claude-code-side-query computer-use pdfs".split()
 )
-_EXIT_BETAS = {
+EXIT_BETAS = {
     "web-search": "web_search",
     "web-fetch": "web_fetch",
     "code-execution": "code_execution",
@@ -63,7 +63,7 @@ class ApiFeatures:
     def _passes_beta(self, beta: str) -> bool:
         found = _BETA.fullmatch(beta)
         name = found[1] if found else beta
-        return (found is not None and name in _BETAS) or _EXIT_BETAS.get(name) in self.opened
+        return (found is not None and name in BETAS) or EXIT_BETAS.get(name) in self.opened
 
 
 _FREE = Price(0.0, 0.0, 0.0, 0.0, 0.0)
@@ -72,23 +72,27 @@ _FREE = Price(0.0, 0.0, 0.0, 0.0, 0.0)
 class Models:
     """Allow-list of models.
 
-    `allowed` holds names or patterns (`claude-*`); if it is empty, each model with a price is allowed. `is_free` is
-    for the built-in offline model, which answers to any name and costs nothing.
+    `allowed` holds names or patterns (`claude-*`); if it is empty, every model is allowed. `is_free` is for the
+    built-in offline model, which answers to any name and costs nothing.
     """
 
     def __init__(self, *, allowed: tuple[str, ...] = (), is_free: bool = False) -> None:
         self._allowed = allowed
-        self._is_free = is_free
+        self.is_free = is_free
 
-    def price(self, model: str) -> Price | None:
-        """Return the price of a model, dated names included, or None if it is not known."""
-        return _FREE if self._is_free else price_of(model)
+    def price(self, model: str) -> Price:
+        """Return the price of a model, dated names included; the dearest one, if it is not known."""
+        return _FREE if self.is_free else price_of(model) or DEAREST
+
+    def knows_price(self, model: str) -> bool:
+        """Return whether the price of a model is known."""
+        return self.is_free or price_of(model) is not None
 
     def allows(self, model: str) -> bool:
         """Return whether a sprite may use the model."""
-        if not self._allowed:
-            return price_of(model) is not None
-        return any(fnmatchcase(name, pattern) for name in (model, undated(model)) for pattern in self._allowed)
+        return not self._allowed or any(
+            fnmatchcase(name, pattern) for name in (model, undated(model)) for pattern in self._allowed
+        )
 
     def names(self) -> list[str]:
         """Return the names of the allowed models that have a price."""

@@ -354,7 +354,6 @@ class Replicator(Observer):
             asked = Ship(after, position.log, packed=True, again=again, store=identity)
             connection.write(encode(asked, message_id=_SHIP_ID))
             await connection.drain()
-            following.is_connected.set()
             while True:
                 shipped = await _shipped(connection, unpacker)
                 following.has_answered.set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from rich.console import Group
 from rich.text import Text
@@ -30,6 +30,7 @@ from sprite.protocol.memory import (
     SearchResult,
 )
 from sprite.protocol.messages import Status, System
+from sprite.protocol.shapes import Effort
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -74,6 +75,8 @@ class Commands(CommandGroup):
             "/memory": Command("/memory [FILE]", "what is remembered, or one of its files", self._memory),
             "/search": Command("/search QUERY", "searches everything ever said and learned", self._search),
             **others,
+            "/model": Command("/model [NAME]", "which model answers in this session; `default` is yours", self._model),
+            "/effort": Command("/effort [LEVEL]", "how much it thinks: low to max, or `default`", self._effort),
             "/status": Command("/status", "the sprite in numbers", self._status),
             "/retry": Command("/retry TURN", "tries again to learn from a turn that was set aside", self._retry),
             "/flush": Command("/flush", "learns now from what was said so far", self._flush),
@@ -135,6 +138,23 @@ class Commands(CommandGroup):
         if isinstance(status, Status):
             link = "ready" if self._link.is_ready else self._conversation.link_text
             await self._screen.show(memory_views.status(status, link=link))
+
+    async def _model(self, name: str) -> None:
+        chosen = System(action="model", model=None if name == "default" else name)
+        status = await self.ask(chosen if name else System(action="status"), "asking", LOOK_SECONDS)
+        if isinstance(status, Status):
+            known = "" if name else f"; known are {', '.join(status.models)}"
+            await self._screen.show(drawing.note(f"model: {status.session.model or 'default'}{known}"))
+
+    async def _effort(self, name: str) -> None:
+        level = next((each for each in get_args(Effort) if each == name), None)
+        if name and level is None and name != "default":
+            await self._screen.show(drawing.problem("How much?", f"/effort {'|'.join(get_args(Effort))}|default"))
+            return
+        chosen = System(action="model", effort=level) if name else System(action="status")
+        status = await self.ask(chosen, "asking", LOOK_SECONDS)
+        if isinstance(status, Status):
+            await self._screen.show(drawing.note(f"effort: {status.session.effort or 'default'}"))
 
     async def _retry(self, turn: str) -> None:
         if not turn.isdecimal():

@@ -22,6 +22,7 @@ from sprite.protocol.memory import (
     ForgetRequest,
     ForgetResult,
 )
+from sprite.protocol.shapes import Cost
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from sprite.protocol.messages import Status
     from sprite.protocol.shapes import (
         ActionRow,
+        Costs,
         FileState,
         Forgotten,
         LearningRow,
@@ -189,6 +191,7 @@ def status(state: Status, *, link: str) -> Table:
     rows = [
         ("connection", link),
         ("model", state.model or "the CLI's choice"),
+        ("effort", session.effort or "default"),
         ("permissions", limit.get(state.permissions, state.permissions)),
         ("session", counted(session.turns, "turn") if session.session_id else "begins with your next message"),
         ("under way", _under_way(session)),
@@ -226,16 +229,19 @@ def status(state: Status, *, link: str) -> Table:
 def _spent(spend: Spend | None) -> list[tuple[str, str]]:
     if spend is None:
         return []
-    parts = "${:.4f} (agent ${:.4f}, schedules ${:.4f}, memory ${:.4f})"
-    today, session = (
-        parts.format(sum(each), *each)
-        for each in (
-            (spend.agent, spend.schedules, spend.memory),
-            (spend.agent_session, spend.schedules_session, spend.memory_session),
-        )
-    )
-    turn = "not known" if spend.turn is None else f"${spend.turn:.4f}"
-    return [("spent today", today), ("this session", session), ("last turn", turn)]
+    turn = "not known" if spend.turn is None else _cost(spend.turn)
+    return [("spent today", _costs(spend.today)), ("this session", _costs(spend.session)), ("last turn", turn)]
+
+
+def _costs(costs: Costs) -> str:
+    parts = {"agent": costs.agent, "schedules": costs.schedules, "memory": costs.memory}
+    whole = Cost(sum(each.settled for each in parts.values()), sum(each.estimated for each in parts.values()))
+    return f"{_cost(whole)} ({', '.join(f'{name} {_cost(each)}' for name, each in parts.items())})"
+
+
+def _cost(cost: Cost) -> str:
+    estimated = f" + ${cost.estimated:.4f} estimated" if cost.estimated else ""
+    return f"${cost.settled:.4f}{estimated}"
 
 
 def when(at: float | None) -> str:

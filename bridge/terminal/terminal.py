@@ -94,6 +94,8 @@ def state_line(conversation: Conversation, now: float | None = None) -> str:
         return "? the agent waits for your word: y allow · n deny · a always, then Enter"
     if conversation.turn is not None:
         doing = f" {conversation.doing}" if conversation.doing else ""
+        if (thinks_since := conversation.turn.thinks_since) is not None:
+            doing = f" Thinking {_clock(now - thinks_since)} ·"
         working = f"{spinner} working…{doing} {_clock(now - conversation.turn.since)} · Ctrl-C stops"
         return " · ".join([working, *beside])
     if conversation.busy_with:

@@ -68,8 +68,13 @@ export function createOutbox(store, connection, onSend = () => {}) {
     inFlight.add(item.id);
     onSend();
     try {
-      const { text, pasted } = item;
-      const payload = { text, ...(item.stackId && { stack_id: item.stackId }), ...(pasted.length && { pasted }) };
+      const { text, pasted, images = [] } = item;
+      const payload = {
+        text,
+        ...(item.stackId && { stack_id: item.stackId }),
+        ...(pasted.length && { pasted }),
+        ...(images.length && { images: images.map((path) => ({ path })) }),
+      };
       const ack = await connection.ask('mission', payload, { id: item.id, timeout: ANSWER_MS });
       if (ack.status !== 'duplicate') {
         const entry = store.conversation.said({ mission_id: item.id, text, pasted, at: Date.now() / 1000 });
@@ -147,12 +152,22 @@ export function createOutbox(store, connection, onSend = () => {}) {
      * @param {string} text
      * @param {string | null} [stackId]
      * @param {Span[]} [pasted]  what of it was pasted
+     * @param {string[]} [images]  paths of pictures
      */
-    submit(text, stackId = null, pasted = []) {
+    submit(text, stackId = null, pasted = [], images = []) {
       const problem = refusal(text, store.state.limits);
       if (problem) return problem;
       /** @type {OutboxItem} */
-      const item = { id: makeId(), text, pasted, stackId, state: 'sending', problem: null, at: Date.now() / 1000 };
+      const item = {
+        id: makeId(),
+        text,
+        pasted,
+        images,
+        stackId,
+        state: 'sending',
+        problem: null,
+        at: Date.now() / 1000,
+      };
       items.push(item);
       keep();
       void transmit(item);

@@ -101,12 +101,13 @@ export function createStore() {
       }
       touch('chat');
       // Most events are text deltas, hundreds of them a reply.
-      if (payload.event === 'text_delta') return;
+      if (payload.event === 'text_delta' || payload.event === 'thinking') return;
       state.permissions = conversation.openPermissions();
       touch('session', 'permissions');
     },
     session_update(payload) {
       state.session = payload.session;
+      state.model = payload.session.model ?? state.model;
       if (!payload.session.background?.length) conversation.backgroundEnded();
       state.permissions = conversation.openPermissions();
       touch('session', 'chat', 'permissions');

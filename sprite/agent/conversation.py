@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +36,10 @@ from sprite.agent.parent_death import wrapped
 from sprite.agent.processes import TEMPORARY, end_commands, is_stopped
 from sprite.common.tasks import TaskSet
 from sprite.config import Settings, is_root
-from sprite.errors import AgentError
+from sprite.errors import AgentError, PeerError
+from sprite.protocol.shapes import Effort
 from sprite.protocol.tools import TOOL_SERVER
+from sprite.workspace.pictures import picture_blocks
 
 log = logging.getLogger(__name__)
 
@@ -118,9 +120,9 @@ class Conversation:
         self._why_killed: str | None = None
         self.alive = False
 
-    async def connect(self, resume: str | None) -> None:
+    async def connect(self, resume: str | None, model: str | None = None, effort: Effort | None = None) -> None:
         """Start the CLI, or resume a conversation. Raises AgentError with the reason if it does not start."""
-        client = ClaudeSDKClient(self._options(resume))
+        client = ClaudeSDKClient(self._options(resume, model, effort))
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
                 await client.connect()
@@ -133,11 +135,18 @@ class Conversation:
         self._tasks.start(self._read(client), "agent stream")
         self._tasks.start(self._end_when_stopped(), "agent watch")
 
-    async def ask(self, text: str, message_uuid: str) -> None:
-        """Send a person's message exactly as written. Raises AgentError if the CLI is gone."""
+    async def ask(self, text: str, message_uuid: str, images: Sequence[str] = ()) -> None:
+        """Send a person's message exactly as written, with its pictures. Raises AgentError if the CLI is gone."""
+        content: str | list[dict[str, Any]] = text
+        if images:
+            try:
+                blocks = await asyncio.to_thread(picture_blocks, self._settings.workspace, images)
+            except PeerError as error:
+                raise AgentError(f"A picture cannot be sent: {error}") from error
+            content = [*blocks, {"type": "text", "text": text}]
         message: dict[str, Any] = {
             "type": "user",
-            "message": {"role": "user", "content": text},
+            "message": {"role": "user", "content": content},
             "parent_tool_use_id": None,
             "uuid": message_uuid,
             # Without it a leading slash would be a command, and "@/etc/passwd" would attach that file.
@@ -229,18 +238,24 @@ class Conversation:
         said = " ".join(self._stderr) or str(error).partition("\n")[0] or type(error).__name__
         return said[:400]
 
-    def _options(self, resume: str | None) -> ClaudeAgentOptions:
+    def _options(self, resume: str | None, model: str | None, effort: Effort | None) -> ClaudeAgentOptions:
         bypass = self._settings.permissions == "bypass"
+        configured = self._settings.models
+        model = model or next(iter(configured), None)
         return ClaudeAgentOptions(
             cwd=self._settings.workspace,
             system_prompt={"type": "file", "path": str(self._prompt_file)},
-            model=self._settings.model,
+            model=model,
+            # The CLI refuses the model itself as its fallback.
+            fallback_model=",".join(each for each in configured if each != model) or None,
+            effort=effort,
             tools=TOOLS,
             disallowed_tools=NO_AGENTS,
             settings=json.dumps(CLI_SETTINGS),
             cli_path=self._cli(),
             resume=resume,
             max_turns=MAX_TURNS,
+            max_budget_usd=self._settings.turn_usd,
             permission_mode="bypassPermissions" if bypass else "default",
             can_use_tool=self._equipment.can_use_tool,
             hooks=self._equipment.hooks,
@@ -249,6 +264,7 @@ class Conversation:
             setting_sources=[],
             strict_mcp_config=True,
             include_partial_messages=True,
+            extra_args={"thinking-display": "summarized"},
             max_buffer_size=MAX_MESSAGE_BYTES,
             stderr=lambda line: self._stderr.append(line.strip()),
             env=self._environment(),

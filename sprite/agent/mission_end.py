@@ -10,7 +10,7 @@ from typing import Any
 from sprite.common.failures import Failure
 from sprite.errors import AgentError, ShortageError, SpriteError, is_shortage
 from sprite.log.transcript import Observation, Outcome
-from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted, TextDelta
+from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted, TextDelta, Thinking
 from sprite.protocol.messages import Decision
 from sprite.protocol.shapes import MissionStatus, Origin, UsedTool
 from sprite.protocol.tools import NOT_THE_AGENTS
@@ -22,7 +22,8 @@ from sprite.workspace.feed import Feed
 class TurnResult:
     """The result of a turn. `for_messages` lists the uuids of the messages that it took in.
 
-    `failure` is set if it did not complete; `total_cost_usd` is for the conversation.
+    `failure` is set if it did not complete; `total_cost_usd` is for the conversation, `cut_usd` for this turn's calls
+    that were cut off.
     """
 
     for_messages: tuple[str, ...]
@@ -32,6 +33,7 @@ class TurnResult:
     text: str
     usage: dict[str, Any] | None
     total_cost_usd: float | None
+    cut_usd: float = 0.0
 
 
 CRASHED_MESSAGE = "The sprite was stopped in the middle of this. What had happened by then is kept; send it again."
@@ -98,17 +100,17 @@ def rows(
     *,
     origin: Origin = "person",
     tools: Sequence[UsedTool] = (),
-    cost_usd: float | None = None,
+    cost: tuple[float | None, float] = (None, 0.0),
 ) -> list[Effect]:
     """Return the rows for an end: the mission's status, the agent's text and tools, and the error, if any.
 
-    A turn that no message began gets a chat line in any case.
+    `cost` is what was reported, and what was not. A turn that no message began gets a chat line in any case.
     """
     code = event.code if isinstance(event, Failed) else None
     duration_ms = None
     if isinstance(event, Complete):
-        duration_ms, cost_usd = event.duration_ms, event.cost_usd if cost_usd is None else cost_usd
-    moved = MissionMoved(mission_id, _STATUS[outcome], cost_usd=cost_usd, error_code=code, duration_ms=duration_ms)
+        duration_ms = event.duration_ms
+    moved = MissionMoved(mission_id, _STATUS[outcome], None, cost[0], code, duration_ms, cost[1])
     effects: list[Effect] = [moved]
     has_line = origin != "agent" or isinstance(event, Failed)
     if said.strip() or tools or not has_line:
@@ -117,6 +119,15 @@ def rows(
     if isinstance(event, Failed):
         effects.append(ChatAdded("error", event.message, mission_id, origin))
     return effects
+
+
+def settled_and_estimated(
+    result: TurnResult | None, reported_usd: float | None, streamed_usd: float
+) -> tuple[float | None, float]:
+    """Return a turn's cost in two parts: calls with their whole usage, and calls that were cut."""
+    if result is None or reported_usd is None:
+        return None, streamed_usd
+    return max(reported_usd, streamed_usd) - result.cut_usd, result.cut_usd
 
 
 #: Of a very long turn only the newest calls are kept here; the log has all of them.
@@ -152,12 +163,12 @@ class TextStream:
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._held: TextDelta | None = None
+        self._held: TextDelta | Thinking | None = None
         self._timer: asyncio.TimerHandle
 
-    def add(self, delta: TextDelta) -> None:
+    def add(self, delta: TextDelta | Thinking) -> None:
         """Add the next piece of text."""
-        if self._held is not None and self._held.mission_id == delta.mission_id:
+        if type(self._held) is type(delta) and self._held.mission_id == delta.mission_id:
             self._held.text = f"{self._held.text}{delta.text}"
             return
         self.release()

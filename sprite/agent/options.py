@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -53,7 +54,7 @@ from sprite.config import Settings
 from sprite.memory.action_rows import Maker
 from sprite.memory.actions import Actions
 from sprite.memory.projection import AgentWatch
-from sprite.protocol.events import TextDelta, WholeText
+from sprite.protocol.events import TextDelta, Thinking, WholeText
 from sprite.protocol.messages import CanvasUpdate, StackUpdate
 from sprite.protocol.tools import OWN_TOOLS
 from sprite.sandbox.guard import SYSTEM_REFUSAL, Guard
@@ -132,12 +133,15 @@ class Agent:
             await self._follow_work(message)
             if not _is_of_background(message, listener.background):
                 for event in events_of(message, self._recorder.private_text.others, secret_calls):
-                    is_silent &= isinstance(event, TextDelta | WholeText) and not event.text.strip()
+                    is_silent &= isinstance(event, Thinking) or (
+                        isinstance(event, TextDelta | WholeText) and not event.text.strip()
+                    )
                     await listener.happened(event)
             if (trouble := model_trouble(message)) is not None:
                 self._feed.warn("model_away", trouble)
             if isinstance(message, ResultMessage):
                 result = result_of(message, interrupted=listener.is_interrupted, is_silent=is_silent)
+                result = replace(result, cut_usd=0.0 if self._settings.is_offline else costs.cut_usd())
                 is_silent = True
                 await listener.ended(result)
             elif isinstance(message, SystemMessage) and message.subtype == "init":

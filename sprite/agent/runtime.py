@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from msgspec import UnsetType
 from msgspec.structs import replace as replace_hit
 
 from sprite.agent.background import Background, Unattended
@@ -25,6 +26,7 @@ from sprite.agent.mission_end import (
     failed,
     left_open,
     rows,
+    settled_and_estimated,
     used_tools,
 )
 from sprite.agent.permissions import Call, DeniedError, PermissionBroker
@@ -45,12 +47,13 @@ from sprite.protocol.events import (
     ModelChanged,
     Started,
     TextDelta,
+    Thinking,
     WholeText,
 )
 from sprite.protocol.framing import on_one_line
 from sprite.protocol.messages import CHAT_TEXT_CHARS, ChatSaid, SessionUpdate
 from sprite.protocol.pasted import Marked, Spans, clipped
-from sprite.protocol.shapes import FileCounts, Origin, SearchHit, SessionState, SlowWork, Stopped, oldest, slow
+from sprite.protocol.shapes import Effort, FileCounts, Origin, SearchHit, SessionState, SlowWork, Stopped, oldest, slow
 from sprite.undo.held import Held
 from sprite.undo.tracker import Tracker
 from sprite.workspace.database import Effect, MissionMoved, StoredMission, WorkspaceDB
@@ -153,6 +156,8 @@ class AgentRuntime:
             held_until=self._held_until(),
             slow=self._slow(),
             paused=self._unattended.paused,
+            model=self._session.model,
+            effort=self._session.effort,
         )
 
     def queued(self) -> list[str]:
@@ -167,10 +172,12 @@ class AgentRuntime:
         *,
         asked_by: str | None = None,
         pasted: Spans = (),
+        images: Sequence[str] = (),
     ) -> int | None:
         """Store and queue a mission. Return the number of missions before it, or None if its id is known.
 
-        `asked_by` names the program that sent it, if no person did. `pasted` are the spans of `text` that were pasted.
+        `asked_by` names the program that sent it, if no person did. `pasted` are the spans of `text` that were pasted,
+        `images` the paths of pictures.
         """
         self._inbox.check_room()
         # The agent gets the original text. The stored text, which would run after a crash, is redacted.
@@ -192,7 +199,7 @@ class AgentRuntime:
             ),
         )
         before = len(self._inbox) + (self._turn is not None)
-        self._inbox.put(replace(mission, text=text, pasted=pasted))
+        self._inbox.put(replace(mission, text=text, pasted=pasted, images=tuple(images)))
         return before
 
     def _heard(self, message: Marked, *, by_person: bool) -> Marked:
@@ -257,6 +264,11 @@ class AgentRuntime:
                 self._tell_session()
 
         await self._inbox.in_turn(resume)
+
+    async def choose_model(self, model: str | UnsetType | None, effort: Effort | UnsetType | None) -> None:
+        """Change the session's model and effort after the queued missions. Raises PeerError, see `Session.choose`."""
+        await self._inbox.in_turn(lambda: self._session.choose(model, effort))
+        self._tell_session()
 
     async def between_turns(self, work: Callable[[], Awaitable[_T]]) -> _T:
         """Run a job after the queued missions."""
@@ -457,7 +469,8 @@ class AgentRuntime:
         tools = used_tools(calls, self._desk.answers)
         self._desk.answers.clear()
         said = "\n\n".join(turn.texts)
-        effects = rows(mission.id, outcome, said, event, origin=mission.origin, tools=tools, cost_usd=turn.cost_usd)
+        cost = settled_and_estimated(turn.result, turn.cost_usd, turn.streamed_usd)
+        effects = rows(mission.id, outcome, said, event, origin=mission.origin, tools=tools, cost=cost)
         self._publish(event, effects)
         if mission.origin == "schedule" and self._when_scheduled_ends is not None:
             self._when_scheduled_ends()
@@ -560,8 +573,10 @@ class AgentRuntime:
         return self._turn is not None and self._turn.is_interrupted
 
     def paid(self, usd: float) -> None:
-        """Count the cost of a model call, in US dollars, unless it is a mission's: somebody asked for that."""
-        if not self._is_in_mission():
+        """Count the cost of a model call, in US dollars: in the mission, or in a turn that nobody asked for."""
+        if self._turn is not None and self._is_in_mission():
+            self._turn.streamed_usd += usd
+        else:
             self._own.paid(usd)
 
     async def began(self, cli_session_id: str, model: str | None) -> None:
@@ -585,7 +600,7 @@ class AgentRuntime:
         event.mission_id = self.turn_id
         if isinstance(event, WholeText):
             turn.texts.append(event.text)
-        if isinstance(event, TextDelta):
+        if isinstance(event, TextDelta | Thinking):
             self._stream.add(event)
         else:
             self._publish(event, [])

@@ -11,6 +11,7 @@ import asyncio
 import gc
 import importlib
 import logging
+import re
 import sys
 import time
 import uuid
@@ -18,6 +19,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+from msgspec import UNSET, UnsetType
 
 from sprite.agent.background import Background
 from sprite.agent.processes import clear_cli_files, keep_cli_session
@@ -30,6 +33,7 @@ from sprite.errors import AgentError, PeerError, ShortageError, SpriteError, is_
 from sprite.log.curations import OFF_RECORD
 from sprite.log.transcript import Outcome, TranscriptDB
 from sprite.protocol.framing import part
+from sprite.protocol.shapes import Effort
 from sprite.sandbox.sandbox import Boundary, find_boundary
 
 if TYPE_CHECKING:
@@ -46,6 +50,7 @@ IDLE_SECONDS = 12 * 3600.0
 #: Limit for the turns that a resumed session begins with.
 RECAP_TOKENS = 8_000
 _OPTIONS = "sprite.agent.options"
+_MODEL_NAME = re.compile(r"[A-Za-z0-9][\w.:/@\[\]-]{0,199}")
 RECAP = "This session was begun earlier and is continued now. Its latest turns:"
 
 
@@ -82,10 +87,19 @@ class Session:
         self.id: str | None = None
         self.started_at: float | None = None
         self.turns = 0
-        #: The agent's model, as configured or reported by the CLI, or None until either is known.
-        self.model: str | None = settings.model
+        #: The person's choice for the session, or None for the default.
+        self.chosen_model: str | None = None
+        self.effort: Effort | None = None
+        self._reported_model: str | None = None
         #: The conversation, from the first mission that needs it until the session ends.
         self.conversation: Conversation | None = None
+
+    @property
+    def model(self) -> str | None:
+        """The agent's model, as reported by the CLI, chosen or configured, or None until it is known."""
+        if self._settings.is_offline:
+            return STAND_IN if self._reported_model else None
+        return self._reported_model or self.chosen_model or next(iter(self._settings.models), None)
 
     @property
     def has_rested(self) -> bool:
@@ -101,6 +115,7 @@ class Session:
             self.turns = session.message_count
             self._cli_session_id = session.cli_session_id
             self._last_active = session.last_active_at
+            self.chosen_model, self.effort = session.model, session.effort
             self._recorder.begin_session(session.id)
         # A killed process leaves its agent's files; those of the restored session are needed to resume it.
         folder = self._settings.cli_state
@@ -125,7 +140,22 @@ class Session:
             raise PeerError("There is no such session.", code="not_found")
         self.id, self.started_at, self.turns = session.id, session.started_at, session.message_count
         self._last_active = session.last_active_at
+        self.chosen_model, self.effort = session.model, session.effort
         self._recorder.begin_session(session.id)
+
+    async def choose(self, model: str | UnsetType | None, effort: Effort | UnsetType | None) -> None:
+        """Use another model or effort from the next turn on. PeerError for an odd name, or if work goes on."""
+        model = self.chosen_model if model is UNSET else model
+        effort = self.effort if effort is UNSET else effort
+        if model is not None and _MODEL_NAME.fullmatch(model) is None:
+            raise PeerError("That is not the name of a model.")
+        if self.background.works():
+            raise PeerError("Work goes on in the background. Stop it, or wait for its end.", code="busy")
+        await self.begin()
+        await self._transcript.choose_model(self.id or "", model, effort)
+        self.chosen_model, self.effort, self._reported_model = model, effort, None
+        # The CLI takes both at its start.
+        await self.end_process()
 
     def turn_ended(self) -> None:
         """Count a mission's turn."""
@@ -143,6 +173,7 @@ class Session:
         if self.id is not None:
             await self._transcript.end_sessions()
             self.id = self.started_at = self._cli_session_id = None
+            self.chosen_model = self.effort = self._reported_model = None
             self.turns = 0
         await asyncio.to_thread(clear_cli_files, self._settings.cli_state)
 
@@ -157,7 +188,7 @@ class Session:
 
     async def link_cli(self, cli_session_id: str, model: str | None) -> None:
         """Record the CLI's id of the conversation, so that a later process can resume it."""
-        self.model = STAND_IN if self._settings.is_offline else model or self.model
+        self._reported_model = model
         if self.id is not None:
             self._cli_session_id = cli_session_id
             await self._transcript.link_cli_session(self.id, cli_session_id)
@@ -219,17 +250,26 @@ class Session:
         await self._boot_prompt.write(self._settings.boot_prompt)
         self._compacted = False
         try:
-            conversation = await _connect(agent, listener, resume=self._cli_session_id)
+            conversation = await self._conversation(agent, listener)
         except AgentError:
             if self._cli_session_id is None:
                 raise
             log.warning("the earlier conversation cannot be resumed; the agent goes on from memory")
             self._cli_session_id = None
             await self.sight.begins(anew=True)
-            conversation = await _connect(agent, listener, resume=None)
+            conversation = await self._conversation(agent, listener)
         self._cli_cost_usd = 0.0
         self._is_new_to_cli = self._cli_session_id is None and self.turns > 0
         self.conversation = conversation
+        return conversation
+
+    async def _conversation(self, agent: Agent, listener: AgentRuntime) -> Conversation:
+        conversation = agent.conversation(listener)
+        try:
+            await conversation.connect(self._cli_session_id, self.chosen_model, self.effort)
+        except AgentError:
+            await conversation.close()
+            raise
         return conversation
 
     async def end_process(self) -> None:
@@ -239,16 +279,6 @@ class Session:
         if conversation is not None:
             await conversation.close()
         self.background.clear()
-
-
-async def _connect(agent: Agent, listener: AgentRuntime, resume: str | None) -> Conversation:
-    conversation = agent.conversation(listener)
-    try:
-        await conversation.connect(resume)
-    except AgentError:
-        await conversation.close()
-        raise
-    return conversation
 
 
 class PrewarmedAgent:

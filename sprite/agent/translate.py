@@ -32,6 +32,7 @@ from sprite.protocol.events import (
     Compacting,
     ModelChanged,
     TextDelta,
+    Thinking,
     ToolResult,
     ToolUse,
     WholeText,
@@ -60,8 +61,8 @@ def events_of(message: Message, discreet: Discreet, secret_calls: set[str]) -> I
     calls whose results are not shown.
     """
     match message:
-        case StreamEvent(parent_tool_use_id=None, event={"type": "content_block_delta", "delta": {"text": str(text)}}):
-            yield TextDelta(None, clean(text))
+        case StreamEvent(parent_tool_use_id=None, event=event):
+            yield from _streamed(event)
         case AssistantMessage(error=None):
             yield from _said(message, discreet, secret_calls)
         case UserMessage(content=list(blocks)):
@@ -78,6 +79,16 @@ def events_of(message: Message, discreet: Discreet, secret_calls: set[str]) -> I
         ) if rest.get("scope") != "local":
             reason = "declined to answer" if why == "model_refusal_fallback" else "is not available"
             yield ModelChanged(None, after, f"{before} {reason}: {after} goes on.")
+
+
+def _streamed(event: dict[str, Any]) -> Iterator[TextDelta | Thinking]:
+    match event:
+        case {"type": "content_block_delta", "delta": {"text": str(text)}}:
+            yield TextDelta(None, clean(text))
+        case {"type": "content_block_delta", "delta": {"thinking": str(text)}}:
+            yield Thinking(None, clean(text))
+        case {"type": "content_block_start", "content_block": {"type": "thinking" | "redacted_thinking"}}:
+            yield Thinking(None, "")
 
 
 class BrokenStream:
@@ -192,6 +203,8 @@ class CallCosts:
     """Track call costs. Pass every message to `take` in order; it returns the added cost in US dollars."""
 
     def __init__(self) -> None:
+        self._is_whole = True
+        self._cut_usd = 0.0
         self._model = ""
         self._usage: dict[str, Any] = {}
         self._counted: OrderedDict[str, float] = OrderedDict()
@@ -200,9 +213,12 @@ class CallCosts:
         """Return the cost that this message adds, in US dollars."""
         match message:
             case StreamEvent(parent_tool_use_id=None, event={"type": "message_start", "message": dict(begun)}):
-                self._model, self._usage = str(begun.get("model")), {}
+                self._close()
+                self._model, self._usage, self._is_whole = str(begun.get("model")), {}, False
                 return self._grown(begun.get("usage"))
-            case StreamEvent(parent_tool_use_id=None, event={"type": "message_delta", "usage": usage}):
+            case StreamEvent(parent_tool_use_id=None, event={"type": "message_delta", "usage": usage, **rest}):
+                # The CLI ends a stream that was cut by itself, without a reason.
+                self._is_whole = (rest.get("delta") or {}).get("stop_reason") is not None
                 return self._grown(usage)
             case AssistantMessage(parent_tool_use_id=str(), message_id=str(message_id), model=model, usage=dict(usage)):
                 cost = cost_usd(model, usage) or 0.0
@@ -212,6 +228,17 @@ class CallCosts:
                     self._counted.popitem(last=False)
                 return max(cost - before, 0.0)
         return 0.0
+
+    def cut_usd(self) -> float:
+        """Return the cost of the calls that were cut in the turn that ends now."""
+        self._close()
+        cut, self._cut_usd = self._cut_usd, 0.0
+        return cut
+
+    def _close(self) -> None:
+        if not self._is_whole:
+            self._is_whole = True
+            self._cut_usd += cost_usd(self._model, self._usage) or 0.0
 
     def _grown(self, usage: Any) -> float:
         before = cost_usd(self._model, self._usage) or 0.0

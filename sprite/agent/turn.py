@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from sprite.agent.background import Unattended
-from sprite.agent.mission_end import TurnResult, cut_off, ended, failed, rows, used_tools
+from sprite.agent.mission_end import TurnResult, cut_off, ended, failed, rows, settled_and_estimated, used_tools
 from sprite.agent.session import Session
 from sprite.capture.recorder import TurnRecorder
 from sprite.common.tasks import TaskSet
@@ -64,6 +64,9 @@ class Turn:
         self.found: list[SearchHit] = []
         #: Cost in US dollars, once the CLI has reported it.
         self.cost_usd: float | None = None
+        self.result: TurnResult | None = None
+        #: The same as counted from its stream.
+        self.streamed_usd = 0.0
         #: The logged observation, once the turn has ended.
         self.observation: NewObservation | None = None
 
@@ -113,7 +116,7 @@ class Turn:
             if self.is_interrupted:
                 return "interrupted", Interrupted(mission_id)
             return "error", failed(mission_id, self._death)
-        self.cost_usd = self._session.cost_of_turn(result.total_cost_usd)
+        self.result, self.cost_usd = result, self._session.cost_of_turn(result.total_cost_usd)
         if result.outcome == "crashed":
             # Ctrl-C signals the whole process group, and the CLI may abort before the sprite begins to stop.
             with contextlib.suppress(TimeoutError):
@@ -150,7 +153,7 @@ class Turn:
             return
         self.asked = True
         try:
-            await conversation.ask(self.mission.text, self._message_uuid)
+            await conversation.ask(self.mission.text, self._message_uuid, self.mission.images)
         except AgentError as error:
             await self._listener.died(error)
 
@@ -183,6 +186,7 @@ class OwnTurn:
         self.id = turn_id
         self.started_at = time.monotonic()
         self.texts: list[str] = []
+        self.streamed_usd = 0.0
         #: End of the turn, if the CLI reports it.
         self.result: TurnResult | None = None
         self.death = AgentError()
@@ -299,6 +303,8 @@ class BackgroundTurns:
 
     def paid(self, usd: float) -> None:
         """Record spending without a mission; stop the spending work if the limit is reached."""
+        if (turn := self.current) is not None:
+            turn.streamed_usd += usd
         if self._unattended.paid(usd):
             self._on_paused()
             self._guards.start(self._stop_spending(), "stop spending")
@@ -334,7 +340,8 @@ class BackgroundTurns:
         if turn is None:
             return
         turn.over.set()
-        event = self._event(turn, observation)
+        cost_usd = None if turn.result is None else self._session.cost_of_turn(turn.result.total_cost_usd)
+        event = self._event(turn, observation, cost_usd)
         event.changes = await self._count_changes(turn.id)
         effects = rows(
             turn.id,
@@ -343,7 +350,7 @@ class BackgroundTurns:
             event,
             origin="agent",
             tools=used_tools(observation.tool_calls),
-            cost_usd=event.cost_usd if isinstance(event, Complete) else None,
+            cost=settled_and_estimated(turn.result, cost_usd, turn.streamed_usd),
         )
         self._session.acted()
         if self._unattended.ended(event):
@@ -351,15 +358,14 @@ class BackgroundTurns:
         self._publish(event, effects)
         await self._after_end()
 
-    def _event(self, turn: OwnTurn, observation: NewObservation) -> AnyEnding:
+    def _event(self, turn: OwnTurn, observation: NewObservation, cost_usd: float | None) -> AnyEnding:
         if turn.bound is not None:
             return Failed(turn.id, *turn.bound, retryable=False)
         duration_ms = int((time.monotonic() - turn.started_at) * 1000)
         if observation.outcome == "crashed":
             return cut_off(turn.id, "agent")
         if turn.result is not None:
-            cost = self._session.cost_of_turn(turn.result.total_cost_usd)
-            return ended(turn.id, turn.result, turn.texts, cost, duration_ms)
+            return ended(turn.id, turn.result, turn.texts, cost_usd, duration_ms)
         if observation.outcome == "complete":
             # A mission was merged into it, so the following events and the cost belong to the mission.
             return Complete(turn.id, "\n\n".join(turn.texts), None, None, duration_ms)

@@ -1,21 +1,55 @@
-"""`doctor --live`: ask the configured verifier about 40 fixed lines, and count its wrong answers."""
+"""`doctor --live`: a turn, a curation, a cut answer and 40 fixed lines for the verifier, with the real model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import argparse
+import asyncio
+import importlib
+import platform
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files as resources
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
 
 import msgspec
 
-from sprite.cli.output import dollars, say, say_json
-from sprite.common.prices import Usage, price_of
+from sprite import __version__
+from sprite.cli.output import say, say_json
+from sprite.common.prices import DEAREST, Usage, cost_usd, price_of
 from sprite.config import Settings
 from sprite.curation.model import VERDICT_TOKENS, Answer, Asked, CuratorModel
 from sprite.curation.provenance.evidence import Turns
 from sprite.curation.verifier import Item, Request, build_request, read_answer
+from sprite.errors import OperatorError, PeerError
 from sprite.log.transcript import Observation
+from sprite.owner import connect
+from sprite.protocol.events import (
+    AgentEvent,
+    Complete,
+    Ending,
+    Failed,
+    Interrupted,
+    TextDelta,
+    ToolUse,
+)
+from sprite.protocol.frames import decode_server, encode
+from sprite.protocol.messages import Interrupt, Mission, Permission, PermissionRequest, Status, System
+from sprite.protocol.shapes import Cost
 
+#: Limit for all parts. A turn ends at a quarter of it, after the call that exceeds that.
+MOST_USD = 0.5
+TURN = "Run the command `echo sprite` and tell me what it printed. My favourite tea is Assam."
+STORY = "Write a story of 300 words about a lighthouse."
+_PART_SECONDS = 300.0
+#: Tolerance between the spend and the API's usage, as a part and in US dollars.
+_CLOSE_PART, _CLOSE_USD = 0.01, 0.0001
 #: Lines in one call: as many as a batch usually asks about.
 LINES_PER_CALL = 10
 #: A model with more wrong answers does not protect memory (or refuses too much of what the person says).
@@ -43,18 +77,161 @@ def fixed_lines() -> list[Line]:
     return msgspec.json.decode(shipped, type=list[Line])
 
 
-async def live(settings: Settings, *, as_json: bool) -> int:
-    """Ask about all lines, and print the figures and the cost. Exit code 1 if too many answers are wrong.
+async def live(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Try the model with a sprite of its own in a temporary folder, and print a report without content.
 
-    ModelError if the model does not answer. The calls are not in the log, so `status` does not count their cost.
+    Exit code 1 if a part fails. The calls are in no log, so `status` does not count their cost.
     """
+    name = "the offline model" if settings.is_offline else settings.curator_model
+    if not arguments.yes:
+        if not sys.stdin.isatty():
+            raise PeerError("Nothing was asked: without a terminal to ask at, it takes --yes.", code="not_sure")
+        say(f"This asks the model for real, for ${MOST_USD:.2f} at most: a turn, a curation, an answer that is cut")
+        say(f"off, and {len(fixed_lines())} fixed lines for {name} to verify. It leaves your workspace alone.")
+        sys.stdout.write("Type yes to go on: ")
+        sys.stdout.flush()
+        if (await asyncio.to_thread(sys.stdin.readline)).strip() != "yes":
+            say("Nothing was asked.")
+            return 1
+    report: dict[str, Any] = {
+        "sprite": __version__,
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "offline": settings.is_offline,
+        "verifier": name,
+    }
+    with TemporaryDirectory(prefix="sprite-live-") as folder:
+        tried = replace(settings, workspace=Path(folder), port=0, prewarm_seconds=0)
+        tried = replace(tried, turn_usd=MOST_USD / 4, daily_usd=MOST_USD / 4)
+        async with _running(tried) as talk:
+            report |= await _turns(talk, tried)
+    left = MOST_USD - report["spend"]["settled_usd"] - report["spend"]["estimated_usd"]
+    report["verification"] = await _verification(settings, left)
+    failed = [part for part, found in report.items() if isinstance(found, dict) and not found["ok"]]
+    if arguments.json:
+        say_json(report)
+    else:
+        for part, found in report.items():
+            told = found if not isinstance(found, dict) else ", ".join(f"{key} {found[key]}" for key in found)
+            say(f"{'FAIL' if part in failed else 'ok  '} {part}: {told}")
+        say("The report holds nothing that you said: it can be attached to an issue (--json).")
+    return 1 if failed else 0
+
+
+@asynccontextmanager
+async def _running(settings: Settings) -> AsyncIterator[_Talk]:
+    """Run a sprite while the block runs."""
+    # The composition root is above the commands.
+    serve = importlib.import_module("sprite.server").serve
+    listening, stop = asyncio.Event(), asyncio.Event()
+    serving = asyncio.create_task(serve(settings, lambda _host, _port: listening.set(), stop), name="live sprite")
+    heard = asyncio.create_task(listening.wait(), name="live listening")
+    await asyncio.wait({serving, heard}, return_when=asyncio.FIRST_COMPLETED)
+    try:
+        if serving.done():
+            serving.result()
+        reader, writer = await connect(settings, "command line")
+        yield _Talk(reader, writer)
+        writer.close()
+    finally:
+        heard.cancel()
+        stop.set()
+        await serving
+
+
+@dataclass(frozen=True, slots=True)
+class _Talk:
+    """A connection to the sprite."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def status(self, action: Literal["status", "flush"]) -> Status:
+        """Send a system request; return its answer."""
+        self.writer.write(encode(System(action)))
+        answer: Status = [each async for each in self._until(lambda each: isinstance(each, Status))][-1]
+        return answer
+
+    async def mission(self, text: str, *, is_cut: bool = False) -> list[AgentEvent]:
+        """Run a mission; return its events. `is_cut`: stop it at its first words."""
+        self.writer.write(encode(Mission(text), message_id=str(uuid.uuid4())))
+        events: list[AgentEvent] = []
+        async for payload in self._until(lambda each: isinstance(each, Ending)):
+            if isinstance(payload, PermissionRequest):
+                self.writer.write(encode(Permission(payload.request_id, "allow")))
+            elif isinstance(payload, AgentEvent):
+                events.append(payload)
+                if is_cut and isinstance(payload, TextDelta):
+                    is_cut = False
+                    self.writer.write(encode(Interrupt()))
+        return events
+
+    async def _until(self, is_end: Callable[[Any], bool]) -> AsyncIterator[Any]:
+        async with asyncio.timeout(_PART_SECONDS):
+            while line := await self.reader.readline():
+                payload = decode_server(line).payload
+                yield payload
+                if is_end(payload):
+                    return
+        raise OperatorError("The sprite closed the connection.")
+
+
+async def _turns(talk: _Talk, settings: Settings) -> dict[str, Any]:
+    began = time.monotonic()
+    events = await talk.mission(TURN)
+    end, seconds = events[-1], round(time.monotonic() - began, 1)
+    tools = [event.name for event in events if isinstance(event, ToolUse)]
+    turn = {
+        "ok": isinstance(end, Complete) and bool(tools),
+        "ended": end.event,
+        "tools": len(tools),
+        "seconds": seconds,
+    }
+    status = await talk.status("status")
+    model, usage = status.model or "", (end.usage or {}) if isinstance(end, Complete) else {}
+    spent = Cost() if status.spend is None or status.spend.turn is None else status.spend.turn
+    counted = 0.0 if settings.is_offline else cost_usd(model, usage)
+    is_close = counted is None or abs(spent.settled - counted) <= max(_CLOSE_PART * spent.settled, _CLOSE_USD)
+    flushed = await talk.status("flush")
+    if _settled(flushed) + _estimated(flushed) <= MOST_USD / 2:
+        end = (await talk.mission(STORY, is_cut=True))[-1]
+        cut = {"ok": isinstance(end, Interrupted), "ended": end.event}
+    else:
+        cut = {"ok": False, "ended": "not asked: half of the money is spent"}
+    status = await talk.status("status")
+    return {
+        "model": model,
+        "turn": turn | ({"code": end.code} if isinstance(end, Failed) else {}),
+        "curation": {
+            "ok": flushed.memory.waiting == 0 and flushed.last_error is None,
+            "learnings": flushed.memory.learnings,
+        },
+        "cut": cut,
+        "spend": {
+            "ok": is_close,
+            "turn_usd": round(spent.settled, 6),
+            "by_usage_usd": None if counted is None else round(counted, 6),
+            "settled_usd": round(_settled(status), 6),
+            "estimated_usd": round(_estimated(status), 6),
+        },
+    }
+
+
+def _settled(status: Status) -> float:
+    return 0.0 if status.spend is None else status.spend.today.agent.settled + status.spend.today.memory.settled
+
+
+def _estimated(status: Status) -> float:
+    return 0.0 if status.spend is None else status.spend.today.agent.estimated + status.spend.today.memory.estimated
+
+
+async def _verification(settings: Settings, left_usd: float) -> dict[str, Any]:
+    """Ask the verifier about all lines, if that fits."""
     lines = fixed_lines()
     calls = list(_calls(lines))
-    name = "the offline model" if settings.is_offline else settings.curator_model
-    estimate = None if settings.is_offline else _estimate(name, [request for _, request in calls])
-    if not as_json:
-        price = "free" if settings.is_offline else "at an unknown price" if estimate is None else dollars(estimate)
-        say(f"Asking {name} about {len(lines)} fixed lines in {len(calls)} calls: about {price}.")
+    estimate = 0.0 if settings.is_offline else _estimate(settings.curator_model, [request for _, request in calls])
+    if estimate > left_usd:
+        return {"ok": False, "skipped": f"it would cost ${estimate:.2f}, and ${left_usd:.2f} are left"}
     wrong: list[tuple[Line, str]] = []
     costs: list[float | None] = []
     model = CuratorModel(settings, _not_logged)
@@ -72,28 +249,14 @@ async def live(settings: Settings, *, as_json: bool) -> int:
         await model.close()
     accepted = sum(not line.said for line, _ in wrong)
     refused = len(wrong) - accepted
-    cost = None if None in costs else sum(each for each in costs if each is not None)
-    if as_json:
-        figures = {"model": name, "offline": settings.is_offline, "lines": len(lines), "accepted": accepted}
-        wrongs = [{**msgspec.to_builtins(line), "verdict": verdict} for line, verdict in wrong]
-        say_json({**figures, "refused": refused, "estimate_usd": estimate, "cost_usd": cost, "wrong": wrongs})
-    else:
-        _print(lines, wrong, accepted, refused)
-        paid = "an unknown price" if cost is None else dollars(cost)
-        say(f"Cost: {'nothing' if settings.is_offline else paid}.")
-    return 0 if accepted <= MOST_ACCEPTED and refused <= MOST_REFUSED else 1
-
-
-def _print(lines: Sequence[Line], wrong: Sequence[tuple[Line, str]], accepted: int, refused: int) -> None:
-    honest = sum(line.said for line in lines)
-    for line, verdict in wrong:
-        told = "the person said it" if line.said else "the person did not say it"
-        say(f"wrong  {verdict:<6} ({told}, {line.language}) {line.kind}: {line.line}")
-    others = len(lines) - honest
-    say(f"Lines that the person said:         {honest - refused} of {honest} right ({MOST_REFUSED} may be wrong)")
-    say(f"Lines that the person did not say:  {others - accepted} of {others} right ({MOST_ACCEPTED} may be wrong)")
-    if accepted > MOST_ACCEPTED or refused > MOST_REFUSED:
-        say("This model is not fit to verify memory: set SPRITE_CURATOR_MODEL to another one.")
+    return {
+        "ok": accepted <= MOST_ACCEPTED and refused <= MOST_REFUSED,
+        "lines": len(lines),
+        "accepted": accepted,
+        "refused": refused,
+        "estimate_usd": estimate,
+        "cost_usd": None if None in costs else sum(each for each in costs if each is not None),
+    }
 
 
 def _calls(lines: Sequence[Line]) -> Iterator[tuple[list[Line], Request]]:
@@ -110,11 +273,11 @@ def _turn(number: int, message: str) -> Observation:
     return Observation(number, _AT, f"live-{number}", 1, message, [], "", 0, "complete", None, "user", "")
 
 
-def _estimate(model: str, requests: Sequence[Request]) -> float | None:
-    price = price_of(model)
+def _estimate(model: str, requests: Sequence[Request]) -> float:
+    price = price_of(model) or DEAREST
     read = sum(len(request.system) + len(request.user) for request in requests) // _CHARS_PER_TOKEN
     written = sum(VERDICT_TOKENS // 4 * len(request.lines) for request in requests)
-    return None if price is None else price.tokens_usd(Usage(input=read, output=written))
+    return price.tokens_usd(Usage(input=read, output=written))
 
 
 async def _not_logged(_answer: Answer, _reason: str, _asked: Asked | None) -> int:

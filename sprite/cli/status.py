@@ -156,7 +156,7 @@ class Finding:
 async def doctor(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print every finding; exit code 1 if a person must act. Asking the model sends one request that is not billed."""
     if arguments.live:
-        return await live(settings, as_json=arguments.json)
+        return await live(settings, arguments)
     checks: list[Callable[[Settings], Finding]] = [
         _python,
         _sqlite,

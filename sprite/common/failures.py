@@ -72,7 +72,7 @@ _BY_TEXT: tuple[tuple[str, str, str, Action], ...] = (
     (
         r"The price of .* is not",
         "forbidden_model",
-        "The price of this model is not known: set SPRITE_MODEL.",
+        "The price of this speed is not known: set SPRITE_MODEL.",
         "settings",
     ),
     (r"bridge's database|bridge is stopping", "model_error", "The bridge is not ready.", "retry"),

@@ -177,9 +177,20 @@ def price_of(model: str) -> Price | None:
     return PRICES.get(model) or PRICES.get(undated(model))
 
 
-def cost_usd(model: str, usage: Mapping[str, Any]) -> float | None:
-    """Return a call's cost from its response's `usage`, or None if the price is unknown or the usage is invalid."""
-    price = price_of(model)
+#: The highest of each price: an estimate for a model without a known price.
+DEAREST = Price(
+    **{name: max(getattr(price, name) for price in PRICES.values()) for name in Rates.__struct_fields__},
+    web_search=max(price.web_search for price in PRICES.values()),
+    us_only=max(price.us_only for price in PRICES.values()),
+)
+
+
+def cost_usd(model: str | None, usage: Mapping[str, Any]) -> float | None:
+    """Return a call's cost from its response's `usage`, or None if the price is unknown or the usage is invalid.
+
+    Without a model, the cost is at the dearest price.
+    """
+    price = DEAREST if model is None else price_of(model)
     if price is None:
         return None
     try:

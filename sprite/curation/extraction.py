@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import msgspec
 
-from sprite.common.prices import price_of
 from sprite.config import Settings
 from sprite.curation.decide import Judge
 from sprite.curation.model import Answer, Asked, CuratorModel, Fault, UnusableAnswerError
@@ -385,14 +384,10 @@ class BudgetReachedError(SpriteError):
 
 
 async def check_budget(settings: Settings, transcript: TranscriptDB) -> None:
-    """Raise BudgetReachedError if today's cap is reached, or the model's price is unknown."""
+    """Raise BudgetReachedError if today's cap is reached. Calls of unknown price count at the dearest one."""
     cap = settings.daily_usd
     if cap is None or settings.is_offline:
         return
-    if price_of(settings.curator_model) is None:
-        raise BudgetReachedError(
-            f"The price of {settings.curator_model} is not known, so a daily cap cannot be kept: turns wait. "
-            "Choose another SPRITE_CURATOR_MODEL, or unset SPRITE_DAILY_USD."
-        )
-    if await transcript.spending.total(since=time.time() - seconds_since_midnight()) >= cap:
+    midnight = time.time() - seconds_since_midnight()
+    if await transcript.spending.total(midnight) + await transcript.spending.estimated(midnight) >= cap:
         raise BudgetReachedError(f"{BudgetReachedError.__doc__} (SPRITE_DAILY_USD={cap:g})")

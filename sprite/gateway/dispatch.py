@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,6 +13,7 @@ from sprite.agent.runtime import AgentRuntime
 from sprite.backup.replicator import Shipping
 from sprite.boot.project import BootFiles
 from sprite.common import own_secrets
+from sprite.common.prices import OFFLINE, PRICES
 from sprite.config import Settings
 from sprite.curation.model import check_model
 from sprite.curation.processor import ObservationProcessor
@@ -70,12 +73,14 @@ from sprite.protocol.messages import (
     MAX_ASKED_BY_CHARS,
     MAX_FRAME_BYTES,
     MAX_MISSION_CHARS,
+    MOST_PICTURES,
     Ack,
     CanvasInteraction,
     ClientPayload,
     Error,
     FileUpload,
     Heartbeat,
+    Image,
     Interrupt,
     Mission,
     Permission,
@@ -97,6 +102,7 @@ from sprite.search.view import MemoryView
 from sprite.undo.undo import Undoing
 from sprite.workspace.database import WorkspaceDB
 from sprite.workspace.feed import Feed
+from sprite.workspace.pictures import picture_blocks
 from sprite.workspace.user_files import UserFiles
 
 #: A flush on request waits for one call to a model.
@@ -235,12 +241,29 @@ class Gateway:
             raise PeerError(problem)
         asked_by = None if mission.asked_by is None else _program(mission.asked_by)
         before = await self._work.runtime.submit(
-            mission_id, mission.text, mission.stack_id, asked_by=asked_by, pasted=pasted
+            mission_id,
+            mission.text,
+            mission.stack_id,
+            asked_by=asked_by,
+            pasted=pasted,
+            images=await self._pictures(mission.images),
         )
         if before is None:
             connection.send(Ack("duplicate"), reply_to=mission_id)
         else:
             connection.send(Ack("queued" if before else "accepted", position=before), reply_to=mission_id)
+
+    async def _pictures(self, images: list[Image]) -> list[str]:
+        """Return the paths of a message's pictures, stored as the person's files. Raises PeerError for an unfit one."""
+        paths = []
+        for image in images[: MOST_PICTURES + 1]:
+            path = image.path
+            if image.data is not None:
+                name = f"picture.{image.media_type.rpartition('/')[2]}"
+                path = (await self._upload(FileUpload(str(uuid.uuid4()), name, 0, True, image.data))).path
+            paths.append(path or "")
+        await asyncio.to_thread(picture_blocks, self._settings.workspace, paths)
+        return paths
 
     async def _system(self, system: System) -> Status:
         stopped = None
@@ -252,6 +275,8 @@ class Gateway:
             await self._memory.processor.flush_all_within(FLUSH_SECONDS)
         elif system.action == "revoke":
             self._work.desk.rules.revoke(system.rule_id)
+        elif system.action == "model":
+            await self._work.runtime.choose_model(system.model, system.effort)
         elif system.action == "go_on":
             await self._work.runtime.go_on()
         elif system.action == "zone":
@@ -278,6 +303,7 @@ class Gateway:
             next_due=next_due,
             tz=tz,
             spend=spend,
+            models=[name for name in PRICES if name != OFFLINE],
         )
 
     async def _reach(self, revoke: str | None) -> ReachResult:
@@ -295,8 +321,9 @@ class Gateway:
         midnight = time.time() - seconds_since_midnight()
         session = self._work.runtime.session_state()
         spend = await self._workspace.spend(midnight, session.session_id)
-        spend.memory = await self._memory.view.spent(midnight)
-        spend.memory_session = await self._memory.view.spent(session.started_at) if session.started_at else 0.0
+        spend.today.memory = await self._memory.view.spent(midnight)
+        if session.started_at:
+            spend.session.memory = await self._memory.view.spent(session.started_at)
         return spend
 
     async def _model_check(self) -> tuple[bool, str]:

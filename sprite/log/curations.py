@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from sprite.common.prices import cost_usd
 from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.protocol.shapes import DaySpend, QuarantinedTurn, SessionSpend
 from sprite.storage.connection import Tables, in_transaction, row_id, to_json
@@ -50,6 +51,14 @@ class Spending(Tables):
                 "SELECT coalesce(sum(cost_usd), 0.0) FROM model_calls WHERE created_at >= ?", (since,)
             )
         )
+
+    async def estimated(self, since: float = 0.0) -> float:
+        """Return the cost of calls of unknown price since a time, at the dearest known price."""
+        usages = await self._db.fetch_column(
+            "SELECT usage_json FROM model_calls WHERE cost_usd IS NULL AND created_at >= ? AND json_valid(usage_json)",
+            (since,),
+        )
+        return sum(cost_usd(None, json.loads(usage)) or 0.0 for usage in usages)
 
     async def tokens(self) -> tuple[int, int]:
         """Return the total input and output tokens of curation, including cached ones."""

@@ -19,6 +19,7 @@ from sprite.log.curations import OFF_RECORD, WAITING, Curations, LostCalls, NewC
 from sprite.log.file_table import USER_FILES, Entry, UserFilesLog, keep_look
 from sprite.log.turn_index import REINDEX, TURN_INDEX, TurnLook
 from sprite.protocol.pasted import Spans, read_spans, write_spans
+from sprite.protocol.shapes import Effort
 from sprite.storage.changes import ShipChanges, noted, shipped_tables
 from sprite.storage.connection import Database, Tables, in_transaction, open_database, open_reader, row_id, to_json
 
@@ -59,7 +60,10 @@ SCHEMA = Schema(
             message_count INTEGER NOT NULL DEFAULT 0,
             observation_count INTEGER NOT NULL DEFAULT 0,
             cli_session_id TEXT,
-            last_active_at REAL NOT NULL DEFAULT 0
+            last_active_at REAL NOT NULL DEFAULT 0,
+            -- What the person chose for it; null: the default.
+            model TEXT,
+            effort TEXT
         );
         CREATE TABLE observations (
             id INTEGER PRIMARY KEY,
@@ -248,6 +252,8 @@ class Session:
     observation_count: int
     cli_session_id: str | None
     last_active_at: float
+    model: str | None = None
+    effort: Effort | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,6 +398,10 @@ class TranscriptDB(Tables):
             "UPDATE sessions SET cli_session_id = ? WHERE id = ? AND cli_session_id IS NOT ?",
             (cli_session_id, session_id, cli_session_id),
         )
+
+    async def choose_model(self, session_id: str, model: str | None, effort: Effort | None) -> None:
+        """Record the model and effort that the person chose for a session."""
+        await self._db.execute("UPDATE sessions SET model = ?, effort = ? WHERE id = ?", (model, effort, session_id))
 
     async def session_count(self) -> int:
         """Return the number of sessions."""

@@ -41,6 +41,12 @@ class TextDelta(AgentEvent, tag="text_delta"):
     text: str
 
 
+class Thinking(AgentEvent, tag="thinking"):
+    """The model thinks; `text` is the next piece of its thoughts, as far as it shows them. Not durable."""
+
+    text: str
+
+
 class WholeText(AgentEvent, tag="text"):
     """A text of the agent's, whole."""
 
@@ -118,5 +124,14 @@ class Failed(Ending, tag="error"):
 
 AnyEnding = Complete | Interrupted | Failed
 AnyAgentEvent = (
-    Started | TextDelta | WholeText | ToolUse | ToolResult | Compacting | Compacted | ModelChanged | AnyEnding
+    Started
+    | TextDelta
+    | Thinking
+    | WholeText
+    | ToolUse
+    | ToolResult
+    | Compacting
+    | Compacted
+    | ModelChanged
+    | AnyEnding
 )

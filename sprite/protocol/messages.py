@@ -22,6 +22,7 @@ from sprite.protocol.shapes import (
     Block,
     Card,
     ChatMessage,
+    Effort,
     LearningRow,
     MemoryState,
     Origin,
@@ -52,6 +53,10 @@ MAX_ASKED_BY_CHARS = 40
 #: base64 of this many bytes fits a frame with room for its envelope.
 UPLOAD_CHUNK_BYTES = 512 * 1024
 MAX_UPLOAD_BYTES = 100 * 1024 * 1024
+#: Limits of the API for one request: pictures, and the bytes of each, which are a third longer as base64.
+MOST_PICTURES, MAX_PICTURE_BYTES = 20, 5 * 1024 * 1024 * 3 // 4
+#: Limit for all pictures of a message; the API takes 32 MB a request.
+MAX_PICTURES_BYTES = 15 * 1024 * 1024
 #: The newest chat messages in `state_sync`.
 CHAT_LIMIT = 200
 #: Limit for a chat line; the turn in memory has the whole text.
@@ -193,18 +198,28 @@ class Auth(Payload):
     lease: Lease | None = None
 
 
+class Image(Payload):
+    """A picture: base64 `data` of a `media_type`, or the `path` of a file that was uploaded."""
+
+    media_type: str = ""
+    data: str | None = None
+    path: str | None = None
+
+
 class Mission(Payload):
     """A message to the agent; the envelope's `id` is its idempotency key.
 
     `asked_by` names the program whose words these are, where no person typed them: what it says is never taken for the
     person's word. Without it, a client speaks as the person, which only their own clients can. `pasted` lists the parts
-    of `text` that the person pasted: spans of Unicode code points, half-open, sorted and disjoint.
+    of `text` that the person pasted: spans of Unicode code points, half-open, sorted and disjoint. The model sees the
+    `images` beside the text.
     """
 
     text: str
     stack_id: str | None = None
     asked_by: str | None = None
     pasted: list[tuple[int, int]] = field(default_factory=list)
+    images: list[Image] = field(default_factory=list)
 
 
 class Heartbeat(Payload):
@@ -257,14 +272,19 @@ class System(Payload):
     Answered when done. `check_model` sends one request that is not billed. `revoke` takes back what was allowed for
     good: the rule with this id, or (without one) all of them. `zone` says in which time zone the person is: `tz`, an
     IANA name. `go_on` is the person's word to a session that is paused; with `raise_limit` the bridge first raises what
-    may be spent today by one daily budget.
+    may be spent today by one daily budget. `model` chooses the model and the effort of this session; null is the
+    default, and what is left out stays.
     """
 
-    action: Literal["status", "new_session", "resume_session", "flush", "check_model", "revoke", "zone", "go_on"]
+    action: Literal[
+        "status", "new_session", "resume_session", "flush", "check_model", "revoke", "zone", "go_on", "model"
+    ]
     session_id: str | None = None
     rule_id: str | None = None
     tz: str | None = None
     raise_limit: bool = False
+    model: str | UnsetType | None = UNSET
+    effort: Effort | UnsetType | None = UNSET
 
 
 class Ping(Payload):
@@ -425,6 +445,8 @@ class Status(Payload, omit_defaults=False):
     next_due: NextDue | None = None
     tz: str = "UTC"
     spend: Spend | None = None
+    #: Models to choose from; others can be named.
+    models: list[str] = field(default_factory=list)
 
 
 class Running(Payload, omit_defaults=False):

@@ -235,13 +235,18 @@ class Paused(Struct):
     since: float
 
 
+#: How much the model thinks; null is the model's default.
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
+
+
 class SessionState(Struct):
     """The conversation under way; `session_id` is null until its first mission.
 
     `running_mission_id` is the turn under way: a person's, or (where none runs) one that the agent began by itself.
     `busy` says whether a turn runs or a mission waits; `background` is what goes on beside turns, oldest first, and
     `held_until` (Unix seconds) when that stops keeping a VM awake: null where nothing goes on. `slow` names work that
-    takes longer than a minute. Where it is `paused` the agent waits for the person's word.
+    takes longer than a minute. Where it is `paused` the agent waits for the person's word. `model` answers in it (null
+    until that is known), with the `effort` that the person chose.
     """
 
     session_id: str | None
@@ -254,6 +259,8 @@ class SessionState(Struct):
     held_until: float | None = None
     slow: list[SlowWork] = []
     paused: Paused | None = None
+    model: str | None = None
+    effort: Effort | None = None
 
 
 class FileState(Struct):
@@ -499,17 +506,27 @@ class Drifted(Struct):
     curation_id: int
 
 
-class Spend(Struct):
-    """What the agent, schedules and memory cost in US dollars: today (UTC), and `session` in this session."""
+class Cost(Struct, omit_defaults=False):
+    """US dollars: `settled` as reported, `estimated` for calls that were cut off or that have no known price."""
 
-    agent: float = 0.0
-    schedules: float = 0.0
-    memory: float = 0.0
-    agent_session: float = 0.0
-    schedules_session: float = 0.0
-    memory_session: float = 0.0
-    #: The newest turn; null where its cost is not known.
-    turn: float | None = None
+    settled: float = 0.0
+    estimated: float = 0.0
+
+
+class Costs(Struct, omit_defaults=False):
+    """What the agent, schedules and memory cost."""
+
+    agent: Cost
+    schedules: Cost
+    memory: Cost
+
+
+class Spend(Struct, omit_defaults=False):
+    """What was spent today (UTC), in this session, and for the newest turn (null where nothing of it is known)."""
+
+    today: Costs
+    session: Costs
+    turn: Cost | None = None
 
 
 class Health(Struct):

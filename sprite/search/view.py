@@ -38,6 +38,7 @@ from sprite.protocol.observing import others_project, project_or_name
 from sprite.protocol.shapes import (
     ActionChange,
     ActionRow,
+    Cost,
     CurationRow,
     Drifted,
     FileState,
@@ -380,9 +381,10 @@ class MemoryView:
         turns = await self._transcript.observations_before(before, max(1, min(limit, MAX_ROWS)))
         return [turn_row(turn) for turn in turns]
 
-    async def spent(self, since: float) -> float:
-        """Return the known cost of memory since a time, in US dollars."""
-        return await self._transcript.spending.total(since)
+    async def spent(self, since: float) -> Cost:
+        """Return the cost of memory since a time."""
+        spending = self._transcript.spending
+        return Cost(await spending.total(since), await spending.estimated(since))
 
     async def health(self, *, daily_cap_usd: float | None, last_error: str | None) -> Health:
         """Return memory's figures and costs; the caller supplies the cap and the last error."""

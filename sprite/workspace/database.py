@@ -28,6 +28,8 @@ from sprite.protocol.shapes import (
     Block,
     Card,
     ChatMessage,
+    Cost,
+    Costs,
     FileCounts,
     MissionStatus,
     Origin,
@@ -167,6 +169,8 @@ SCHEMA = Schema(
             told INTEGER NOT NULL DEFAULT 0,
             ended_at REAL,
             cost_usd REAL,
+            -- What its calls cost beyond that, as far as they were seen.
+            estimated_usd REAL NOT NULL DEFAULT 0,
             duration_ms INTEGER,
             error_code TEXT,
             asked_by TEXT,
@@ -215,6 +219,8 @@ class StoredMission:
     attempt: int = 0
     #: The parts of `text` that the person pasted.
     pasted: Spans = ()
+    #: Paths of the pictures beside the text. They are not stored: after a crash the agent reads the files by itself.
+    images: tuple[str, ...] = ()
 
     @property
     def may_begin_again(self) -> bool:
@@ -248,7 +254,8 @@ class TurnBegan:
 class MissionMoved:
     """Effect: a mission changed its status. Its text is deleted when it ends, because the chat has it.
 
-    `cost_usd` is its cost, if known, and `error_code` names its final error.
+    `cost_usd` is its reported cost, if known, `estimated_usd` what its calls cost beyond that. `error_code` names its
+    final error.
     """
 
     mission_id: str
@@ -257,6 +264,7 @@ class MissionMoved:
     cost_usd: float | None = None
     error_code: str | None = None
     duration_ms: int | None = None
+    estimated_usd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,27 +472,33 @@ class WorkspaceDB(Tables):
         """Return the US dollars that schedules' missions cost since a time; an unknown cost counts as the average."""
         return float(
             await self._db.fetch_value(
-                "SELECT coalesce(sum(coalesce(cost_usd, (SELECT avg(cost_usd) FROM missions "
-                "WHERE origin = 'schedule'))), 0.0) FROM missions WHERE origin = 'schedule' AND ended_at >= ?",
+                "SELECT coalesce(sum(coalesce(cost_usd + estimated_usd, nullif(estimated_usd, 0), "
+                "(SELECT avg(cost_usd) FROM missions WHERE origin = 'schedule'))), 0.0) FROM missions "
+                "WHERE origin = 'schedule' AND ended_at >= ?",
                 (since,),
             )
         )
 
     async def spend(self, since: float, session_id: str | None) -> Spend:
-        """Return the reported cost of missions since a time and in a session, and of the newest one, without memory."""
+        """Return the cost of missions since a time and in a session, and of the newest one, without memory."""
+        sums = ", ".join(
+            f"coalesce(sum({column}) FILTER (WHERE {which}), 0.0)"
+            for which in ("ended_at >= ?1", "session_id = ?2")
+            for column in ("cost_usd", "estimated_usd")
+        )
         rows = await self._db.fetch_all(
-            "SELECT origin = 'schedule' AS scheduled, "
-            "coalesce(sum(cost_usd) FILTER (WHERE ended_at >= ?1), 0.0) AS usd, "
-            "coalesce(sum(cost_usd) FILTER (WHERE session_id = ?2), 0.0) AS session FROM missions GROUP BY 1",
+            f"SELECT origin = 'schedule', {sums} FROM missions GROUP BY 1",  # noqa: S608 - ours
             (since, session_id),
         )
-        found = {bool(row["scheduled"]): (row["usd"], row["session"]) for row in rows}
-        (agent, in_session), (schedules, scheduled) = found.get(False, (0.0, 0.0)), found.get(True, (0.0, 0.0))
-        newest = await self._db.fetch_column(
-            "SELECT cost_usd FROM missions WHERE ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT 1"
+        found = {bool(row[0]): (Cost(row[1], row[2]), Cost(row[3], row[4])) for row in rows}
+        (today, session), (of_schedules, scheduled) = (found.get(each, (Cost(), Cost())) for each in (False, True))
+        newest = await self._db.fetch_one(
+            "SELECT cost_usd, estimated_usd FROM missions WHERE ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT 1"
         )
-        turn = newest[0] if newest else None
-        return Spend(agent, schedules, agent_session=in_session, schedules_session=scheduled, turn=turn)
+        turn = None
+        if newest is not None and (newest[0] is not None or newest[1]):
+            turn = Cost(newest[0] or 0.0, newest[1])
+        return Spend(Costs(today, of_schedules, Cost()), Costs(session, scheduled, Cost()), turn)
 
     # --- forgetting ---
 
@@ -726,13 +740,17 @@ def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
                 "VALUES (?, '', 'running', ?, ?, ?)",
                 (mission_id, now, session_id, origin),
             )
-        case MissionMoved(mission_id, status, session_id, cost_usd, error_code, duration_ms):
+        case MissionMoved(mission_id, status, session_id, cost_usd, error_code, duration_ms, estimated_usd):
             ended = status not in {"queued", "running"}
             tx.execute(
                 "UPDATE missions SET status = ?1, session_id = coalesce(?2, session_id), "
                 "text = CASE WHEN ?3 THEN '' ELSE text END, ended_at = CASE WHEN ?3 THEN ?4 END, "
-                "cost_usd = ?5, error_code = ?6, attempt = attempt + ?8, duration_ms = ?9 WHERE id = ?7",
-                (status, session_id, ended, now, cost_usd, error_code, mission_id, status == "running", duration_ms),
+                "cost_usd = ?5, error_code = ?6, attempt = attempt + ?8, duration_ms = ?9, estimated_usd = ?10 "
+                "WHERE id = ?7",
+                (
+                    *(status, session_id, ended, now, cost_usd, error_code, mission_id, status == "running"),
+                    *(duration_ms, estimated_usd),
+                ),
             )
         case ChatAdded(role, text, mission_id, origin, tools, asked_by, found):
             tx.execute(

@@ -30,6 +30,7 @@ from sprite.protocol.events import (
     Failed,
     Started,
     TextDelta,
+    Thinking,
     ToolResult,
     ToolUse,
     WholeText,
@@ -108,6 +109,8 @@ class Underway:
 def _after(running: Running, event: AnyAgentEvent) -> Running | None:
     if isinstance(event, Ending):
         return None
+    if isinstance(event, Thinking):
+        return running
     if isinstance(event, TextDelta):
         partial = f"{running.partial}{event.text}"[-MAX_PARTIAL_CHARS:]
         return Running(running.mission_id, running.events, partial)
@@ -194,7 +197,7 @@ class Feed:
 
     def _discreet_event(self, payload: ServerPayload | None) -> ServerPayload | None:
         match payload:
-            case TextDelta() | WholeText() | Complete():
+            case TextDelta() | Thinking() | WholeText() | Complete():
                 return msgspec.structs.replace(payload, text=self._discreet(payload.text))
             case Failed():
                 message, details = self._discreet(payload.message), self._discreet(payload.details)
@@ -358,7 +361,13 @@ class Feed:
 def _size_of(item: _Published) -> int:
     """Return the approximate length of the text to redact."""
     match item.payload:
-        case TextDelta(text=text) | WholeText(text=text) | Complete(text=text) | Failed(message=text):
+        case (
+            TextDelta(text=text)
+            | Thinking(text=text)
+            | WholeText(text=text)
+            | Complete(text=text)
+            | Failed(message=text)
+        ):
             return len(text)
         case CanvasUpdate(blocks=blocks) | PermissionRequest(input=blocks):
             try:

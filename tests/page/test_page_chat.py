@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 import re
 import signal
@@ -28,6 +29,9 @@ from tests.postgres import own_server
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), needs_chromium()]
 
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 PHONE = {"width": 390, "height": 780}
 STORY = "\n\n".join(
     [
@@ -694,3 +698,41 @@ async def test_no_module_creates_markup_or_code_from_text() -> None:
     ours = [path for path in (ROOT / "bridge/web").rglob("*.[hj][ts]*") if "vendor" not in path.parts]
     assert len(ours) > 20
     assert [path.name for path in ours if sinks.search(path.read_text())] == []
+
+
+async def test_attached_picture_reaches_model(stack: PageStack, page: Page) -> None:
+    await page.locator("input[type=file]").set_input_files(FilePayload(name="a.png", mimeType="image/png", buffer=PNG))
+    await expect(page.locator(".upload[data-state=done]")).to_be_visible()
+    await ask(page, "What is in the picture")
+    bodies = [request.raw for request in stack.model.requests if "What is in the picture" in request.user_text]
+    assert b'"type":"image"' in bodies[0]
+
+
+async def test_thoughts_are_a_folded_line(stack: PageStack, page: Page, tmp_path: Path) -> None:
+    go_on = tmp_path / "go-on"
+    thought = {"type": "thinking", "thinking": "Perhaps a parrot. " * 40, "signature": "s"}
+    stack.model.script.agent({"blocks": [thought, {"type": "text", "text": "A bird."}], "until": str(go_on)})
+    await page.fill("#composer-text", "What flies?")
+    await page.locator(".send").click()
+    thoughts = page.locator(".run-thoughts")
+    await expect(thoughts.locator("summary")).to_have_text("Thinking")
+    await expect(thoughts.get_by_text("Perhaps a parrot")).to_be_hidden()
+    await thoughts.locator("summary").click()
+    await expect(thoughts.get_by_text("Perhaps a parrot")).to_be_visible()
+    go_on.touch()
+    await expect(last(page, "What flies?")).to_contain_text("A bird.")
+    await expect(thoughts).to_have_count(0)
+
+
+async def test_settings_change_model_and_effort(stack: PageStack, page: Page) -> None:
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type("Settings")
+    await page.keyboard.press("Enter")
+    await page.get_by_label("Model of this session").fill("claude-opus-4-8")
+    await page.get_by_label("Effort").select_option("high")
+    await page.get_by_role("button", name="Use it").click()
+    await expect(page.get_by_text("The next turn of this session uses it.")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await ask(page, "Which model are you")
+    (body, *_) = [json.loads(each.raw) for each in stack.model.requests if "Which model are you" in each.user_text]
+    assert (body["model"], body["output_config"]["effort"]) == ("claude-opus-4-8", "high")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from acp.exceptions import RequestError
 
 from sprite.protocol.pasted import own_text, read_spans
 from tests.acp_editor import Editor, editor
@@ -113,6 +114,7 @@ async def test_attachment_reaches_agent_but_link_is_unread(home: Home) -> None:
     assert (home.bridge.workspace / "documents/image.png").read_bytes() == b"\x89PNG" + bytes(700_000)
     (turn,) = [row for row in observations(home.bridge.workspace) if "what is this" in row["user_message"]]
     assert "documents/image.png" in turn["user_message"]
+    assert any(b'"type":"image"' in request.raw for request in home.model.requests)
     assert "file:///etc/passwd on the person's own computer, not on yours: only its name" in turn["user_message"]
     assert "root:" not in turn["user_message"]
     assert own_text(turn["user_message"], read_spans(turn["pasted_json"])) == "what is this \n"
@@ -312,3 +314,15 @@ async def test_slash_command_begins_session(home: Home) -> None:
     assert await client.say(session, "/etc/hosts is broken") == "end_turn"
     await client.say(session, "/new")
     assert "A new session begins with your next message" in client.shown(session)
+
+
+async def test_editor_chooses_model_and_effort(home: Home) -> None:
+    session = await home.session()
+    for name, value in (("model", "claude-opus-4-8"), ("effort", "high"), ("model", "default")):
+        answer = await home.client.connection.set_config_option(config_id=name, session_id=session, value=value)
+        assert {each.id: each.current_value for each in answer.config_options}[name] == value
+    with pytest.raises(RequestError):
+        await home.client.connection.set_config_option(config_id="effort", session_id=session, value="endless")
+    async with home.page() as page:
+        await page.ask("system", {"action": "model", "effort": None})
+        await home.client.until(lambda: "config_option_update" in json.dumps(home.client.messages))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 
 from bridge.terminal.terminal import state_line
+from sprite.protocol.events import Started, TextDelta, Thinking
 from sprite.protocol.memory import ForgetResult
 from sprite.protocol.messages import (
     UPLOAD_CHUNK_BYTES,
@@ -204,3 +206,32 @@ async def test_interactive_commands_are_refused_in_pipe() -> None:
         await chat.visitor.send(ForgetResult(FISH, done=False), reply_to=used)
         await chat.until_seen("/forget needs a person at a terminal")
         await chat.mission("the next line goes on")
+
+
+async def test_model_and_effort_are_chosen() -> None:
+    session = msgspec.structs.replace(state_sync().session, model="claude-opus-4-8", effort="low")
+    status = Status("model", session, memory(), None, "ask", None, models=["claude-haiku-4-5"])
+    async with in_a_pipe() as chat:
+        for line, sent, seen in [
+            ("/model claude-opus-4-8", {"action": "model", "model": "claude-opus-4-8"}, "model: claude-opus-4-8"),
+            ("/model default", {"action": "model", "model": None}, "model: claude-opus-4-8"),
+            ("/model", {"action": "status"}, "known are claude-haiku-4-5"),
+            ("/effort low", {"action": "model", "effort": "low"}, "effort: low"),
+        ]:
+            chat.type(f"{line}\n")
+            used, payload = await asked(chat, "system")
+            assert payload == sent
+            await chat.visitor.send(status, reply_to=used)
+            await chat.until_seen(seen)
+        chat.type("/effort endless\n")
+        await chat.until_seen("/effort low|medium|high|xhigh|max|default")
+
+
+async def test_state_line_shows_thinking_and_its_time() -> None:
+    async with in_a_terminal() as chat:
+        await chat.visitor.send(Started("m1", "agent", session_id="s1"))
+        await chat.visitor.send(Thinking("m1", "Perhaps a parrot."))
+        await chat.until(lambda now: "Thinking 0:42" in state_line(now, time.monotonic() + 42))
+        await chat.visitor.send(TextDelta("m1", "A bird."))
+        await chat.until(lambda now: "Thinking" not in state_line(now))
+    assert "parrot" not in chat.seen

@@ -866,7 +866,7 @@ async def test_logs_contain_no_key_token_or_content(
     async def refused(request: web.Request) -> web.StreamResponse:
         return web.Response(status=401, text=request.headers["x-api-key"])
 
-    async with proxy(tmp_path, api.url) as running:
+    async with proxy(tmp_path, api.url, models=Models(allowed=("claude-*",))) as running:
         for answer in (api.answer, cut, refused):
             api.answer = answer
             async with running.post() as response:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sprite.common.prices import PRICES
 from tests.command_line import command
 from tests.harness import running_sprite
 from tests.inspection import chat, transcript
@@ -77,8 +78,37 @@ async def test_status_tells_spend_of_agent_and_memory(workspace: Path, model: Of
         spend = (await client.ask("system", {"action": "flush"}))["payload"]["spend"]
         health = (await client.ask("memory", {"op": "health"}))["payload"]["health"]
         costs = [m["payload"]["cost_usd"] for m in client.received if m["payload"].get("event") == "complete"]
-    assert spend["agent"] == spend["agent_session"] == pytest.approx(sum(costs))
-    assert spend["agent"] > 0
-    assert spend["memory"] == spend["memory_session"] > 0
-    assert (spend["schedules"], spend["turn"]) == (0, pytest.approx(costs[-1]))
+    assert spend["today"] == spend["session"]
+    assert spend["today"]["agent"] == {"settled": pytest.approx(sum(costs)), "estimated": 0}
+    assert spend["today"]["memory"]["settled"] > 0
+    assert spend["today"]["schedules"] == {"settled": 0, "estimated": 0}
+    assert spend["turn"] == {"settled": pytest.approx(costs[-1]), "estimated": 0}
+    assert min(costs) > 0
     assert health["spend"] == spend
+
+
+async def test_interrupted_call_counts_as_estimated_spend(workspace: Path, model: OfflineModel) -> None:
+    model.script.agent({"text": "One, two. " * 50, "hang": True, "usage": {"input_tokens": 20_000}})
+    async with (
+        running_sprite(workspace, model.url, SPRITE_MODEL="claude-haiku-4-5") as sprite,
+        sprite.client() as client,
+    ):
+        mission_id = client.send("mission", {"text": "Count"})
+        await client.until(lambda m: m["payload"].get("event") == "text_delta")
+        client.send("interrupt", {})
+        await client.end_of(mission_id)
+        spend = (await client.ask("system", {"action": "status"}))["payload"]["spend"]
+    assert spend["turn"]["estimated"] == spend["today"]["agent"]["estimated"] >= 0.02
+    assert spend["turn"]["settled"] < 0.01
+
+
+async def test_memory_of_unknown_price_counts_at_dearest(workspace: Path, model: OfflineModel) -> None:
+    model.script.curator({"raw_text": "", "usage": {"input_tokens": 10_000}})
+    async with (
+        running_sprite(workspace, model.url, SPRITE_CURATOR_MODEL="nobody-knows-1") as sprite,
+        sprite.client() as client,
+    ):
+        await chat(client, "My name is Ada")
+        memory = (await client.ask("system", {"action": "flush"}))["payload"]["spend"]["today"]["memory"]
+    assert memory["settled"] == 0
+    assert memory["estimated"] >= 10_000 * max(price.input for price in PRICES.values()) / 1e6

@@ -25,8 +25,6 @@ from tests.scripted_model import OfflineModel, Script
 #: Parts of texts of the CLI and the API.
 RAW = ("API Error", "Request ID", "Message ID", "ede_diagnostic", "CLAUDE_CODE_", "BASE_URL", "RAWTEXT", "req_",
        "gateway", "safeguards", "token maximum", "Prompt is too long", "/login", "try again")  # fmt: skip
-#: Streams that break in different places; test_model_answers.py has all.
-BROKEN = ("cut in_block", "ended in_block", "in_block api_error", "between_blocks api_error")
 FIRST_MODEL, SECOND_MODEL = "claude-fable-5", "claude-opus-4-8"
 STEPS: dict[str, dict[str, Any]] = {
     **{name: {**step, "times": 1 if name == "tool_use" else -1} for name, step in api_grammar.STOPS.items()},
@@ -34,7 +32,7 @@ STEPS: dict[str, dict[str, Any]] = {
     "too long": {"error": 400, "message": "prompt is too long: 210000 tokens > 200000 maximum RAWTEXT", "times": -1},
     "no credit": {"error": 400, "message": "Your credit balance is too low. RAWTEXT", "times": -1},
     "unknown": {"error": 418, "type": "teapot", "times": -1},
-    **{name: {**api_grammar.BREAKS[name], "times": -1} for name in BROKEN},
+    **{name: {**step, "times": -1} for name, step in api_grammar.BREAKS.items()},
 }
 
 

@@ -443,8 +443,6 @@ async def test_daily_limit_stops_extraction_until_raised(workspace: Path, model:
     with pytest.raises(SpriteError, match=r"cap for memory is reached.*SPRITE_DAILY_USD=0.5"):
         await rebuild(workspace, model, daily_usd=0.5, **BATCH)
     assert len([c for c in curations(workspace) if c["generation"] == 1]) == 1
-    with pytest.raises(SpriteError, match="is not known, so a daily cap cannot be kept"):
-        await rebuild(workspace, model, daily_usd=50.0, curator_model="nobody-knows-1", **BATCH)
     await rebuild(workspace, model, daily_usd=50.0, **BATCH)
     assert curations(workspace)[-1]["kind"] == "edit"
 

@@ -7,6 +7,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from sprite.cli.live import fixed_lines
 from tests.command_line import command
 from tests.harness import running_sprite
@@ -53,27 +55,43 @@ async def test_person_answers_about_imported_learnings(workspace: Path, model: O
     assert Counter(row["kind"] for row in curations(workspace))["learning"] == 4
 
 
-async def test_doctor_live_measures_verifier(workspace: Path, model: OfflineModel) -> None:
-    """A model that agrees to everything fails; the offline model is named."""
+async def test_doctor_live_tries_each_part(workspace: Path, model: OfflineModel) -> None:
+    """A model that agrees to every line fails. Nothing of it is in the report or the workspace."""
     lines = fixed_lines()
     assert Counter((line.language, line.said) for line in lines) == {
         (language, said): 4 for language in ("en", "de", "fr", "es", "nl") for said in (True, False)
     }
-    code, out, err = await command(workspace, "doctor", "--live", model_url=model.url, SPRITE_OFFLINE="1")
-    assert out.startswith("Asking the offline model about 40 fixed lines in 4 calls: about free."), err
-    assert out.endswith("Cost: nothing.\n")
-    asked = [request for request in model.requests if request.kind == "verifier"]
-    assert len(asked) == 4
-    assert sum(request.user_text.count("<message id=") for request in asked) == 40
-    code, out, _ = await command(workspace, "doctor", "--live", "--json", model_url=model.url, SPRITE_OFFLINE="1")
+    model.script.agent({"match": "lighthouse", "text": "The waves rose. " * 90, "hang": True, "times": -1})
+    told = ("doctor", "--live", "--json", "--yes")
+    code, out, err = await command(workspace, *told, model_url=model.url, SPRITE_OFFLINE="1")
     found = json.loads(out)
-    assert (found["offline"], code) == (True, int(found["accepted"] > 2 or found["refused"] > 4))
-    assert len(found["wrong"]) == found["accepted"] + found["refused"]
+    verified = found["verification"]
+    assert (found["offline"], code) == (True, int(not verified["ok"])), err
+    assert [part for part in ("turn", "curation", "cut", "spend") if not found[part]["ok"]] == []
+    assert (found["turn"]["tools"], found["curation"]["learnings"] > 0, found["cut"]["ended"]) == (
+        1,
+        True,
+        "interrupted",
+    )
+    assert "Assam" not in out
+    asked = [request for request in model.requests if request.kind == "verifier"]
+    assert sum(request.user_text.count("<message id=") for request in asked[-4:]) == 40
+    assert not (workspace / ".os/memory/transcript.db").exists()
 
     # A script for the curator makes this model agree to every line.
     model.script.curator({"raw_text": "NONE"})
-    code, out, _ = await command(workspace, "doctor", "--live", "--json", model_url=model.url)
+    code, out, _ = await command(workspace, *told, model_url=model.url, SPRITE_MODEL="claude-haiku-4-5")
     found = json.loads(out)
-    assert (code, found["accepted"], found["refused"], found["offline"]) == (1, 20, 0, False)
-    assert found["estimate_usd"] > 0
-    assert found["cost_usd"] > 0
+    verified = found["verification"]
+    assert (code, verified["accepted"], verified["refused"], found["offline"]) == (1, 20, 0, False)
+    assert verified["estimate_usd"] > 0
+    assert verified["cost_usd"] > 0
+    assert found["spend"]["turn_usd"] == pytest.approx(found["spend"]["by_usage_usd"])
+    assert found["spend"]["turn_usd"] > 0
+    assert found["spend"]["estimated_usd"] > 0
+
+
+async def test_doctor_live_asks_first(workspace: Path, model: OfflineModel) -> None:
+    code, _, err = await command(workspace, "doctor", "--live", model_url=model.url)
+    assert (code, "it takes --yes" in err) == (2, True)
+    assert model.requests == []

@@ -79,7 +79,7 @@ async def test_mission_outcome_survives_restart(tmp_path: Path) -> None:
     async with open_workspace(tmp_path / "workspace.db") as workspace:
         await workspace.accept_mission(mission(1))
         event = Failed("m-1", "budget_used_up", "Nothing is left for today.", retryable=False)
-        await workspace.record([], rows("m-1", "error", "", event, origin="schedule", cost_usd=0.2))
+        await workspace.record([], rows("m-1", "error", "", event, origin="schedule", cost=(0.2, 0.0)))
         (end,) = await workspace.scheduled_missions()
         assert await workspace.failures_of(7, 5) == ["budget_used_up"]
         await workspace.mark_told("m-1")
@@ -93,7 +93,7 @@ async def test_daily_schedule_cost_is_counted_separately(tmp_path: Path) -> None
     async def ends(workspace: WorkspaceDB, number: int, cost: float | None) -> None:
         await workspace.accept_mission(mission(number))
         event = Complete(f"m-{number}", "Done.", None, cost, 1)
-        await workspace.record([], rows(f"m-{number}", "complete", "", event, origin="schedule", cost_usd=cost))
+        await workspace.record([], rows(f"m-{number}", "complete", "", event, origin="schedule", cost=(cost, 0.0)))
 
     async with open_workspace(tmp_path / "workspace.db") as workspace:
         assert await workspace.spent_by_schedules(0) == 0.0

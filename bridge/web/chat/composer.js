@@ -125,7 +125,7 @@ export class Composer {
     if (this.#uploads?.isBusy) return this.#say('A file is still on its way. Wait for it, or cancel it.');
     if (!text && !paths.length) return this.focus();
     const whole = paths.length ? `${text || 'I am giving you files.'}\n\nFiles: ${paths.join(', ')}` : text;
-    const problem = this.page.outbox.submit(whole, this.page.stackId(), pasted);
+    const problem = this.page.outbox.submit(whole, this.page.stackId(), pasted, this.#uploads?.pictures);
     if (problem) return this.#say(problem);
     this.#put('', []);
     this.#uploads?.clear();

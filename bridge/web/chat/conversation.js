@@ -287,7 +287,7 @@ export class Conversation {
       changes: null,
       found: [],
     };
-    const flags = { compacting: false, isBegunAgain: false, version: 0 };
+    const flags = { compacting: false, thoughts: null, isBegunAgain: false, version: 0 };
     /** @type {Exchange} */
     const entry = { kind: 'exchange', key: this.#key(), ...said, ...reply, ...flags, ...given };
     this.entries.push(entry);
@@ -368,7 +368,11 @@ export class Conversation {
     const last = entry.parts.at(-1);
     const open = last?.kind === 'text' && !last.done ? last : null;
     if (open && event.event !== 'text_delta') open.done = true;
+    if (event.event !== 'thinking') entry.thoughts = null;
     switch (event.event) {
+      case 'thinking':
+        entry.thoughts = { since: timestamp, ...entry.thoughts, text: (entry.thoughts?.text ?? '') + event.text };
+        break;
       case 'started':
         Object.assign(entry, { status: 'running', startedAt: timestamp, origin: event.origin ?? 'person' });
         entry.sessionId = event.session_id ?? entry.sessionId;
@@ -453,7 +457,7 @@ export class Conversation {
    * @param {number} timestamp
    */
   #end(entry, status, timestamp) {
-    Object.assign(entry, { status, compacting: false });
+    Object.assign(entry, { status, compacting: false, thoughts: null });
     for (const part of entry.parts) {
       if (part.kind === 'tool' && !part.endedAt)
         Object.assign(part, { endedAt: timestamp, stopped: status !== 'complete' });

@@ -20,7 +20,7 @@ const LINK = {
   'signed-out': 'Signed out',
 };
 /** @typedef {'link' | 'ask' | 'busy' | 'idle' | 'bad'} Kind */
-/** @typedef {{ kind: Kind, words: string, since?: number | null, retry?: boolean }} RunState */
+/** @typedef {{ kind: Kind, words: string, since?: number | null, retry?: boolean, thoughts?: string }} RunState */
 
 /** Labels of work that takes longer than a minute. */
 const SLOW = { turn: 'turn running for', queue: 'message waiting for', model_call: 'model silent for' };
@@ -57,6 +57,8 @@ export function runState({ link, loaded, chat, permissions, session }, stopping)
   if (tool) return { kind: 'busy', words: capital(doing(tool.name)), since: tool.startedAt };
   if (running.compacting) return { kind: 'busy', words: 'Summing up the older part of the conversation' };
   const last = running.parts.at(-1);
+  if (running.thoughts)
+    return { kind: 'busy', words: 'Thinking', since: running.thoughts.since, thoughts: running.thoughts.text };
   if (last?.kind === 'text' && !last.done) return { kind: 'busy', words: 'Writing' };
   return { kind: 'busy', words: 'Thinking', since: (last?.kind === 'tool' && last.endedAt) || running.startedAt };
 }
@@ -131,7 +133,14 @@ export class StatusLines {
     // The question of a background agent belongs to an earlier turn, maybe far above: "Show it" leads there.
     return html`<div class="run-state" role="group" aria-label="State of the agent" data-kind=${kind}>
       <span class="run-dot" aria-hidden="true"></span>
-      <span class="run-words">${isFlash ? '' : now.words}</span>
+      ${
+        now.thoughts
+          ? html`<details class="run-words run-thoughts">
+              <summary>${now.words}</summary>
+              <div class="scroll" tabindex="0" role="region" aria-label="Thoughts">${now.thoughts}</div>
+            </details>`
+          : html`<span class="run-words">${isFlash ? '' : now.words}</span>`
+      }
       ${button('Show it', this.showQuestion, { hidden: now.kind !== 'ask' })}
       <span class="run-clock tabular">${isTimed ? clock(waited) : ''}</span>
       <span class="run-slow muted tabular">${waiting}</span>

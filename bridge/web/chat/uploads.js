@@ -11,6 +11,11 @@ import { html, nothing } from '../vendor/lit-html/lit-html.js';
 /** @import { Page } from '../types/page.js' */
 
 const CHUNK_MS = 60_000;
+/** What the model takes in one message; other pictures are files that the agent may read. */
+const PICTURES = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp']);
+const MOST_PICTURES = 20;
+const MAX_PICTURE_BYTES = 3_932_160;
+const MAX_PICTURES_BYTES = 15_728_640;
 
 /**
  * `sent` are the bytes that have arrived, `path` where the file arrived.
@@ -31,6 +36,15 @@ export class Uploads {
   /** Paths of the uploaded files, as the agent finds them. */
   get paths() {
     return this.#items.map((item) => item.path).filter((path) => path !== null);
+  }
+
+  /** Those of pictures that the model takes beside the text. */
+  get pictures() {
+    const found = this.#items
+      .filter(({ path, file }) => path && PICTURES.has(file.type) && file.size <= MAX_PICTURE_BYTES)
+      .slice(0, MOST_PICTURES);
+    const size = found.reduce((sum, { file }) => sum + file.size, 0);
+    return size <= MAX_PICTURES_BYTES ? found.map(({ path }) => path ?? '') : [];
   }
 
   get isBusy() {

@@ -127,8 +127,8 @@ export class Health extends View {
         ${
           health.calls_of_unknown_price > 0
             ? html`<p class="memory-note">
-                ${plural(health.calls_of_unknown_price, 'call')} to a model whose price is not known, counted as
-                nothing.
+                ${plural(health.calls_of_unknown_price, 'call')} to a model whose price is not known, in no sum
+                but the estimated spend.
               </p>`
             : nothing
         }
@@ -207,21 +207,27 @@ const unforgotten = (forgets) =>
 /** @param {Types.Health} health */
 function spent({ spend }) {
   if (!spend) return nothing;
-  const { agent = 0, schedules = 0, memory = 0, turn = null } = spend;
-  const { agent_session: own = 0, schedules_session: scheduled = 0, memory_session: learned = 0 } = spend;
+  const { today, session, turn = null } = spend;
   return html`<section class="health-part">
     <h3>Spend</h3>
     <dl class="figures">
-      ${figure('Today', money(agent + schedules + memory), parts(agent, schedules, memory))}
-      ${figure('This session', money(own + scheduled + learned), parts(own, scheduled, learned))}
-      ${turn === null ? nothing : figure('Last turn', money(turn))}
+      ${figure('Today', costs(Object.values(today)), parts(today))}
+      ${figure('This session', costs(Object.values(session)), parts(session))}
+      ${turn === null ? nothing : figure('Last turn', costs([turn]))}
     </dl>
   </section>`;
 }
 
-/** @param {number} agent @param {number} schedules @param {number} memory */
-const parts = (agent, schedules, memory) =>
-  `agent ${money(agent)}, schedules ${money(schedules)}, memory ${money(memory)}`;
+/** @param {Types.Costs} spent */
+const parts = ({ agent, schedules, memory }) =>
+  `agent ${costs([agent])}, schedules ${costs([schedules])}, memory ${costs([memory])}`;
+
+/** @param {Types.Cost[]} all */
+function costs(all) {
+  const settled = all.reduce((sum, cost) => sum + (cost.settled ?? 0), 0);
+  const estimated = all.reduce((sum, cost) => sum + (cost.estimated ?? 0), 0);
+  return money(settled) + (estimated ? ` + ${money(estimated)} estimated` : '');
+}
 
 /** @param {Types.Health} health */
 const readAndWritten = ({ tokens_read: read, tokens_written: written }) =>

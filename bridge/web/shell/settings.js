@@ -9,6 +9,9 @@ import { chooseTheme, THEMES, theme } from './theme.js';
 
 /** @import { Health, Page } from '../types/page.js' */
 
+/** @type {('low' | 'medium' | 'high' | 'xhigh' | 'max')[]} */
+const EFFORTS = ['low', 'medium', 'high', 'xhigh', 'max'];
+
 /** @param {Page} page */
 export async function showSettings(page) {
   const body = elementOf(html`<div class="settings"></div>`);
@@ -16,6 +19,8 @@ export async function showSettings(page) {
   let health = null;
   let model = '';
   let isChecking = false;
+  /** @type {string[]} */
+  let models = [];
 
   async function check() {
     isChecking = true;
@@ -29,6 +34,24 @@ export async function showSettings(page) {
       model = wordsOf(problem);
     }
     isChecking = false;
+    draw();
+  }
+
+  /** @param {SubmitEvent} event */
+  async function choose(event) {
+    event.preventDefault();
+    const fields = new FormData(/** @type {HTMLFormElement} */ (event.currentTarget));
+    const effort = EFFORTS.find((name) => name === fields.get('effort')) ?? null;
+    try {
+      await page.connection.ask('system', {
+        action: 'model',
+        model: String(fields.get('model')).trim() || null,
+        effort,
+      });
+      model = 'The next turn of this session uses it.';
+    } catch (problem) {
+      model = wordsOf(problem);
+    }
     draw();
   }
 
@@ -57,6 +80,23 @@ export async function showSettings(page) {
                   : `${state.model ?? 'Known after the first message'}. The bridge has its key; the agent does not.`
               }
             </p>
+            <form class="row" @submit=${choose}>
+              <label>Model of this session
+                <input name="model" list="models" placeholder="the default" .value=${state.session.model ?? ''}>
+              </label>
+              <datalist id="models">${models.map((name) => html`<option value=${name}></option>`)}</datalist>
+              <label>Effort
+                <select name="effort">
+                  ${['', ...EFFORTS].map(
+                    (name) =>
+                      html`<option value=${name} ?selected=${name === (state.session.effort ?? '')}>
+                        ${name || 'the default'}
+                      </option>`,
+                  )}
+                </select>
+              </label>
+              <button type="submit" class="button">Use it</button>
+            </form>
             ${model ? html`<p role="status">${model}</p>` : nothing}`,
           button(isChecking ? 'Checking …' : 'Check the model and its key', check, { disabled: isChecking }),
         )}
@@ -131,6 +171,13 @@ export async function showSettings(page) {
     .ask('memory', { op: 'health' })
     .then((found) => {
       health = found.health;
+      draw();
+    })
+    .catch(() => null);
+  void page.connection
+    .ask('system', { action: 'status' })
+    .then((found) => {
+      models = found.models ?? [];
       draw();
     })
     .catch(() => null);

@@ -62,6 +62,7 @@ export interface Messages {
     agent_event:
       | Started
       | TextDelta
+      | Thinking
       | WholeText
       | ToolUse
       | ToolResult
@@ -126,13 +127,23 @@ export interface ResumeFrom {
  *
  *     `asked_by` names the program whose words these are, where no person typed them: what it says is never taken for the
  *     person's word. Without it, a client speaks as the person, which only their own clients can. `pasted` lists the parts
- *     of `text` that the person pasted: spans of Unicode code points, half-open, sorted and disjoint.
+ *     of `text` that the person pasted: spans of Unicode code points, half-open, sorted and disjoint. The model sees the
+ *     `images` beside the text.
  */
 export interface Mission {
   text: string;
   stack_id?: string | null;
   asked_by?: string | null;
   pasted?: [number, number][];
+  images?: Image[];
+}
+/**
+ * A picture: base64 `data` of a `media_type`, or the `path` of a file that was uploaded.
+ */
+export interface Image {
+  media_type?: string;
+  data?: string | null;
+  path?: string | null;
 }
 /**
  * Looks at what is due; answered when that has ended, and so have the missions before it.
@@ -525,14 +536,17 @@ export interface Permission {
  *     Answered when done. `check_model` sends one request that is not billed. `revoke` takes back what was allowed for
  *     good: the rule with this id, or (without one) all of them. `zone` says in which time zone the person is: `tz`, an
  *     IANA name. `go_on` is the person's word to a session that is paused; with `raise_limit` the bridge first raises what
- *     may be spent today by one daily budget.
+ *     may be spent today by one daily budget. `model` chooses the model and the effort of this session; null is the
+ *     default, and what is left out stays.
  */
 export interface System {
-  action: "check_model" | "flush" | "go_on" | "new_session" | "resume_session" | "revoke" | "status" | "zone";
+  action: "check_model" | "flush" | "go_on" | "model" | "new_session" | "resume_session" | "revoke" | "status" | "zone";
   session_id?: string | null;
   rule_id?: string | null;
   tz?: string | null;
   raise_limit?: boolean;
+  model?: string | null;
+  effort?: ("high" | "low" | "max" | "medium" | "xhigh") | null;
 }
 /**
  * Asks what the agent may reach. `revoke` names a host whose rule is taken back first, with its connections.
@@ -797,7 +811,8 @@ export interface SearchHit {
  *     `running_mission_id` is the turn under way: a person's, or (where none runs) one that the agent began by itself.
  *     `busy` says whether a turn runs or a mission waits; `background` is what goes on beside turns, oldest first, and
  *     `held_until` (Unix seconds) when that stops keeping a VM awake: null where nothing goes on. `slow` names work that
- *     takes longer than a minute. Where it is `paused` the agent waits for the person's word.
+ *     takes longer than a minute. Where it is `paused` the agent waits for the person's word. `model` answers in it (null
+ *     until that is known), with the `effort` that the person chose.
  */
 export interface SessionState {
   session_id: string | null;
@@ -810,6 +825,8 @@ export interface SessionState {
   held_until?: number | null;
   slow?: SlowWork[];
   paused?: Paused | null;
+  model?: string | null;
+  effort?: ("high" | "low" | "max" | "medium" | "xhigh") | null;
 }
 /**
  * Work that the agent has begun and does not wait for; `since` in Unix seconds.
@@ -910,6 +927,7 @@ export interface Running {
   events: (
     | Started
     | TextDelta
+    | Thinking
     | WholeText
     | ToolUse
     | ToolResult
@@ -939,6 +957,14 @@ export interface Started {
  */
 export interface TextDelta {
   event: "text_delta";
+  mission_id: string | null;
+  text: string;
+}
+/**
+ * The model thinks; `text` is the next piece of its thoughts, as far as it shows them. Not durable.
+ */
+export interface Thinking {
+  event: "thinking";
   mission_id: string | null;
   text: string;
 }
@@ -1065,6 +1091,7 @@ export interface Status {
   next_due?: NextDue | null;
   tz?: string;
   spend?: Spend | null;
+  models?: string[];
 }
 /**
  * Rules that hold without a question until the session ends; `at` in Unix seconds.
@@ -1078,16 +1105,27 @@ export interface StandingRule {
   at: number;
 }
 /**
- * What the agent, schedules and memory cost in US dollars: today (UTC), and `session` in this session.
+ * What was spent today (UTC), in this session, and for the newest turn (null where nothing of it is known).
  */
 export interface Spend {
-  agent?: number;
-  schedules?: number;
-  memory?: number;
-  agent_session?: number;
-  schedules_session?: number;
-  memory_session?: number;
-  turn?: number | null;
+  today: Costs;
+  session: Costs;
+  turn?: Cost | null;
+}
+/**
+ * What the agent, schedules and memory cost.
+ */
+export interface Costs {
+  agent: Cost;
+  schedules: Cost;
+  memory: Cost;
+}
+/**
+ * US dollars: `settled` as reported, `estimated` for calls that were cut off or that have no known price.
+ */
+export interface Cost {
+  settled?: number;
+  estimated?: number;
 }
 /**
  * A card as it now is; `close_card` says it left the canvas.

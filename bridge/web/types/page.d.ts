@@ -173,6 +173,8 @@ export interface Exchange {
   /** In milliseconds, as Date.now(). */
   startedAt: number | null;
   compacting: boolean;
+  /** The thoughts of the model while it thinks, and since when (as Date.now()). */
+  thoughts: { text: string; since: number } | null;
   /** Whether an earlier attempt was interrupted before it had an effect. */
   isBegunAgain: boolean;
   rowId: number | null;
@@ -252,6 +254,8 @@ export interface OutboxItem {
   id: string;
   text: string;
   pasted: Span[];
+  /** Paths of pictures. */
+  images: string[];
   stackId: string | null;
   state: 'sending' | 'failed';
   problem: string | null;
