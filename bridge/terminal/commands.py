@@ -11,7 +11,7 @@ from rich.text import Text
 from bridge.terminal import drawing
 from bridge.terminal import memory_commands as memory_views
 from bridge.terminal.action_commands import ActionCommands, PermissionCommands
-from bridge.terminal.canvas_commands import CanvasCommands
+from bridge.terminal.cards import draw_card
 from bridge.terminal.change_commands import ChangeCommands
 from bridge.terminal.command import LOOK_SECONDS, MODEL_SECONDS, Command, CommandGroup
 from bridge.terminal.drawing import counted, one_line
@@ -60,7 +60,6 @@ class Commands(CommandGroup):
         groups: tuple[type[CommandGroup], ...] = (
             MemoryCommands,
             ActionCommands,
-            CanvasCommands,
             ChangeCommands,
             PermissionCommands,
         )
@@ -74,6 +73,7 @@ class Commands(CommandGroup):
             "/memory": Command("/memory [FILE]", "what is remembered, or one of its files", self._memory),
             "/search": Command("/search QUERY", "searches everything ever said and learned", self._search),
             **others,
+            "/cards": Command("/cards", "the cards on the canvas", self._cards),
             "/status": Command("/status", "the sprite in numbers", self._status),
             "/retry": Command("/retry TURN", "tries again to learn from a turn that was set aside", self._retry),
             "/flush": Command("/flush", "learns now from what was said so far", self._flush),
@@ -135,6 +135,12 @@ class Commands(CommandGroup):
         if isinstance(status, Status):
             link = "ready" if self._link.is_ready else self._conversation.link_text
             await self._screen.show(memory_views.status(status, link=link))
+
+    async def _cards(self, _rest: str) -> None:
+        for card in self._conversation.cards.values():
+            await self._screen.show(draw_card(card.title, card.blocks))
+        if not self._conversation.cards:
+            await self._screen.line(drawing.note("no cards yet: ask the agent for one"))
 
     async def _retry(self, turn: str) -> None:
         if not turn.isdecimal():
