@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -52,7 +52,7 @@ from bridge.notify.push import Push, Subscriptions, VapidKey, kept_key
 from bridge.notify.routes import NotifySettingsStore, PushRoutes, SettingsRoutes
 from bridge.notify.rules import NotificationRules
 from bridge.notify.webhook import Outbox, Webhook, shown
-from bridge.providers.child import Child, Following, StartSprite
+from bridge.providers.child import Child, StartSprite
 from bridge.providers.local import LocalHost
 from bridge.providers.provider import Access, Guard, Host, HostError, ModelAccess
 from bridge.proxy.accounts import Accounts, UnavailableError
@@ -158,7 +158,6 @@ async def running(
             ownership,
             overview,
             Restoring(restorer, relay, ownership),
-            notices.trouble,
             partial(login_link, settings.public_url or url),
         )
         api = RunningApi(
@@ -182,7 +181,6 @@ async def running(
             Grants(database),
             await people.cookie_key(),
             Addresses(settings, port),
-            is_shared=_is_shared(settings),
         )
         application = _application(
             lobby,
@@ -213,7 +211,6 @@ async def running(
         await stack.enter_async_context(doors)
         await stack.enter_async_context(mcp)
         await stack.enter_async_context(waker)
-        await stack.enter_async_context(_following(settings, host))
         await stack.enter_async_context(
             served(api.application(), stack.enter_context(control.listening_socket(settings.run)), on_death)
         )
@@ -255,7 +252,6 @@ async def _followed(
             host,
             [due, notices.notification_rules, followers],
             is_unshipped=followers.is_unshipped,
-            kept=restorer.kept_words,
             ownership=ownership,
             raise_today=partial(_raise_today, accounts),
         )
@@ -305,7 +301,6 @@ async def operated(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
             ownership,
             overview,
             Restoring(restorer, Relay(host, ownership=ownership), ownership),
-            _no_trouble,
             partial(login_link, settings.public_url or url),
         )
         api = OperatorApi(operations, partial(_webhook_key, Outbox(database)))
@@ -314,10 +309,6 @@ async def operated(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
         listener = stack.enter_context(control.listening_socket(folder))
         await stack.enter_async_context(served(api.application(), listener, lambda: None))
         yield await stack.enter_async_context(control.control_session(folder))
-
-
-async def _no_trouble() -> str:
-    return ""
 
 
 async def _webhook_key(outbox: Outbox) -> str:
@@ -334,16 +325,10 @@ async def _prepared(settings: Settings, people: People) -> None:
     """Prepare people. Raises OperatorError if the settings contradict the people who were added."""
     own_secrets.hold(*settings.secrets)
     await people.prepare()
-    are_added = await people.any_added()
-    if not settings.is_loopback and not are_added and settings.oidc is None:
+    if not settings.is_loopback and settings.oidc is None and not await people.any_added():
         raise OperatorError(
             f"On {settings.host} others could connect, and nobody was added who may come in. "
             "Add yourself first: python -m bridge users add NAME"
-        )
-    if settings.follow is not None and are_added:
-        raise OperatorError(
-            "--follow makes one person's sessions the local person's memory, and people were added here. Start without "
-            "it, and follow sessions into one person's workspace: python -m sprite follow --workspace DIR"
         )
 
 
@@ -540,10 +525,6 @@ class _Notices:
         await self.notifier.forget(sprite)
         await self.outbox.forget(sprite)
 
-    async def trouble(self) -> str:
-        """Return the webhook's trouble for the operator, or "" if there is none."""
-        return "" if self.webhook is None else await self.webhook.trouble()
-
 
 @asynccontextmanager
 async def _notices(
@@ -586,14 +567,6 @@ async def _for_local_person(settings: Settings, people: People, host: Host) -> s
         workspace = host.workspace(LOCAL_PERSON)
         data_folder.leave(settings.memory_note, workspace, _ROOT, takes_over=settings.data == default_data())
     return await people.local_link()
-
-
-def _following(settings: Settings, host: Host) -> AbstractAsyncContextManager[object]:
-    """Return a context that imports the local person's Claude Code sessions, or an empty one if that is off."""
-    if settings.follow is None:
-        return nullcontext()
-    start_sprite = partial(host.deploy, LOCAL_PERSON, lambda _phase, _words: None)
-    return Following(settings.workspaces / LOCAL_PERSON, settings.follow, settings.environment, start_sprite)
 
 
 def _access(tokens: SpriteTokens, base_url: str) -> Access:

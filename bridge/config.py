@@ -57,16 +57,6 @@ def _groups(text: str) -> frozenset[str]:
     return frozenset(name.strip() for name in text.split(",")) - {""}
 
 
-def _content(path: str) -> str:
-    try:
-        secret = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
-        raise ValueError(f"names a file that cannot be read: {path}") from error
-    if not secret:
-        raise ValueError(f"names a file with nothing in it: {path}")
-    return secret
-
-
 @dataclass(frozen=True, slots=True)
 class OidcSettings:
     """One provider: its issuer URL, the bridge's client id, and the meaning of its groups."""
@@ -77,10 +67,6 @@ class OidcSettings:
     client_id: str = setting("BRIDGE_OIDC_CLIENT_ID", str, MISSING, "the provider's name for this bridge")
     client_secret: str | None = setting(
         "BRIDGE_OIDC_CLIENT_SECRET", str, None, "the client's secret; none for a public client", secret=True
-    )
-    #: The content of the file; from_environment moves it to `client_secret`.
-    client_secret_file: str | None = setting(
-        "BRIDGE_OIDC_CLIENT_SECRET_FILE", _content, None, "a file that holds the client's secret", secret=True
     )
     scopes: tuple[str, ...] = setting(
         "BRIDGE_OIDC_SCOPES", _scopes, ("openid", "profile", "email"), "scopes to request; `openid` is always one"
@@ -295,8 +281,6 @@ class Settings:
     person_token: str | None = setting(
         "BRIDGE_TOKEN", str, None, "your token at the bridge that `chat --url` or `acp --url` names", secret=True
     )
-    #: Folder of Claude Code session logs to import into the local person's memory, or None.
-    follow: Path | None = None
     #: The file in which the Claude Code plugin looks up this machine's memory; None leaves no note.
     memory_note: Path | None = None
     #: The single sign-on provider of a company, if any.
@@ -410,10 +394,6 @@ def _oidc(given: dict[str, Any], public: str | None) -> OidcSettings | None:
             "BRIDGE_OIDC_ISSUER needs a BRIDGE_PUBLIC_URL that begins with https: otherwise others could read what a "
             "browser brings back from the provider, and log in with it."
         )
-    if {"client_secret", "client_secret_file"} <= set(given):
-        raise ValueError("Set BRIDGE_OIDC_CLIENT_SECRET or BRIDGE_OIDC_CLIENT_SECRET_FILE, not both.")
-    if "client_secret_file" in given:
-        given["client_secret"] = given.pop("client_secret_file")
     return OidcSettings(**given)
 
 

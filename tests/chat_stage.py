@@ -126,8 +126,6 @@ async def _chat(
     keys: int | PipeInput,
     sync: StateSync,
     zone: str | None = None,
-    *,
-    rings: bool = True,
 ) -> AsyncIterator[Chat]:
     assert isinstance(screen, Pipe | Terminal)
     async with (
@@ -136,7 +134,7 @@ async def _chat(
         BridgeLink(lambda: bridge.session.ws_connect(f"{bridge.url}/ws/local")) as link,
         asyncio.TaskGroup() as group,
     ):
-        conversation = Conversation(link, screen, banner=lambda: Text("Welcome"), zone=zone, rings=rings)
+        conversation = Conversation(link, screen, banner=lambda: Text("Welcome"), zone=zone)
         following = group.create_task(conversation.follow())
         commands = Commands(conversation, screen, link)
         talking = group.create_task(screen.talk(conversation, commands))
@@ -161,13 +159,13 @@ async def in_a_pipe(sync: StateSync | None = None) -> AsyncIterator[Chat]:
 
 @asynccontextmanager
 async def in_a_terminal(
-    sync: StateSync | None = None, *, history: Path | None = None, zone: str | None = None, rings: bool = True
+    sync: StateSync | None = None, *, history: Path | None = None, zone: str | None = None
 ) -> AsyncIterator[Chat]:
     out = Watched()
     with create_pipe_input() as keys:
         output = Vt100_Output(out, lambda: Size(rows=40, columns=100), term="xterm")
         with create_app_session(input=keys, output=output):
             screen = Terminal(history, source=keys, output=output)
-            async with _chat(screen, out, keys, sync or state_sync(), zone, rings=rings) as chat:
+            async with _chat(screen, out, keys, sync or state_sync(), zone) as chat:
                 await chat.until_seen("Welcome")
                 yield chat

@@ -143,8 +143,8 @@ async def night(
     sleepers.next_due = {sprite: NextDue(7, at) for sprite in sprites}
     async with StandIn() as stand_in, open_database(folder / "bridge.db") as database, TaskSet() as tasks:
         tasks.start(sleepers.serve(stand_in), "sprites")
-        rows = [(sprite, at, 7, 0.0, 0) for sprite in sprites]
-        await database.write(lambda tx: tx.executemany("INSERT INTO waking VALUES (?, ?, ?, ?, ?)", rows))
+        rows = [(sprite, at, 0.0, 0) for sprite in sprites]
+        await database.write(lambda tx: tx.executemany("INSERT INTO waking VALUES (?, ?, ?, ?)", rows))
         dorm = Dorm(stand_in.port)
         async with (
             DueDates(database, died, Ownership()) as due,

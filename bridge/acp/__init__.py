@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bridge.config import LOCAL_PERSON, from_environment
 from bridge.errors import BAD_USAGE, INTERRUPTED, OperatorError
-from bridge.terminal import address_of
+from bridge.terminal import address_of, person_token
 
 if TYPE_CHECKING:
     import argparse
@@ -36,12 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--person", default=LOCAL_PERSON, metavar="NAME", help=f"as whom (default: {LOCAL_PERSON})")
     parser.add_argument("--url", metavar="URL", help="a bridge elsewhere instead, such as https://sprite.example.org")
-    parser.add_argument(
-        "--token-file",
-        type=Path,
-        metavar="FILE",
-        help="holds your token there, with --url (default: the variable BRIDGE_TOKEN)",
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,22 +62,5 @@ def _endpoint(arguments: argparse.Namespace) -> LocalEndpoint | RemoteEndpoint:
             "agent from a terminal."
         )
     if arguments.url is not None:
-        return RemoteEndpoint(address_of(arguments.url), _token(arguments.token_file))
-    if arguments.token_file is not None:
-        raise OperatorError("--token-file is for a bridge elsewhere: say which, with --url.")
+        return RemoteEndpoint(address_of(arguments.url), person_token())
     return LocalEndpoint(from_environment({"data": arguments.data, "port": 0}), arguments.person)
-
-
-def _token(file: Path | None) -> str:
-    if file is None:
-        token = from_environment().person_token
-    else:
-        try:
-            token = file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise OperatorError(f"--token-file {file} cannot be read as text.") from error
-    if not token or not token.isascii() or not token.isprintable():
-        raise OperatorError(
-            "--url needs your token there, in a --token-file or the variable BRIDGE_TOKEN. `users add NAME` printed it."
-        )
-    return token

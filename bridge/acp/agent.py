@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from acp.exceptions import RequestError
@@ -15,15 +14,10 @@ from acp.schema import (
     AllowedOutcome,
     Implementation,
     InitializeResponse,
-    ListSessionsResponse,
-    LoadSessionResponse,
     McpCapabilities,
     NewSessionResponse,
     PromptCapabilities,
     PromptResponse,
-    SessionCapabilities,
-    SessionInfo,
-    SessionListCapabilities,
     SetSessionConfigOptionResponse,
 )
 from msgspec import ValidationError, convert
@@ -35,7 +29,6 @@ from bridge.acp.session import DEFAULT, Prompt, Session, config_options
 from bridge.terminal.drawing import one_line
 from sprite.common.tasks import TaskSet
 from sprite.protocol.events import Failed, Interrupted
-from sprite.protocol.memory import ChatRequest, ChatResult
 from sprite.protocol.messages import MAX_PICTURES_BYTES, Ack, Status, System, upload_chunks
 
 if TYPE_CHECKING:
@@ -90,10 +83,6 @@ class Editor:
                 )
 
 
-#: The id of the conversation in an editor's list of sessions. Each session is a view of it.
-CONVERSATION = "sprite-conversation"
-_SESSIONS = "sprite-"
-_LONGEST_ID = 100
 _CHUNK_SECONDS = 60.0
 #: Version of this agent for editors; changes with visible behaviour.
 _VERSION = "1"
@@ -124,10 +113,8 @@ class SpriteAgent:
         return InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
             agent_capabilities=AgentCapabilities(
-                load_session=True,
                 prompt_capabilities=PromptCapabilities(image=True, audio=False, embedded_context=True),
                 mcp_capabilities=McpCapabilities(http=False, sse=False),
-                session_capabilities=SessionCapabilities(list=SessionListCapabilities()),
             ),
             agent_info=Implementation(name="sprite", title="Sprite", version=_VERSION),
             auth_methods=[],
@@ -140,24 +127,12 @@ class SpriteAgent:
     async def new_session(self, cwd: str, mcp_servers: Sequence[Any] | None = None, **_rest: Any) -> NewSessionResponse:
         """Open another view of the conversation, empty at first."""
         del cwd  # The agent works on its own computer.
-        session = Session(f"{_SESSIONS}{uuid.uuid4()}", self._editor)
+        session = Session(f"sprite-{uuid.uuid4()}", self._editor)
         await self._conversation.ready()
         self._conversation.join(session)
         # Sent after the answer, because the editor does not know the session before.
         self._tasks.start(self._greet(session, mcp_servers or ()), "acp-greet")
         return NewSessionResponse(session_id=session.id, config_options=config_options(*self._conversation.choice))
-
-    async def load_session(
-        self, cwd: str, session_id: str, mcp_servers: Sequence[Any] | None = None, **_rest: Any
-    ) -> LoadSessionResponse:
-        """Open a view with the conversation so far. Any of its session ids works."""
-        del cwd
-        if not session_id.startswith(_SESSIONS) or len(session_id) > _LONGEST_ID:
-            raise RequestError(-32002, "There is no such conversation with Sprite.")
-        session = self._conversation.sessions.get(session_id) or Session(session_id, self._editor)
-        await self._conversation.replay(session)
-        self._tasks.start(self._greet(session, mcp_servers or ()), "acp-greet")
-        return LoadSessionResponse(config_options=config_options(*self._conversation.choice))
 
     async def set_config_option(
         self, config_id: str, session_id: str, value: str | bool, **_rest: Any
@@ -171,20 +146,6 @@ class SpriteAgent:
             raise RequestError(-32602, f"{config_id} cannot be {value!r}.") from None
         state = (await self._conversation.ask(system, Status)).session
         return SetSessionConfigOptionResponse(config_options=config_options(state.model, state.effort))
-
-    async def list_sessions(
-        self, cwd: str | None = None, cursor: str | None = None, **_rest: Any
-    ) -> ListSessionsResponse:
-        """List the only conversation."""
-        if cursor is not None:
-            return ListSessionsResponse(sessions=[])
-        newest = (await self._conversation.ask(ChatRequest(limit=1), ChatResult)).chat
-        at = datetime.fromtimestamp(newest[-1].at, UTC).isoformat() if newest else None
-        # It belongs to no folder, so it is listed for each.
-        info = SessionInfo(
-            session_id=CONVERSATION, cwd=cwd or "/", title="Your conversation with Sprite", updated_at=at
-        )
-        return ListSessionsResponse(sessions=[info])
 
     async def prompt(self, session_id: str, prompt: list[ContentBlock], **_rest: Any) -> PromptResponse:
         """Send a message to the agent. Return when its turn has ended."""

@@ -27,9 +27,7 @@ from bridge.terminal import drawing
 from bridge.terminal.drawing import one_line
 from sprite.common.tasks import TaskSet, owned_task
 from sprite.protocol.events import Interrupted
-from sprite.protocol.memory import ChatRequest, ChatResult
 from sprite.protocol.messages import (
-    CHAT_LIMIT,
     Ack,
     Error,
     Image,
@@ -114,9 +112,7 @@ class Questions:
 
     async def _ask(self, question: _Question, session: Session) -> None:
         request = question.request
-        async with session.busy:
-            # In a loaded session the past is shown first.
-            known = session.call_of(request)
+        known = session.call_of(request)
         question.call_id, question.is_own_call = known or f"question-{request.request_id}", known is None
         title, content = tool_calls.question(request)
         kind = tool_calls.kind_of(request.tool)
@@ -240,9 +236,6 @@ class Conversation:
     async def ask(self, payload: ClientPayload, expected: type[_T], seconds: float = _ASK_SECONDS) -> _T:
         """Send a request to the sprite. Raises RequestError if it refuses or does not answer."""
         await self.ready()
-        return await self._ask(payload, expected, seconds)
-
-    async def _ask(self, payload: ClientPayload, expected: type[_T], seconds: float) -> _T:
         try:
             answer = (await self.link.ask(payload, timeout_seconds=seconds)).payload
         except NotConnectedError:
@@ -265,15 +258,6 @@ class Conversation:
             del self.sessions[quiet[0]]
         self.sessions[session.id] = session
         session.skip(self._turns.turns.values())
-
-    async def replay(self, session: Session) -> None:
-        """Show a session the conversation so far, before new events."""
-        await self.ready()
-        async with session.busy:
-            self.join(session)
-            # New events wait for `busy`, so this block must not wait for them.
-            past = await self._ask(ChatRequest(limit=CHAT_LIMIT), ChatResult, _ASK_SECONDS)
-            await session.replay(Turns().read(past.chat), list(self._turns.turns.values()))
 
     def touched(self, session: Session) -> None:
         """Mark the session in which the person is active: questions about other missions appear there."""
@@ -358,8 +342,7 @@ class Conversation:
         for session in self._all():
             # The session's own missions first: until they have ended, it shows no others.
             for turn in sorted(changed, key=lambda each: each.id not in session.missions):
-                async with session.busy:
-                    await session.show(turn)
+                await session.show(turn)
         self._to_stop -= {turn.id for turn in changed if turn.ending is not None}
         await self.questions.keep(self._turns.questions, decision)
 
@@ -367,8 +350,7 @@ class Conversation:
         before, self.paused = self.paused, paused
         if paused is not None and paused != before:
             for session in self._all():
-                async with session.busy:
-                    await session.note(f"{paused.why} {drawing.how_to_go_on(paused)}")
+                await session.note(f"{paused.why} {drawing.how_to_go_on(paused)}")
 
     async def _note_choice(self, model: str | None, effort: Effort | None) -> None:
         before, self.choice = self.choice, (model, effort)

@@ -56,11 +56,10 @@ class Prompt:
 
 
 class Session:
-    """One session: `show` turns. Holders of `busy` show the past, and new events wait for it."""
+    """One session: `show` turns."""
 
     def __init__(self, session_id: str, editor: Editor) -> None:
         self.id = session_id
-        self.busy = asyncio.Lock()
         #: Messages sent here that have not ended.
         self.prompts: list[Prompt] = []
         #: All missions ever sent here.
@@ -69,7 +68,7 @@ class Session:
         self._readers: WeakKeyDictionary[Turn, Reader] = WeakKeyDictionary()
         #: Turns from elsewhere that are not shown, because they ran while this session's own did.
         self._hidden: WeakSet[Turn] = WeakSet()
-        #: The number of shown calls of past turns.
+        #: The number of shown calls that were missed.
         self._past_calls = 0
         #: Whether the agent's text was shown last, to which an editor would append the next one.
         self._after_text = False
@@ -121,20 +120,6 @@ class Session:
         for turn in turns:
             self._readers.setdefault(turn, Reader()).skip(turn)
 
-    async def replay(self, past: Iterable[Turn], turns: Iterable[Turn]) -> None:
-        """Show the conversation so far in an empty session: `past` turns, and those of `turns` that have not ended."""
-        self._readers.clear()
-        self._hidden.clear()
-        self._after_text = False
-        for turn in past:
-            if turn.ending is not None:
-                await self._show(turn, is_past=True)
-        for turn in turns:
-            if turn.ending is None:
-                await self._show(turn, is_past=True)
-            else:
-                self.skip([turn])
-
     async def show(self, turn: Turn) -> None:
         """Show what is new of a turn, unless it is hidden."""
         if not turn.attempt and turn.ending is None:
@@ -159,19 +144,19 @@ class Session:
 
     # --- details ---
 
-    async def _show(self, turn: Turn, *, is_past: bool = False) -> None:
+    async def _show(self, turn: Turn) -> None:
         for news in self._readers.setdefault(turn, Reader()).news(turn):
             if isinstance(news, Began):
-                await self._begin(turn, news, is_past=is_past)
+                await self._begin(turn, news)
             elif isinstance(news, Ending):
-                await self._end(turn, news, is_past=is_past)
+                await self._end(turn, news)
             else:
                 await self._show_part(turn, news)
 
-    async def _begin(self, turn: Turn, began: Began, *, is_past: bool) -> None:
+    async def _begin(self, turn: Turn, began: Began) -> None:
         if began.is_again:
             await self.note(drawing.BEGUN_AGAIN)
-        elif turn.id in self.missions and not is_past:
+        elif turn.id in self.missions:
             return
         elif turn.text is not None:
             who = "By schedule: " if turn.origin == "schedule" else ""
@@ -182,9 +167,9 @@ class Session:
         elif turn.origin == "agent":
             await self.note("Sprite, by itself:")
 
-    async def _end(self, turn: Turn, ending: Ending, *, is_past: bool) -> None:
+    async def _end(self, turn: Turn, ending: Ending) -> None:
         prompt = self.prompt_of(turn.id)
-        is_cancelled = is_past or (prompt is not None and prompt.is_cancelled)
+        is_cancelled = prompt is not None and prompt.is_cancelled
         if isinstance(ending, Interrupted) and not is_cancelled:
             await self.note("Stopped, not from here.")
         if prompt is not None:

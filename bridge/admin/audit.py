@@ -1,35 +1,24 @@
 """Audit log of operators' actions: actor, time, action, subject. Append-only; `python -m bridge audit` shows it.
 
-Owns the table `audit`. Details never contain secrets.
-
-A short action is one line, written when it was done. A long one has two: at its beginning, before anything is changed
-or given out, and at its end (`outcome`). If the second is missing, the bridge was killed meanwhile.
+Owns the table `audit`. Details never contain secrets. A short action is logged when it was done, a long one before
+anything is changed or given out.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bridge.cluster.ownership import NotOwnedError
-from bridge.db.open import DatabaseError, in_snapshot, in_transaction
-from bridge.errors import BridgeError
-from bridge.providers.provider import HostError
+from bridge.db.open import in_snapshot, in_transaction
 from bridge.replicas.restore import moment
 from sprite.common import own_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+    from collections.abc import Mapping
 
     from bridge.db.open import Database, Transaction
 
-
-log = logging.getLogger(__name__)
 
 #: The actor of commands typed on the bridge's own machine.
 CLI: Final = "cli"
@@ -38,9 +27,6 @@ EXPORT: Final = "export"
 #: Most lines that are shown at once, the newest ones.
 MOST_SHOWN = 10_000
 _MOST_CHARACTERS = 500
-#: Outcomes of an action.
-DONE: Final = "done"
-_CUT_OFF: Final = "cut off"
 
 Detail = str | int | float | bool | None
 
@@ -71,36 +57,11 @@ class Audit:
         line = (number, at, actor, action, own_secrets.without(subject)[:_MOST_CHARACTERS], text)
         tx.execute("INSERT INTO audit (id, at, actor, action, subject, detail_json) VALUES (?, ?, ?, ?, ?, ?)", line)
 
-    @asynccontextmanager
-    async def act(self, actor: str, action: str, subject: str, /, **detail: Detail) -> AsyncIterator[None]:
-        """Record the beginning of an action, and its outcome at the end of the block.
-
-        Raise DatabaseError if the beginning cannot be written: then the action must not begin.
-        """
-        await self.note(actor, action, subject, **detail)
-        async with outcome_noted(partial(self.note_outcome, actor, action, subject)):
-            yield
-
-    async def note_outcome(self, actor: str, action: str, subject: str, outcome: str) -> None:
-        """Record the outcome of an action; only log a database error, because the action is over."""
-        try:
-            await self.note(actor, action, subject, outcome=outcome)
-        except DatabaseError as error:
-            log.warning("how an act of an operator's ended could not be noted (%s): %s", error.code, action)
-
     @in_snapshot
     def since(self, db: Transaction, at: float = 0.0, most: int = MOST_SHOWN) -> list[Entry]:
         """Return the newest `most` lines since then (Unix seconds), oldest first."""
         rows = db.execute("SELECT * FROM audit WHERE at >= ? ORDER BY id DESC LIMIT ?", (at, most)).fetchall()
         return [_entry(row) for row in reversed(rows)]
-
-
-def _failed(error: Exception) -> str:
-    """Return the outcome of a failed action, with the error's message if it is meant for people."""
-    for each in (error, error.__cause__):
-        if isinstance(each, BridgeError | HostError | NotOwnedError):
-            return f"failed: {each}"
-    return f"failed: {type(error).__name__}, see the bridge's log"
 
 
 def _written(detail: Mapping[str, Detail]) -> str:
@@ -129,29 +90,3 @@ def told(entry: Entry) -> str:
     """Describe action, subject and details in words, for a table."""
     detail = ", ".join(f"{name} {value}" for name, value in entry.detail.items())
     return f"{entry.action} {entry.subject}" + (f" ({detail})" if detail else "")
-
-
-@asynccontextmanager
-async def outcome_noted(note: Callable[[str], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Record the outcome at the end of the block: done, the reason of a failure, or cut off."""
-    outcome = _CUT_OFF
-    try:
-        yield
-        outcome = DONE
-    except Exception as error:
-        outcome = _failed(error)
-        raise
-    finally:
-        await _to_its_end(note(outcome))
-
-
-async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Finish the work even if the caller is cancelled meanwhile; then raise the cancellation."""
-    task, gone = asyncio.create_task(work, name="audit"), None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            gone = error
-    if gone is not None:
-        raise gone

@@ -10,18 +10,16 @@ that the program is not an agent's (`refusal`). It speaks HTTP:
     POST   /users/NAME/link     {"link"}
     DELETE /users/NAME          {}
     PUT    /users/NAME/role     {"role"} -> {"has_changed"}
-    PUT    /users/NAME/identity {"issuer", "subject"} -> {"before"}
-    GET    /users/NAME/identities   {"identities", "passkeys"}: their login methods, see operator_actions.py
     GET    /users/NAME/tokens   {"tokens": [{"label", "scopes", "created_at", "used_at"}]}
     POST   /users/NAME/tokens   {"label", "scopes"} -> {"token", "secret"}
     DELETE /users/NAME/tokens/LABEL   {}
     GET    /audit?since=TIME    {"entries"}, see audit.py; TIME in Unix seconds
-    POST   /audit               {"action", "subject", "outcome"}: records what a command does to the store itself
+    POST   /audit               {"action", "subject"}: records what a command does to the store itself
     POST   /deploy/NAME         JSON lines {"phase", "words"}, the last one {"phase": "done" | "failed", "words"}
     GET    /export/NAME         the person's whole workspace as a ZIP file; cut off if it is incomplete
                                 ?from=machine|store&as_of=UNIX_SECONDS&leave_out_damaged
                                 X-Archive-As-Of: of the replica, with its time
-    POST   /restore/NAME        ?as_of=UNIX_SECONDS&over&anew&leave_out_damaged; as /deploy/NAME
+    POST   /restore/NAME        ?as_of=UNIX_SECONDS&over&leave_out_damaged; as /deploy/NAME
 
 An error is `{"error": {"code", "message"}}`; the message is for people.
 """

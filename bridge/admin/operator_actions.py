@@ -10,11 +10,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from bridge.admin.audit import Audit
-from bridge.auth.passkey_store import SHORT_ID, Passkeys
-from bridge.auth.people import Identities, People
+from bridge.auth.people import People
 from bridge.providers.provider import Report
 
 if TYPE_CHECKING:
@@ -36,10 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """The operators' view and changes, on their page and with commands.
-
-    `trouble` returns current problems for operators, "" if there are none; `link_of` makes a login link from its token.
-    """
+    """The operators' view and changes, on their page and with commands; `link_of` makes a login link from its token."""
 
     people: People
     acts: Acts
@@ -47,7 +41,6 @@ class Operations:
     ownership: Ownership
     overview: Overview
     restoring: Restoring
-    trouble: Callable[[], Awaitable[str]]
     link_of: Callable[[str], str]
 
 
@@ -71,39 +64,11 @@ class Inside:
         await self.open_sockets.end_way_in(name, key.hex())
 
 
-class LinkedIdentity(msgspec.Struct, frozen=True):
-    """A person's identity at a provider, and the time of its link (Unix seconds)."""
-
-    issuer: str
-    subject: str
-    created_at: float
-
-
-class NamedPasskey(msgspec.Struct, frozen=True):
-    """A passkey: the start of its id (hex), and its label; times in Unix seconds."""
-
-    id: str
-    label: str
-    created_at: float
-    used_at: float | None
-
-
-class WaysIn(msgspec.Struct, frozen=True):
-    """A person's login methods, except links."""
-
-    identities: list[LinkedIdentity]
-    passkeys: list[NamedPasskey]
-
-
 class Acts:
     """Actions on people; without `inside` no bridge runs, so there is nothing to close."""
 
-    def __init__(
-        self, people: People, identities: Identities, passkeys: Passkeys, audit: Audit, inside: Inside | None = None
-    ) -> None:
+    def __init__(self, people: People, audit: Audit, inside: Inside | None = None) -> None:
         self._people = people
-        self._identities = identities
-        self._passkeys = passkeys
         self._inside = inside
         self.audit = audit
 
@@ -139,23 +104,6 @@ class Acts:
             await self._done(actor, "users role", name, role=role)
         return has_changed
 
-    async def link_identity(self, actor: str, name: str, issuer: str, subject: str) -> str | None:
-        """Link an identity at a provider to a person; return the person it was linked to before, if any."""
-        before = await self._identities.link(issuer, subject, name, moves=True)
-        await self._done(actor, "users link-identity", name, identity=subject, before=before or "nobody")
-        return before
-
-    async def ways_in(self, name: str) -> WaysIn:
-        """Return a person's login methods, except links. Not recorded."""
-        await self._people.require_known(name)
-        return WaysIn(
-            [LinkedIdentity(each.issuer, each.subject, each.created_at) for each in await self._identities.of(name)],
-            [
-                NamedPasskey(each.credential_id.hex()[:SHORT_ID], each.label, each.created_at, each.used_at)
-                for each in await self._passkeys.of(name)
-            ],
-        )
-
     async def make_token(
         self, actor: str, name: str, label: str | None, scopes: Iterable[str] | None
     ) -> tuple[str, Token]:
@@ -178,10 +126,10 @@ class Acts:
         Raise HostError if that fails, NotOwnedError if another bridge has the sprite.
         """
         log.info("an operator acted: deploy", extra={"person": name})
-        async with self.audit.act(actor, "deploy", name):
-            await ownership.own(name)
-            with ownership.using(name):
-                await host.deploy(name, report)
+        await self.audit.note(actor, "deploy", name)
+        await ownership.own(name)
+        with ownership.using(name):
+            await host.deploy(name, report)
 
     async def _done(self, actor: str, action: str, subject: str, **detail: str) -> None:
         log.info("an operator acted: %s", action, extra={"person": subject})
@@ -195,4 +143,4 @@ def people_of(settings: Settings, database: Database) -> People:
 
 def acts_of(settings: Settings, database: Database, inside: Inside | None = None) -> Acts:
     """Return the actions of operators; `inside` are the connections of the running bridge."""
-    return Acts(people_of(settings, database), Identities(database), Passkeys(database), Audit(database), inside)
+    return Acts(people_of(settings, database), Audit(database), inside)

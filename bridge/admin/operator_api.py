@@ -97,13 +97,6 @@ class AskedToken(msgspec.Struct):
     scopes: list[str] | None
 
 
-class AskedIdentity(msgspec.Struct):
-    """A person's identity at a provider."""
-
-    issuer: str
-    subject: str
-
-
 class AskedRole(msgspec.Struct):
     """A person's new role."""
 
@@ -115,8 +108,6 @@ class AskedLine(msgspec.Struct):
 
     action: Literal["store accept", "store delete"]
     subject: str
-    #: Its outcome; "" at its beginning.
-    outcome: str = ""
 
 
 class MadeToken(msgspec.Struct):
@@ -150,8 +141,6 @@ class OperatorApi:
             web.post("/users/{name}/link", self._link),
             web.delete("/users/{name}", self._revoke),
             web.put("/users/{name}/role", self._change_role),
-            web.put("/users/{name}/identity", self._link_identity),
-            web.get("/users/{name}/identities", self._ways_in),
             web.get("/users/{name}/tokens", self._tokens),
             web.post("/users/{name}/tokens", self._make_token),
             web.delete("/users/{name}/tokens/{label}", self._revoke_token),
@@ -163,7 +152,7 @@ class OperatorApi:
         ]
 
     async def _status(self, _request: web.Request) -> web.Response:
-        return _json({"sprites": await self._operations.overview.rows(), "trouble": await self._operations.trouble()})
+        return _json({"sprites": await self._operations.overview.rows()})
 
     async def _notify_key(self, _request: web.Request) -> web.Response:
         return _json({"key": await self._webhook_key()})
@@ -194,21 +183,12 @@ class OperatorApi:
             {"has_changed": await self._operations.acts.change_role(CLI, request.match_info["name"], asked.role)}
         )
 
-    async def _link_identity(self, request: web.Request) -> web.Response:
-        asked = msgspec.json.decode(await request.read(), type=AskedIdentity)
-        name = request.match_info["name"]
-        return _json({"before": await self._operations.acts.link_identity(CLI, name, asked.issuer, asked.subject)})
-
-    async def _ways_in(self, request: web.Request) -> web.Response:
-        return _json(await self._operations.acts.ways_in(request.match_info["name"]))
-
     async def _audit(self, request: web.Request) -> web.Response:
         return _json({"entries": await self._operations.acts.audit.since(float(request.query.get("since", "0")))})
 
     async def _note(self, request: web.Request) -> web.Response:
         asked = msgspec.json.decode(await request.read(), type=AskedLine)
-        detail = {"outcome": asked.outcome} if asked.outcome else {}
-        await self._operations.acts.audit.note(CLI, asked.action, asked.subject, **detail)
+        await self._operations.acts.audit.note(CLI, asked.action, asked.subject)
         return _json({})
 
     async def _tokens(self, request: web.Request) -> web.Response:
@@ -239,7 +219,6 @@ class OperatorApi:
             CLI,
             _moment(query.get("as_of")),
             over="over" in query,
-            anew="anew" in query,
             advice=SAY_OVER,
             leave_out_damaged="leave_out_damaged" in query,
         )
@@ -277,20 +256,20 @@ class OperatorApi:
             response = web.StreamResponse(headers=headers)
             # The log must record the export before the client can have all of it.
             said = of_what(export.as_of, export.left_out.names())
-            async with self._operations.acts.audit.act(CLI, EXPORT, name, **said):
-                await response.prepare(request)
-                try:
-                    while chunk is not None:
-                        # An empty chunk would end the response.
-                        if chunk:
-                            await response.write(chunk)
-                        chunk = await anext(chunks, None)
-                except (HostError, StoreError) as error:
-                    log.warning("an archive could not be written to its end", extra={"person": name})
-                    # Abort, because a regular end would look like a complete archive.
-                    if request.transport is not None:
-                        request.transport.abort()
-                    raise ConnectionResetError(str(error)) from error
+            await self._operations.acts.audit.note(CLI, EXPORT, name, **said)
+            await response.prepare(request)
+            try:
+                while chunk is not None:
+                    # An empty chunk would end the response.
+                    if chunk:
+                        await response.write(chunk)
+                    chunk = await anext(chunks, None)
+            except (HostError, StoreError) as error:
+                log.warning("an archive could not be written to its end", extra={"person": name})
+                # Abort, because a regular end would look like a complete archive.
+                if request.transport is not None:
+                    request.transport.abort()
+                raise ConnectionResetError(str(error)) from error
             await response.write_eof()
             return response
 

@@ -45,11 +45,8 @@ class OperatorPage:
         found = [person for person in await self._operations.people.everyone() if wanted in person.name]
         first = found[:_MOST_SHOWN]
         rows = await self._operations.overview.rows_of([person for person in first if person.revoked_at is None])
-        audit, trouble = (
-            await self._operations.acts.audit.since(most=_LINES_SHOWN),
-            await self._operations.trouble(),
-        )
-        response = page(first, {row.sprite: row for row in rows}, len(found), wanted, audit, trouble, time.time())
+        audit = await self._operations.acts.audit.since(most=_LINES_SHOWN)
+        response = page(first, {row.sprite: row for row in rows}, len(found), wanted, audit, time.time())
         await self._authenticator.renew(response, caller)
         return response
 
@@ -78,13 +75,11 @@ def page(
     matching: int,
     wanted: str,
     audit: Sequence[Entry],
-    trouble: str,
     now: float,
 ) -> web.Response:
     """Return the page of people and their sprites' rows (none: no access).
 
-    `people` are the first of the `matching` ones for the name part `wanted`; `trouble` describes current problems;
-    `now` in Unix seconds.
+    `people` are the first of the `matching` ones for the name part `wanted`; `now` in Unix seconds.
     """
     return messages.document(
         "operator.html",
@@ -97,7 +92,6 @@ def page(
         wanted=wanted,
         audit=audit,
         told=told,
-        trouble=trouble,
     )
 
 

@@ -10,8 +10,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,27 +19,16 @@ import msgspec
 
 from bridge.api.bodies import UnreadableError, decoded
 from bridge.auth.admission import DoorError
-from sprite.protocol.messages import MAX_MISSION_CHARS, MAX_UPLOAD_BYTES
+from sprite.protocol.messages import MAX_MISSION_CHARS
 from sprite.protocol.pasted import Marked, joined
 
 MODEL = "sprite"
 #: Limit for system messages, which the model reads again with each mission.
 MAX_SYSTEM_CHARS = 8_000
-_MAX_FILES = 10
 _UNDERSTOOD = frozenset({"model", "messages", "stream", "stream_options", "user"})
 #: Field names that fit in a header, and how many are listed.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _MAX_NAMED = 30
-_DATA_URL = re.compile(r"data:(?P<type>[a-z]{1,20}/[A-Za-z0-9.+-]{1,80})(?:;[a-z]{1,20}=[\w.-]{1,40})?;base64,")
-_SUFFIXES = {
-    "image/png": ".png",
-    "image/jpeg": ".jpg",
-    "image/gif": ".gif",
-    "image/webp": ".webp",
-    "image/bmp": ".bmp",
-    "image/avif": ".avif",
-    "image/heic": ".heic",
-}
 _FROM_THE_APP = "From the app that sent this, not from me:"
 
 
@@ -54,14 +41,6 @@ class UnfitError(DoorError):
 
 
 @dataclass(frozen=True, slots=True)
-class Attachment:
-    """A file attached to a mission."""
-
-    name: str
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Asked:
     """A parsed request. `ignored` lists fields without effect.
 
@@ -70,25 +49,18 @@ class Asked:
 
     text: str
     system: str
-    attachments: list[Attachment]
     is_streamed: bool
     with_usage: bool
     ignored: list[str]
     names_user: bool = False
 
-    def mission(self, paths: list[str]) -> Marked:
-        """Return the mission's text with the attachments' paths. Raises UnfitError if it is too long.
-
-        Words of the app, and names of files, count as pasted.
-        """
-        # The same format as the page's.
-        files = f"{'' if self.text.strip() else 'I am giving you files.'}\n\nFiles: {', '.join(paths)}" if paths else ""
+    def mission(self) -> Marked:
+        """Return the mission's text. Raises UnfitError if it is too long. Words of the app count as pasted."""
         own = self.text.strip()
-        parts = [own, files.strip()]
+        text = own
         if self.system:
             quoted = "\n".join(f"> {line}".rstrip() for line in self.system.splitlines())
-            parts.append(f"{_FROM_THE_APP}\n{quoted}")
-        text = "\n\n".join(part for part in parts if part)
+            text = f"{own}\n\n{_FROM_THE_APP}\n{quoted}"
         if len(text) > MAX_MISSION_CHARS:
             raise UnfitError(
                 "messages",
@@ -119,13 +91,12 @@ def read(body: bytes) -> Asked:
         raise unknown_model()
     for name, is_harmless in _REFUSED.items():
         if name in fields and not is_harmless(_decoded(bytes(fields[name]), Any)):
-            raise UnfitError(name, _WORDS.get(name) or f"{name!r} is not possible here: leave it out.")
-    text, attachments, system = _messages(asked.messages)
+            raise UnfitError(name, f"{name!r} is not possible here, where the agent answers in text: leave it out.")
+    text, system = _messages(asked.messages)
     ignored = [name for name in fields if name not in _UNDERSTOOD | _REFUSED.keys() and bytes(fields[name]) != b"null"]
     return Asked(
         text=text,
         system=system,
-        attachments=attachments,
         is_streamed=asked.stream is True,
         with_usage=(asked.stream_options or {}).get("include_usage") is True,
         ignored=[name for name in ignored if _NAME.fullmatch(name)][:_MAX_NAMED],
@@ -151,19 +122,6 @@ def _decoded(data: bytes, type_: Any) -> Any:
 
 # --- fields that would make the answer another one ---
 
-_WORDS = {
-    "tools": "The agent has tools of its own and takes none from a client: leave 'tools' out.",
-    "functions": "The agent has tools of its own and takes none from a client: leave 'functions' out.",
-    "n": "There is one answer to a message: leave 'n' out, or set it to 1.",
-    "response_format": "The agent answers in text: leave 'response_format' out, and ask for the form in the message.",
-    "audio": "The agent neither hears nor speaks: leave 'audio' out.",
-    "modalities": "The agent answers in text: leave 'modalities' out.",
-    "logprobs": "There are no probabilities of tokens here: leave 'logprobs' out.",
-    "top_logprobs": "There are no probabilities of tokens here: leave 'top_logprobs' out.",
-    "prediction": "An answer cannot be predicted here: leave 'prediction' out.",
-    "web_search_options": "The agent searches the web when it is asked to: leave 'web_search_options' out, and ask.",
-}
-
 
 def _is_empty(value: Any) -> bool:
     return not value
@@ -188,8 +146,8 @@ _REFUSED: dict[str, Callable[[Any], bool]] = {
 # --- messages ---
 
 
-def _messages(raws: list[msgspec.Raw]) -> tuple[str, list[Attachment], str]:
-    """Return the mission's text, its files and the system messages."""
+def _messages(raws: list[msgspec.Raw]) -> tuple[str, str]:
+    """Return the mission's text and the system messages."""
     messages = [_decoded(bytes(raw), _Message) for raw in raws]
     system = "\n\n".join(
         text for message in messages if message.role in {"system", "developer"} if (text := _plain(message).strip())
@@ -204,10 +162,10 @@ def _messages(raws: list[msgspec.Raw]) -> tuple[str, list[Attachment], str]:
     said = [message for message in messages if message.role not in {"system", "developer"}]
     if not said or said[-1].role != "user":
         raise UnfitError("messages", "The last message has to be the person's (role 'user'): that is what is asked.")
-    text, attachments = _content(said[-1])
-    if not text.strip() and not attachments:
+    text = _content(said[-1])
+    if not text.strip():
         raise UnfitError("messages", "The last message is empty.")
-    return text, attachments, system
+    return text, system
 
 
 def _plain(message: _Message) -> str:
@@ -216,48 +174,16 @@ def _plain(message: _Message) -> str:
     return "\n".join(str(part.get("text", "")) for part in message.content if part.get("type") == "text")
 
 
-def _content(message: _Message) -> tuple[str, list[Attachment]]:
+def _content(message: _Message) -> str:
     if not isinstance(message.content, list):
-        return message.content or "", []
+        return message.content or ""
     texts: list[str] = []
-    attachments: list[Attachment] = []
     for part in message.content:
         match part:
             case {"type": "text", "text": str(text)}:
                 texts.append(text)
-            case {"type": "image_url", "image_url": {"url": str(url)}} | {"type": "image_url", "image_url": str(url)}:
-                attachments.append(_image(url))
-            case {"type": "file", "file": {"file_data": str(url), **rest}}:
-                attachments.append(_file(url, rest.get("filename")))
             case {"type": str(kind)}:
-                raise UnfitError("messages", f"A message may have text, images and files here, and no {kind[:40]!r}.")
+                raise UnfitError("messages", f"A message may have text here, and no {kind[:40]!r}.")
             case _:
                 raise UnfitError("messages", "A part of the message has no type.")
-        if len(attachments) > _MAX_FILES:
-            raise UnfitError("messages", f"Up to {_MAX_FILES} files may go along with a message.")
-    return "\n\n".join(texts), attachments
-
-
-def _image(url: str) -> Attachment:
-    kind, data = _data(url, "An image has to come along as a data: URL; the bridge fetches nothing from elsewhere.")
-    if kind not in _SUFFIXES:
-        raise UnfitError("messages", f"{kind} is no kind of image here; there are {', '.join(_SUFFIXES)}.")
-    return Attachment(f"image{_SUFFIXES[kind]}", data)
-
-
-def _file(url: str, name: object) -> Attachment:
-    _, data = _data(url, "A file has to come along as a data: URL.")
-    return Attachment(name if isinstance(name, str) and name.strip() else "file", data)
-
-
-def _data(url: str, words: str) -> tuple[str, bytes]:
-    head = _DATA_URL.match(url)
-    if head is None:
-        raise UnfitError("messages", words)
-    try:
-        data = base64.b64decode(url[head.end() :], validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise UnfitError("messages", "The data: URL is not base64.") from error
-    if not 0 < len(data) <= MAX_UPLOAD_BYTES:
-        raise UnfitError("messages", "The data: URL is empty." if not data else "The file is too large.")
-    return head["type"], data
+    return "\n\n".join(texts)

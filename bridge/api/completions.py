@@ -1,44 +1,37 @@
-"""The endpoint: a chat completion with attachments is one of the person's missions, answered streamed or whole.
+"""The endpoint: a chat completion is one of the person's missions, answered streamed or whole.
 
-A client that disconnects early (as its Stop button does) stops the mission. With an `Idempotency-Key` the mission goes
-on, and a retry with the same key gets its answer. Once the agent has a mission, no error asks clients to retry. A
-revoked token always stops its missions.
+A client that disconnects early (as its Stop button does) stops the mission, and so does a revoked token. Once the agent
+has a mission, no error asks clients to retry.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakValueDictionary
 
 import msgspec
 from aiohttp import web
 
 from bridge.api.completion_request import MODEL, UnfitError, read, unknown_model
-from bridge.api.missions import AskError, mission_id_of
+from bridge.api.missions import AskError
 from bridge.auth.admission import DoorError, RevokedError
 from bridge.client.turns import Grew, Reader
 from bridge.http.messages import body_within
-from bridge.hub.link import LinkDownError
 from bridge.notify import notice as wording
-from bridge.telemetry.logs import PERSON
 from sprite.common.tasks import off_loop
 from sprite.protocol.events import Complete, Ending, Failed, Interrupted
-from sprite.protocol.messages import Ack, Error, PermissionRequest, upload_chunks
+from sprite.protocol.messages import PermissionRequest
 
 if TYPE_CHECKING:
-    from bridge.api.completion_request import Asked, Attachment
+    from bridge.api.completion_request import Asked
     from bridge.api.missions import Asking
     from bridge.auth.admission import Admission
     from bridge.auth.tokens import Holder
     from bridge.client.turns import News, Turn
-    from bridge.hub.hub import Relay
-    from bridge.hub.room import SpriteHub
-    from sprite.protocol.messages import ServerPayload
-    from sprite.protocol.pasted import Marked
 
 
 _BETWEEN = "\n\n"
@@ -316,27 +309,22 @@ def _json(status: int, value: dict[str, Any], headers: Mapping[str, str]) -> web
     return response
 
 
-#: Size limits: a message with a few photographs, and the size above which a person's requests run one at a time.
-_MAX_BODY_BYTES, _SMALL_BODY_BYTES = 20 * 2**20, 256 * 1024
-_MAX_KEY_CHARS = 255
-#: Limit for the sprite to accept a mission and its files.
+#: Clients send the whole conversation each time.
+_MAX_BODY_BYTES = 4 * 2**20
+#: Limit for the sprite to accept a mission.
 _TAKING_SECONDS = 120.0
 #: Interval of keep-alive comments in a silent stream, below the timeouts of proxies.
 _QUIET_SECONDS = 5.0
 _UNREACHED = "The sprite could not be reached in time. Send the message again in a while."
-_MISSION: Final = web.RequestKey("mission", str)
 _ANSWER: Final = web.RequestKey("answer", object)
 
 
 class Completions:
     """The endpoint's routes."""
 
-    def __init__(self, admission: Admission, relay: Relay, asking: Asking) -> None:
+    def __init__(self, admission: Admission, asking: Asking) -> None:
         self._admission = admission
-        self._relay = relay
         self._asking = asking
-        #: One large request of each person at a time.
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def table(self) -> list[web.RouteDef]:
         """Return the routes except `GET /v1/models`, which the model proxy shares."""
@@ -368,18 +356,14 @@ class Completions:
             return refusal(error)
 
     async def _cut(self, request: web.Request, error: RevokedError) -> web.StreamResponse:
-        if _MISSION in request:
-            self._asking.stop(request[PERSON], request[_MISSION])
         answer = request.get(_ANSWER)
         return await answer.cut(error) if isinstance(answer, Streamed | Whole) else refusal(error)
 
     async def _answered(self, request: web.Request, holder: Holder) -> web.StreamResponse:
         person = holder.person
-        key = request.headers.get("Idempotency-Key")
-        if key is not None and len(key) > _MAX_KEY_CHARS:
-            raise UnfitError(None, f"An Idempotency-Key has up to {_MAX_KEY_CHARS} characters.")
-        asked, message = await self._read(request, person)
-        mission_id = request[_MISSION] = mission_id_of(person, key)
+        asked = await self._read(request)
+        message = asked.mission()
+        mission_id = str(uuid.uuid4())
         answer = request[_ANSWER] = _answer(request, asked, mission_id)
         try:
             async with self._asking.asked(
@@ -389,36 +373,18 @@ class Completions:
                 # Nothing else shows that a person typed the message.
                 asked_by=None if asked.names_user else holder.label,
                 pasted=message.pasted,
-                goes_on=key is not None,
                 quiet_seconds=_QUIET_SECONDS,
             ) as changes:
                 return await answer.told(self._taken_in_time(changes))
         except AskError as error:
             return await answer.failed(error)
 
-    async def _read(self, request: web.Request, person: str) -> tuple[Asked, Marked]:
-        """Return the parsed request and its message. Uploads its files to documents/."""
-        if (request.content_length or _MAX_BODY_BYTES) <= _SMALL_BODY_BYTES:
-            return await self._mission(request, person)
-        async with self._locks.setdefault(person, asyncio.Lock()):
-            return await self._mission(request, person)
-
-    async def _mission(self, request: web.Request, person: str) -> tuple[Asked, Marked]:
+    async def _read(self, request: web.Request) -> Asked:
         body = await body_within(request, _MAX_BODY_BYTES)
         if body is None:
-            words = f"A message may have up to {_MAX_BODY_BYTES >> 20} MiB, with everything that goes along with it."
+            words = f"A request may have up to {_MAX_BODY_BYTES >> 20} MiB, with the messages before."
             raise UnfitError(None, words, status=413, code="request_too_large")
-        asked = await off_loop(len(body), read, body)
-        paths: list[str] = []
-        if asked.attachments:
-            try:
-                async with asyncio.timeout(_TAKING_SECONDS):
-                    with self._relay.held(person) as room:
-                        paths = [await _uploaded(room, file) for file in asked.attachments]
-            except (TimeoutError, LinkDownError) as error:
-                raise DoorError(503, "unavailable", _UNREACHED, retry_after=5) from error
-            asked.attachments.clear()
-        return asked, asked.mission(paths)
+        return await off_loop(len(body), read, body)
 
     async def _taken_in_time(self, changes: AsyncIterator[Turn | None]) -> AsyncIterator[Turn | None]:
         """Pass changes on. Raises AskError if the sprite does not accept the mission in time."""
@@ -429,18 +395,6 @@ class Completions:
             if not is_taken and time.monotonic() > until:
                 raise AskError("unavailable", _UNREACHED)
             yield turn
-
-
-async def _uploaded(room: SpriteHub, file: Attachment) -> str:
-    """Upload a file into documents/ and return its path. Raises AskError if the sprite refuses it."""
-    answer: ServerPayload | None = None
-    for chunk in upload_chunks(file.name, file.data):
-        answer = await room.ask(chunk)
-        if isinstance(answer, Error):
-            raise AskError(answer.code, answer.message)
-    if not isinstance(answer, Ack) or answer.path is None:
-        raise AskError("bad_answer", "The sprite does not say where the file is.")
-    return answer.path
 
 
 def _answer(request: web.Request, asked: Asked, mission_id: str) -> Streamed | Whole:

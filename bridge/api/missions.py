@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Self
@@ -41,8 +40,6 @@ _MAX_CHARS, _MAX_PARTS = 8 * 2**20, 10_000
 _PAGES = 20
 #: Limit for stopping an abandoned mission; after that it goes on.
 _TAKE_BACK_SECONDS = 60.0
-#: Namespace for the ids of missions with an idempotency key. Messages of the page have random ids.
-_NAMED = uuid.UUID("8e7e0d57-9d0a-4c1b-9a5e-5b5b8c7a6a41")
 
 
 class AskError(Exception):
@@ -51,13 +48,6 @@ class AskError(Exception):
     def __init__(self, code: str, words: str) -> None:
         super().__init__(words)
         self.code = code
-
-
-def mission_id_of(person: str, key: str | None) -> str:
-    """Return a mission's id: a random one, or the same one for the same idempotency key of the person."""
-    if key is None:
-        return str(uuid.uuid4())
-    return str(uuid.uuid5(_NAMED, f"{person} {key}".encode(errors="replace").decode()))
 
 
 class Asking:
@@ -82,7 +72,6 @@ class Asking:
         *,
         asked_by: str | None,
         pasted: Spans = (),
-        goes_on: bool = False,
         quiet_seconds: float | None = None,
         watch: Callable[[ServerPayload], None] | None = None,
     ) -> AsyncIterator[AsyncIterator[Turn | None]]:
@@ -91,8 +80,8 @@ class Asking:
         The iterator yields the same turn again, or None after `quiet_seconds` of silence. It raises AskError if the
         ending will not arrive. `asked_by` names the program that wrote the text; None only for a person's own words,
         except for the `pasted` spans.
-        The VM is woken and kept awake. Leaving the block early stops the mission, or withdraws it while it waits,
-        unless `goes_on`. `watch` gets every message to all clients, before the change that it makes.
+        The VM is woken and kept awake. Leaving the block early stops the mission, or withdraws it while it waits.
+        `watch` gets every message to all clients, before the change that it makes.
         """
         ear = _Ear(mission_id, text, watch)
         with self._relay.held(person) as room, room.heard_by(ear):
@@ -105,12 +94,8 @@ class Asking:
             finally:
                 asking.cancel()
                 looking.cancel()
-                if not (ear.turn.ending or goes_on) and ear.may_have_left:
-                    self.stop(person, mission_id)
-
-    def stop(self, person: str, mission_id: str) -> None:
-        """Start to stop a mission, or to withdraw it if it waits. Return at once."""
-        self._tasks.start(self._stop(person, mission_id), "stop a mission")
+                if not ear.turn.ending and ear.may_have_left:
+                    self._tasks.start(self._stop(person, mission_id), "stop a mission")
 
     async def _stop(self, person: str, mission_id: str) -> None:
         with suppress(TimeoutError, LinkDownError):

@@ -27,7 +27,7 @@ class Doors:
         self._asking = Asking(relay)
         self._observations = Observations(admission, relay)
         self._boot = Boot(admission, relay)
-        self._completions = Completions(admission, relay, self._asking)
+        self._completions = Completions(admission, self._asking)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:

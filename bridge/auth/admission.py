@@ -13,8 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -123,13 +122,6 @@ class Admission:
         """Return the persons and token hashes of the running requests."""
         return {(guest.holder.person, guest.holder.key.hex()) for guest in self._guests}
 
-    def counts(self) -> dict[str, int]:
-        """Return the number of running requests by person."""
-        counts: dict[str, int] = {}
-        for guest in self._guests:
-            counts[guest.holder.person] = counts.get(guest.holder.person, 0) + 1
-        return counts
-
     async def _admitted(self, request: web.Request, scope: Scope | None, until: asyncio.Timeout) -> _Guest:
         if not self._is_open():
             raise NotAdmittedError(503, "stopping", "The bridge is starting or stopping.", retry_after=2)
@@ -149,7 +141,7 @@ class Admission:
                 f"This token has not the scope {scope}. `python -m bridge users token {holder.person} --scope {scope}` "
                 "makes one that has.",
             )
-        if self.counts().get(holder.person, 0) >= MAX_GUESTS_PER_PERSON:
+        if sum(guest.holder.person == holder.person for guest in self._guests) >= MAX_GUESTS_PER_PERSON:
             raise NotAdmittedError(
                 429, "too_many_requests", "Too many requests of yours are being answered already.", retry_after=5
             )
@@ -258,9 +250,6 @@ log = logging.getLogger(__name__)
 
 #: Interval of polls for missed revocations.
 CHECK_SECONDS = 10.0
-#: Longer than a forwarded request's signature is valid: revocations within this time are looked up again.
-_RECENT_SECONDS = 90.0
-_MOST_RECENT = 10_000
 _AT_ONCE = 500
 
 _WAY_IN = re.compile(r"(?:[0-9a-f]{2}){1,64}")
@@ -286,8 +275,6 @@ class Revocations:
         self._admission = admission
         self._on_death = on_death
         self._check_seconds = check_seconds
-        #: Time of each person's latest revocation, oldest first.
-        self._recent: OrderedDict[str, float] = OrderedDict()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -302,10 +289,7 @@ class Revocations:
         await self._stack.aclose()
 
     async def is_good(self, passed: ForwardedIdentity) -> bool:
-        """Return whether a forwarded credential is still valid. Looked up only after a recent revocation."""
-        revoked_at = self._recent.get(passed.person)
-        if revoked_at is None or time.monotonic() - revoked_at > _RECENT_SECONDS:
-            return True
+        """Return whether a forwarded credential is still valid."""
         return not await self._gone({(passed.person, passed.way_in)})
 
     async def _listen(self) -> None:
@@ -320,7 +304,6 @@ class Revocations:
         person, _, way_in = told.partition(" ")
         if way_in and _WAY_IN.fullmatch(way_in) is None:
             return
-        self._note(person)
         await self._end(person, way_in or None)
 
     async def _check(self) -> None:
@@ -332,7 +315,6 @@ class Revocations:
                 log.warning("whether somebody was revoked cannot be asked (%s)", error.code)
                 continue
             for person, way_in in gone:
-                self._note(person)
                 await self._end(person, way_in)
 
     async def _gone(self, ways: set[WayIn]) -> set[WayIn]:
@@ -350,12 +332,6 @@ class Revocations:
             return {way for way in ways if way[0] not in may_come or (way[1] is not None and way[1] not in good)}
 
         return await self._database.read(find)
-
-    def _note(self, person: str) -> None:
-        self._recent[person] = time.monotonic()
-        self._recent.move_to_end(person)
-        if len(self._recent) > _MOST_RECENT:
-            self._recent.popitem(last=False)
 
     async def _end(self, person: str, way_in: str | None) -> None:
         if way_in is None:

@@ -231,10 +231,9 @@ class OidcDoor:
         if caller is None or caller.person != begun.link:
             raise _RefusedError(401, "You are not who began this any more", "Log in, then link again.", "unauthorized")
         try:
-            await self._identities.link(self._settings.issuer, claims["sub"], caller.person, moves=False)
+            await self._identities.link(self._settings.issuer, claims["sub"], caller.person)
         except PeopleError as error:
-            words = "Whoever runs this bridge can move it, with `users link-identity`."
-            raise _RefusedError(409, str(error).rstrip("."), words, "linked_elsewhere") from error
+            raise _RefusedError(409, "You are linked elsewhere", str(error), "linked_elsewhere") from error
         await self._note(caller.person, "users link-identity", caller.person, identity=claims["sub"])
         return sent_to(begun.to)
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 MOST_EACH = 20
 MAX_LABEL_CHARACTERS = 40
-#: Hex digits of an id that identify a passkey.
-SHORT_ID = 12
 
 
 class PasskeyError(BridgeError):
@@ -32,7 +30,7 @@ class PasskeyError(BridgeError):
 
 @dataclass(frozen=True, slots=True)
 class Passkey:
-    """A person's passkey; times in Unix seconds. `aaguid` identifies the model of the device."""
+    """A person's passkey; times in Unix seconds."""
 
     credential_id: bytes
     person: str
@@ -41,7 +39,6 @@ class Passkey:
     label: str
     created_at: float
     used_at: float | None
-    aaguid: str
 
 
 class Passkeys:
@@ -59,7 +56,6 @@ class Passkeys:
         public_key: bytes,
         sign_count: int,
         label: str,
-        aaguid: str,
     ) -> None:
         """Add a passkey. Raises PasskeyError if the person has too many or was revoked, or if it exists already."""
         if tx.execute("SELECT 1 FROM people WHERE name = ? AND revoked_at IS NULL", (person,)).fetchone() is None:
@@ -68,9 +64,9 @@ class Passkeys:
         if count >= MOST_EACH:
             raise PasskeyError(f"You have {MOST_EACH} passkeys already. Remove one first.")
         found = tx.execute(
-            "INSERT INTO passkeys (credential_id, person, public_key, sign_count, label, created_at, aaguid) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            (credential_id, person, public_key, sign_count, _label(label), time.time(), aaguid),
+            "INSERT INTO passkeys (credential_id, person, public_key, sign_count, label, created_at) "
+            "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (credential_id, person, public_key, sign_count, _label(label), time.time()),
         )
         if not found.rowcount:
             raise PasskeyError("This passkey is known here already.")
@@ -130,7 +126,6 @@ def _passkey(row: Any) -> Passkey:
         row["label"],
         row["created_at"],
         row["used_at"],
-        row["aaguid"],
     )
 
 

@@ -53,9 +53,7 @@ class PasskeyFlow:
         """Verify and store a new key. Raises PasskeyError."""
         challenge = await self._challenge(asked, "new", person)
         made = self.party.believed_new(answer, challenge)
-        await self.passkeys.add(
-            person, made.credential_id, made.credential_public_key, made.sign_count, label, made.aaguid
-        )
+        await self.passkeys.add(person, made.credential_id, made.credential_public_key, made.sign_count, label)
 
     async def end_login(self, asked: Asked | None, answer: bytes) -> str:
         """Verify a login and return its person. Raises PasskeyError."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from bridge.auth.tokens import FULL_LABEL, PeopleError, PersonTokens, new_token, nobody, require, tell_revoked
+from bridge.auth.tokens import FULL_LABEL, PeopleError, PersonTokens, new_token, require, tell_revoked
 from bridge.config import LOCAL_PERSON
 from bridge.db.open import Database, DatabaseError, Transaction, in_snapshot, in_transaction, kept_secret, token_sha256
 from bridge.providers.provider import NAME
@@ -133,12 +133,6 @@ class People:
     async def require(self, name: str) -> None:
         """Raise PeopleError unless the person exists and is not revoked."""
         await self._database.read(lambda db: require(db, name))
-
-    @in_snapshot
-    def require_known(self, tx: Transaction, name: str) -> None:
-        """Raise PeopleError unless the person exists; they may be revoked."""
-        if tx.execute("SELECT 1 FROM people WHERE name = ?", (name,)).fetchone() is None:
-            raise PeopleError(nobody(name))
 
     async def may_come(self, name: str) -> bool:
         """Return whether the person exists and is not revoked."""
@@ -332,15 +326,6 @@ class Known:
     is_new: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """A person's identity at a provider, with its creation time (Unix seconds)."""
-
-    issuer: str
-    subject: str
-    created_at: float
-
-
 class Identities:
     """People's identities at providers."""
 
@@ -364,34 +349,18 @@ class Identities:
         return Known(name, is_new=True)
 
     @in_transaction
-    def link(self, tx: Transaction, issuer: str, subject: str, person: str, *, moves: bool) -> str | None:
-        """Link an identity to a person and return its previous person, or None.
-
-        Raises PeopleError if there is no such person, or if the identity is another person's and `moves` is not set.
-        """
+    def link(self, tx: Transaction, issuer: str, subject: str, person: str) -> None:
+        """Link an identity to a person. Raises PeopleError if there is no such person, or if it is another person's."""
         row = tx.execute("SELECT revoked_at FROM people WHERE name = ?", (person,)).fetchone()
         if row is None or row["revoked_at"] is not None:
             raise PeopleError(f"There is nobody called {person!r} who may come in. `users list` names everyone.")
         before = tx.execute(
             "SELECT person FROM oidc_identities WHERE issuer = ? AND subject = ?", (issuer, subject)
         ).fetchone()
-        if before is not None and before["person"] != person:
-            if not moves:
-                raise PeopleError("Whoever you are at the provider is somebody else here already.")
-            tx.execute("DELETE FROM oidc_identities WHERE issuer = ? AND subject = ?", (issuer, subject))
-        if before is None or before["person"] != person:
+        if before is None:
             _insert(tx, issuer, subject, person, time.time())
-        return None if before is None else str(before["person"])
-
-    async def of(self, person: str) -> list[Identity]:
-        """Return a person's identities, oldest first."""
-        rows = await self._database.read(
-            lambda db: db.execute(
-                "SELECT issuer, subject, created_at FROM oidc_identities WHERE person = ? ORDER BY created_at",
-                (person,),
-            ).fetchall()
-        )
-        return [Identity(row["issuer"], row["subject"], row["created_at"]) for row in rows]
+        elif before["person"] != person:
+            raise PeopleError("Whoever you are at the provider is somebody else here already.")
 
 
 def wanted_name(claims: dict[str, Any]) -> str:

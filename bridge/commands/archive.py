@@ -6,7 +6,6 @@ Archives are written to a temporary file and renamed once they are complete.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 import time
 import zipfile
@@ -162,7 +161,7 @@ def _refuse_partial(stream: BinaryIO) -> None:
 def add_restore_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `restore`."""
     parser.epilog = (
-        "Where the agent is still there, nothing is changed without --over or --new-machine. What --over replaces is "
+        "Where the agent is still there, nothing is changed without --over. What --over replaces is "
         "put aside, never deleted. Ended in the middle, the same command makes it whole."
     )
     parser.add_argument("name", metavar="NAME", help="the person whose agent it is; your own here is called local")
@@ -170,13 +169,7 @@ def add_restore_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--over", action="store_true", help="also where the agent is there: what it has beyond that is put aside"
     )
-    parser.add_argument(
-        "--new-machine",
-        action="store_true",
-        help="on a new VM: the one that is there, which does not answer any more, is DESTROYED with all that is on it",
-    )
     add_leave_out_damaged(parser)
-    parser.add_argument("--yes", action="store_true", help="--new-machine does not ask")
     parser.add_argument(
         "--provider", choices=("local", "sprites"), default="local", help="where it lives, when no bridge runs here"
     )
@@ -187,25 +180,8 @@ def add_restore_arguments(parser: argparse.ArgumentParser) -> None:
 async def _restore(settings: Settings, arguments: argparse.Namespace) -> int:
     name = arguments.name
     as_of = None if arguments.as_of is None else moment(arguments.as_of, time.time())
-    anew = arguments.new_machine
-    if anew and not arguments.yes:
-        await asyncio.to_thread(_ask, name)
-    wanted = {"as_of": None if as_of is None else str(as_of), "over": "1" if arguments.over or anew else None}
-    wanted["anew"] = "1" if anew else None
+    wanted = {"as_of": None if as_of is None else str(as_of), "over": "1" if arguments.over else None}
     wanted["leave_out_damaged"] = "1" if arguments.leave_out_damaged else None
     query = {key: text for key, text in wanted.items() if text is not None}
     async with bridge_or_folder(settings) as session:
         return await follow_steps(session, f"/restore/{name}", query)
-
-
-def _ask(name: str) -> None:
-    """Raise ControlError unless a person at a terminal types the name."""
-    if not sys.stdin.isatty():
-        raise ControlError("--new-machine destroys a VM: say --yes as well, where nobody can be asked.")
-    sys.stderr.write(
-        f"The VM of {name}'s agent is destroyed, with all that is on it. What this bridge keeps of it is put on a new "
-        f"one.\nType {name} to go on: "
-    )
-    sys.stderr.flush()
-    if sys.stdin.readline().strip() != name:
-        raise ControlError("Nothing was done.")

@@ -17,22 +17,14 @@ from bridge.admin.audit import MOST_SHOWN, Entry, told
 from bridge.admin.control import ControlError
 from bridge.admin.status import Row
 from bridge.auth.people import ROLES, Person
-from bridge.commands import login_methods
-from bridge.commands.reach import add_data, ask, bridge_or_folder, day, say
+from bridge.commands import tokens
+from bridge.commands.reach import add_data, ask, bridge_or_folder, day, moment, say
 from bridge.config import Settings, from_environment
 from bridge.db import data_folder
-from bridge.errors import BAD_USAGE, INTERRUPTED, BridgeError, OperatorError
+from bridge.errors import BAD_USAGE, INTERRUPTED, BridgeError
 from bridge.providers.provider import printable
 
 Work = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
-
-
-class _Status(msgspec.Struct):
-    """The known state of sprites."""
-
-    sprites: list[Row]
-    #: Current troubles, as messages for the operator.
-    trouble: str = ""
 
 
 # --- the command line ---
@@ -42,7 +34,7 @@ def add_users_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `users`."""
     commands = parser.add_subparsers(
         required=True,
-        metavar="add|list|link|revoke|restore|role|identities|link-identity|token|tokens|revoke-token",
+        metavar="add|list|link|revoke|restore|role|token|tokens|revoke-token",
     )
     every: list[tuple[str, str, Work]] = [
         ("add", "a new person: prints a login link and a token for programs, once", _let_in),
@@ -64,8 +56,7 @@ def add_users_arguments(parser: argparse.ArgumentParser) -> None:
     role.add_argument("role", choices=ROLES)
     add_data(role)
     role.set_defaults(work=_role)
-    login_methods.add_commands(commands)
-    login_methods.add_token_commands(commands)
+    tokens.add_commands(commands)
 
 
 def add_notify_arguments(parser: argparse.ArgumentParser) -> None:
@@ -153,8 +144,7 @@ async def _list(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _status(settings: Settings, arguments: argparse.Namespace) -> int:
-    found = await ask(settings, "GET", "/status", type_=_Status)
-    rows = found.sprites
+    rows = (await ask(settings, "GET", "/status", type_=dict[str, list[Row]]))["sprites"]
     if arguments.name is not None:
         rows = [row for row in rows if row.sprite == arguments.name]
         if not rows:
@@ -162,8 +152,7 @@ async def _status(settings: Settings, arguments: argparse.Namespace) -> int:
     if arguments.json:
         say(msgspec.json.encode(rows).decode())
     else:
-        table = status.drawn(rows, time.time(), shows_bridges=settings.database_url is not None)
-        say(table, *([found.trouble] if found.trouble else []))
+        say(status.drawn(rows, time.time(), shows_bridges=settings.database_url is not None))
     return 0
 
 
@@ -196,7 +185,7 @@ def add_audit_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def _audit(settings: Settings, arguments: argparse.Namespace) -> int:
-    since = _seconds(arguments.since)
+    since = 0.0 if arguments.since is None else moment(arguments.since, time.time())
     entries = (await ask(settings, "GET", f"/audit?since={since!r}", type_=dict[str, list[Entry]]))["entries"]
     if arguments.json:
         say(msgspec.json.encode(entries).decode())
@@ -209,14 +198,3 @@ async def _audit(settings: Settings, arguments: argparse.Namespace) -> int:
     elif len(entries) == MOST_SHOWN:
         say(f"These are the newest {MOST_SHOWN}; --since shows from a time on.")
     return 0
-
-
-def _seconds(text: str | None) -> float:
-    """Return the time in Unix seconds; 0 for None."""
-    if text is None:
-        return 0.0
-    try:
-        at = datetime.fromisoformat(text)
-        return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        raise OperatorError(f"--since must be a day or a time such as 2026-11-22T08:30, not {text!r}.") from None

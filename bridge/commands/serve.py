@@ -11,13 +11,12 @@ import signal
 import sys
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from bridge.app import Bridge, running
 from bridge.config import OidcSettings, Settings, from_environment
 from bridge.errors import BAD_USAGE, FAULT, OperatorError
 from bridge.telemetry import logs
-from sprite.common.settings import add_flags, claude_code_logs, epilog
+from sprite.common.settings import add_flags, epilog
 from sprite.common.tasks import TaskDiedError
 
 log = logging.getLogger(__name__)
@@ -27,14 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `serve`."""
     add_flags(parser, Settings)
     parser.add_argument(
-        "--follow",
-        nargs="?",
-        const="",
-        metavar="PATH",
-        help="remember what you do in Claude Code on this machine, too: its session logs, by default those in "
-        "~/.claude/projects (or CLAUDE_CONFIG_DIR's)",
-    )
-    parser.add_argument(
         "--metrics-open", action="store_true", help="show `/metrics` without a token to everybody who reaches this port"
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -43,16 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
     """Return the settings from flags and the environment. OperatorError names an invalid one."""
-    settings = from_environment(vars(arguments))
-    return replace(settings, follow=_followed(arguments, settings), metrics_open=arguments.metrics_open)
-
-
-def _followed(arguments: argparse.Namespace, settings: Settings) -> Path | None:
-    if arguments.follow is None:
-        return None
-    if settings.provider != "local":
-        raise OperatorError("--follow is for a sprite on this machine, not for --provider sprites.")
-    return Path(arguments.follow).absolute() if arguments.follow else claude_code_logs()
+    return replace(from_environment(vars(arguments)), metrics_open=arguments.metrics_open)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -111,8 +93,6 @@ def _greet(settings: Settings, bridge: Bridge) -> None:
             "Other bridges over this database cannot pass people on to this one, nor this one to them. If there are "
             "any, set BRIDGE_CLUSTER_SECRET to the same secret for each: openssl rand -hex 32"
         )
-    if settings.follow is not None:
-        lines.append(f"Claude Code's sessions below {settings.follow} are followed, and become memory, too.")
     if bridge.login_token is not None:
         lines.append("Open that address in your browser: it logs you in, once. Ctrl-C stops the bridge.")
     if sys.stderr.isatty():

@@ -10,11 +10,9 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 
 import msgspec
 
-from bridge.admin.audit import outcome_noted
 from bridge.admin.status import ago
 from bridge.commands.reach import add_data, ask, say
 from bridge.config import Settings
@@ -69,17 +67,9 @@ async def _known(store: SealedStore, name: str) -> None:
         raise OperatorError(f"Nothing is stored of {printable(name)}. python -m bridge store list")
 
 
-@asynccontextmanager
-async def _act(settings: Settings, action: str, subject: str) -> AsyncIterator[None]:
-    """Record in the audit log that the act starts, and its outcome at the end of the block."""
-    await _note(settings, action, subject)
-    async with outcome_noted(partial(_note, settings, action, subject)):
-        yield
-
-
-async def _note(settings: Settings, action: str, subject: str, outcome: str = "") -> None:
-    # Looked up each time: the bridge may have started or stopped since the first line.
-    await ask(settings, "POST", "/audit", {"action": action, "subject": subject, "outcome": outcome})
+async def _note(settings: Settings, action: str, subject: str) -> None:
+    """Record in the audit log that the act begins."""
+    await ask(settings, "POST", "/audit", {"action": action, "subject": subject})
 
 
 async def _list(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -127,8 +117,8 @@ async def _verify(settings: Settings, arguments: argparse.Namespace) -> int:
 async def _accept(settings: Settings, arguments: argparse.Namespace) -> int:
     async with _store_beside(settings) as store:
         await _known(store, arguments.name)
-        async with _act(settings, "store accept", arguments.name):
-            await store.accept(arguments.name)
+        await _note(settings, "store accept", arguments.name)
+        await store.accept(arguments.name)
     say(
         f"{arguments.name} is followed anew, as it now is. What was stored before stays for a month, as the state of "
         "then."
@@ -142,8 +132,8 @@ async def _delete(settings: Settings, arguments: argparse.Namespace) -> int:
         if not arguments.yes and not _is_meant(arguments.name, await store.kept(arguments.name)):
             say("Nothing was deleted.")
             return _FAILED
-        async with _act(settings, "store delete", arguments.name):
-            await store.delete(arguments.name)
+        await _note(settings, "store delete", arguments.name)
+        await store.delete(arguments.name)
     say(f"Nothing is stored of {arguments.name} any more. An agent that still runs is stored anew.")
     return 0
 

@@ -53,8 +53,7 @@ CREATE TABLE passkeys (
     sign_count INTEGER NOT NULL,
     label TEXT NOT NULL,
     created_at REAL NOT NULL,
-    used_at REAL,
-    aaguid TEXT NOT NULL
+    used_at REAL
 ) STRICT;
 CREATE INDEX passkeys_person ON passkeys(person);
 CREATE TABLE spent_challenges (
@@ -150,7 +149,6 @@ _WAKING = """
 CREATE TABLE waking (
     sprite TEXT PRIMARY KEY,
     next_due REAL,
-    action_id INTEGER,
     seen_at REAL NOT NULL,
     is_open INTEGER NOT NULL
 ) STRICT;

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 from aiohttp import WSCloseCode, web
 
 from bridge.cluster.ownership import Ownership
-from bridge.hub.room import TIMES, Kept, Observer, RoomTimes, SpriteHub, nothing_kept
+from bridge.hub.room import TIMES, Observer, RoomTimes, SpriteHub
 from bridge.hub.subscriber import Subscriber
 from sprite.common.tasks import TaskSet
 from sprite.protocol.frames import FatalPeerError, VisitorMessage
@@ -64,7 +64,6 @@ class Relay:
         *,
         ownership: Ownership | None = None,
         is_unshipped: Callable[[str], bool] = lambda _: False,
-        kept: Kept = nothing_kept,
         raise_today: Callable[[str], Awaitable[bool]] = _no_limit,
         times: RoomTimes = TIMES,
     ) -> None:
@@ -76,7 +75,6 @@ class Relay:
         self._ownership.add_listener(self._owner_changed)
         self._observers = list(observers)
         self._is_unshipped = is_unshipped
-        self._kept = kept
         self._rooms: dict[str, SpriteHub] = {}
         self._keepers = TaskSet()
         self._past: dict[str, Seen] = {}
@@ -219,7 +217,6 @@ class Relay:
                 ownership=self._ownership,
                 on_stale=lambda epoch, newest: self._stale(sprite, epoch, newest),
                 is_unshipped=self._is_unshipped,
-                kept=self._kept,
                 times=self._times,
             )
             for observer in self._observers:

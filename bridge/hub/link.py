@@ -185,8 +185,6 @@ _REACH_SECONDS = 1800.0
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 0.8
 #: ... for this long; later attempts are less and less frequent, until a person does something.
 _HOPEFUL_SECONDS, _WEARY_WAIT_SECONDS = 60.0, 15.0
-#: A machine that has not come up after this time may never do so.
-STUCK_SECONDS = 180.0
 #: Pause where a retry alone does not help, because a person has to act first.
 _HOPELESS_WAIT_SECONDS = 30.0
 #: A connection that lasted this long was good: the next attempts are frequent again.
@@ -217,7 +215,7 @@ class LinkChange:
 
     state: State
     detail: str = ""
-    offer: Literal["restore", "replace", "choose"] | None = None
+    offer: Literal["restore", "choose"] | None = None
     as_of: float | None = None
 
 
@@ -252,12 +250,6 @@ class Listener(Protocol):
     def why_silent(self) -> str:
         """Return why it may not speak, as a message for people."""
 
-    async def stuck(self, change: LinkChange) -> LinkChange:
-        """Return the change to report for a sprite that has long failed to come up.
-
-        Never raises; returns within seconds.
-        """
-
     def stale(self, epoch: int, newest: int) -> None:
         """Handle a sprite that reports a newer owner (`newest`) than `epoch`, under which this link spoke."""
 
@@ -277,7 +269,6 @@ class Link:
         silent_seconds: float = SILENT_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
         state_seconds: float = STATE_SECONDS,
-        stuck_seconds: float = STUCK_SECONDS,
     ) -> None:
         self._reach = reach
         self._sprite = sprite
@@ -285,7 +276,6 @@ class Link:
         self._silent_seconds = silent_seconds
         self._answer_seconds = answer_seconds
         self._state_seconds = state_seconds
-        self._stuck_seconds = stuck_seconds
         self._connection: SpriteConnection | None = None
         self._pace = Pace()
         self._complaints = TokenBucket(COMPLAINTS_PER_SECOND, COMPLAINTS_AT_ONCE)
@@ -463,8 +453,6 @@ class Link:
         change = LinkChange("unavailable", describe(error))
         if isinstance(error, MachineGoneError):
             change = replace(change, offer="restore", as_of=error.as_of)
-        elif self._is_stuck(error):
-            change = await self._listener.stuck(change)
         self._tell(change)
         await asyncio.sleep(_SHORTEST_WAIT_SECONDS)
         try:
@@ -472,13 +460,6 @@ class Link:
                 await self._nudged.wait()
         except TimeoutError:
             return
-
-    def _is_stuck(self, error: Exception) -> bool:
-        """Return whether the sprite has long failed to come up without a sign of life of its machine."""
-        is_silent = isinstance(error, OSError | TimeoutError) or (
-            isinstance(error, HostError) and error.retryable and not error.shows_life
-        )
-        return is_silent and time.monotonic() - self._down_since >= self._stuck_seconds
 
     def _wait_seconds(self, error: Exception) -> float:
         if not getattr(error, "retryable", True):

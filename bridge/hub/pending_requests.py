@@ -116,7 +116,7 @@ class PendingRequests:
         self._requests: dict[str, _Request] = {}
         self._resends: ResendBuffer[Subscriber | None] = ResendBuffer()
         #: Futures of the bridge's own messages, by their ids on the wire.
-        self._own: dict[str, list[asyncio.Future[ServerPayload]]] = {}
+        self._own: dict[str, asyncio.Future[ServerPayload]] = {}
         self._waiting: list[tuple[Subscriber, VisitorMessage]] = []
         self._tasks = TaskSet()
 
@@ -142,7 +142,7 @@ class PendingRequests:
     async def close(self) -> None:
         """Cancel what still runs; waiting callers get a LinkDownError."""
         await self._tasks.close()
-        for answer in (answer for waiting in self._own.values() for answer in waiting):
+        for answer in self._own.values():
             if not answer.done():
                 answer.set_exception(LinkDownError())
 
@@ -171,32 +171,27 @@ class PendingRequests:
     async def ask(self, payload: ClientPayload, wire_id: str | None = None) -> ServerPayload:
         """Send a message of the bridge itself, repeat it after each cut, and return its answer.
 
-        The same `wire_id` again is the same message: all callers get the answer. When the last of them stops waiting,
-        the message is withdrawn. Raise LinkDownError if no answer can arrive any more.
+        If the caller stops waiting, the message is withdrawn. Raise LinkDownError if no answer can arrive any more.
         """
         wire_id = wire_id or str(uuid.uuid4())
         frame = encode(payload, message_id=wire_id)
         if not self._resends.add(wire_id, PendingMessage(frame, None, wire_id)):
             return Error("queue_full", _FULL)
         answer: asyncio.Future[ServerPayload] = asyncio.get_running_loop().create_future()
-        waiting = self._own.setdefault(wire_id, [])
-        waiting.append(answer)
+        self._own[wire_id] = answer
         try:
             with suppress(LinkDownError):
                 await self._link.send(frame)
             return await answer
         finally:
-            waiting.remove(answer)
-            if not waiting:
-                del self._own[wire_id]
-                self._resends.answered(wire_id)
+            del self._own[wire_id]
+            self._resends.answered(wire_id)
 
     def answer(self, message: ServerMessage, wire_id: str, members: set[Subscriber]) -> None:
         """Send an answer to the member that asked; drop it if that member is gone, or there is none."""
-        if (waiting := self._own.get(wire_id)) is not None:
-            for own in waiting:
-                if not own.done():
-                    own.set_result(message.payload)
+        if (own := self._own.get(wire_id)) is not None:
+            if not own.done():
+                own.set_result(message.payload)
             return
         request = self._requests.pop(wire_id, None)
         if request is not None:

@@ -1,6 +1,6 @@
 """One sprite and its clients: route events to all of them, and each answer to the client that asked.
 
-Owns the link, the newest events and the members. A member is *waiting* until it has sent its resume point and the
+Owns the link and the members. A member is *waiting* until it has sent its resume point and the
 link is ready. Then it is brought up to date and joins the live stream, with every durable event exactly once. All
 live members have the same events as the link.
 """
@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
@@ -23,7 +23,6 @@ from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Ownership
 from bridge.hub.link import (
     COMPLAINTS_AT_ONCE,
     COMPLAINTS_PER_SECOND,
-    STUCK_SECONDS,
     Link,
     LinkChange,
     LinkDownError,
@@ -89,43 +88,6 @@ class MissionLog:
         if event.mission_id is not None and event.mission_id in self._noted:
             self._noted.remove(event.mission_id)
             log.info("mission %s", event.event, extra={"sprite": self._sprite, "mission_id": event.mission_id})
-
-
-#: Per sprite, shared by all its clients: minutes of work, affordable for a hundred sprites.
-MAX_BYTES = 512 * 1024
-MAX_FRAMES = 2000
-
-
-class ReplayBuffer:
-    """Contains every event above `base`, which is None while nothing is known."""
-
-    def __init__(self) -> None:
-        self._frames: deque[tuple[int, bytes]] = deque()
-        self._bytes = 0
-        self._base: int | None = None
-
-    def begin(self, base: int | None) -> None:
-        """Clear the buffer; events above `base` follow (None: above the one before the next)."""
-        self._frames.clear()
-        self._bytes = 0
-        self._base = base
-
-    def add(self, seq: int, frame: bytes) -> None:
-        """Add the next event; drop the oldest if needed."""
-        if self._base is None:
-            self._base = seq - 1
-        self._frames.append((seq, frame))
-        self._bytes += len(frame)
-        while self._bytes > MAX_BYTES or len(self._frames) > MAX_FRAMES:
-            self._base, dropped = self._frames.popleft()
-            self._bytes -= len(dropped)
-
-    def after(self, seq: int) -> list[bytes] | None:
-        """Return every event above a number, oldest first, or None if some are missing or the number is unknown."""
-        newest = self._frames[-1][0] if self._frames else self._base
-        if self._base is None or newest is None or not self._base <= seq <= newest:
-            return None
-        return [frame for number, frame in self._frames if number > seq]
 
 
 #: A mission and background turns; a sprite that reports more turns is not believed.
@@ -208,20 +170,6 @@ _LET_GO = "Another bridge has your agent now, or is about to; it is looked for."
 _WAITS = "What you type waits, and goes out then."
 
 
-#: Describes a sprite's replica for its person, with its time (Unix seconds), or None if there is none.
-Kept = Callable[[str], Awaitable[tuple[str, float] | None]]
-#: A host that does not report a machine's state in time has nothing helpful to add.
-_HOST_SECONDS = 5.0
-_STUCK = (
-    "{detail} Your agent has not come up for some minutes, though its machine is there. {kept} It can be made anew of "
-    "that, on a new machine; or wait, and it is tried on."
-)
-
-
-async def nothing_kept(_sprite: str) -> None:
-    """Return None, for a bridge that keeps no replicas."""
-
-
 class Observer:
     """Receives the events of every room; ignores those whose method is not overridden. No method may block or raise.
 
@@ -267,7 +215,6 @@ class RoomTimes:
     idle_seconds: float = 300.0
     #: After this time without an answer about leases, clients are sent away: another bridge may be able to serve them.
     unasked_seconds: float = 10.0
-    stuck_seconds: float = STUCK_SECONDS
     quiet_seconds: float = QUIET_SECONDS
 
 
@@ -287,7 +234,6 @@ class SpriteHub:
         ownership: Ownership,
         on_stale: Callable[[int, int], None],
         is_unshipped: Callable[[str], bool] = lambda _: False,
-        kept: Kept = nothing_kept,
         times: RoomTimes = TIMES,
     ) -> None:
         self._host = host
@@ -299,8 +245,7 @@ class SpriteHub:
         #: Since when the lease's holder is unknown.
         self._unasked_since: float | None = None
         self._sprite = sprite
-        self._kept = kept
-        self._link = Link(sprite, self._reach, self, stuck_seconds=times.stuck_seconds)
+        self._link = Link(sprite, self._reach, self)
         #: A decision that the person must make while the link is up.
         self._advice: LinkChange | None = None
         self._reaching = asyncio.Lock()
@@ -308,7 +253,6 @@ class SpriteHub:
         self._pace = Pace()
         self._pace_beside = Pace()
         self._complaints = TokenBucket(COMPLAINTS_PER_SECOND, COMPLAINTS_AT_ONCE)
-        self._buffer = ReplayBuffer()
         self._members: set[Subscriber] = set()
         self._live: set[Subscriber] = set()
         self._requests = PendingRequests(self._link)
@@ -588,20 +532,6 @@ class SpriteHub:
         """See Listener."""
         return f"{away} {_WAITS}" if (away := self._ownership.away) else _LET_GO
 
-    async def stuck(self, change: LinkChange) -> LinkChange:
-        """See Listener. Offers a new machine if the host says that the sprite's exists, and there is a replica."""
-        try:
-            async with asyncio.timeout(_HOST_SECONDS):
-                if (await self._host.state(self._sprite)).state in {"absent", "unknown"}:
-                    return change
-                kept = await self._kept(self._sprite)
-        except (HostError, TimeoutError):
-            return change
-        if kept is None:
-            return change
-        words, as_of = kept
-        return replace(change, detail=_STUCK.format(detail=change.detail, kept=words), offer="replace", as_of=as_of)
-
     def stale(self, epoch: int, newest: int) -> None:
         """See Listener."""
         self._on_stale(epoch, newest)
@@ -659,7 +589,6 @@ class SpriteHub:
         """Restart the live stream after a gap or with another sequence: a state for all members follows."""
         self._generation += 1
         self._sync_is_due = True
-        self._buffer.begin(self._link.last_seq)
         for member in self._live:
             member.begin_anew(welcome)
 
@@ -673,7 +602,6 @@ class SpriteHub:
             self._sync_is_due = False
         else:
             self._generation += 1
-            self._buffer.begin(None)
         frame = encode(sync)[:-1]
         for member in tuple(self._live):
             member.event(frame, None)
@@ -687,8 +615,6 @@ class SpriteHub:
     def _broadcast(self, message: ServerMessage) -> None:
         id_, at = message.id[:_LONGEST_ID], message.timestamp
         frame = encode(message.payload, message_id=id_, seq=message.seq, timestamp=at)[:-1]
-        if message.seq is not None:
-            self._buffer.add(message.seq, frame)
         for member in tuple(self._live):
             member.event(frame, message.seq)
 
@@ -713,17 +639,7 @@ class SpriteHub:
         return resume is not None and welcome is not None and resume.epoch == welcome.epoch
 
     def _admit(self, member: Subscriber) -> None:
-        """Add a member to the live stream: from the buffer if possible, otherwise over a separate connection."""
-        resume = member.resume
-        if resume is not None and resume.last_seq is not None and self._knows(member):
-            missed = self._buffer.after(resume.last_seq)
-            if missed is not None:
-                # Without an await in between, so that no event is missed.
-                self._greet(member)
-                for frame in missed:
-                    member.put(frame)
-                self._live.add(member)
-                return
+        """Bring a member up to date over a separate connection and add it to the live stream."""
         task = asyncio.create_task(self._catch_up(member), name=f"catch up {self._sprite}")
         self._catching_up[member] = task
         task.add_done_callback(lambda done: self._caught_up(member, done))

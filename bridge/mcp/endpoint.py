@@ -1,34 +1,28 @@
 """`/mcp`: MCP over streamable HTTP, for programs with a person's token.
 
-Owns admission, the sessions of clients with older protocol revisions (a few per person; the least recently used idle
-one is evicted) and shutdown. The tools are in sprite/protocol/offered; the `mcp` package implements the protocol.
-
-With several bridges, a session from another bridge continues here without state. That is safe, because the token
-authorizes requests, not the session. Such requests cannot be cancelled by number, only by closing the connection.
+Owns admission and shutdown. The tools are in sprite/mcp; the `mcp` package implements the protocol. There are no
+sessions: the token authorizes each request, at any bridge. A request is cancelled by closing its connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict, deque
+import uuid
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 from aiohttp import hdrs, web
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from bridge.api.bodies import UnreadableError, decoded
-from bridge.api.missions import AskError, Asking, mission_id_of
+from bridge.api.missions import AskError, Asking
 from bridge.auth.admission import Admission, NotAdmittedError, RevokedError
 from bridge.auth.tokens import SCOPES, Holder
 from bridge.http.messages import body_within
 from bridge.hub.link import LinkDownError
-from bridge.mcp.mount import MCP
 from sprite.common.tasks import TaskSet, off_loop
 from sprite.mcp.server import Caller, Context, offering
 from sprite.mcp.tools import Tool, progress, reply_of
@@ -218,7 +212,7 @@ class RelayedSource:
 
     async def mission(self, text: str, told: Told) -> Reply:
         """See Source."""
-        mission_id = mission_id_of(self._person, None)
+        mission_id = str(uuid.uuid4())
         untold = deque[str](maxlen=_UNTOLD)
         ending: Ending | None = None
 
@@ -256,23 +250,10 @@ class RelayedSource:
 
 #: Fits the longest mission, with any escaping.
 _MAX_BODY_BYTES = 2 * 2**20
-#: Each session is a task and a few buffers. Clients often leave without ending theirs.
-_MAX_SESSIONS_EACH, _MAX_SESSIONS = 16, 4096
-_SESSION_IDLE_SECONDS = 1800.0
 #: Members of all objects and lists together; no tool takes that many.
 _MOST_MEMBERS = 2000
 _MOST_BRACKETS, _MOST_COMMAS = 50_000, 200_000
-_SESSION_ID = "Mcp-Session-Id"
 _CALLER: Final = "sprite.caller"
-
-
-@dataclass(slots=True)
-class _Session:
-    """A client's session; `holder` owns the token that started it."""
-
-    id: str
-    holder: Holder
-    busy: int = 0
 
 
 class McpDoor:
@@ -287,24 +268,14 @@ class McpDoor:
         authenticator: Authenticator,
         relay: Relay,
         metadata_url: Callable[[str], str | None],
-        *,
-        is_shared: bool = False,
     ) -> None:
-        self._is_shared = is_shared
         self._admission = admission
         self._authenticator = authenticator
         self._relay = relay
         self._metadata_url = metadata_url
         server = offering("sprite", str(PROTOCOL_VERSION), _caller, lacking=_lacking)
         # The security middleware and `answer` check Host and Origin.
-        self._manager = StreamableHTTPSessionManager(
-            server,
-            session_idle_timeout=_SESSION_IDLE_SECONDS,
-            max_sessions=_MAX_SESSIONS,
-            max_request_body_size=_MAX_BODY_BYTES,
-        )
-        self._elsewhere = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=_MAX_BODY_BYTES)
-        self._sessions: defaultdict[str, dict[str, _Session]] = defaultdict(dict)
+        self._manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=_MAX_BODY_BYTES)
         self._serving: set[asyncio.Task[Any]] = set()
         self._tasks = TaskSet()
         self._asking = Asking(relay)
@@ -315,7 +286,7 @@ class McpDoor:
 
     async def __aenter__(self) -> Self:
         await self._asking.__aenter__()
-        self._tasks.start(self._run(), "mcp sessions")
+        self._tasks.start(self._run(), "mcp")
         await self._runs.wait()
         return self
 
@@ -332,7 +303,7 @@ class McpDoor:
 
     async def _run(self) -> None:
         try:
-            async with self._manager.run(), self._elsewhere.run():
+            async with self._manager.run():
                 self._runs.set()
                 await self._is_stopping.wait()
         finally:
@@ -346,13 +317,10 @@ class McpDoor:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in one
         self._serving.add(task)
-        holder: Holder | None = None
         try:
             async with self._admission.entered(request, None) as holder:
                 return await self._served(request, holder)
         except RevokedError as error:
-            if holder is not None:
-                await self._end_sessions(holder)
             if request.get(_BEGUN, False) and request.transport is not None:
                 # An answer that has started cannot be replaced: cut it off. The response below is never sent.
                 request.transport.abort()
@@ -363,114 +331,29 @@ class McpDoor:
             self._serving.discard(task)
 
     async def _served(self, request: web.Request, holder: Holder) -> web.StreamResponse:
-        if request.method not in {"POST", "DELETE"}:
+        if request.method != "POST":
             # No event stream is offered, because it would stay empty.
-            return _refusal(405, "refused", "This address takes POST and DELETE.", Allow="POST, DELETE")
-        own = self._sessions[holder.person]
-        session = own.get(request.headers.get(_SESSION_ID, ""))
-        if session is None and _SESSION_ID not in request.headers:
-            await self._make_room(holder.person)
-        if session is not None:
-            # Most recently used last.
-            own[session.id] = own.pop(session.id)
-            session.busy += 1
-        try:
-            body = await body_within(request, _MAX_BODY_BYTES)
-            if body is None:
-                return _refusal(413, "request_too_large", f"A message has up to {_MAX_BODY_BYTES >> 20} MiB.")
-            if words := await off_loop(len(body), _unfit, body):
-                return _refusal(400, "bad_request", words)
-            return await served_by(self._noting(request, holder), request, self._scope(holder), body=body)
-        finally:
-            if session is not None:
-                session.busy -= 1
-
-    def _scope(self, holder: Holder) -> dict[str, Any]:
-        """Return the caller for the protocol's server.
-
-        A session belongs to a token's label, so it survives token renewal.
-        """
-        scopes = SCOPES if holder.scopes is None else holder.scopes
-        source = RelayedSource(self._relay, self._asking, holder.person, holder.label)
-        token = AccessToken(token="", client_id=holder.label, scopes=list(scopes), subject=holder.person)
-        return {"user": AuthenticatedUser(token), _CALLER: Caller(source, frozenset(scopes))}
-
-    # --- sessions ---
-
-    def _noting(self, request: web.Request, holder: Holder) -> Any:
-        """Return the protocol's server, wrapped to track the sessions that start and end there."""
+            return _refusal(405, "refused", "This address takes POST.", Allow="POST")
+        body = await body_within(request, _MAX_BODY_BYTES)
+        if body is None:
+            return _refusal(413, "request_too_large", f"A message has up to {_MAX_BODY_BYTES >> 20} MiB.")
+        if words := await off_loop(len(body), _unfit, body):
+            return _refusal(400, "bad_request", words)
 
         async def application(scope: Any, receive: Any, send: Any) -> None:
             async def noted(message: Message) -> None:
-                if message["type"] == "http.response.start":
-                    request[_BEGUN] = True
-                    self._note(request, holder, message)
+                request[_BEGUN] = True
                 await send(message)
 
-            manager = self._elsewhere if self._began_elsewhere(request, holder) else self._manager
-            await manager.handle_request(scope, receive, noted)
+            await self._manager.handle_request(scope, receive, noted)
 
-        return application
+        return await served_by(application, request, self._scope(holder), body=body)
 
-    def _began_elsewhere(self, request: web.Request, holder: Holder) -> bool:
-        """Return whether the request names a session that another bridge may have started."""
-        given = request.headers.get(_SESSION_ID)
-        is_unknown = given is not None and given not in self._sessions[holder.person]
-        return self._is_shared and is_unknown and request.method == "POST"
-
-    def _note(self, request: web.Request, holder: Holder, start: Message) -> None:
-        own = self._sessions[holder.person]
-        given = request.headers.get(_SESSION_ID)
-        if given is not None:
-            if start["status"] == 404 or (request.method == "DELETE" and start["status"] < 300):  # noqa: PLR2004 - HTTP's
-                own.pop(given, None)
-            return
-        for name, value in start.get("headers", ()):
-            if name.decode("latin-1").lower() == _SESSION_ID.lower() and start["status"] < 400:  # noqa: PLR2004 - HTTP's
-                id_ = value.decode("latin-1")
-                own[id_] = _Session(id_, holder)
-
-    async def _make_room(self, person: str) -> None:
-        """End the least recently used idle session if the person has too many."""
-        own = self._sessions[person]
-        while len(own) >= _MAX_SESSIONS_EACH:
-            resting = next((session for session in own.values() if not session.busy), None)
-            await self._end(resting or next(iter(own.values())))
-
-    async def _end_sessions(self, holder: Holder) -> None:
-        own = self._sessions[holder.person]
-        for session in [each for each in own.values() if each.holder.key == holder.key]:
-            await self._end(session)
-
-    async def _end(self, session: _Session) -> None:
-        """End a session in the way its client would, with DELETE."""
-        self._sessions[session.holder.person].pop(session.id, None)
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.4"},
-            "http_version": "1.1",
-            "method": "DELETE",
-            "scheme": "http",
-            "path": MCP,
-            "raw_path": MCP.encode(),
-            "query_string": b"",
-            "root_path": "",
-            "client": None,
-            "server": None,
-            "state": {},
-            "headers": [(_SESSION_ID.lower().encode(), session.id.encode())],
-            **self._scope(session.holder),
-        }
-
-        async def receive() -> Message:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def send(_message: Message) -> None:
-            return
-
-        await self._manager.handle_request(scope, receive, send)
-
-    # --- refusals ---
+    def _scope(self, holder: Holder) -> dict[str, Any]:
+        """Return the caller for the protocol's server."""
+        scopes = SCOPES if holder.scopes is None else holder.scopes
+        source = RelayedSource(self._relay, self._asking, holder.person, holder.label)
+        return {_CALLER: Caller(source, frozenset(scopes))}
 
     def _not_admitted(self, request: web.Request, error: NotAdmittedError) -> web.Response:
         response = _refusal(error.status, error.code, str(error))

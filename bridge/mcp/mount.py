@@ -92,10 +92,7 @@ class McpEntrance:
         grants: Grants,
         cookie_key: bytes,
         known_as: Addresses,
-        *,
-        is_shared: bool = False,
     ) -> None:
-        self._is_shared = is_shared
         self._admission = admission
         self._authenticator = authenticator
         self._relay = relay
@@ -116,7 +113,7 @@ class McpEntrance:
     def routes(self) -> list[web.RouteDef]:
         """Return the routes, which must come before the catch-all for the page's files."""
         return [
-            *(web.route(method, MCP, self._answer) for method in ("POST", "DELETE", "GET")),
+            *(web.route(method, MCP, self._answer) for method in ("POST", "GET")),
             *(
                 web.route(method, path, self._let_in)
                 for path in (
@@ -137,11 +134,7 @@ class McpEntrance:
             if self._door is None or self._door.has_died:
                 module = await _imported("bridge.mcp.endpoint")
                 door: McpDoor = module.McpDoor(
-                    self._admission,
-                    self._authenticator,
-                    self._relay,
-                    self._known_as.metadata,
-                    is_shared=self._is_shared,
+                    self._admission, self._authenticator, self._relay, self._known_as.metadata
                 )
                 self._door = await self._stack.enter_async_context(door)
         return await self._door.answer(request)

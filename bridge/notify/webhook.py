@@ -138,11 +138,6 @@ class Outbox:
         )
         return None if row["at"] is None else float(row["at"])
 
-    async def size(self) -> int:
-        """Return the number of pending messages."""
-        row = await self._database.read(lambda db: db.execute("SELECT count(*) AS n FROM webhook_outbox").fetchone())
-        return int(row["n"])
-
     async def done(self, message_id: str) -> None:
         """Delete a message."""
         await self._database.statement("DELETE FROM webhook_outbox WHERE id = ?", (message_id,))
@@ -224,8 +219,7 @@ class Webhook:
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._tries = TaskSet()
         self._stack = AsyncExitStack()
-        self._failed_at: float | None = None
-        self._failure = ""
+        self._is_failing = False
         self.sent: Counter[str] = Counter()
 
     async def __aenter__(self) -> Self:
@@ -247,14 +241,6 @@ class Webhook:
         except DatabaseError as error:
             log.warning("a message for the webhook cannot be kept (%s)", error.code)
         self._filled.set()
-
-    async def trouble(self) -> str:
-        """Return a description of the last failure for the operator, "" if the last try succeeded."""
-        if self._failed_at is None:
-            return ""
-        minutes = (time.time() - self._failed_at) / 60
-        waiting = await self._outbox.size()
-        return f"The webhook did not take a message {minutes:.0f} min ago ({self._failure}); {waiting} wait."
 
     async def _run(self) -> None:
         while True:
@@ -289,12 +275,12 @@ class Webhook:
             failure = await self._try(message)
             self.sent["failed" if failure else "taken"] += 1
             if not failure:
-                self._failed_at = None
+                self._is_failing = False
                 await self._outbox.done(message.id)
                 return
-            if self._failed_at is None:
+            if not self._is_failing:
                 log.warning("the webhook did not take a message (%s)", failure)
-            self._failed_at, self._failure = time.time(), failure
+            self._is_failing = True
             if not await self._outbox.failed(message):
                 log.warning("a message for the webhook is given up (%s)", failure)
         except DatabaseError as error:

@@ -128,8 +128,6 @@ _SWAP_SECONDS = 120.0
 class UpdateFailedError(HostError):
     """An update failed and the earlier version still runs; the message says both."""
 
-    shows_life = True
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -1,24 +1,22 @@
-"""Processes of `python -m sprite` on this machine: the sprite, its commands, and the follower of session logs."""
+"""Processes of `python -m sprite` on this machine: the sprite and its commands."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import re
 import shutil
 import signal
 import sys
 import tempfile
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Protocol, Self
+from typing import IO, Protocol
 
 from bridge.providers.provider import HostError, printable
 from bridge.providers.vm_scripts import last_lines
-from sprite.common.tasks import TaskSet, backoff
+from sprite.common.tasks import TaskSet
 
 #: The folder from which `python -m sprite` imports the package.
 _ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +46,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables that a sprite, or a program that works for one, may inherit.
+    """Return the environment variables that a sprite may inherit.
 
     The bridge is on this machine, so loopback is excluded from proxies.
     """
@@ -235,76 +233,3 @@ class Child:
         finally:
             # Waiters also need to learn of the end of a pipe.
             asyncio.get_running_loop().call_soon(self._spoke.set)
-
-
-log = logging.getLogger(__name__)
-
-_FIRST_PAUSE_SECONDS = 0.5
-_LONGEST_PAUSE_SECONDS = 60.0
-#: A follower that ran this long was healthy: its death counts as the first.
-_WELL_SECONDS = 60.0
-#: It ends by itself within a second.
-_FOLLOWER_STOP_SECONDS = 5.0
-
-
-class Following:
-    """`async with Following(workspace, logs, environment, start_sprite):` keeps one follower of session logs running.
-
-    It sends what it reads to the sprite of its workspace, or writes it straight into that sprite's log, and catches up
-    on everything it missed. The sprite is started with it, because only a sprite learns from sessions.
-    """
-
-    def __init__(
-        self, workspace: Path, logs: Path, environment: Mapping[str, str], start_sprite: Callable[[], Awaitable[None]]
-    ) -> None:
-        self._command = ["follow", str(logs), "--workspace", str(workspace)]
-        self._environment = passed_on(environment)
-        self._start_sprite = start_sprite
-        self._process: asyncio.subprocess.Process | None = None
-        self._tasks = TaskSet()
-
-    async def __aenter__(self) -> Self:
-        self._tasks.start(self._keep(), "follower")
-        self._tasks.start(self._wake(), "sprite of the follower")
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._tasks.close()
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        process.terminate()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_FOLLOWER_STOP_SECONDS):
-                await process.wait()
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-
-    async def _wake(self) -> None:
-        try:
-            await self._start_sprite()
-        except HostError as error:
-            # The next client triggers another try; meanwhile the follower writes straight into the log.
-            log.warning("the sprite that learns from followed sessions does not run: %s", error)
-
-    async def _keep(self) -> None:
-        deaths = 0
-        while True:
-            began = time.monotonic()
-            try:
-                code = await self._run()
-            except OSError as error:
-                log.warning("the follower of session logs cannot be started (%s)", error.strerror)
-            else:
-                how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
-                log.warning("the follower of session logs %s, and is started again; it misses nothing", how)
-            deaths = 1 if time.monotonic() - began > _WELL_SECONDS else deaths + 1
-            await asyncio.sleep(backoff(deaths - 1, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))
-
-    async def _run(self) -> int:
-        self._process = await _start(self._command, self._environment, asyncio.subprocess.STDOUT)
-        said = self._process.stdout
-        while said is not None and (line := await said.readline()):
-            log.info("follower: %s", printable(line.decode(errors="replace").rstrip()))
-        return await self._process.wait()

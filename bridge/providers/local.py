@@ -185,12 +185,11 @@ class LocalHost:
         """See Restorable."""
         return ((await self.home(sprite)) / SYSTEM / LOG).is_file()
 
-    async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
+    async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin) -> str:
         """See Restorable. A workspace is always a new one, put in place by renames; the earlier one is never deleted.
 
         The first rename decides. After an interruption the next lookup of the workspace finishes the others.
         """
-        del anew
         workspace = await self.home(sprite, claim=True)
         self._made_aside.add(sprite)
         try:

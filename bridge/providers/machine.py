@@ -138,8 +138,6 @@ _CHUNK_BYTES = 1 << 16
 class CommandError(HostError):
     """A command on the VM failed; the message has its last lines."""
 
-    shows_life = True
-
 
 class NotThereError(HostError):
     """There is no such service on the VM."""
@@ -185,14 +183,6 @@ class Machine:
             await self._call("creating the VM", lambda: self._client.create_sprite(self.name), seconds=120.0)
         except _StatusError as error:
             if error.status not in _TAKEN or await self.status() == "absent":
-                raise
-
-    async def destroy(self) -> None:
-        """Destroy the VM and its data permanently; a missing VM is fine."""
-        try:
-            await self._call("destroying the VM", lambda: self._client.delete_sprite(self.name), seconds=120.0)
-        except _StatusError as error:
-            if error.status != _NOT_FOUND:
                 raise
 
     async def restrict(self, allowed: Sequence[str]) -> None:

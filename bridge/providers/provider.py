@@ -49,9 +49,6 @@ NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
 class HostError(Exception):
     """A sprite is not available; the message is for users, `retryable` means that waiting may help."""
 
-    #: Whether the machine itself has answered, so that it does not hang.
-    shows_life = False
-
     def __init__(self, message: str, *, retryable: bool = True) -> None:
         super().__init__(message)
         self.retryable = retryable
@@ -179,10 +176,10 @@ class Restorable(Protocol):
     async def is_there(self, sprite: str) -> bool:
         """Return whether a restore would replace anything; does not wake the sprite. Raise HostError."""
 
-    async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
+    async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin) -> str:
         """Restore the sprite from an archive; return where the earlier one was moved, "" if there was none.
 
-        `anew` uses a new machine and destroys the old one. On a HostError before `begin` is called, nothing has
+        On a HostError before `begin` is called, nothing has
         changed; after it, repeating the call completes the restore.
         """
 

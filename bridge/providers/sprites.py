@@ -173,11 +173,11 @@ class SpritesHost:
         """See Host."""
         return await self._vm(sprite).machine.status() != "absent"
 
-    async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
+    async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin) -> str:
         """See Host."""
         vm = self._vm(sprite)
         async with vm.alone():
-            return await vm.restore(archive, report, begin=begin, anew=anew)
+            return await vm.restore(archive, report, begin=begin)
 
     def _vm(self, sprite: str) -> _VM:
         if (client := self._client) is None:
@@ -275,16 +275,12 @@ class _VM:
         self.failure = ""
         await self._install(found, report)
 
-    async def restore(self, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
-        """Restore the sprite from an archive, on a new VM if there is none or `anew` is set; see Restorable."""
+    async def restore(self, archive: Path, report: Report, *, begin: Begin) -> str:
+        """Restore the sprite from an archive, on a new VM if there is none; see Restorable."""
         status = await self.machine.status()
-        if status == "absent" or anew:
+        if status == "absent":
             # From here on there is no way back.
             await begin()
-        if status != "absent" and anew:
-            report("updating", "Destroying the VM.")
-            await self.machine.destroy()
-            status = "absent"
         found = await self._look(status, report)
         if not await self._bootstrap.is_current(found):
             await self._install(found, report)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from bridge.errors import BridgeError
 from bridge.hub.link import LinkChange, LinkDownError, LinkError, SpriteConnection
-from bridge.hub.room import HubListener, Kept, Observer, SpriteHub, nothing_kept
+from bridge.hub.room import HubListener, Observer, SpriteHub
 from bridge.providers.provider import HostError, printable
 from bridge.replicas.sprite_log import SpriteLog
 from bridge.replicas.store import (
@@ -72,6 +72,14 @@ _AHEAD_FOR_PERSON = (
     "to an earlier day, or it was restored elsewhere. {kept} Nothing new is kept until you have chosen: take what is "
     "kept, or go on with the agent as it is now."
 )
+
+
+#: Describes a sprite's replica for its person, with its time (Unix seconds), or None if there is none.
+Kept = Callable[[str], Awaitable[tuple[str, float] | None]]
+
+
+async def nothing_kept(_sprite: str) -> None:
+    """Return None, for a bridge that keeps no replicas."""
 
 
 class _RefusedError(Exception):

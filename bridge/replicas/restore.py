@@ -10,7 +10,7 @@ import logging
 import os
 import tempfile
 import zipfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -123,14 +123,12 @@ class Restored:
 class Asked:
     """A requested restore: its `actor` (as in the audit log) and its time (Unix seconds; None: the newest).
 
-    `over` permits replacing the existing sprite, which is moved aside. `anew` uses a new machine and destroys the old
-    one.
+    `over` permits replacing the existing sprite, which is moved aside.
     """
 
     actor: str
     as_of: float | None = None
     over: bool = False
-    anew: bool = False
     #: Added to the message of a refusal.
     advice: str = "An operator can have what is kept put in its place."
     #: Leave out damaged turns and other rows, which would otherwise prevent the restore.
@@ -140,7 +138,7 @@ class Asked:
 class Restorer:
     """`async with Restorer(...) as restorer:`; one restore of a sprite at a time.
 
-    `folder` is for temporary archives; `note` writes the audit log before any change, and the outcome.
+    `folder` is for temporary archives; `note` writes the audit log before any change.
     """
 
     def __init__(self, store: SealedStore, losses: LostSprites, host: Restorable, folder: Path, note: Note) -> None:
@@ -220,40 +218,22 @@ class Restorer:
     ) -> Restored | StoreError | HostError:
         """Return the result or the refusal; a refusal is no failure of the task."""
         outcome: Restored | StoreError | HostError
-        left_out = list[LeftOut]()
         try:
-            outcome = await self._restore(sprite, asked, report, begun, left_out)
+            outcome = await self._restore(sprite, asked, report, begun)
         except (StoreError, HostError) as error:
             outcome = error
         except DatabaseError as error:
             outcome = StoreError(f"The database could not be used: {error}")
-        if begun.is_set():
-            await self._note_end(sprite, asked, outcome, left_out)
         return outcome
 
-    async def _note_end(
-        self, sprite: str, asked: Asked, outcome: Restored | Exception, left_out: Sequence[LeftOut]
-    ) -> None:
-        """Record the outcome; only log a database error, because the restore is over."""
-        said = {"outcome": "done" if isinstance(outcome, Restored) else f"failed: {outcome}"}
-        for each in left_out:
-            said |= {"left_out": names} if (names := each.names()) else {}
-        try:
-            await self._note(asked.actor, "restore", sprite, **said)
-        except DatabaseError as error:
-            log.warning("how a restore ended could not be noted (%s)", error.code, extra={"sprite": sprite})
-
-    async def _restore(
-        self, sprite: str, asked: Asked, report: Report, begun: asyncio.Event, left_out: list[LeftOut]
-    ) -> Restored:
+    async def _restore(self, sprite: str, asked: Asked, report: Report, begun: asyncio.Event) -> Restored:
+        left_out = list[LeftOut]()
         report("connecting", f"Looking at what is kept of {sprite}'s agent.")
         # Check before the archive is built, and again afterwards, because building takes time.
         await self._refuse_newer(sprite, asked)
         async with self._archive(sprite, asked, report, left_out.append) as (archive, manifest):
             await self._refuse_newer(sprite, asked)
-            aside = await self._host.restore(
-                sprite, archive, report, begin=partial(self._begin, sprite, asked, begun), anew=asked.anew
-            )
+            aside = await self._host.restore(sprite, archive, report, begin=partial(self._begin, sprite, asked, begun))
         begun.set()
         await self._losses.end(sprite)
         log.info("restored", extra={"sprite": sprite})
@@ -265,7 +245,7 @@ class Restorer:
     async def _begin(self, sprite: str, asked: Asked, begun: asyncio.Event) -> None:
         if begun.is_set():
             return
-        said = {"over": "yes" if asked.over else "", "anew": "yes" if asked.anew else ""}
+        said = {"over": "yes" if asked.over else ""}
         said["as_of"] = "" if asked.as_of is None else moment(asked.as_of)
         await self._note(asked.actor, "restore", sprite, **{key: value for key, value in said.items() if value})
         # A restored sprite ships everything again; so does the earlier one, if the restore fails.

@@ -206,7 +206,7 @@ def _goes_on(response: web.StreamResponse) -> bool:
 
 
 #: A person's choices, and the offer that each requires; see LinkState.
-_OFFERED: Final = {"restore": None, "replace": "replace", "over": "choose", "keep": "choose"}
+_OFFERED: Final = {"restore": None, "over": "choose", "keep": "choose"}
 
 
 class Restoring:
@@ -235,8 +235,8 @@ class Restoring:
     def door(self, authenticator: Authenticator) -> Handler:
         """Return the handler of `POST /restore`: restores the person's newest replica, without replacing anything.
 
-        `?how=` selects another way, accepted only while the person's page offers it. `replace` uses a new machine,
-        `over` replaces the current agent, `keep` leaves the agent as it is.
+        `?how=` selects another way, accepted only while the person's page offers it. `over` replaces the current agent,
+        `keep` leaves the agent as it is.
         """
 
         async def answer(request: web.Request) -> web.StreamResponse:
@@ -262,5 +262,5 @@ class Restoring:
             raise RestoreRefusedError("Your agent does not need that at the moment, and nothing was changed.")
         if how == "keep":
             return Restored(await self.restorer.go_on(person))
-        asked = Asked(person, over=offered is not None, anew=how == "replace")
+        asked = Asked(person, over=offered is not None)
         return await self.restore(person, asked, lambda _phase, _words: None)

@@ -28,7 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--person", default=LOCAL_PERSON, metavar="NAME", help=f"as whom (default: {LOCAL_PERSON})")
     parser.add_argument("--permissions", choices=("ask", "bypass"), help="whether an agent started now asks first")
     parser.add_argument("--url", metavar="URL", help="a bridge elsewhere instead, such as https://sprite.example.org")
-    parser.add_argument("--quiet", action="store_true", help="never ring the terminal's bell")
     parser.add_argument("--token", help="your token there, with --url (better: the variable BRIDGE_TOKEN)")
 
 
@@ -38,11 +37,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         if arguments.url is not None:
-            place: Elsewhere | Here = Elsewhere(address_of(arguments.url), _token(arguments.token))
+            place: Elsewhere | Here = Elsewhere(address_of(arguments.url), person_token(arguments.token))
         else:
             settings = from_environment({**vars(arguments), "port": 0})
             place = Here(settings, arguments.person)
-        return asyncio.run(hold(place, rings=not arguments.quiet))
+        return asyncio.run(hold(place))
     except OperatorError as error:
         sys.stderr.write(f"bridge chat: {error}\n")
         return BAD_USAGE
@@ -58,8 +57,9 @@ def address_of(text: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _token(given: str | None) -> str:
+def person_token(given: str | None = None) -> str:
+    """Return the person's token for --url. Raises OperatorError if there is none."""
     token = given or from_environment().person_token
-    if token is None:
+    if token is None or not token.isascii() or not token.isprintable():
         raise OperatorError("--url needs your token there: set BRIDGE_TOKEN. `users add NAME` printed it.")
     return token

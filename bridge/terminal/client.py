@@ -51,8 +51,8 @@ class Elsewhere:
     token: str
 
 
-async def hold(place: Here | Elsewhere, *, rings: bool = True) -> int:
-    """Run the conversation until the person leaves and return the exit status. `rings`: see Conversation."""
+async def hold(place: Here | Elsewhere) -> int:
+    """Run the conversation until the person leaves and return the exit status."""
     in_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     screen = _terminal(place) if in_terminal else Pipe()
     ends = _Ends(catches_interrupt=not in_terminal)
@@ -62,9 +62,7 @@ async def hold(place: Here | Elsewhere, *, rings: bool = True) -> int:
             async with BridgeLink(endpoint.connect, patience_seconds=patience) as link, asyncio.TaskGroup() as group:
                 # A program that writes into a pipe may run in another time zone than its person.
                 zone = own_zone(os.environ.get("TZ", "")) if in_terminal else None
-                conversation = Conversation(
-                    link, screen, banner=lambda: _banner(place, endpoint), zone=zone, rings=rings
-                )
+                conversation = Conversation(link, screen, banner=lambda: _banner(place, endpoint), zone=zone)
                 commands = Commands(conversation, screen, link)
                 following = group.create_task(conversation.follow(), name="chat-follow")
                 talking = group.create_task(screen.talk(conversation, commands), name="chat-talk")

@@ -11,7 +11,7 @@ from rich.text import Text
 from bridge.terminal import drawing
 from bridge.terminal import memory_commands as memory_views
 from bridge.terminal.action_commands import ActionCommands, PermissionCommands
-from bridge.terminal.canvas_commands import CanvasCommands
+from bridge.terminal.cards import draw_card
 from bridge.terminal.change_commands import ChangeCommands
 from bridge.terminal.command import LOOK_SECONDS, MODEL_SECONDS, Command, CommandGroup
 from bridge.terminal.drawing import counted, one_line
@@ -61,7 +61,6 @@ class Commands(CommandGroup):
         groups: tuple[type[CommandGroup], ...] = (
             MemoryCommands,
             ActionCommands,
-            CanvasCommands,
             ChangeCommands,
             PermissionCommands,
         )
@@ -77,6 +76,7 @@ class Commands(CommandGroup):
             **others,
             "/model": Command("/model [NAME]", "which model answers in this session; `default` is yours", self._model),
             "/effort": Command("/effort [LEVEL]", "how much it thinks: low to max, or `default`", self._effort),
+            "/cards": Command("/cards", "the cards on the canvas", self._cards),
             "/status": Command("/status", "the sprite in numbers", self._status),
             "/retry": Command("/retry TURN", "tries again to learn from a turn that was set aside", self._retry),
             "/flush": Command("/flush", "learns now from what was said so far", self._flush),
@@ -155,6 +155,12 @@ class Commands(CommandGroup):
         status = await self.ask(chosen, "asking", LOOK_SECONDS)
         if isinstance(status, Status):
             await self._screen.show(drawing.note(f"effort: {status.session.effort or 'default'}"))
+
+    async def _cards(self, _rest: str) -> None:
+        for card in self._conversation.cards.values():
+            await self._screen.show(draw_card(card.title, card.blocks))
+        if not self._conversation.cards:
+            await self._screen.line(drawing.note("no cards yet: ask the agent for one"))
 
     async def _retry(self, turn: str) -> None:
         if not turn.isdecimal():

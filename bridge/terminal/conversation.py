@@ -80,7 +80,6 @@ class Conversation:
         *,
         banner: Callable[[], RenderableType],
         zone: str | None = None,
-        rings: bool = True,
     ) -> None:
         """`zone` is the person's time zone, if this machine knows it."""
         #: The open cards by id, oldest first.
@@ -105,8 +104,6 @@ class Conversation:
         #: Why the agent is paused, if it is.
         self.paused: Paused | None = None
         self.tz = ""
-        #: Whether the terminal rings when the person is needed.
-        self.rings = rings
         #: This machine's time zone, if known; sent to the sprite with the first message.
         self.zone = zone
         self._has_told_zone = False
@@ -338,18 +335,11 @@ class Conversation:
             self._queued.discard(turn.id)
             await self._screen.show(drawing.said(turn.text or ""))
         if await self._shown.show(turn):
-            if turn.origin != "person":
-                self._ring()
             self._refresh()
 
     async def _ask_next(self) -> None:
         if self.questions:
             await self._screen.show(drawing.question(next(iter(self.questions.values()))))
-            self._ring()
-
-    def _ring(self) -> None:
-        if self.rings:
-            self._screen.ring()
 
     async def _canvas(self, update: CanvasUpdate) -> None:
         if update.command == "close_card":
@@ -394,7 +384,6 @@ class Conversation:
         self._titles |= {work.id: work.title for work in session.background}
         if self.paused is not None and self.paused != before:
             await self._screen.show(drawing.problem(self.paused.why, drawing.how_to_go_on(self.paused)))
-            self._ring()
 
     def _refresh(self) -> None:
         """Request the numbers of the state line if connected."""

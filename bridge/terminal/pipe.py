@@ -71,9 +71,6 @@ class Pipe:
             self._out.write("".join(f"{piece}\n" for piece in pieces))
             self._out.flush()
 
-    def ring(self) -> None:
-        """Do nothing: a bell would disturb programs that read the output."""
-
     async def ask(self, question: str) -> str:
         """Raise NobodyHereError: a pipe has no person to ask."""
         raise NobodyHereError(question)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import run_in_terminal
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.formatted_text import ANSI, FormattedText, to_formatted_text
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -34,10 +34,7 @@ from bridge.terminal.pasted import PastedSpans
 from sprite.protocol.pasted import Marked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from prompt_toolkit.buffer import Buffer
-    from prompt_toolkit.document import Document
     from prompt_toolkit.input import Input
     from prompt_toolkit.output import Output
     from rich.console import RenderableType
@@ -68,9 +65,6 @@ class Screen(Protocol):
 
     async def reply(self, pieces: list[str], tail: str) -> None:
         """Show finished pieces of a reply, and its unfinished tail while it grows."""
-
-    def ring(self) -> None:
-        """Ring for a person who looks elsewhere; does nothing in a pipe."""
 
     async def ask(self, question: str) -> str:
         """Ask the person and return the next line that answers. Raises NobodyHereError in a pipe."""
@@ -176,7 +170,7 @@ class Terminal:
             history=_history(history),
             bottom_toolbar=self._state,
             key_bindings=self._keys(),
-            completer=_CommandNames(self),
+            completer=WordCompleter(lambda: self._commands.names if self._commands else [], sentence=True),
             complete_style=CompleteStyle.READLINE_LIKE,
             complete_while_typing=False,
             erase_when_done=True,
@@ -188,11 +182,6 @@ class Terminal:
         self._pasted = PastedSpans()
         self._is_pasting = False
         self._session.default_buffer.on_text_changed += self._typed
-
-    @property
-    def command_names(self) -> list[str]:
-        """Return the names that Tab completes."""
-        return self._commands.names if self._commands is not None else []
 
     async def show(self, *things: RenderableType) -> None:
         """Print something after an empty line."""
@@ -212,11 +201,6 @@ class Terminal:
         else:
             self._tail = tail
             self._session.app.invalidate()
-
-    def ring(self) -> None:
-        """Ring the terminal's bell."""
-        self._session.output.bell()
-        self._session.output.flush()
 
     async def talk(self, conversation: Conversation, commands: Commands) -> None:
         """Read lines until the person leaves."""
@@ -413,20 +397,6 @@ class Terminal:
         if self._conversation is None or await self._conversation.interrupt(background=not had_text) or had_text:
             return
         await self.line(drawing.note("Ctrl-D or /quit to leave"))
-
-
-class _CommandNames(Completer):
-    """Completes the command at the start of a line."""
-
-    def __init__(self, terminal: Terminal) -> None:
-        self._terminal = terminal
-
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002 - the base class's signature
-        text = document.text_before_cursor
-        if text.startswith("/") and " " not in text:
-            for name in self._terminal.command_names:
-                if name.startswith(text):
-                    yield Completion(name, start_position=-len(text))
 
 
 def _fill(history: History, newest_first: list[str]) -> None:

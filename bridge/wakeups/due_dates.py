@@ -28,14 +28,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LARGEST_ID = 2**63 - 1
-
 # An owner without a report of its sprite keeps the stored date.
 _KEEP = """
-INSERT INTO waking (sprite, next_due, action_id, seen_at, is_open) VALUES (?, ?, ?, ?, ?)
+INSERT INTO waking (sprite, next_due, seen_at, is_open) VALUES (?, ?, ?, ?)
 ON CONFLICT (sprite) DO UPDATE SET
     next_due = CASE WHEN excluded.seen_at > 0 THEN excluded.next_due ELSE waking.next_due END,
-    action_id = CASE WHEN excluded.seen_at > 0 THEN excluded.action_id ELSE waking.action_id END,
     seen_at = CASE WHEN excluded.seen_at > 0 THEN excluded.seen_at ELSE waking.seen_at END,
     is_open = excluded.is_open
 """
@@ -58,7 +55,6 @@ class DueDate:
     """
 
     at: float | None
-    action_id: int | None
     seen_at: float
     is_open: bool
 
@@ -135,13 +131,13 @@ class DueDates(Observer):
     def heard(self, sprite: str, message: ServerMessage) -> None:
         """See Observer."""
         if isinstance(message.payload, StateSync | Status | ScheduleUpdate):
-            at, action_id = _believed(message.payload.next_due)
+            at = _believed(message.payload.next_due)
             date = self._date(sprite)
-            if not date.seen_at or (date.at, date.action_id) != (at, action_id):
-                self._keep(sprite, replace(date, at=at, action_id=action_id, seen_at=time.time()))
+            if not date.seen_at or date.at != at:
+                self._keep(sprite, replace(date, at=at, seen_at=time.time()))
 
     def _date(self, sprite: str) -> DueDate:
-        return self._dates.get(sprite) or DueDate(None, None, 0.0, is_open=False)
+        return self._dates.get(sprite) or DueDate(None, 0.0, is_open=False)
 
     def _keep(self, sprite: str, date: DueDate) -> None:
         # Before the sprite is owned, this bridge has no report that the next owner could use.
@@ -151,7 +147,7 @@ class DueDates(Observer):
             self.changed.set()
 
     def _note(self, sprite: str, date: DueDate) -> None:
-        self._rows.note(sprite, date.at, date.action_id, date.seen_at, int(date.is_open))
+        self._rows.note(sprite, date.at, date.seen_at, int(date.is_open))
 
     def _owner_changed(self, sprite: str) -> None:
         if not self._ownership.holds(sprite):
@@ -187,14 +183,9 @@ async def stored(database: Database) -> dict[str, DueDate]:
 
 def due_dates(rows: Iterable[Any]) -> dict[str, DueDate]:
     """Convert rows of `waking` to due dates, by sprite."""
-    return {
-        row["sprite"]: DueDate(row["next_due"], row["action_id"], row["seen_at"], is_open=bool(row["is_open"]))
-        for row in rows
-    }
+    return {row["sprite"]: DueDate(row["next_due"], row["seen_at"], is_open=bool(row["is_open"])) for row in rows}
 
 
-def _believed(due: NextDue | None) -> tuple[float | None, int | None]:
-    """Return the time and the action if they are valid; a sprite is untrusted."""
-    if due is None or not math.isfinite(due.at):
-        return None, None
-    return due.at, due.action_id if 0 <= due.action_id <= _LARGEST_ID else None
+def _believed(due: NextDue | None) -> float | None:
+    """Return the time if it is valid; a sprite is untrusted."""
+    return None if due is None or not math.isfinite(due.at) else due.at

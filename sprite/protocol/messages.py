@@ -626,13 +626,13 @@ class LinkState(Payload, omit_defaults=False):
     """From the bridge to its pages and terminals: how its link to the sprite is, with words where they help.
 
     `offer`: what the person may ask the bridge for; `as_of` is when what it keeps was so. `restore`: the machine of the
-    agent is gone. `replace`: it is there and has not come up for long; the agent can be made anew on another. `choose`:
-    the agent has less than what is kept, or another log; which of the two goes on is to be decided.
+    agent is gone. `choose`: the agent has less than what is kept, or another log; which of the two goes on is to be
+    decided.
     """
 
     state: Literal["connecting", "waking", "ready", "updating", "unavailable"]
     detail: str
-    offer: Literal["restore", "replace", "choose"] | None = None
+    offer: Literal["restore", "choose"] | None = None
     as_of: float | None = None
 
 

@@ -10,24 +10,18 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, ViewportSize, WebSocketRoute, expect
 
-from tests.page_harness import PageStack, needs_chromium, page_stack, shoot, violations
+from tests.page_harness import PageStack, needs_chromium, page_stack, shoot
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 #: 2026-11-22 13:20 UTC.
 AT = 1_795_353_600.0
-STUCK = (
-    "Connecting to the sprite took longer than 20 seconds. Your agent has not come up for some minutes, though its "
-    "machine is there. What it knew is kept as of 2026-11-22 13:20 UTC. It can be made anew of that, on a new machine; "
-    "or wait, and it is tried on."
-)
 OLDER = (
     "Your agent has come back with less than what is kept of it here, or with another memory: its machine was put back "
     "to an earlier day, or it was restored elsewhere. What it knew is kept as of 2026-11-22 13:20 UTC. Nothing new is "
     "kept until you have chosen: take what is kept, or go on with the agent as it is now."
 )
 WAYS = {
-    "replace": ("unavailable", STUCK, "Restore onto a new machine", "Restore onto a new machine?"),
     "choose": ("ready", OLDER, "Choose", "Which of the two goes on?"),
 }
 WIDE: ViewportSize = {"width": 1280, "height": 800}
@@ -106,13 +100,6 @@ async def test_offer_is_shown_whole_and_confirmed_first(stack: PageStack, page: 
         # Enter triggers nothing irreversible.
         await page.keyboard.press("Enter")
         await expect(dialog).to_be_hidden()
-        # The bridge refuses an action that it does not offer now, whatever a page requests.
-        if offer == "replace":
-            await button.click()
-            await dialog.get_by_role("button", name="Give it up and restore").click()
-            await expect(page.locator(".toast")).to_contain_text("does not need that at the moment")
-            await shoot(page, f"{offer}-refused")
-            assert await violations(page) == []
 
 
 async def test_page_explains_refused_admission(stack: PageStack, page: Page) -> None:

@@ -243,29 +243,6 @@ async def test_message_waits_for_lost_bridge() -> None:
         assert "Here I am." in stage.shown
 
 
-async def test_loaded_session_shows_past_then_live() -> None:
-    async with acp_stage() as stage:
-        chat = [
-            ChatMessage(1, "user", "what is in a.txt", 1.0, "m1", status="complete"),
-            ChatMessage(2, "assistant", "Tea.", 2.0, "m1", tools=[UsedTool("Read", "a.txt", True)], status="complete"),
-            ChatMessage(3, "user", "and now", 3.0, "m2", status="running"),
-        ]
-        await stage.begin(state_sync(chat=chat, running=Running("m2", [Started("m2"), WholeText("m2", "One.")], "Tw")))
-        loading = asyncio.create_task(
-            stage.editor.connection.load_session(cwd="/", session_id="sprite-conversation", mcp_servers=[])
-        )
-        await stage.tell_chat(chat)
-        await loading
-        await stage.event("text_delta", "m2", text="o.")
-        await stage.event("text", "m2", text="Two.")
-        await stage.event("complete", "m2", text="")
-        await stage.editor.until(lambda: "Two." in stage.editor.shown("sprite-conversation"))
-        past = stage.editor.shown("sprite-conversation")
-        assert past == "<what is in a.txt>Tea.<and now>One.\n\nTwo."
-        (call,) = stage.editor.calls("sprite-conversation")
-        assert (call.title, call.kind, call.status) == ("Read: a.txt", "read", "failed")
-
-
 async def test_unanswered_question_stays_open() -> None:
     """An answer to a closed question is not an error."""
     async with acp_stage() as stage:

@@ -106,7 +106,6 @@ async def test_program_ends_when_unread_editor_leaves(tmp_path: Path) -> None:
         asked = [request(0, "initialize", protocolVersion=1)]
         # The answers exceed the capacity of the pipe and its writer.
         asked += [request(n, "nonsense" * 200) for n in range(1, 2_000)]
-        asked += [request(n, "session/load", sessionId="sprite-conversation", cwd="/", mcpServers=[]) for n in range(9)]
         try:
             editor.stdin.write(b"".join(asked))
             await editor.stdin.drain()

@@ -138,39 +138,6 @@ async def test_mcp_tools_are_forwarded(stage: BridgePair) -> None:
         assert given["outcome"] == "complete"
 
 
-async def test_mcp_session_works_at_every_bridge(stage: BridgePair) -> None:
-    token = await scoped(stage, "memory:read")
-    begin = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "t", "version": "1"},
-        },
-    }
-    headers = {
-        "Authorization": f"Bearer {token}",
-        "Accept": "application/json, text/event-stream",
-        "MCP-Protocol-Version": "2025-06-18",
-    }
-    ask = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "read_memory", "arguments": {}}}
-    async with stage.other.http() as session, stage.owner.http() as at_owner:
-        async with session.post("/mcp", json=begin, headers=headers) as response:
-            assert response.status == 200, await response.text()
-            headers["Mcp-Session-Id"] = response.headers["Mcp-Session-Id"]
-        for each in (at_owner, session):
-            async with each.post("/mcp", json=ask, headers=headers) as response:
-                assert (response.status, "user.md" in await response.text()) == (200, True)
-        # A session of a bridge that no longer exists works, too.
-        headers["Mcp-Session-Id"] = "0" * 32
-        async with session.post("/mcp", json=ask, headers=headers) as response:
-            assert (response.status, "user.md" in await response.text()) == (200, True)
-        async with session.post("/mcp", json=ask, headers={**headers, "Authorization": "Bearer none"}) as response:
-            assert response.status == 401
-
-
 async def test_notification_answers_permission_question(stage: BridgePair) -> None:
     mission = await stage.page.send("mission", {"text": "run `touch allowed`"})
     question = await stage.page.type("permission_request")

@@ -115,8 +115,8 @@ async def test_people_are_managed_with_and_without_bridge(tmp_path: Path) -> Non
     status, out, _ = await run_bridge("audit", "--data", str(data))
     acts = [line.split("  ")[-1].strip() for line in out.splitlines()]
     assert acts == [*("users add ada", "users role ada (role operator)", "users link ada", "users revoke ada")]
-    assert await run_bridge("audit", "--since", "2100-01-01", "--data", str(data)) == (0, "Nothing since then.\n", "")
-    assert (await run_bridge("audit", "--since", "yesterday", "--data", str(data)))[0] == 2
+    for time in ("yesterday", "2100-01-01"):
+        assert (await run_bridge("audit", "--since", time, "--data", str(data)))[0] == 2
 
 
 LOADED = """

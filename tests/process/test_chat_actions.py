@@ -1,4 +1,4 @@
-"""Action commands of the terminal: list, add, change and close actions, show schedules, and ring the bell."""
+"""Action commands of the terminal: list, add, change and close actions, and show schedules."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from typing import Any
 
 from bridge.terminal.terminal import state_line
 from sprite.protocol.memory import ActionsResult, ResolveActionResult
-from sprite.protocol.messages import ChatSaid, NextDue, PermissionRequest, ScheduleUpdate
+from sprite.protocol.messages import ChatSaid, NextDue, ScheduleUpdate
 from sprite.protocol.shapes import ActionChange, ActionRow, ChatMessage
 from tests.chat_stage import Chat, in_a_pipe, in_a_terminal
 from tests.chat_stand_in import state_sync
-
-BELL = "\a"
 
 
 def action(row_id: int, content: str, status: str = "open", **more: Any) -> ActionRow:
@@ -62,8 +60,8 @@ async def test_actions_are_sorted_by_due_time() -> None:
             assert words in chat.seen
 
 
-async def test_scheduled_turn_is_labelled_and_rings() -> None:
-    """The label appears for live and past turns; the bell rings when the turn ends."""
+async def test_scheduled_turn_is_labelled() -> None:
+    """The label appears for live and past turns."""
     past = ChatMessage(1, "user", "Feed the cat", 1.0, "s0", origin="schedule")
     async with in_a_terminal(state_sync(chat=[past])) as chat:
         await chat.until_seen("by schedule: ")
@@ -72,9 +70,8 @@ async def test_scheduled_turn_is_labelled_and_rings() -> None:
         assert "Water the ficus" not in chat.seen
         await chat.event("started", "s1", origin="schedule")
         await chat.until_seen("Water the ficus")
-        assert BELL not in chat.seen
         await chat.answer("s1", "It looks fine.")
-        await chat.until_seen(BELL)
+        await chat.until_seen("It looks fine.")
         assert "as scheduled" not in chat.seen
 
 
@@ -86,33 +83,6 @@ async def test_program_mission_is_labelled_with_name() -> None:
         await chat.visitor.send(ChatSaid("p1", "user", "Water the ficus", 1.0, asked_by="planner"))
         await chat.until_seen("planner asks: ")
         assert "Water the ficus" in chat.seen
-
-
-async def test_bell_rings_for_questions_unless_disabled() -> None:
-    """An answer does not ring the bell."""
-    async with in_a_terminal() as chat:
-        mission = await chat.mission("hello")
-        await chat.answer(mission, "Hi.")
-        await chat.until(lambda now: now.turn is None)
-        assert BELL not in chat.seen
-        await chat.visitor.send(PermissionRequest("q1", mission, "Bash", {"command": "ls"}))
-        await chat.until_seen(BELL)
-        chat.type("n\r")
-        await chat.visitor.receive("permission")
-    async with in_a_terminal(rings=False) as chat:
-        await chat.visitor.send(PermissionRequest("q2", "m2", "Bash", {"command": "pwd"}))
-        await chat.until_seen("pwd")
-        await chat.until(lambda now: now.asked == "q2")
-        assert BELL not in chat.seen
-
-
-async def test_pipe_never_rings() -> None:
-    async with in_a_pipe() as chat:
-        await chat.event("started", "t1", origin="agent")
-        await chat.answer("t1", "Done by itself.")
-        await chat.until_seen("Done by itself.")
-        await chat.until(lambda now: now.turn is None)
-        assert BELL not in chat.seen
 
 
 async def test_state_line_shows_next_due_action() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from bridge.terminal.terminal import state_line
 from sprite.protocol.events import Started, TextDelta, Thinking
 from sprite.protocol.memory import ForgetResult
 from sprite.protocol.messages import (
-    UPLOAD_CHUNK_BYTES,
-    Ack,
     MemoryUpdate,
     PermissionRequest,
     StandingRule,
@@ -105,26 +102,6 @@ async def test_forget_removes_text_from_input_history(tmp_path: Path) -> None:
         chat.type("\x1b[A\x1b[A\r")
         assert (await chat.visitor.receive("mission"))["payload"]["text"] == "and tea"
     assert "fish" not in history.read_text().lower()
-
-
-async def test_file_is_uploaded_in_chunks(tmp_path: Path) -> None:
-    content = bytes(range(256)) * (UPLOAD_CHUNK_BYTES // 256) + b"the end"
-    file = tmp_path / "a file.bin"
-    file.write_bytes(content)
-    async with in_a_pipe() as chat:
-        chat.type(f"/upload '{file}'\n")
-        arrived = b""
-        for index in range(2):
-            used, payload = await asked(chat, "file_upload")
-            assert (payload["index"], payload["last"], payload["name"]) == (index, index == 1, "a file.bin")
-            arrived += base64.b64decode(payload["data"])
-            arrived_at = "documents/a file.bin" if payload["last"] else None
-            await chat.visitor.send(Ack("done", path=arrived_at), reply_to=used)
-        assert arrived == content
-        await chat.until_seen("uploaded to documents/a file.bin")
-        for path, words in ((tmp_path, "not a file"), (tmp_path / "none", "No such file")):
-            chat.type(f"/upload {path}\n")
-            await chat.until_seen(words)
 
 
 async def test_standing_rules_are_listed_and_revoked() -> None:

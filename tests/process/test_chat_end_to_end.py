@@ -54,8 +54,6 @@ async def chat(
 
 async def test_chat_without_bridge_works_and_remembers(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    file = tmp_path / "notes.txt"
-    file.write_text("from a person")
     printed = await chat(
         data,
         "my name is Wilhelmina",
@@ -64,7 +62,6 @@ async def test_chat_without_bridge_works_and_remembers(tmp_path: Path) -> None:
         "/memory",
         "/memory user.md",
         "/status",
-        f"/upload {file}",
         "/forget Wilhelmina",
         folder=tmp_path,
     )
@@ -80,8 +77,6 @@ async def test_chat_without_bridge_works_and_remembers(tmp_path: Path) -> None:
     assert "✓ seen-by-a-person" in printed
     for name in ("soul.md", "os.md", "tools.md", "files.md", "user.md", "context.md"):
         assert name in printed
-    assert "uploaded to documents/notes.txt" in printed
-    assert (data / "workspaces/local/documents/notes.txt").read_text() == "from a person"
     assert "taken out for good: 1 turn" in printed
     assert "/forget needs a person" in printed
     assert "stopping the sprite" in printed

@@ -31,9 +31,6 @@ class Audience:
         self.messages: list[ServerMessage] = []
         self._told = asyncio.Event()
 
-    async def stuck(self, change: LinkChange) -> LinkChange:
-        return change
-
     def stale(self, epoch: int, newest: int) -> None:
         del newest
         self.stale_epochs.append(epoch)

@@ -110,24 +110,21 @@ async def test_mission_reports_progress_and_reply(rooms: Rooms, mode: str) -> No
 
 
 async def test_cancelled_call_interrupts_mission(rooms: Rooms) -> None:
-    for mode in ("auto", "legacy"):
-        before = len(observations(rooms.bridge.workspace))
-        began = asyncio.Event()
+    before = len(observations(rooms.bridge.workspace))
+    began = asyncio.Event()
 
-        async def note(
-            _progress: float, _total: float | None, message: str | None, began: asyncio.Event = began
-        ) -> None:
-            if "tail" in (message or ""):
-                began.set()
+    async def note(_progress: float, _total: float | None, message: str | None) -> None:
+        if "tail" in (message or ""):
+            began.set()
 
-        async with mcp_client(rooms.bridge, rooms.token, mode=mode) as client:
-            asking = asyncio.create_task(called(client, "ask_sprite", progress=note, text="run `tail -f /dev/null`"))
-            async with asyncio.timeout(PATIENCE):
-                await began.wait()
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-            await eventually(partial(has_more, rooms, before), "the turn does not end")
-        assert observations(rooms.bridge.workspace)[-1]["outcome"] == "interrupted", mode
+    async with mcp_client(rooms.bridge, rooms.token, mode="auto") as client:
+        asking = asyncio.create_task(called(client, "ask_sprite", progress=note, text="run `tail -f /dev/null`"))
+        async with asyncio.timeout(PATIENCE):
+            await began.wait()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        await eventually(partial(has_more, rooms, before), "the turn does not end")
+    assert observations(rooms.bridge.workspace)[-1]["outcome"] == "interrupted"
 
 
 async def test_revoked_token_ends_stream_and_mission(rooms: Rooms) -> None:
@@ -238,48 +235,16 @@ async def test_unauthenticated_or_foreign_requests_are_refused(rooms: Rooms) -> 
         async with session.post("/mcp", data=io.BytesIO(b"x" * 3_000_000), headers=well) as response:
             assert response.status == 413
         async with session.get("/mcp", headers=well) as response:
-            assert (response.status, response.headers["Allow"]) == (405, "POST, DELETE")
+            assert (response.status, response.headers["Allow"]) == (405, "POST")
         for body in (b"[" * 200_000, b'{"jsonrpc": "2.0", "id": 1, "method": "' + b"\xff" + b'"}', b"1" * 10_000, b""):
             headers = {**well, "Content-Type": "application/json"}
             async with session.post("/mcp", data=body, headers=headers) as response:
                 assert response.status in {400, 406}, body[:20]
-        async with session.post("/mcp", json=ping, headers={**well, "Mcp-Session-Id": "f" * 32}) as response:
-            assert response.status == 404
 
 
 async def fresh_link(bridge: Bridge) -> str:
     """Return a new login link of the local person."""
     return (await bridge.run("users", "link", "local"))[1].split()[-1]
-
-
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
-}
-
-
-async def test_session_limit_evicts_least_recently_used(rooms: Rooms) -> None:
-    """A session belongs to one token, and others cannot use it."""
-    headers = {"Authorization": f"Bearer {rooms.token}", "Accept": "application/json, text/event-stream"}
-    other = {**headers, "Authorization": f"Bearer {await person_token(rooms.bridge, 'memory:read', name='other')}"}
-    ids: list[str] = []
-    async with rooms.bridge.http() as session:
-
-        async def lists(id_: str, headers: dict[str, str] = headers) -> int:
-            asked = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
-            sent = {**headers, "Mcp-Session-Id": id_, "Mcp-Protocol-Version": "2025-11-25"}
-            async with session.post("/mcp", json=asked, headers=sent) as response:
-                return response.status
-
-        for _ in range(20):
-            async with session.post("/mcp", json=INITIALIZE, headers=headers) as response:
-                assert response.status == 200
-                ids.append(response.headers["Mcp-Session-Id"])
-        assert [await lists(id_) for id_ in ids[-16:]] == [200] * 16
-        assert [await lists(id_) for id_ in ids[:4]] == [404] * 4
-        assert await lists(ids[-1], other) == 404, "another token opened the session"
 
 
 async def test_stalled_client_does_not_delay_others(rooms: Rooms) -> None:

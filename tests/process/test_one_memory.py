@@ -1,6 +1,6 @@
 """One memory for all agents of a person: Claude Code, the page and an editor share what each was told.
 
-The test runs a real bridge with its fake model, the plugin, the real CLI, and the bridge's log follower.
+The test runs a real bridge with its fake model, the plugin, the real CLI, and a follower of its logs.
 """
 
 from __future__ import annotations
@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import re
-import signal
 import sqlite3
 import subprocess
 import uuid
@@ -24,8 +22,9 @@ from typing import Any
 from tests.acp_editor import editor
 from tests.bridge_harness import Bridge, BridgeProcess, PageClient, bridge_process
 from tests.claude_code import PLUGIN, ClaudeCode, begun_with, boot_file, patient_plugins, tool_results
-from tests.harness import PATIENCE, ROOT, observations, rows
-from tests.inspection import children, eventually, prompts
+from tests.forking import fork_module
+from tests.harness import ROOT, observations, rows, sprite_environment
+from tests.inspection import eventually, prompts
 from tests.scripted_model import OfflineModel
 from tests.session_logs import BEGINNING, Recorded, write_many
 
@@ -35,25 +34,20 @@ SEARCH = "mcp__plugin_sprite-memory_memory__search_memory"
 
 @asynccontextmanager
 async def fresh_machine(tmp_path: Path, model: OfflineModel) -> AsyncIterator[tuple[BridgeProcess, ClaudeCode]]:
-    """Start a new bridge that follows its person's Claude Code."""
+    """Start a new bridge and a follower of its person's Claude Code."""
     person = ClaudeCode(tmp_path / "home", model.url)
     logs = person.home / ".claude/projects"
-    async with bridge_process(tmp_path / "data", "--follow", str(logs), forks_sprites=True) as bridge:
-        assert bridge.process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
-            await bridge.process.stdout.readuntil(
-                f"Claude Code's sessions below {logs} are followed, and become memory, too.".encode()
-            )
-        yield bridge, person
-
-
-def follower_of(bridge: BridgeProcess) -> int | None:
-    """Return the process id of a bridge's follower."""
-    for child in children(bridge.process.pid):
-        with contextlib.suppress(OSError):
-            if b"follow" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
-                return child
-    return None
+    async with bridge_process(tmp_path / "data", forks_sprites=True) as bridge:
+        follower = await fork_module(
+            *("sprite", "follow", "--workspace", str(bridge.workspace), str(logs)),
+            env=sprite_environment(None),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            yield bridge, person
+        finally:
+            follower.terminate()
+            await follower.wait()
 
 
 def repository(folder: Path) -> Path:
@@ -120,9 +114,10 @@ async def found(page: PageClient, query: str) -> list[dict[str, Any]]:
 
 
 async def test_agents_share_one_memory(model: OfflineModel, recorded: Recorded, tmp_path: Path) -> None:
-    """Memory names the source turn; a killed follower is replaced."""
+    """Memory names the source turn."""
     plugin = patient_plugins(tmp_path / "checkout") / PLUGIN.relative_to(ROOT)
-    async with fresh_machine(tmp_path, model) as (bridge, person):
+    async with fresh_machine(tmp_path, model) as (bridge, person), bridge.page(await bridge.login()) as page:
+        await page.link("ready")
         ships, shop = repository(tmp_path / "ships"), repository(tmp_path / "shop")
         said = {"Our release is called Zanzibar.": ships, "The staging server listens on port 4711.": shop}
         first, second = said
@@ -130,9 +125,6 @@ async def test_agents_share_one_memory(model: OfflineModel, recorded: Recorded, 
         await taken(bridge, first)
         begins = boot_file(bridge.workspace, ships)
         await eventually(lambda: begins.exists() and first in begins.read_text(), "the boot file lacks the turn")
-        follower = follower_of(bridge)
-        assert follower is not None
-        os.kill(follower, signal.SIGKILL)
         say_again(log, {first: second, str(ships): str(shop)})
         turns = await taken(bridge, *said)
         assert {turn["user_message"]: turn["project"] for turn in observed(bridge)} == {
@@ -140,43 +132,38 @@ async def test_agents_share_one_memory(model: OfflineModel, recorded: Recorded, 
         }
 
         # The page: the agent knows the fact, and a search names the turn.
-        async with bridge.page(await bridge.login()) as page:
-            await page.link("ready")
-            assert "Zanzibar" in await reply_of(page, "What is our release called?")
-            (hit,) = [hit for hit in await found(page, "Zanzibar") if hit["id"] == turns[first]]
-            assert (hit["kind"], hit["project"]) == ("turn", str(ships))
-            await reply_of(page, "My sister is called Belzoni.")
+        assert "Zanzibar" in await reply_of(page, "What is our release called?")
+        (hit,) = [hit for hit in await found(page, "Zanzibar") if hit["id"] == turns[first]]
+        assert (hit["kind"], hit["project"]) == ("turn", str(ships))
+        await reply_of(page, "My sister is called Belzoni.")
 
-            # An editor, over the Agent Client Protocol.
-            async with editor("--data", str(bridge.data)) as client:
-                session = await client.start()
-                await client.say(session, "My favourite colour is Gruvbox yellow.")
-            colour = next(t["id"] for t in observations(bridge.workspace) if "Gruvbox" in t["user_message"])
-            sister = next(t["id"] for t in observations(bridge.workspace) if "Belzoni" in t["user_message"])
+        # An editor, over the Agent Client Protocol.
+        async with editor("--data", str(bridge.data)) as client:
+            session = await client.start()
+            await client.say(session, "My favourite colour is Gruvbox yellow.")
+        colour = next(t["id"] for t in observations(bridge.workspace) if "Gruvbox" in t["user_message"])
+        sister = next(t["id"] for t in observations(bridge.workspace) if "Belzoni" in t["user_message"])
 
-            # A new session of Claude Code starts with all facts, and can search them.
-            boot = bridge.workspace / ".os/run/boot"
-            await eventually(lambda: "Gruvbox" in "".join(p.read_text() for p in boot.glob("*.md")), "no boot memory")
-            model.script.agent({"match": "look it up", "tool": SEARCH, "input": {"query": "Gruvbox"}, "on": "prompt"})
-            # `test_claude_code_plugin.py` installs the plugin.
-            await person.say("Please look it up.", ships, "--plugin-dir", str(plugin))
-            (begun,) = begun_with(person.logs[-1])["startup"]
-            for number, words in (
-                (turns[first], first),
-                (sister, "My sister is called Belzoni."),
-                (colour, "My favourite colour is Gruvbox yellow."),
-            ):
-                assert re.search(rf"^\[turn {number}, .*\]\nUser: {re.escape(words)}$", begun, re.MULTILINE), begun
-            # The CLI passes structured results to the model.
-            assert f'"turn_id":{colour},' in tool_results(prompts(model, "Please look it up.")[-1])
+        # A new session of Claude Code starts with all facts, and can search them.
+        boot = bridge.workspace / ".os/run/boot"
+        await eventually(lambda: "Gruvbox" in "".join(p.read_text() for p in boot.glob("*.md")), "no boot memory")
+        model.script.agent({"match": "look it up", "tool": SEARCH, "input": {"query": "Gruvbox"}, "on": "prompt"})
+        # `test_claude_code_plugin.py` installs the plugin.
+        await person.say("Please look it up.", ships, "--plugin-dir", str(plugin))
+        (begun,) = begun_with(person.logs[-1])["startup"]
+        for number, words in (
+            (turns[first], first),
+            (sister, "My sister is called Belzoni."),
+            (colour, "My favourite colour is Gruvbox yellow."),
+        ):
+            assert re.search(rf"^\[turn {number}, .*\]\nUser: {re.escape(words)}$", begun, re.MULTILINE), begun
+        # The CLI passes structured results to the model.
+        assert f'"turn_id":{colour},' in tool_results(prompts(model, "Please look it up.")[-1])
 
-            # Text from memory is not learned again: no turn contains it, and each fact is learned once.
-            await taken(bridge, *said, "Please look it up.")
-            await page.ask("system", {"action": "flush"})
-        last = follower_of(bridge)
-        assert last not in {None, follower}
+        # Text from memory is not learned again: no turn contains it, and each fact is learned once.
+        await taken(bridge, *said, "Please look it up.")
+        await page.ask("system", {"action": "flush"})
         assert await bridge.stop() == 0
-        assert not Path(f"/proc/{last}").exists()
         assert [turn["id"] for turn in observed(bridge) if "sprite_memory" in json.dumps(turn)] == []
         learned = rows(bridge.workspace / ".os/memory/memory.db", "SELECT content, seen FROM learnings")
         for words in ("Zanzibar", "Belzoni", "Gruvbox"):

@@ -115,20 +115,6 @@ async def test_event_reaches_all_pages_of_its_sprite() -> None:
         assert await texts(stranger, 1) == ["for the stranger"]
 
 
-async def test_briefly_disconnected_page_is_replayed_from_buffer() -> None:
-    """The sprite gets no further connection."""
-    async with playing() as scene, scene.first_page() as first:
-        await scene.tell(11, 12, 13)
-        await texts(first, 3)
-        async with scene.stage.page(epoch="e1", last_seq=11) as back:
-            assert (await back.receive("auth_ok"))["payload"]["last_seq"] == 13
-            assert await texts(back, 2) == ["event 12", "event 13"]
-            await scene.tell(14)
-            assert await texts(back, 1) == ["event 14"]
-            assert back.seqs() == [12, 13, 14]
-        assert scene.sprite.is_alone()
-
-
 async def test_long_disconnected_page_catches_up_from_sprite() -> None:
     """Live events meanwhile are delivered once and in order."""
     async with playing() as scene, scene.first_page(), scene.late_page(epoch="e1", last_seq=7) as (page, own):
@@ -216,6 +202,9 @@ async def test_page_opened_during_cut_joins_after_reconnect() -> None:
         async with scene.stage.page(epoch="e1", last_seq=10) as page:
             await page.receive("link")
             await link.welcome(last_seq=11)
+            own = await scene.sprite.visitor()
+            assert (await own.welcome(last_seq=11))["resume"] == {"epoch": "e1", "last_seq": 10}
+            await own.send(said("event 11"), seq=11)
             assert await texts(page, 1) == ["event 11"]
 
 
@@ -327,7 +316,12 @@ async def test_cut_during_turn_reconnects_at_once() -> None:
 
 
 async def test_answer_reaches_asking_page_with_its_id() -> None:
-    async with playing() as scene, scene.first_page() as first, scene.stage.page(epoch="e1", last_seq=10) as second:
+    async with (
+        playing() as scene,
+        scene.first_page() as first,
+        scene.late_page(epoch="e1", last_seq=10) as (second, own),
+    ):
+        await own.welcome(last_seq=10)
         await second.receive("auth_ok")
         for page in (first, second):
             await page.send("memory", {"op": "files"}, "same-id")
@@ -517,7 +511,12 @@ async def test_binary_frame_is_rejected() -> None:
 
 async def test_page_that_stops_reading_is_disconnected() -> None:
     """Other pages are not delayed."""
-    async with playing() as scene, scene.first_page() as page, scene.stage.page(epoch="e1", last_seq=10) as sleeper:
+    async with (
+        playing() as scene,
+        scene.first_page() as page,
+        scene.late_page(epoch="e1", last_seq=10) as (sleeper, own),
+    ):
+        await own.welcome(last_seq=10)
         await sleeper.receive("auth_ok")
         assert sleeper.socket._conn is not None
         transport = sleeper.socket._conn.transport

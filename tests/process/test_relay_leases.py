@@ -143,7 +143,7 @@ async def test_due_wakeup_survives_killed_owner(
     workspace.mkdir()
     async with open_database(tmp_path / "bridge.db") as database, running_sprite(workspace, None) as sprite:
         # The owner was killed in the middle of a wake-up.
-        await database.statement("INSERT INTO waking VALUES ('local', 1, 7, 1, 1)")
+        await database.statement("INSERT INTO waking VALUES ('local', 1, 1, 1)")
         await database.statement("INSERT INTO leases VALUES ('local', 'gone', 'http://gone', 4, db_now() + 2)")
 
         async def may(_sprite: str) -> bool:

@@ -69,9 +69,7 @@ async def test_store_commands_list_verify_accept_and_delete(tmp_path: Path) -> N
     # The audit log omits rejected commands.
     assert [line.split("  ")[-1].strip() for line in log.splitlines()] == [
         "store accept ada",
-        "store accept ada (outcome done)",
         "store delete eve",
-        "store delete eve (outcome done)",
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -67,7 +66,6 @@ async def test_webhook_message_is_signed(database: Database) -> None:
         question = replace(NOTICE, key="q1", kind="permission", request_id="q1")
         await webhook.deliver(question)
         assert (await receiver.received(2))[1]["request_id"] == "q1"
-        assert await webhook.trouble() == ""
 
 
 async def test_webhook_without_text_hides_content(database: Database) -> None:
@@ -85,11 +83,9 @@ async def test_webhook_retries_with_same_id_then_gives_up(database: Database, ca
         await webhook.deliver(NOTICE)
         assert len({message["id"] for message in await receiver.received(3)}) == 1
         await eventually(lambda: webhook.sent == {"failed": 2, "taken": 1}, "the tries do not match")
-        assert await webhook.trouble() == ""
         receiver.always = fails
         await webhook.deliver(replace(NOTICE, key="m2"))
         await eventually(lambda: webhook.sent["failed"] == 7, "there were not five tries")
-        assert "(HTTP 500); 0 wait" in await webhook.trouble()
         assert receiver.requests == 8
         assert not await Outbox(database).due(10)
     assert "given up" in caplog.text
@@ -136,7 +132,7 @@ async def test_webhook_outbox_survives_restart_and_is_bounded(database: Database
             outbox = Outbox(database)
             for number in range(MOST_WAITING + 20):
                 await outbox.add(str(number), b"{}")
-            assert await outbox.size() == MOST_WAITING
+            assert len(await database.statement("SELECT id FROM webhook_outbox")) == MOST_WAITING
 
 
 async def test_bridge_posts_waiting_messages_with_its_key(tmp_path: Path) -> None:
@@ -152,8 +148,6 @@ async def test_bridge_posts_waiting_messages_with_its_key(tmp_path: Path) -> Non
             (message,) = await receiver.received(1)
             assert message["title"] == "planted"
             await eventually(lambda: "the webhook did not take" in bridge.log, "the failure is not logged")
-            assert "The webhook did not take a message" in (await bridge.run("status"))[1]
-            assert json.loads((await bridge.run("status", "--json"))[1])[0]["sprite"] == "local"
             assert out.strip() not in bridge.log
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import Any
 
@@ -16,8 +15,6 @@ from sprite.curation.provenance.voices import own_words
 from sprite.protocol.events import AnyAgentEvent, Complete, Failed, Interrupted, Started, TextDelta, ToolUse, WholeText
 from sprite.protocol.messages import MAX_MISSION_CHARS, LinkState, PermissionRequest
 
-PIXEL = base64.b64encode(b"\x89PNG and so on").decode()
-
 
 def body(*messages: Any, **fields: Any) -> bytes:
     said = list(messages) or [{"role": "user", "content": "Hello"}]
@@ -28,14 +25,10 @@ def user(content: Any) -> dict[str, Any]:
     return {"role": "user", "content": content}
 
 
-def image(url: str) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": url, "detail": "low"}}
-
-
 def refused(data: bytes) -> UnfitError:
-    with pytest.raises(UnfitError) as error:
+    with pytest.raises(UnfitError) as caught:
         read(data)
-    return error.value
+    return caught.value
 
 
 # --- requests ---
@@ -44,7 +37,7 @@ def refused(data: bytes) -> UnfitError:
 def test_last_user_message_becomes_mission() -> None:
     """Earlier messages are not sent again."""
     asked = read(body(user("My name is Ada."), {"role": "assistant", "content": "Hello Ada."}, user("What is it?")))
-    assert asked.mission([]).text == "What is it?"
+    assert asked.mission().text == "What is it?"
     assert (asked.is_streamed, asked.with_usage, asked.ignored) == (False, False, [])
 
 
@@ -52,21 +45,9 @@ def test_lone_surrogate_becomes_question_mark() -> None:
     assert read(b'{"model": "sprite", "messages": [{"role": "user", "content": "so \\ud83d"}]}').text == "so ?"
 
 
-def test_text_parts_and_files_are_included() -> None:
-    parts = [
-        {"type": "text", "text": "Look"},
-        image(f"data:image/png;base64,{PIXEL}"),
-        {"type": "file", "file": {"filename": "a.txt", "file_data": "data:text/plain;charset=utf-8;base64,SGk="}},
-        {"type": "text", "text": "at this."},
-    ]
-    asked = read(body(user(parts)))
-    assert [(file.name, file.data) for file in asked.attachments] == [
-        ("image.png", base64.b64decode(PIXEL)),
-        ("a.txt", b"Hi"),
-    ]
-    assert asked.mission(["documents/image.png"]).text == "Look\n\nat this.\n\nFiles: documents/image.png"
-    alone = read(body(user([image(f"data:image/png;base64,{PIXEL}")])))
-    assert alone.mission(["documents/image.png"]).text == "I am giving you files.\n\nFiles: documents/image.png"
+def test_text_parts_are_joined() -> None:
+    parts = [{"type": "text", "text": "Look"}, {"type": "text", "text": "at this."}]
+    assert read(body(user(parts))).mission().text == "Look\n\nat this."
 
 
 def test_system_message_is_included_as_app_text() -> None:
@@ -79,7 +60,7 @@ def test_system_message_is_included_as_app_text() -> None:
             {"role": "system", "content": "  "},
         )
     )
-    message = asked.mission([])
+    message = asked.mission()
     mission = message.text
     assert message.own == "What day is it?\n"
     assert mission.startswith("What day is it?\n\n")
@@ -157,13 +138,8 @@ def test_default_valued_parameters_are_accepted(field: str, value: Any) -> None:
         ([user([])], "empty"),
         ([user([{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}])], "no 'input_audio'"),
         ([user([{"type": "file", "file": {"file_id": "x"}}])], "no 'file'"),
+        ([user([{"type": "image_url", "image_url": {"url": "data:,"}}])], "no 'image_url'"),
         ([user([{"text": "x"}])], "no type"),
-        ([user([image("https://example.org/a.png")])], "fetches nothing"),
-        ([user([image("file:///etc/passwd")])], "fetches nothing"),
-        ([user([image("data:image/svg+xml;base64,PHN2Zz4=")])], "no kind of image"),
-        ([user([image("data:image/png;base64,***")])], "not base64"),
-        ([user([image("data:image/png;base64,")])], "empty"),
-        ([user([image(f"data:image/png;base64,{PIXEL}")] * 11)], "Up to 10"),
         ([{"role": "system", "content": "x" * (MAX_SYSTEM_CHARS + 1)}, user("Hi")], "system messages"),
     ],
 )
@@ -180,7 +156,7 @@ def test_unknown_model_is_not_found() -> None:
 
 def test_long_message_is_refused_before_sending() -> None:
     with pytest.raises(UnfitError, match="allowed"):
-        read(body(user("x" * (MAX_MISSION_CHARS + 1)))).mission([])
+        read(body(user("x" * (MAX_MISSION_CHARS + 1)))).mission()
 
 
 @pytest.mark.parametrize(
@@ -209,10 +185,8 @@ def test_malformed_body_is_refused(data: bytes) -> None:
     assert refused(data).status == 400
 
 
-def test_many_messages_and_hostile_data_urls_are_read() -> None:
+def test_many_messages_are_read() -> None:
     assert read(body(*[user("Hello")] * 10_000)).text == "Hello"
-    for url in ("data:" + "a" * 10**6, "data:a/" + "b" * 10**6, "data:image/png" + ";a=b" * 10**5 + ";base64,"):
-        assert "fetches nothing" in str(refused(body(user([image(url)]))))
 
 
 # --- responses ---
@@ -313,4 +287,4 @@ def test_errors_have_status_and_message(fault: Failed | AskError, status: int) -
 
 def test_parsed_request_contains_all_handler_needs() -> None:
     asked = read(body(stream=True, stream_options={"include_usage": True}))
-    assert asked == Asked("Hello", "", [], is_streamed=True, with_usage=True, ignored=[])
+    assert asked == Asked("Hello", "", is_streamed=True, with_usage=True, ignored=[])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from bridge.config import from_environment
@@ -49,8 +47,6 @@ def test_issuer_is_kept_verbatim_and_groups_allow_spaces(monkeypatch: pytest.Mon
         ({"BRIDGE_PUBLIC_URL": "http://sprite.example.org"}, "BRIDGE_PUBLIC_URL that begins with https"),
         ({"BRIDGE_OIDC_ISSUER": "http://id.example.org"}, "https"),
         ({"BRIDGE_OIDC_ISSUER": "id.example.org"}, "BRIDGE_OIDC_ISSUER"),
-        ({"BRIDGE_OIDC_CLIENT_SECRET_FILE": __file__}, "not both"),
-        ({"BRIDGE_OIDC_CLIENT_SECRET": None, "BRIDGE_OIDC_CLIENT_SECRET_FILE": "/nowhere"}, "cannot be read"),
     ],
 )
 def test_invalid_settings_are_reported(
@@ -58,15 +54,4 @@ def test_invalid_settings_are_reported(
 ) -> None:
     told(monkeypatch, **change)
     with pytest.raises(OperatorError, match=words):
-        from_environment()
-
-
-def test_secret_may_come_from_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("hush\n")
-    told(monkeypatch, BRIDGE_OIDC_CLIENT_SECRET=None, BRIDGE_OIDC_CLIENT_SECRET_FILE=str(tmp_path / "secret"))
-    oidc = from_environment().oidc
-    assert oidc is not None
-    assert oidc.client_secret == "hush"
-    (tmp_path / "secret").write_text("\n")
-    with pytest.raises(OperatorError, match="nothing in it"):
         from_environment()

@@ -126,8 +126,8 @@ async def test_webhook_queue_is_ordered_delayed_and_bounded(database: Database) 
     rows = [(f"m{number}", b"", 0, 1.0, number) for number in range(MOST_WAITING)]
     await database.write(lambda tx: tx.executemany("INSERT INTO webhook_outbox VALUES (?, ?, ?, ?, ?)", rows))
     await outbox.add("newest", b"")
-    assert await outbox.size() == MOST_WAITING
     left = {row["id"] for row in await database.statement("SELECT id FROM webhook_outbox")}
+    assert len(left) == MOST_WAITING
     assert {"newest", "one"} <= left
     assert "m0" not in left
 
@@ -161,10 +161,10 @@ async def test_due_dates_round_trip(database: Database) -> None:
         "ada": (None, True),
         "bob": (None, False),
     }
-    keep = "INSERT INTO waking VALUES (?, ?, ?, ?, ?) ON CONFLICT (sprite) DO UPDATE SET next_due = excluded.next_due"
+    keep = "INSERT INTO waking VALUES (?, ?, ?, ?) ON CONFLICT (sprite) DO UPDATE SET next_due = excluded.next_due"
     async with WriteBehind(database, keep, "due dates", died) as rows:
-        rows.note("ada", 1.5, 2**63 - 1, 3.0, 0)
-        rows.note("cleo", None, None, 3.0, 0)
+        rows.note("ada", 1.5, 3.0, 0)
+        rows.note("cleo", None, 3.0, 0)
     dates = await stored(database)
     assert dates["ada"].at == 1.5
-    assert dates["cleo"] == DueDate(None, None, 3.0, is_open=False)
+    assert dates["cleo"] == DueDate(None, 3.0, is_open=False)

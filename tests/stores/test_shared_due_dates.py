@@ -38,7 +38,7 @@ async def bridge(database: Database, name: str) -> AsyncIterator[tuple[Leases, D
 
 
 async def put(database: Database, sprite: str, at: float | None, *, is_open: bool = False) -> None:
-    await database.statement("INSERT INTO waking VALUES (?, ?, 7, 1, ?)", (sprite, at, int(is_open)))
+    await database.statement("INSERT INTO waking VALUES (?, ?, 1, ?)", (sprite, at, int(is_open)))
 
 
 async def killed_owner(database: Database, sprite: str, left: float) -> None:
@@ -87,10 +87,10 @@ async def test_owner_without_news_keeps_stored_due_date(database: Database) -> N
         assert not due.is_behind
         await leases.own("ada")
         await eventually(lambda: not due.is_behind, "the due date was not stored")
-        assert (await stored(database))["ada"] == DueDate(5e9, 7, 1.0, is_open=True)
+        assert (await stored(database))["ada"] == DueDate(5e9, 1.0, is_open=True)
         due.closed("ada", at_rest=True)
         await eventually(lambda: not due.is_behind, "the due date was not stored")
-        assert (await stored(database))["ada"] == DueDate(5e9, 7, 1.0, is_open=False)
+        assert (await stored(database))["ada"] == DueDate(5e9, 1.0, is_open=False)
         due.opened("ada")
         due.heard("ada", says(None))
         await eventually(lambda: not due.is_behind, "the due date was not stored")

@@ -5,12 +5,11 @@ import { wordsOf } from '../problem.js';
 
 /** @import { Link, Page } from '../types/page.js' */
 
-/** @typedef {'restore' | 'replace' | 'over' | 'keep'} Way */
+/** @typedef {'restore' | 'over' | 'keep'} Way */
 
 /** @type {Record<NonNullable<Link['offer']>, string>} */
-const LABELS = { restore: 'Restore', replace: 'Restore onto a new machine', choose: 'Choose' };
+const LABELS = { restore: 'Restore', choose: 'Choose' };
 const EVERYTHING = 'everything that was said, remembered, drawn and filed';
-const STEPS = 'It takes a few minutes.';
 
 /**
  * Returns the label of the button for the link's offer; null if there is none.
@@ -29,37 +28,27 @@ async function chosen(page) {
   const until = keptAt ? ` until ${moment(keptAt)}` : '';
   /** @type {import('../types/page.js').DialogAction<Way | null>} */
   const cancel = { label: 'Cancel', value: null };
-  switch (offer) {
-    case 'replace':
-      return page.dialog({
-        title: 'Restore onto a new machine?',
-        body:
-          'The machine that does not answer is given up, with whatever is on it alone. Your agent is made anew of ' +
-          `what is kept: ${EVERYTHING}${until}. What came after that is lost, and nobody can look whether ` +
-          `anything did. If it can wait, wait: it is tried on. ${STEPS}`,
-        actions: [cancel, { label: 'Give it up and restore', value: 'replace', danger: true }],
-      });
-    case 'choose':
-      return page.dialog({
-        title: 'Which of the two goes on?',
-        body:
-          `Take what is kept: ${EVERYTHING}${until}. What the agent has now is put aside, where whoever runs this ` +
-          'bridge finds it. Or go on with it as it is now: what is kept stays for a month, as a state of before.',
-        actions: [
-          cancel,
-          { label: 'Go on as it is now', value: 'keep' },
-          { label: 'Take what is kept', value: 'over', danger: true },
-        ],
-      });
-    default: {
-      const sure = await page.confirm({
-        title: 'Restore your agent?',
-        body: `A new machine is made of what is kept: ${EVERYTHING}${until}. What came after that is lost. ${STEPS}`,
-        confirm: 'Restore',
-      });
-      return sure ? 'restore' : null;
-    }
+  if (offer === 'choose') {
+    return page.dialog({
+      title: 'Which of the two goes on?',
+      body:
+        `Take what is kept: ${EVERYTHING}${until}. What the agent has now is put aside, where whoever runs this ` +
+        'bridge finds it. Or go on with it as it is now: what is kept stays for a month, as a state of before.',
+      actions: [
+        cancel,
+        { label: 'Go on as it is now', value: 'keep' },
+        { label: 'Take what is kept', value: 'over', danger: true },
+      ],
+    });
   }
+  const sure = await page.confirm({
+    title: 'Restore your agent?',
+    body:
+      `A new machine is made of what is kept: ${EVERYTHING}${until}. What came after that is lost. ` +
+      'It takes a few minutes.',
+    confirm: 'Restore',
+  });
+  return sure ? 'restore' : null;
 }
 
 /**

@@ -1,4 +1,4 @@
-"""`python -m bridge users identities|token|...`: login methods of people, and tokens for their programs."""
+"""`python -m bridge users token|tokens|revoke-token`: tokens for people's programs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from urllib.parse import quote
 import msgspec
 
 from bridge.admin.control import ControlError
-from bridge.admin.operator_actions import WaysIn
 from bridge.admin.operator_api import MadeToken
 from bridge.auth.tokens import DEFAULT_SCOPES, MEANING, SCOPES, Token
 from bridge.commands.reach import add_data, ask, day, say
 from bridge.config import Settings
-from bridge.providers.provider import printable
 
 if TYPE_CHECKING:
     # argparse names this type only for type checkers.
@@ -22,57 +20,6 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: Commands) -> None:
-    """Add the commands to `users`."""
-    listing = commands.add_parser("identities", help="who a person is at the OpenID provider, and their passkeys")
-    _add_name(listing, "somebody here")
-    listing.add_argument("--json", action="store_true", help="for programs")
-    listing.set_defaults(work=_list)
-    link = commands.add_parser(
-        "link-identity", help="says who somebody at the OpenID provider is here; whoever they were before is left"
-    )
-    _add_name(link, "somebody who may come in")
-    _add_subject(link, "their `sub` at the provider; `audit` shows it", "default: BRIDGE_OIDC_ISSUER")
-    link.set_defaults(work=_link)
-
-
-def _add_name(parser: argparse.ArgumentParser, whose: str) -> None:
-    parser.add_argument("name", metavar="NAME", help=whose)
-    add_data(parser)
-
-
-def _add_subject(parser: argparse.ArgumentParser, subject: str, issuer: str) -> None:
-    parser.add_argument("subject", metavar="SUBJECT", help=subject)
-    parser.add_argument("--issuer", metavar="URL", help=issuer)
-
-
-async def _list(settings: Settings, arguments: argparse.Namespace) -> int:
-    path = f"/users/{quote(arguments.name, safe='')}/identities"
-    ways = await ask(settings, "GET", path, type_=WaysIn)
-    if arguments.json:
-        say(msgspec.json.encode(ways).decode())
-        return 0
-    for identity in ways.identities:
-        say(f"identity  {printable(identity.subject)} at {identity.issuer}, since {day(identity.created_at)}")
-    for passkey in ways.passkeys:
-        used = "never used" if passkey.used_at is None else f"last used {day(passkey.used_at)}"
-        say(f"passkey   {passkey.id}  {printable(passkey.label)}, since {day(passkey.created_at)}, {used}")
-    if not ways.identities and not ways.passkeys:
-        say(f"None: {arguments.name} comes in by login links and tokens.")
-    return 0
-
-
-async def _link(settings: Settings, arguments: argparse.Namespace) -> int:
-    issuer = arguments.issuer or (settings.oidc.issuer if settings.oidc is not None else None)
-    if issuer is None:
-        raise ControlError("Which provider? Give --issuer, or set BRIDGE_OIDC_ISSUER as for `serve`.")
-    body = {"issuer": issuer, "subject": arguments.subject}
-    before = (await ask(settings, "PUT", f"/users/{arguments.name}/identity", body))["before"]
-    moved = "" if before in {None, arguments.name} else f" They were {before} until now."
-    say(f"Whoever is {arguments.subject} at {issuer} is {arguments.name} here.{moved}")
-    return 0
-
-
-def add_token_commands(commands: Commands) -> None:
     """Add the commands to `users`."""
     scopes = "".join(f"  {scope:<13}{meaning}\n" for scope, meaning in MEANING.items())
     make = commands.add_parser(
