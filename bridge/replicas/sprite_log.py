@@ -21,7 +21,6 @@ import msgspec
 
 from bridge.replicas.keys import BrokenSealError, Keyring
 from bridge.replicas.store import (
-    LARGEST_ID,
     DamagedError,
     Health,
     Kept,
@@ -32,6 +31,7 @@ from bridge.replicas.store import (
     named_chunks,
 )
 from sprite.protocol.archive import PARTS
+from sprite.protocol.memory import LARGEST_ID
 from sprite.protocol.replication import Lacks
 
 if TYPE_CHECKING:

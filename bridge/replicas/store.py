@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from bridge.errors import BridgeError
+from sprite.protocol.memory import LARGEST_ID
 from sprite.protocol.replication import Shipped, ShippedChunk, ShippedRow, whole_row
 
 
@@ -137,7 +138,6 @@ _LONGEST_ID = 4096
 _LOG = re.compile(r"[\x21-\x7e]{1,200}")
 #: JavaScript cannot represent larger positions; SQLite's keys may be larger.
 _LARGEST_POSITION = 2**53 - 1
-LARGEST_ID = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from sprite.protocol.memory import RowId
 from sprite.protocol.shapes import Payload
 
 #: Limit for the rows of a message, as JSON: the content of a frame, and the rows' positions.
@@ -52,7 +53,7 @@ class Lacks(Struct):
     Of a part whose ids are texts, such as `memory`, it needs every row, whatever the ranges.
     """
 
-    rows: dict[str, list[tuple[int, int]]]
+    rows: dict[str, list[tuple[RowId, RowId]]]
     chunks: list[str]
 
 

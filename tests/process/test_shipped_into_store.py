@@ -160,7 +160,7 @@ async def test_damaged_replica_is_repaired_by_running_sprite(tmp_path: Path) -> 
         (bridge.workspace / "documents/note.txt").write_text("a note")
         await until_stored(bridge, store, 1)
     async with the_store(data) as store:
-        before = await tables(store)
+        before, intact = await tables(store), await positions(store, "log/identity.jsonl")
         await store.shelf.write(LOCAL_PERSON, damage)
     status, said, _ = await run_bridge("store", "verify", "--data", str(data))
     assert status == 1, said
@@ -174,9 +174,17 @@ async def test_damaged_replica_is_repaired_by_running_sprite(tmp_path: Path) -> 
             after = await tables(store)
             for table in ("log/sessions.jsonl", "log/observations.jsonl"):
                 assert after[table][: len(before[table])] == before[table]
+            # Intact rows are not shipped again.
+            assert await positions(store, "log/identity.jsonl") == intact != []
             assert "damaged or missing" in (await bridge.run("status"))[1]
             await checked(store, LOCAL_PERSON)
             assert "damaged or missing" not in (await bridge.run("status"))[1]
+
+
+async def positions(store: SealedStore, part: str) -> list[int]:
+    """Return the positions of a part's rows."""
+    sql = "SELECT position FROM stored_rows WHERE part = ?"
+    return await store.shelf.read(LOCAL_PERSON, lambda tx: [row["position"] for row in tx.execute(sql, (part,))])
 
 
 def is_healed(store: SealedStore) -> Callable[[], Awaitable[bool]]:

@@ -109,7 +109,9 @@ async def test_replication_delivers_exported_rows_only(model: OfflineModel, work
 async def test_invalid_replication_requests_do_not_stop_it(model: OfflineModel, workspace: Path) -> None:
     async with running_sprite(workspace, model.url) as sprite:
         async with store(sprite) as client:
-            for payload in ({"after": -1}, {"after": 2**63}, {"after": "1"}, {}, {"after": 0, "log": 3}):
+            lacks = {"rows": {"log/observations.jsonl": [[1, 2**63]]}, "chunks": []}
+            invalid: tuple[Message, ...] = ({"after": -1}, {"after": 2**63}, {"after": "1"}, {}, {"after": 0, "log": 3})
+            for payload in (*invalid, {"after": 0, "again": True}, {"after": 0, "again": lacks}):
                 assert (await client.ask("ship", payload))["type"] == "error"
             early = await client.ask("ship_ack", {"through": 0})
             assert early["payload"]["code"] == "not_shipped"
