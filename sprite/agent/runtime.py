@@ -266,9 +266,15 @@ class AgentRuntime:
         await self._inbox.in_turn(resume)
 
     async def choose_model(self, model: str | UnsetType | None, effort: Effort | UnsetType | None) -> None:
-        """Change the session's model and effort after the queued missions. Raises PeerError, see `Session.choose`."""
-        await self._inbox.in_turn(lambda: self._session.choose(model, effort))
-        self._tell_session()
+        """Change the model and effort after the queued missions. PeerError for an odd name, or if work goes on."""
+
+        async def choose() -> None:
+            if self._own.current is not None or self.background.works():
+                raise PeerError("Work goes on in the background. Stop it, or wait for its end.", code="busy")
+            await self._session.choose(model, effort)
+            self._tell_session()
+
+        await self._inbox.in_turn(choose)
 
     async def between_turns(self, work: Callable[[], Awaitable[_T]]) -> _T:
         """Run a job after the queued missions."""

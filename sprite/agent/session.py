@@ -144,13 +144,11 @@ class Session:
         self._recorder.begin_session(session.id)
 
     async def choose(self, model: str | UnsetType | None, effort: Effort | UnsetType | None) -> None:
-        """Use another model or effort from the next turn on. PeerError for an odd name, or if work goes on."""
+        """Use another model or effort from the next turn on. PeerError for an odd name."""
         model = self.chosen_model if model is UNSET else model
         effort = self.effort if effort is UNSET else effort
         if model is not None and _MODEL_NAME.fullmatch(model) is None:
             raise PeerError("That is not the name of a model.")
-        if self.background.works():
-            raise PeerError("Work goes on in the background. Stop it, or wait for its end.", code="busy")
         await self.begin()
         await self._transcript.choose_model(self.id or "", model, effort)
         self.chosen_model, self.effort, self._reported_model = model, effort, None

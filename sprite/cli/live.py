@@ -78,7 +78,7 @@ def fixed_lines() -> list[Line]:
 
 
 async def live(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Try the model with a sprite of its own in a temporary folder, and print a report without content.
+    """Try the model with a separate sprite in a temporary folder, and print a report without content.
 
     Exit code 1 if a part fails. The calls are in no log, so `status` does not count their cost.
     """

@@ -120,3 +120,12 @@ async def test_thoughts_are_shown_and_never_kept(workspace: Path, model: Offline
     assert all("seq" not in m for m in thinking)
     kept = b"".join(path.read_bytes() for path in (workspace / ".os").rglob("*.db*") if path.is_file())
     assert b"Perhaps a parrot" not in kept
+
+
+async def test_choice_waits_for_background_work(workspace: Path, model: OfflineModel) -> None:
+    command = {"command": "until [ -e done ]; do sleep 0.05; done", "run_in_background": True}
+    model.script.agent({"tool": "Bash", "input": command})
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await chat(client, "Wait for it")
+        assert (await choose(client, None, "low"))["code"] == "busy"
+        (workspace / "done").touch()

@@ -18,7 +18,7 @@ from sprite.workspace import database as workspace
 #: Columns without people's text: ids, names given by the program, times, hashes, numbers as JSON.
 FREE: dict[str, dict[str, tuple[str, ...]]] = {
     "transcript.db": {
-        "sessions": ("id", "cli_session_id"),
+        "sessions": ("id", "cli_session_id", "model", "effort"),
         "observations": (
             *("session_id", "outcome", "mission_id", "trigger", "import_key"),
             # The place of a turn and its program: a folder's path, a repository's address.
