@@ -92,8 +92,7 @@ _TOPIC = re.compile(r"\s*(?:of|about|showing|with)\s+(?!the column|columns?\b)([
 _ITEMS = re.compile(r"\s*[,;\n]\s*(?:and\s+)?|\s+and\s+")
 _PAIR = re.compile(r"(.*?\S)\s*(?:[:=]|\s)\s*([$\u20ac\u00a3]?-?\d[\d.,]*\s?\S{0,3})")
 _LOOK = re.compile(
-    r"\b(?:what(?:'s| is| do you see)|look|read|show|list)\b[^.?!]*?\b(?:canvas|cards)\b"
-    r"(?:\s+(?:about|with)\s+([^.?!]+))?",
+    r"\b(?:what(?:'s| is| do you see)|look|read|show|list)\b[^.?!]*?\b(?:canvas|cards)\b",
     re.IGNORECASE,
 )
 _UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
@@ -115,8 +114,8 @@ def canvas_call(text: str, cards: Sequence[KnownCard]) -> Call | None:
         return f"{OWN_TOOLS}close_card", {"card_id": _meant(text, cards).card_id}
     if create := _CREATE.search(text):
         return f"{OWN_TOOLS}create_card", _card(create[1].lower(), create[2])
-    if look := _LOOK.search(text):
-        return READ_CANVAS_CALL, {"query": look[1].strip()} if look[1] else {}
+    if _LOOK.search(text):
+        return READ_CANVAS_CALL, {}
     return None
 
 

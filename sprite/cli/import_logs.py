@@ -24,7 +24,6 @@ from sprite.cli.output import say, say_json, warn
 from sprite.config import Settings
 from sprite.errors import OperatorError
 from sprite.imports.claude_code import Session, find_sessions
-from sprite.imports.finding import files_at
 from sprite.imports.follow.delivery import Delivered, writing
 from sprite.imports.tally import Surroundings, Tally
 from sprite.log.transcript import ImportedTurn, read_transcript
@@ -106,6 +105,7 @@ def print_report(report: Report, settings: Settings, waiting: int) -> None:
         )
 
 
+_PASSED_FOLDERS = frozenset({".git", "node_modules", ".venv", "venv", "site-packages", "__pycache__", "vendor"})
 #: Turns per transaction: enough to be fast, few enough that little is repeated after a kill.
 BATCH_TURNS = 500
 
@@ -123,7 +123,7 @@ async def import_logs(settings: Settings, paths: list[Path], *, as_json: bool, d
         raise OperatorError("--dry-run is for an archive: it checks it.")
     refuse_cut_off(settings)
     tally = Tally()
-    sessions = find_sessions([file for path in paths for file in files_at(path, tally)], tally)
+    sessions = find_sessions([file for path in paths for file in _files_at(path, tally)], tally)
     report = Report(tally)
     waiting = 0
     if sessions:
@@ -135,6 +135,16 @@ async def import_logs(settings: Settings, paths: list[Path], *, as_json: bool, d
     else:
         print_report(report, settings, waiting)
     return report.exit_code
+
+
+def _files_at(path: Path, tally: Tally) -> list[Path]:
+    """Return a file, or the `*.jsonl` below a folder except in third-party code; no link to a folder is followed."""
+    if not path.is_dir():
+        return [path]
+    files = [file for file in sorted(path.rglob("*.jsonl")) if _PASSED_FOLDERS.isdisjoint(file.parts)]
+    if not files:
+        tally.refuse(path, "there is nothing in this folder that import knows")
+    return files
 
 
 async def import_command(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -152,7 +162,6 @@ async def _take_all(settings: Settings, sessions: list[Session], report: Report)
                 project_of=Projects(settings.workspace).of,
                 on_bytes=progress.update,
                 own_sessions=frozenset(await transcript.cli_sessions()),
-                own_folder=settings.cli_state.resolve(),
             )
             turns = chain.from_iterable(session.turns(around) for session in sessions)
             while batch := list(islice(turns, BATCH_TURNS)):

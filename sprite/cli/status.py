@@ -124,18 +124,8 @@ def _print_spend(health: Health) -> None:
     )
     if health.calls_of_unknown_price:
         say(f"              and {health.calls_of_unknown_price} call(s) to a model whose price is not known")
-    if health.lost_calls:
-        say(f"              {health.lost_calls} call(s) gave no usable answer: {dollars(health.lost_usd)} of it")
-    if health.tokens_read:
-        say(f"              {health.tokens_read:,} tokens read, {health.tokens_written:,} written")
     if health.daily_cap_usd is not None:
         say(f"              capped at {dollars(health.daily_cap_usd)} a day")
-    if health.spend_usd:
-        for day in health.spend_by_day:
-            say(f"    {day.day}   {dollars(day.usd):>10}  {day.calls} call(s)")
-        for session in health.spend_by_session:
-            started, cost = day_and_time(session.started_at), dollars(session.usd)
-            say(f"    session {session.session_id[:8]}, {started}  {session.turns} turn(s)  {cost}")
 
 
 #: SQLite steps between two checks of the clock.

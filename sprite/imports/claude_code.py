@@ -200,7 +200,7 @@ class Session:
 
     def turns(self, around: Surroundings) -> Iterator[ImportedTurn]:
         """Yield its turns in order."""
-        if self.session_id in around.own_sessions or self._is_below(around.own_folder):
+        if self.session_id in around.own_sessions:
             self.tally.own.add(self.session_id)
             around.on_bytes(self.size)
             return
@@ -244,10 +244,6 @@ class Session:
             for cutter in cutters:
                 cutter.cut()
                 cutter.is_known = False
-
-    def _is_below(self, folder: Path | None) -> bool:
-        logs = self.main or self.agents
-        return folder is not None and all(log.path.resolve().is_relative_to(folder) for log in logs)
 
     def _subagents(self, around: Surroundings) -> SubagentLogs:
         agents = SubagentLogs()

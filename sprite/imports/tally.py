@@ -50,13 +50,12 @@ class Tally:
 class Surroundings:
     """The environment of an import: `project_of` maps a folder in a log to its project.
 
-    `own_sessions` are Claude Code's ids for this sprite's conversations, stored in `own_folder`. `now` is in Unix
-    seconds; `silence` are the seconds since a log grew, if it is watched.
+    `own_sessions` are Claude Code's ids for this sprite's conversations. `now` is in Unix seconds; `silence` are the
+    seconds since a log grew, if it is watched.
     """
 
     now: float
     project_of: Callable[[Any], str | None]
     on_bytes: Callable[[int], object] = lambda _bytes: None
     own_sessions: frozenset[str] = frozenset()
-    own_folder: Path | None = None
     silence: float | None = None

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 from sprite.common.prices import cost_usd
 from sprite.common.sqlite import LARGEST_ROW_ID
-from sprite.protocol.shapes import DaySpend, QuarantinedTurn, SessionSpend
+from sprite.protocol.shapes import QuarantinedTurn
 from sprite.storage.connection import Tables, in_transaction, row_id, to_json
 
 SECONDS_PER_DAY = 86_400.0
@@ -38,11 +38,6 @@ class Spending(Tables):
             "FROM curations WHERE kind = 'batch'"
         )
         return (row[0], row[1], row[2]) if row else (0, 0, None)
-
-    async def lost_calls(self) -> tuple[int, float]:
-        """Return (paid calls without a curation, their known cost in US dollars)."""
-        row = await self._db.fetch_one("SELECT count(*), coalesce(sum(cost_usd), 0.0) FROM lost_calls")
-        return (int(row[0]), float(row[1])) if row else (0, 0.0)
 
     async def total(self, since: float = 0.0) -> float:
         """Return the known cost of curation since a time, in US dollars."""
@@ -70,28 +65,6 @@ class Spending(Tables):
             "WHERE json_valid(usage_json)"
         )
         return (int(row[0]), int(row[1])) if row else (0, 0)
-
-    async def by_day(self, days: int) -> list[DaySpend]:
-        """Return the cost of the newest days (UTC) with model calls, newest first."""
-        return await self._db.fetch_as(
-            DaySpend,
-            "SELECT date(created_at, 'unixepoch') AS day, coalesce(sum(cost_usd), 0.0), count(*) FROM model_calls "
-            "GROUP BY day ORDER BY day DESC LIMIT ?",
-            (days,),
-        )
-
-    async def by_session(self, sessions: int) -> list[SessionSpend]:
-        """Return the cost of the newest sessions, newest first; a batch's cost is divided among its turns."""
-        return await self._db.fetch_as(
-            SessionSpend,
-            "WITH newest AS (SELECT id, started_at, observation_count FROM sessions ORDER BY started_at DESC LIMIT ?) "
-            "SELECT n.id, n.started_at, n.observation_count, coalesce((SELECT sum(c.cost_usd * 1.0 / (SELECT count(*) "
-            "FROM observations b WHERE b.id BETWEEN c.first_observation_id AND c.last_observation_id)) "
-            "FROM observations o JOIN curations c ON c.kind = 'batch' "
-            "AND o.id BETWEEN c.first_observation_id AND c.last_observation_id WHERE o.session_id = n.id), 0.0) "
-            "FROM newest n ORDER BY n.started_at DESC",
-            (sessions,),
-        )
 
 
 CurationKind = Literal["batch", "edit", "forget", "quarantine", "drift", "action", "learning", "undo"]

@@ -476,12 +476,6 @@ class TranscriptDB(Tables):
             )
         )
 
-    async def session_ids(self) -> set[str]:
-        """Return the ids of all sessions; those imported from Claude Code keep its ids."""
-        return set(await self._db.fetch_column("SELECT id FROM sessions"))
-
-    # --- reading observations ---
-
     async def observation(self, observation_id: int) -> Observation | None:
         """Return a turn, or None."""
         rows = await self._observations("WHERE id = ?", (observation_id,))

@@ -473,23 +473,6 @@ class CurationRow(Struct):
     active: bool
 
 
-class DaySpend(Struct):
-    """The cost of memory on one day (UTC)."""
-
-    day: str
-    usd: float
-    calls: int
-
-
-class SessionSpend(Struct):
-    """The cost of one session's memory."""
-
-    session_id: str
-    started_at: float
-    turns: int
-    usd: float
-
-
 class Refusal(Struct):
     """A guard's refusal in words, with its curation."""
 
@@ -545,12 +528,6 @@ class Health(Struct):
     spend_usd: float
     usd_per_100_turns: float | None
     calls_of_unknown_price: int
-    lost_calls: int
-    lost_usd: float
-    tokens_read: int
-    tokens_written: int
-    spend_by_day: list[DaySpend]
-    spend_by_session: list[SessionSpend]
     refusals: list[Refusal]
     daily_cap_usd: float | None
     last_error: str | None

@@ -227,21 +227,10 @@ async def _hits(
 
 
 async def _emptying(transcript: TranscriptDB, memory: MemoryDB, query: Query) -> tuple[str, ...]:
-    """Return notes on the filter, or the combination, without which there are hits."""
-    named = [
-        (query.types, " ".join(f"type:{name}" for name in query.types), replace(query, types=())),
-        (query.session, f"session:{query.session}", replace(query, session=None)),
-        (query.project, f"project:{query.project}", replace(query, project=None, projects=None)),
-        (query.since, "since:", replace(query, since=None)),
-        (query.before, "before:", replace(query, before=None)),
-    ]
-    filters = [(name, without) for value, name, without in named if value]
-    found = [name for name, without in filters if await _hits(transcript, memory, without, 1)]
-    if found:
-        return tuple(f"The filter {name} leaves nothing; without it there are hits." for name in found)
+    """Return a note if there are hits without the filters."""
     bare = replace(query, types=(), session=None, since=None, before=None, project=None, projects=None)
-    if len(filters) > 1 and await _hits(transcript, memory, bare, 1):
-        return (f"The filters {', '.join(name for name, _ in filters)} leave nothing; without them there are hits.",)
+    if bare != query and await _hits(transcript, memory, bare, 1):
+        return ("The filters leave nothing; without them there are hits.",)
     return ()
 
 

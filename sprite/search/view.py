@@ -198,8 +198,6 @@ def _list(calls: Any) -> list[Any]:
 MAX_ROWS = 500
 #: Quarantined turns sent to each client; more follow as these are settled.
 MAX_QUARANTINED = 100
-DAYS_SHOWN = 7
-SESSIONS_SHOWN = 5
 REFUSALS_SHOWN = 5
 #: Thresholds for a warning: the age of a waiting turn, and the free disk space.
 LONGEST_WAIT_SECONDS = 86_400.0
@@ -392,8 +390,6 @@ class MemoryView:
         spending = self._transcript.spending
         calls, unpriced, newest = await spending.curation_counts()
         curated = state.turns - state.waiting - await self._transcript.quarantine.count()
-        lost_calls, lost_usd = await spending.lost_calls()
-        tokens_read, tokens_written = await spending.tokens()
         return Health(
             sessions=await self._transcript.session_count(),
             turns=state.turns,
@@ -408,12 +404,6 @@ class MemoryView:
             spend_usd=state.spend_usd,
             usd_per_100_turns=state.spend_usd / curated * 100 if curated else None,
             calls_of_unknown_price=unpriced,
-            lost_calls=lost_calls,
-            lost_usd=lost_usd,
-            tokens_read=tokens_read,
-            tokens_written=tokens_written,
-            spend_by_day=await spending.by_day(DAYS_SHOWN),
-            spend_by_session=await spending.by_session(SESSIONS_SHOWN),
             refusals=await self._memory.reports(REFUSALS_SHOWN),
             drift=[drifted(drift) for drift in (await self.drift()).values()],
             daily_cap_usd=daily_cap_usd,

@@ -369,8 +369,6 @@ def _kept(number: int) -> int:
     return max(-_LARGEST, min(number, _LARGEST))
 
 
-#: From this many files of one folder on, they share one line.
-MANY_OF_A_FOLDER = 9
 _UNIT = 1024
 
 
@@ -417,35 +415,16 @@ def _is_named(entry: Entry, named: str) -> bool:
 
 def _deleted(entries: Sequence[Entry], named: str) -> Iterable[str]:
     missed = [entry for entry in entries if _is_named(entry, named)]
-    many, few = _crowds([entry for entry in entries if entry not in missed])
     yield from (f"deleted: {shown(entry.path)}{_NAMED}" for entry in missed)
-    yield from (f"deleted: {shown(entry.path)}" for entry in few)
-    yield from (f"deleted: {len(crowd)} files of {shown(folder)}/" for folder, crowd in many.items())
+    yield from (f"deleted: {shown(entry.path)}" for entry in entries if entry not in missed)
 
 
 def _added(entries: Sequence[Entry]) -> Iterable[str]:
-    many, few = _crowds(entries)
-    for entry in few:
+    for entry in entries:
         if entry.path.endswith("/"):
             yield f"added: {shown(entry.path)} (a folder of a program's)"
         else:
             yield f"added: {shown(entry.path)} ({size_in_words(entry.size)}, {_day(entry)})"
-    for folder, crowd in many.items():
-        newest = ", ".join(shown(entry.path.rpartition("/")[2]) for entry in crowd[:2])
-        yield f"added: {len(crowd)} files in {shown(folder)}/, such as {newest}"
-
-
-def _crowds(entries: Sequence[Entry]) -> tuple[dict[str, list[Entry]], list[Entry]]:
-    """Return entries of folders with many of them, by folder, and the others."""
-    by_folder: dict[str, list[Entry]] = {}
-    for entry in entries:
-        by_folder.setdefault(_folder(entry.path), []).append(entry)
-    many = {folder: crowd for folder, crowd in by_folder.items() if len(crowd) >= MANY_OF_A_FOLDER}
-    return many, [entry for entry in entries if _folder(entry.path) not in many]
-
-
-def _folder(path: str) -> str:
-    return path.rstrip("/").rpartition("/")[0]
 
 
 def _day(entry: Entry) -> str:

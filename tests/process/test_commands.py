@@ -169,7 +169,6 @@ def test_status_reports_healthy_memory(run: Run, workspace: Path) -> None:
     assert "█" in said["user.md"]
     assert re.fullmatch(r"\$0\.\d{4} today, \$0\.\d{4} in all, \$0\.\d{4} per 100 turns", said["spend"])
     assert said["last"] == "error none"
-    assert len(re.findall(r"\n    session [0-9a-f]{8}, .* UTC  [36] turn\(s\)  \$0", out)) == 2
 
 
 def test_status_json_contains_same_facts(run: Run) -> None:
@@ -197,13 +196,7 @@ def test_status_json_contains_same_facts(run: Run) -> None:
         "files.md",
         "context.md",
     ]
-    (day,) = facts["spend_by_day"]
-    assert day["calls"] == 2
-    assert day["usd"] == pytest.approx(facts["spend_usd"])
-    assert sum(session["usd"] for session in facts["spend_by_session"]) == pytest.approx(facts["spend_usd"])
-    assert [session["turns"] for session in facts["spend_by_session"]] == [3, 6]
     assert facts["usd_per_100_turns"] == pytest.approx(facts["spend_usd"] / 9 * 100)
-    assert facts["tokens_read"] > facts["tokens_written"] > 0
 
 
 def test_status_shows_errors_and_refusals(run: Run, workspace: Path) -> None:

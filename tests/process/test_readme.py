@@ -56,8 +56,8 @@ async def test_readme_command_works_as_written(lived_in: Path, command: str) -> 
     logs = lived_in.parents[2] / "logs"
     words = shlex.split(command.replace("$W", str(lived_in)).replace("~/.claude/projects", str(logs)))
     assert words[:3] == [".venv/bin/python", "-m", "sprite"]
-    if "mcp" in words or "follow" in words:
-        # Both need a main thread. `mcp` exits at the end of its input.
+    if "mcp" in words:
+        # It needs a main thread, and exits at the end of its input.
         process = await fork_module("sprite", *words[3:], env=sprite_environment(None))
         async with asyncio.timeout(PATIENCE):
             assert await process.wait() == 0

@@ -74,4 +74,3 @@ def test_closed_card_is_no_target() -> None:
 
 def test_canvas_question_reads_canvas() -> None:
     assert calls("What is on my canvas?") == [("read_canvas", {})]
-    assert calls("show me the cards about apples") == [("read_canvas", {"query": "apples"})]

@@ -14,7 +14,6 @@ from sprite.memory.folders import USER_FOLDERS
 from sprite.protocol.files import MAX_SHOWN_CHARS, is_below_folders, on_disk, on_wire, shown
 from sprite.protocol.shapes import FILE_FOLDERS
 from sprite.workspace.user_files import (
-    MANY_OF_A_FOLDER,
     MOST_DEEP,
     MOST_ENTRIES,
     Scan,
@@ -181,12 +180,6 @@ def test_changes_contradicting_memory_come_first() -> None:
         "deleted: documents/a",
         "added: artifacts/n.csv (12 kB, 2026-09-21)",
     ]
-
-
-def test_files_of_one_folder_are_one_line() -> None:
-    crowd = [entry(f"artifacts/out/{number}.png", number + 1) for number in range(MANY_OF_A_FOLDER)]
-    assert lines([], crowd) == [f"added: {MANY_OF_A_FOLDER} files in artifacts/out/, such as 0.png, 1.png"]
-    assert lines(crowd, []) == [f"deleted: {MANY_OF_A_FOLDER} files of artifacts/out/"]
 
 
 def test_omitted_changes_are_counted() -> None:

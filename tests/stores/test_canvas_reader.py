@@ -1,4 +1,4 @@
-"""read_canvas: the agent reads a card, a stack or a search result; bounded, paged, and untrusted as evidence."""
+"""read_canvas: the agent reads a card, a stack or all open cards; bounded, and untrusted as evidence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sprite.agent.tools.canvas import PAGE_CHARS
+from sprite.agent.tools.canvas import MOST_CHARS
 from sprite.curation.provenance.kinds import kind_of
 from sprite.protocol.shapes import Block, Card, Point, Size
 from sprite.workspace.database import CardSaved, open_workspace
@@ -80,15 +80,6 @@ async def test_stack_shows_archived_cards_only_on_request(canvas: Canvas, stacks
     assert "(archived)" in await canvas.read(card_id="c3")
 
 
-async def test_search_ranks_cards_matching_most_words_first(canvas: Canvas, stacks: dict[str, str]) -> None:
-    assert await shown(canvas, query="the card with apples") == ["c2", "c1"]
-    assert await shown(canvas, query="Apple PEAR") == ["c1", "c2"]
-    assert await shown(canvas, query="shopping list") == ["c1"]
-    assert await shown(canvas, query="apples", stack_id=stacks["Work"]) == ["c2"]
-    assert await shown(canvas, query="apples", archived=True) == ["c4", "c2", "c1"]
-    assert (await canvas.read(query="zebra")).startswith('No card found. Open stacks: "Home" (')
-
-
 @pytest.mark.usefixtures("stacks")
 @pytest.mark.parametrize("arguments", [{"card_id": "nope"}, {"stack_id": "nope"}, {"card_id": "half \ud83d"}])
 async def test_missing_card_is_reported_in_one_line(arguments: dict[str, Any], canvas: Canvas) -> None:
@@ -99,33 +90,15 @@ async def test_missing_card_is_reported_in_one_line(arguments: dict[str, Any], c
     assert "\n" not in text
 
 
-@pytest.mark.usefixtures("stacks")
-@pytest.mark.parametrize("page", [None, 0, -5, "x", 10**30, True, [1], {"a": 1}])
-async def test_invalid_page_argument_still_returns_page(page: Any, canvas: Canvas) -> None:
-    assert "(card c1" in await canvas.read(page=page, archived=[], query=None)
-
-
-async def test_large_canvas_is_paged_and_bounded(canvas: Canvas) -> None:
+async def test_large_canvas_is_cut_and_one_card_is_whole(canvas: Canvas) -> None:
     for number in range(12):
         await draw(canvas, f"c{number}", f"Card {number}", f"{number} " * 3_000)
-    pages: list[str] = []
-    while not pages or f"page {len(pages) + 1} goes on." in pages[-1]:
-        pages.append(await canvas.read(page=len(pages) + 1))
-    assert all(len(page) <= PAGE_CHARS + 100 for page in pages)
-    assert pages[-1].endswith(f"Page {len(pages)} of {len(pages)}.")
-    assert await canvas.read(page=99) == pages[-1]
-    assert [f"(card c{number}," in "".join(pages) for number in range(12)] == [True] * 12
-
-
-async def test_block_longer_than_page_is_fully_readable(canvas: Canvas) -> None:
+    told = await canvas.read()
+    assert len(told) <= MOST_CHARS + 100
+    assert told.endswith(" more lines: name a card by its card_id to see it whole.")
     words = " ".join(map(str, range(9_000)))
-    await draw(canvas, "c1", "Long", words)
-    pages: list[str] = []
-    while not pages or f"page {len(pages) + 1} goes on." in pages[-1]:
-        pages.append(await canvas.read(card_id="c1", page=len(pages) + 1))
-    assert len(pages) > 2
-    text = "".join(page.rpartition("\nPage ")[0] for page in pages)
-    assert json.loads(text.partition("by you): ")[2]) == {"content": words}
+    await draw(canvas, "long", "Long", words)
+    assert json.loads((await canvas.read(card_id="long")).partition("by you): ")[2]) == {"content": words}
 
 
 async def test_card_text_cannot_forge_line(canvas: Canvas) -> None:

@@ -1,6 +1,6 @@
 // The state and cost of memory.
 
-import { ago, moment, money, number, plural, when } from '../format.js';
+import { ago, moment, money, number, plural } from '../format.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { DriftNotice, hasDrift } from './drift.js';
 import { LOADING, View } from './view.js';
@@ -122,7 +122,6 @@ export class Health extends View {
           ${figure('Today', money(health.spend_today_usd), cap(health))}
           ${figure('In all', money(health.spend_usd), plural(health.curations, 'call'))}
           ${health.usd_per_100_turns === null ? nothing : figure('Per 100 turns', money(health.usd_per_100_turns))}
-          ${figure('Tokens', number(health.tokens_read + health.tokens_written), readAndWritten(health))}
         </dl>
         ${
           health.calls_of_unknown_price > 0
@@ -132,16 +131,6 @@ export class Health extends View {
               </p>`
             : nothing
         }
-        ${table(
-          'Spend by day',
-          ['Day', 'Calls', 'Spend'],
-          health.spend_by_day.map(({ day, calls, usd }) => [day, number(calls), money(usd)]),
-        )}
-        ${table(
-          'Spend by session',
-          ['Session', 'Turns', 'Spend'],
-          health.spend_by_session.map(({ started_at: at, turns, usd }) => [when(at), number(turns), money(usd)]),
-        )}
       </section>
       ${
         health.refusals.length === 0
@@ -229,10 +218,6 @@ function costs(all) {
   return money(settled) + (estimated ? ` + ${money(estimated)} estimated` : '');
 }
 
-/** @param {Types.Health} health */
-const readAndWritten = ({ tokens_read: read, tokens_written: written }) =>
-  `${number(read)} read, ${number(written)} written`;
-
 /** @param {Types.NextDue | null} due */
 const next = (due) => (due === null ? null : `next ${moment(due.at)}`);
 
@@ -246,28 +231,3 @@ const figure = (name, value, more = null) =>
     <dd class="tabular">${value}</dd>
     ${more === null ? nothing : html`<dd class="small-text muted">${more}</dd>`}
   </div>`;
-
-/** @param {string} caption @param {string[]} head @param {string[][]} rows */
-const table = (caption, head, rows) =>
-  rows.length === 0
-    ? nothing
-    : html`<div class="health-table scroll" tabindex="0" role="region" aria-label=${caption}>
-        <table>
-          <caption>
-            ${caption}
-          </caption>
-          <thead>
-            <tr>
-              ${head.map((name) => html`<th scope="col">${name}</th>`)}
-            </tr>
-          </thead>
-          <tbody>
-            ${rows.map(
-              (cells) =>
-                html`<tr>
-                  ${cells.map((cell) => html`<td>${cell}</td>`)}
-                </tr>`,
-            )}
-          </tbody>
-        </table>
-      </div>`;

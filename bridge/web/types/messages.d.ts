@@ -1607,12 +1607,6 @@ export interface Health {
   spend_usd: number;
   usd_per_100_turns: number | null;
   calls_of_unknown_price: number;
-  lost_calls: number;
-  lost_usd: number;
-  tokens_read: number;
-  tokens_written: number;
-  spend_by_day: DaySpend[];
-  spend_by_session: SessionSpend[];
   refusals: Refusal[];
   daily_cap_usd: number | null;
   last_error: string | null;
@@ -1620,23 +1614,6 @@ export interface Health {
   attention: string[];
   drift?: Drifted[];
   spend?: Spend | null;
-}
-/**
- * The cost of memory on one day (UTC).
- */
-export interface DaySpend {
-  day: string;
-  usd: number;
-  calls: number;
-}
-/**
- * The cost of one session's memory.
- */
-export interface SessionSpend {
-  session_id: string;
-  started_at: number;
-  turns: number;
-  usd: number;
 }
 /**
  * A guard's refusal in words, with its curation.
