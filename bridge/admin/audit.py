@@ -8,7 +8,6 @@ or given out, and at its end (`outcome`). If the second is missing, the bridge w
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from contextlib import asynccontextmanager
 from functools import partial
@@ -22,6 +21,7 @@ from bridge.errors import BridgeError
 from bridge.providers.provider import HostError
 from bridge.replicas.restore import moment
 from sprite.common import own_secrets
+from sprite.common.tasks import to_its_end
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -142,16 +142,4 @@ async def outcome_noted(note: Callable[[str], Coroutine[Any, Any, None]]) -> Asy
         outcome = _failed(error)
         raise
     finally:
-        await _to_its_end(note(outcome))
-
-
-async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Finish the work even if the caller is cancelled meanwhile; then raise the cancellation."""
-    task, gone = asyncio.create_task(work, name="audit"), None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            gone = error
-    if gone is not None:
-        raise gone
+        await to_its_end(note(outcome), name="audit")

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
+from tqdm import tqdm
 
 from sprite.agent.processes import end_orphans, end_programs
 from sprite.backup.replicator import Shipping
@@ -43,6 +44,8 @@ from sprite.protocol.shapes import Forgotten
 from sprite.search.meaning.meaning import forget_vectors
 
 EXIT_DECLINED = 1
+#: A shorter search shows no progress.
+_QUICK_SECONDS = 0.5
 
 
 async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -102,6 +105,7 @@ async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bo
             end_orphans(settings.cli_state)
             await end_programs(settings.cli_state)
             shipping = Shipping(settings, own.transcript, own.workspace, own.memory)
+            bar = tqdm(bar_format="{desc} ... {percentage:3.0f} %", delay=_QUICK_SECONDS, leave=False, disable=None)
             forgetter = Forgetter(
                 settings,
                 own.transcript,
@@ -110,11 +114,15 @@ async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bo
                 own.projection,
                 shipping.forgotten,
                 partial(forget_vectors, settings),
+                bar.update,
             )
             await forgetter.finish_interrupted()
-            if preview:
-                return await forgetter.preview(target)
-            forgotten = await forgetter.forget(target, sure=sure)
+            turns, bar.total = await forgetter.steps(target, preview=preview)
+            bar.set_description_str(f"Searching {turns:,} turns", refresh=False)
+            with bar:
+                if preview:
+                    return await forgetter.preview(target)
+                forgotten = await forgetter.forget(target, sure=sure)
             if await own.workspace.ship_state.tombstones():
                 # Replication needs a running sprite.
                 forgotten.still.append(NOT_CONFIRMED)
