@@ -74,7 +74,7 @@ async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 def _say_preview(preview: Forgotten) -> None:
-    say(f"Forgetting this by its {preview.by} takes away for good: {_words(preview)}")
+    say(f"Forgetting this {preview.by} removes for good: {_words(preview)}")
     for place in preview.gone:
         say(f"  {place.where}: {place.text}")
     if preview.more:
@@ -84,7 +84,7 @@ def _say_preview(preview: Forgotten) -> None:
 
 
 def _say_done(done: Forgotten) -> None:
-    say("Forgotten. What is left is a tombstone that says when, and how much; not what.")
+    say("Forgotten. The log keeps only the time of this, and how much was removed.")
     if not done.still:
         say("All stores were searched: gone.")
     for place in done.still:
@@ -141,12 +141,12 @@ async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bo
 
 def _words(summary: Forgotten) -> str:
     counts = {
-        "turn": len(summary.turns),
-        "learning": summary.learnings,
-        "curated line": summary.lines,
-        "card": summary.cards,
+        "text of {} turn{}": len(summary.turns),
+        "{} learning{}": summary.learnings,
+        "{} line{} of memory files": summary.lines,
+        "{} card{}": summary.cards,
     }
-    words = ", ".join(f"{number} {name}{'s' if number > 1 else ''}" for name, number in counts.items() if number)
+    words = ", ".join(form.format(number, "s" if number > 1 else "") for form, number in counts.items() if number)
     return f"{words}." if words else "what is listed here."
 
 

@@ -145,7 +145,11 @@ class Plan:
         self.lines += _line_count(before) - _line_count(after or "")
 
     def say(self, where: str, before: str, after: str) -> None:
-        """Record each line and sentence that a text loses."""
+        """Record each part, or each line and sentence, that a text loses."""
+        if (parts := _parts_lost(before, after)) is not None:
+            for part in parts:
+                self.tell(where, part)
+            return
         left = Counter(_pieces(after))
         for piece in _pieces(before):
             if left[piece]:
@@ -473,6 +477,21 @@ def _action_words(response: str) -> str:
 
 def _line_count(text: str) -> int:
     return sum(bool(line.strip()) and FORGOTTEN not in line for line in text.split("\n"))
+
+
+def _parts_lost(before: str, after: str) -> list[str] | None:
+    """Return the parts that marks stand for, or None if the texts differ otherwise."""
+    first, *rest = after.split(FORGOTTEN)
+    if not rest or not before.startswith(first) or not before.endswith(rest[-1]):
+        return None
+    parts, at = [], len(first)
+    for number, kept in enumerate(rest, start=1):
+        found = before.find(kept, at) if number < len(rest) else len(before) - len(kept)
+        if found < at:
+            return None
+        parts += _pieces(before[at:found])
+        at = found + len(kept)
+    return parts
 
 
 def _pieces(text: str) -> list[str]:

@@ -281,6 +281,17 @@ async def test_preview_lists_text_of_manually_edited_files(stores: Stores) -> No
     assert files_containing(stores.folder.parent.parent, "saffron") == []
 
 
+async def test_preview_lists_only_removed_part_of_sentence(stores: Stores) -> None:
+    await tea(stores)
+    await stores.turn("What do I drink?", "You prefer tea to coffee. Shall I put the kettle on?")
+    gone = (await forget_in(stores, preview=True, learning=2)).gone
+    assert [place for place in gone if place.where.startswith("turn")] == [
+        Place("turn 1", "prefer tea to coffee"),
+        Place("turn 2", "prefer tea to coffee"),
+        Place("turn 3, the reply", "You prefer tea to coffee."),
+    ]
+
+
 async def test_preview_names_every_store(stores: Stores) -> None:
     await tea(stores)
     workspace = Settings(stores.folder.parent.parent)
