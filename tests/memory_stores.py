@@ -219,7 +219,9 @@ async def rebuilt(folder: Path, *, without_files: bool) -> dict[str, list[tuple[
     return dump(folder / "memory.db")
 
 
-def forgetter_of(settings: Settings, stores: Stores, workspace: WorkspaceDB) -> Forgetter:
+def forgetter_of(
+    settings: Settings, stores: Stores, workspace: WorkspaceDB, step: Callable[[], object] = lambda: None
+) -> Forgetter:
     """Make the component that forgets in these stores."""
     shipping = Shipping(settings, stores.transcript, workspace)
     return Forgetter(
@@ -230,6 +232,7 @@ def forgetter_of(settings: Settings, stores: Stores, workspace: WorkspaceDB) -> 
         stores.projection,
         shipping.forgotten,
         partial(forget_vectors, settings),
+        step,
     )
 
 

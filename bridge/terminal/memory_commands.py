@@ -273,7 +273,9 @@ class MemoryCommands(CommandGroup):
         if not text:
             await self._screen.show(drawing.problem("Forget what?", "/forget TEXT, word by word as it was said."))
             return
-        preview = await self.look(ForgetRequest(text=text, preview=True), ForgetResult)
+        preview = await self.look(
+            ForgetRequest(text=text, preview=True), ForgetResult, "searching all turns", MODEL_SECONDS
+        )
         if preview is None:
             return
         await self._screen.show(forgetting(preview.forgotten))

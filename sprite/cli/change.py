@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
+from tqdm import tqdm
 
 from sprite.agent.processes import end_orphans, end_programs
 from sprite.backup.replicator import Shipping
@@ -43,6 +44,8 @@ from sprite.protocol.shapes import Forgotten
 from sprite.search.meaning.meaning import forget_vectors
 
 EXIT_DECLINED = 1
+#: A shorter search shows no progress.
+_QUICK_SECONDS = 0.5
 
 
 async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -71,7 +74,7 @@ async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 def _say_preview(preview: Forgotten) -> None:
-    say(f"Forgetting this by its {preview.by} takes away for good: {_words(preview)}")
+    say(f"Forgetting this {preview.by} removes for good: {_words(preview)}")
     for place in preview.gone:
         say(f"  {place.where}: {place.text}")
     if preview.more:
@@ -81,7 +84,7 @@ def _say_preview(preview: Forgotten) -> None:
 
 
 def _say_done(done: Forgotten) -> None:
-    say("Forgotten. What is left is a tombstone that says when, and how much; not what.")
+    say("Forgotten. The log keeps only the time of this, and how much was removed.")
     if not done.still:
         say("All stores were searched: gone.")
     for place in done.still:
@@ -102,6 +105,7 @@ async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bo
             end_orphans(settings.cli_state)
             await end_programs(settings.cli_state)
             shipping = Shipping(settings, own.transcript, own.workspace)
+            bar = tqdm(bar_format="{desc} ... {percentage:3.0f} %", delay=_QUICK_SECONDS, leave=False, disable=None)
             forgetter = Forgetter(
                 settings,
                 own.transcript,
@@ -110,11 +114,15 @@ async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bo
                 own.projection,
                 shipping.forgotten,
                 partial(forget_vectors, settings),
+                bar.update,
             )
             await forgetter.finish_interrupted()
-            if preview:
-                return await forgetter.preview(target)
-            forgotten = await forgetter.forget(target, sure=sure)
+            turns, bar.total = await forgetter.steps(target, preview=preview)
+            bar.set_description_str(f"Searching {turns:,} turns", refresh=False)
+            with bar:
+                if preview:
+                    return await forgetter.preview(target)
+                forgotten = await forgetter.forget(target, sure=sure)
             if await own.workspace.ship_state.tombstones():
                 # Replication needs a running sprite.
                 forgotten.still.append(NOT_CONFIRMED)
@@ -133,12 +141,12 @@ async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bo
 
 def _words(summary: Forgotten) -> str:
     counts = {
-        "turn": len(summary.turns),
-        "learning": summary.learnings,
-        "curated line": summary.lines,
-        "card": summary.cards,
+        "text of {} turn{}": len(summary.turns),
+        "{} learning{}": summary.learnings,
+        "{} line{} of memory files": summary.lines,
+        "{} card{}": summary.cards,
     }
-    words = ", ".join(f"{number} {name}{'s' if number > 1 else ''}" for name, number in counts.items() if number)
+    words = ", ".join(form.format(number, "s" if number > 1 else "") for form, number in counts.items() if number)
     return f"{words}." if words else "what is listed here."
 
 

@@ -133,6 +133,18 @@ def backoff(attempt: int, first: float, longest: float) -> float:
 _BREAK_SECONDS = 0.01
 
 
+async def to_its_end(work: Coroutine[Any, Any, None], *, name: str) -> None:
+    """Finish the work even if the caller is cancelled meanwhile; then raise the cancellation."""
+    task, gone = asyncio.create_task(work, name=name), None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            gone = error
+    if gone is not None:
+        raise gone
+
+
 class Breaks:
     """Breaks of a long computation on the event loop: `take` one after each short step."""
 

@@ -21,11 +21,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from sprite.common.tasks import Breaks
+from sprite.common.tasks import Breaks, to_its_end
 from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.forget.decisions import scrub_decisions, scrub_verifications
-from sprite.forget.plan import CHUNK, Plan, Target, plan, survey
+from sprite.forget.plan import CHUNK, PASSES, Plan, Step, Target, plan, survey
 from sprite.forget.scrub import Scrubber, map_strings
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.database import MemoryDB
@@ -93,17 +93,18 @@ class SourceStore(Store, Protocol):
 class LogStore:
     """transcript.db: turns, answers, edits, the journal of an interrupted turn, and file names."""
 
-    def __init__(self, settings: Settings, transcript: TranscriptDB, memory: MemoryDB) -> None:
+    def __init__(self, settings: Settings, transcript: TranscriptDB, memory: MemoryDB, step: Step) -> None:
         self._settings = settings
         self._transcript = transcript
         self._memory = memory
+        self._step = step
 
     async def find(self, made: Plan) -> list[Place]:
         """See Store."""
         again = made
         if made.is_done:
             again = made.again()
-            await survey(again, self._transcript, self._memory)
+            await survey(again, self._transcript, self._memory, self._step)
         names = [path for path in await self._names() if _names(path, made.scrubber)]
         decisions = await scrub_decisions(again, self._transcript)
         verifications = await scrub_verifications(again, self._transcript, decisions)
@@ -433,8 +434,9 @@ class Forgetter:
         projection: Projection,
         tell_store: Callable[[], Awaitable[None]],
         forget_vectors: Callable[[Collection[int] | None], Awaitable[None]],
+        step: Step = lambda: None,
     ) -> None:
-        """`forget_vectors` deletes what search by meaning derived from turns, or from all."""
+        """`forget_vectors` deletes what search by meaning derived from turns, or from all. See `steps` for `step`."""
         self._settings = settings
         self._transcript = transcript
         self._memory = memory
@@ -442,6 +444,7 @@ class Forgetter:
         self._projection = projection
         self._tell_store = tell_store
         self._forget_vectors = forget_vectors
+        self._step = step
         self._theirs = TheirFiles(settings)
         self._derived = MemoryStore(memory, MemoryFiles(settings.memory))
         #: In the order of removal.
@@ -449,12 +452,17 @@ class Forgetter:
             SeenStore(workspace),
             ChangesStore(settings, workspace),
             FileStore(settings),
-            LogStore(settings, transcript, memory),
+            LogStore(settings, transcript, memory, step),
         )
+
+    async def steps(self, target: Target, *, preview: bool) -> tuple[int, int]:
+        """Return (number of turns, number of steps that a forget or its preview takes)."""
+        turns, _, _ = await self._transcript.counts()
+        return turns, turns * (PASSES[target.by] + (0 if preview else 1))
 
     async def preview(self, target: Target) -> Forgotten:
         """Return the effects of a forget, in numbers and words, without changes."""
-        made = await plan(target, self._transcript, self._memory)
+        made = await plan(target, self._transcript, self._memory, self._step)
         gone = await self._find(made, *self._sources, self._derived)
         self._refuse_nothing(made, gone)
         return self._told(made, gone=gone)
@@ -469,7 +477,7 @@ class Forgetter:
         async with self._projection.held() as settle:
             # Log manual changes on disk first, or they would later count as the person's own text.
             await settle()
-            made = await plan(target, self._transcript, self._memory)
+            made = await plan(target, self._transcript, self._memory, self._step)
             if not made.observations and not made.curations:
                 self._refuse_nothing(made, await self._find(made, *self._sources))
             if len(made.observations) > MANY_TURNS and not sure:
@@ -477,13 +485,17 @@ class Forgetter:
                     f"That would forget {len(made.observations)} turns. If you are sure, say so (--yes).",
                     code="too_much",
                 )
-            (self._settings.run / MARKER).touch()
-            for store in self._sources:
-                await store.remove(made)
-            await self._forget_vectors(made.observations.keys())
-            await self._finish(settle)
+            # Ctrl-C before this leaves everything; from here on it waits until everything is gone.
+            await to_its_end(self._remove(made, settle), name="forget")
         found = await self._find(made, *self._sources, self._derived, self._theirs)
         return self._told(made, still=[*found, *await self._says_it_too(made)])
+
+    async def _remove(self, made: Plan, settle: Callable[[], Awaitable[object]]) -> None:
+        (self._settings.run / MARKER).touch()
+        for store in self._sources:
+            await store.remove(made)
+        await self._forget_vectors(made.observations.keys())
+        await self._finish(settle)
 
     async def finish_interrupted(self) -> None:
         """Complete an interrupted forget."""

@@ -145,7 +145,11 @@ class Plan:
         self.lines += _line_count(before) - _line_count(after or "")
 
     def say(self, where: str, before: str, after: str) -> None:
-        """Record each line and sentence that a text loses."""
+        """Record each part, or each line and sentence, that a text loses."""
+        if (parts := _parts_lost(before, after)) is not None:
+            for part in parts:
+                self.tell(where, part)
+            return
         left = Counter(_pieces(after))
         for piece in _pieces(before):
             if left[piece]:
@@ -176,7 +180,13 @@ class Plan:
         self.cards |= _cards_drawn(turn)
 
 
-async def plan(target: Target, transcript: TranscriptDB, memory: MemoryDB) -> Plan:
+#: Times that a plan reads every turn, by what it forgets; a survey reads them once.
+PASSES = {"text": 1, "learning": 2, "turn": 2, "session": 2}
+#: Called for each turn that was searched.
+Step = Callable[[], object]
+
+
+async def plan(target: Target, transcript: TranscriptDB, memory: MemoryDB, step: Step = lambda: None) -> Plan:
     """Plan the changes to the log and memory. PeerError if the target does not exist."""
     by = target.by
     learnings = [each async for each in _each(memory.learnings)]
@@ -186,19 +196,20 @@ async def plan(target: Target, transcript: TranscriptDB, memory: MemoryDB) -> Pl
             raise PeerError(f"A text to forget needs {SHORTEST_TEXT} characters at least.")
         made = Plan("text", scrubber := Scrubber(text), scrubber)
     elif by == "learning":
-        made = await _plan_learning(await _learning_of(target, memory), learnings, transcript)
+        made = await _plan_learning(await _learning_of(target, memory), learnings, transcript, step)
     else:
-        made = await _plan_turns(by, await _turns_of(target, transcript), transcript, learnings)
+        made = await _plan_turns(by, await _turns_of(target, transcript), transcript, learnings, step)
         made.session = target.session
-    await survey(made, transcript, memory)
+    await survey(made, transcript, memory, step)
     return made
 
 
-async def survey(made: Plan, transcript: TranscriptDB, memory: MemoryDB) -> None:
+async def survey(made: Plan, transcript: TranscriptDB, memory: MemoryDB, step: Step) -> None:
     """Add the new version of every row that contains the target."""
     made.typed = {line.strip() async for lines in _typed(transcript) for line in lines}
     made.gone = await _gone_learnings(made, memory)
     async for turn in _each(transcript.observations_after):
+        step()
         _take(made, turn)
     actions = ActionScrubber(made.scrubber, made.emptied_missions, made.gone)
     async for curation in _each(transcript.curations.after):
@@ -248,7 +259,7 @@ async def _turns_of(target: Target, transcript: TranscriptDB) -> list[Observatio
 
 
 async def _plan_turns(
-    by: str, turns: list[Observation], transcript: TranscriptDB, learnings: Sequence[LearningRow]
+    by: str, turns: list[Observation], transcript: TranscriptDB, learnings: Sequence[LearningRow], step: Step
 ) -> Plan:
     if not turns:
         raise PeerError(f"There is no such {by}.", code="not_found")
@@ -265,6 +276,7 @@ async def _plan_turns(
     words = words_of(text for turn in turns for text in _texts(turn)) - await _others_words(ids, taught, transcript)
     repeated: set[Statement] = set()
     async for other in _each(transcript.observations_after):
+        step()
         if other.id not in ids:
             texts = _texts(other)
             words -= words_of(texts)
@@ -298,7 +310,9 @@ def _cards_drawn(turn: Observation) -> set[str]:
 # --- a learning ---
 
 
-async def _plan_learning(learning: LearningRow, learnings: Sequence[LearningRow], transcript: TranscriptDB) -> Plan:
+async def _plan_learning(
+    learning: LearningRow, learnings: Sequence[LearningRow], transcript: TranscriptDB, step: Step
+) -> Plan:
     same = core(learning.content)
     taught = await _answers(transcript)
     rows = [_Cited(each.source_observation_id, each.content, each.evidence or "") for each in learnings]
@@ -325,7 +339,7 @@ async def _plan_learning(learning: LearningRow, learnings: Sequence[LearningRow]
 
     words = set(content_words(learning.content)) - words_of(each.content for each in stays)
     words -= await _others_words(sources, taught, transcript)
-    words = await _words_of_its_own(words, scrubber(long), scrubber(quotes), sources, transcript)
+    words = await _words_of_its_own(words, scrubber(long), scrubber(quotes), sources, transcript, step)
     teaching = frozenset(each.turn for each in (*rows, *taught.learnings) if each.turn and core(each.content) != same)
     return Plan("learning", scrubber(long, words), scrubber(quotes, words), sources, teaching)
 
@@ -339,10 +353,16 @@ def _own_quotes(gone: Sequence[_Cited], stays: Sequence[_Cited]) -> list[str]:
 
 
 async def _words_of_its_own(
-    words: set[str], scrubber: Scrubber, at_source: Scrubber, sources: Collection[int], transcript: TranscriptDB
+    words: set[str],
+    scrubber: Scrubber,
+    at_source: Scrubber,
+    sources: Collection[int],
+    transcript: TranscriptDB,
+    step: Step,
 ) -> set[str]:
     """Return those of a learning's words that people and turns use for nothing else."""
     async for turn in _each(transcript.observations_after):
+        step()
         texts = _texts(turn)
         visible = plain("\n".join(texts))
         if not any(word in visible for word in words):
@@ -457,6 +477,21 @@ def _action_words(response: str) -> str:
 
 def _line_count(text: str) -> int:
     return sum(bool(line.strip()) and FORGOTTEN not in line for line in text.split("\n"))
+
+
+def _parts_lost(before: str, after: str) -> list[str] | None:
+    """Return the parts that marks stand for, or None if the texts differ otherwise."""
+    first, *rest = after.split(FORGOTTEN)
+    if not rest or not before.startswith(first) or not before.endswith(rest[-1]):
+        return None
+    parts, at = [], len(first)
+    for number, kept in enumerate(rest, start=1):
+        found = before.find(kept, at) if number < len(rest) else len(before) - len(kept)
+        if found < at:
+            return None
+        parts += _pieces(before[at:found])
+        at = found + len(kept)
+    return parts
 
 
 def _pieces(text: str) -> list[str]:

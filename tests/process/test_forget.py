@@ -97,12 +97,12 @@ async def test_forget_command_lists_preview_and_result(workspace: Path) -> None:
     code, out, err = await command(workspace, "memory", "forget", "--text", "Quibblewort", "--yes")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == "Forgetting this by its text takes away for good: 2 turns, 1 learning, 3 curated lines."
-    assert "  turn 2: My codename is Quibblewort." in lines
+    assert lines[0] == "Forgetting this text removes for good: text of 2 turns, 1 learning, 3 lines of memory files."
+    assert "  turn 2: Quibblewort" in lines
     assert any(line.startswith("  user.md: ") and "Quibblewort" in line for line in lines)
     assert any(line.startswith("  the chat: ") for line in lines)
     assert lines[-2:] == [
-        "Forgotten. What is left is a tombstone that says when, and how much; not what.",
+        "Forgotten. The log keeps only the time of this, and how much was removed.",
         "All stores were searched: gone.",
     ]
     assert files_containing(workspace, "Quibblewort") == []
@@ -318,7 +318,7 @@ async def test_running_sprite_forgets_in_agent_and_clients(workspace: Path, mode
         # The turn enters the log only while the forget waits.
         look = client.send("memory", {"op": "forget", "text": "Zebedee", "preview": True})
         shown = (await client.reply(look))["payload"]["forgotten"]
-        assert {"where": "a message that you sent", "text": "My parrot is Zebedee."} in shown["gone"]
+        assert {"where": "a message that you sent", "text": "Zebedee"} in shown["gone"]
         assert (shown["turns"], shown["gone"][-1]["where"]) == ([], "the turn under way")
         answer = client.send("memory", {"op": "forget", "text": "Zebedee"})
         (workspace / "go").touch()

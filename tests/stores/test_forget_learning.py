@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -292,6 +294,17 @@ async def test_preview_lists_text_of_manually_edited_files(stores: Stores) -> No
     assert files_containing(stores.folder.parent.parent, "saffron") == []
 
 
+async def test_preview_lists_only_removed_part_of_sentence(stores: Stores) -> None:
+    await tea(stores)
+    await stores.turn("What do I drink?", "You prefer tea to coffee. Shall I put the kettle on?")
+    gone = (await forget_in(stores, preview=True, learning=2)).gone
+    assert [place for place in gone if place.where.startswith("turn")] == [
+        Place("turn 1", "prefer tea to coffee"),
+        Place("turn 2", "prefer tea to coffee"),
+        Place("turn 3, the reply", "You prefer tea to coffee."),
+    ]
+
+
 async def test_preview_names_every_store(stores: Stores) -> None:
     await tea(stores)
     workspace = Settings(stores.folder.parent.parent)
@@ -350,6 +363,49 @@ async def test_forget_finds_text_only_on_canvas(stores: Stores) -> None:
     assert (await forget_in(stores, text="zanzibar")).still == []
     with pytest.raises(PeerError, match="Nothing in memory matches"):
         await forget_in(stores, text="zanzibar")
+
+
+# Progress and Ctrl-C
+
+
+@pytest.mark.parametrize("target", [{"learning": 2}, {"turn": 1}, {"text": "coffee"}], ids=str)
+async def test_forget_reports_each_turn_it_searched(target: dict[str, Any], stores: Stores) -> None:
+    await tea(stores)
+    workspace, steps = Settings(stores.folder.parent.parent), [0]
+
+    def step() -> None:
+        steps[0] += 1
+
+    async with open_workspace(workspace.workspace_db) as seen:
+        forgetter = forgetter_of(workspace, stores, seen, step)
+        for preview, forget in ((True, forgetter.preview), (False, partial(forgetter.forget, sure=True))):
+            steps[0] = 0
+            turns, wanted = await forgetter.steps(Target(**target), preview=preview)
+            await forget(Target(**target))
+            assert (turns, steps[0]) == (2, wanted)
+
+
+async def test_cancelled_forget_leaves_all_or_nothing(stores: Stores) -> None:
+    await tea(stores)
+    workspace = Settings(stores.folder.parent.parent)
+    async with open_workspace(workspace.workspace_db) as seen:
+        forgetter = forgetter_of(workspace, stores, seen, lambda: task.cancel())  # noqa: PLW0108 - the task begins later
+        task = asyncio.create_task(forgetter.forget(Target(learning=2), sure=True))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(await stores.learnings()) == 3
+
+        async def told() -> None:
+            task.cancel()
+            await asyncio.sleep(0)
+
+        forgetter = forgetter_of(workspace, stores, seen)
+        forgetter._tell_store = told
+        task = asyncio.create_task(forgetter.forget(Target(learning=2), sure=True))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert not list(workspace.run.iterdir())
+    assert files_containing(workspace.workspace, "coffee") == []
 
 
 # Property: any learning of any history

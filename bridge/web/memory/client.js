@@ -7,7 +7,7 @@ export const PAGE = 50;
 const HITS = 20;
 /** A flush waits for one model call; the sprite bounds it at 120 s. */
 const FLUSH_MS = 150_000;
-/** A forget waits for the current turn to end. */
+/** A forget waits for the current turn to end, and searches all turns like its preview. */
 const FORGET_MS = 180_000;
 
 /** @param {Pick<Page, 'connection'>} page */
@@ -116,7 +116,8 @@ export function createClient({ connection }) {
      * Fetches a preview of a forget.
      * @param {ForgetTarget} target
      */
-    preview: async (target) => (await ask({ op: 'forget', ...target, preview: true })).forgotten,
+    preview: async (target) =>
+      (await ask({ op: 'forget', ...target, preview: true }, { timeout: FORGET_MS })).forgotten,
     /** @param {ForgetTarget} target */
     forget: async (target) => (await ask({ op: 'forget', ...target, yes: true }, { timeout: FORGET_MS })).forgotten,
     flush: () => connection.ask('system', { action: 'flush' }, { timeout: FLUSH_MS }),

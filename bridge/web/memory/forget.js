@@ -11,6 +11,8 @@ import { touched } from './labels.js';
 /** More turns than this need a second confirmation. */
 const MANY = 10;
 const LISTED = 30;
+/** A shorter search shows no progress. */
+const QUICK_MS = 500;
 
 /**
  * Asks for a text, then forgets it like `forget`; returns true if it is forgotten.
@@ -54,6 +56,12 @@ export async function forget(page, client, target, what) {
 
 /** @param {Page} page @param {MemoryClient} client @param {ForgetTarget} target @param {string} what */
 async function look(page, client, target, what) {
+  const turns = page.store.state.memory?.turns;
+  const words = `Searching ${turns === undefined ? 'all turns' : plural(turns, 'turn')}…`;
+  let done = () => {};
+  const timer = setTimeout(() => {
+    done = page.toast({ kind: 'info', text: words });
+  }, QUICK_MS);
   try {
     return await client.preview(target);
   } catch (problem) {
@@ -62,6 +70,9 @@ async function look(page, client, target, what) {
       nowhere ? { kind: 'info', text: `${what} stands nowhere in memory.` } : { kind: 'error', text: wordsOf(problem) },
     );
     return null;
+  } finally {
+    clearTimeout(timer);
+    done();
   }
 }
 
