@@ -82,6 +82,10 @@ class AcpStage:
         await self.visitor.send(Gap(oldest_seq=40))
         await self.visitor.send(sync)
 
+    async def caught_up(self) -> None:
+        """Answer the connection over which the hub brings a returning editor up to date: it has missed nothing."""
+        await (await self.sprite.visitor()).welcome(last_seq=self._seq)
+
     async def lose_bridge(self) -> None:
         """Close the connection to the bridge, and refuse new ones until `is_away` is unset."""
         self.is_away = True

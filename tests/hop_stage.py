@@ -5,6 +5,7 @@ The test defines the handlers; admission, routing and forwarding are the bridge'
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -161,11 +162,16 @@ class Two:
     def socket(self, **options: Any) -> Any:
         return self.other.session.ws_connect(f"{self.other.url}/files/socket", headers=bearing(self.token), **options)
 
+    @property
+    def way_in(self) -> str:
+        """Return the hash of Ada's token, as a forwarded request names it."""
+        return hashlib.sha256(self.token.encode()).hexdigest()
+
     def signed(
         self, method: str = "GET", path: str = "/files/a", secret: str = SECRET, **changes: Any
     ) -> dict[str, str]:
         """Return the headers with which another bridge forwards Ada's request."""
-        passed = ForwardedIdentity("ada", "token", "00" * 32)
+        passed = ForwardedIdentity("ada", "token", self.way_in)
         return RequestSigner(secret).headers(
             method, path, ForwardHeader(passed, changes.get("epoch", 1), "0011223344556677")
         )

@@ -237,6 +237,7 @@ async def test_message_waits_for_lost_bridge() -> None:
         await stage.lose_bridge()
         await stage.until_shown("What was sent is not lost")
         stage.is_away = False
+        await stage.caught_up()
         await stage.event("text", mission, text="Here I am.")
         await stage.event("complete", mission, text="Here I am.")
         assert await asked == "end_turn"

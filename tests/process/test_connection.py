@@ -208,7 +208,7 @@ async def test_first_connection_gets_welcome_and_state(sprite: SpriteServer) -> 
         assert {f"card-{n}" for n in range(8)} <= {card["card_id"] for card in payload["cards"]}
         assert set(payload["session"]) == {
             *("session_id", "started_at", "turns", "running_mission_id", "queued"),
-            *("busy", "background", "held_until", "paused", "slow"),
+            *("busy", "background", "held_until", "paused", "slow", "model", "effort"),
         }
         assert (payload["memory"]["turns"], payload["memory"]["waiting"]) == (3, 1)
         assert payload["memory"]["learnings"] == 3

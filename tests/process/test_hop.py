@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
 import logging
 import zlib
@@ -299,7 +300,8 @@ async def test_owner_enforces_scopes_of_forwarded_token(tmp_path: Path) -> None:
         headers = {"Authorization": f"Bearer {small}"}
         async with stage.other.session.get(f"{stage.other.url}/files/a", headers=headers) as response:
             assert (response.status, (await response.json())["error"]["code"]) == (403, "missing_scope")
-        passed = ForwardedIdentity("ada", "token", "00" * 32, "small", frozenset({"observe"}))
+        way_in = hashlib.sha256(small.encode()).hexdigest()
+        passed = ForwardedIdentity("ada", "token", way_in, "small", frozenset({"observe"}))
         headers = RequestSigner(SECRET).headers("GET", "/files/a", ForwardHeader(passed, 1, "id"))
         status, body = await stage.straight(headers)
         assert (status, body["error"]["code"]) == (403, "missing_scope")
