@@ -37,6 +37,7 @@ class AcpStage:
         self.is_away = False
         self.socket: aiohttp.ClientWebSocketResponse
         self._seq = 0
+        self._sent: dict[int, Any] = {}
 
     async def begin(self, sync: StateSync | None = None) -> None:
         """Initialize the editor, and open a session."""
@@ -71,6 +72,7 @@ class AcpStage:
     async def send(self, payload: Any) -> None:
         """Broadcast an event."""
         self._seq += 1
+        self._sent[self._seq] = payload
         await self.visitor.send(payload, seq=self._seq)
 
     async def reconnected(self, sync: StateSync, *, epoch: str = "e1") -> None:
@@ -83,8 +85,11 @@ class AcpStage:
         await self.visitor.send(sync)
 
     async def caught_up(self) -> None:
-        """Answer the connection over which the hub brings a returning editor up to date: it has missed nothing."""
-        await (await self.sprite.visitor()).welcome(last_seq=self._seq)
+        """Answer the connection over which the hub brings a returning editor up to date."""
+        own = await self.sprite.visitor()
+        seen = (await own.welcome(last_seq=self._seq))["resume"]["last_seq"]
+        for seq in range(seen + 1, self._seq + 1):
+            await own.send(self._sent[seq], seq=seq)
 
     async def lose_bridge(self) -> None:
         """Close the connection to the bridge, and refuse new ones until `is_away` is unset."""

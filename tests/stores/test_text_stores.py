@@ -87,7 +87,7 @@ BRIDGES_FREE: dict[str, tuple[str, ...]] = {
     "oauth_grants": ("refresh_sha256", "person", "label", "client_id", "scopes"),
     "oauth_spent": ("refresh_sha256", "person", "label"),
     "oidc_identities": ("issuer", "subject", "person"),
-    "passkeys": ("credential_id", "person", "public_key", "label", "aaguid"),
+    "passkeys": ("credential_id", "person", "public_key", "label"),
     "people": ("name", "role"),
     "person_tokens": ("token_sha256", "person", "label", "scopes"),
     "push_key": ("private_der",),
