@@ -38,7 +38,8 @@ from bridge.cluster.leases import Leases
 from bridge.cluster.ownership import Holder, Homes, Ownership, holders, this_machine
 from bridge.config import DEFAULT_HOST, DEFAULT_PORT, LOCAL_PERSON, Settings
 from bridge.db import data_folder
-from bridge.db.open import Database, DatabaseError, open_database
+from bridge.db.database import Database, DatabaseError
+from bridge.db.open import open_database
 from bridge.errors import OperatorError
 from bridge.fake_model.model import OfflineModel
 from bridge.http.listening import ConnectionLimitMiddleware, bound, in_url, raise_file_limit, served

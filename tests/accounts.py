@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bridge.db.open import Database, open_database
+from bridge.db.database import Database
+from bridge.db.open import open_database
 from bridge.proxy.accounts import Accounts
 from bridge.proxy.budgets import Bounds, Limits, Standing
 from bridge.proxy.calls import ModelCall, standing

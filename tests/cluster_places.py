@@ -24,7 +24,7 @@ from tests.wiretap import Wiretap, forwarding
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from bridge.db.open import Database
+    from bridge.db.database import Database
     from bridge.proxy.sprite_tokens import SpriteTokens
 
 #: Number of processes that start concurrently.

@@ -23,7 +23,8 @@ from bridge.cluster.forward import Hops
 from bridge.cluster.forward_header import ForwardedIdentity, ForwardHeader, RequestSigner
 from bridge.cluster.ownership import OwnedElsewhere, Owner, Ownership
 from bridge.config import Settings
-from bridge.db.open import Database, open_database
+from bridge.db.database import Database
+from bridge.db.open import open_database
 from bridge.routes.middleware import SecurityMiddleware
 from bridge.routes.owner import OwnerRouter
 from bridge.telemetry.metrics import Metrics

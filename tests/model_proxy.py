@@ -14,7 +14,8 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from bridge.db.open import Database, open_database
+from bridge.db.database import Database
+from bridge.db.open import open_database
 from bridge.proxy.accounts import Accounts
 from bridge.proxy.budgets import Limits
 from bridge.proxy.call import Patience

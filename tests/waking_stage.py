@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bridge.cluster.ownership import Ownership
-from bridge.db.open import Database, open_database
+from bridge.db.database import Database
+from bridge.db.open import open_database
 from bridge.hub.hub import Relay
 from bridge.hub.room import RoomTimes
 from bridge.providers.provider import HostError, Reached, Report

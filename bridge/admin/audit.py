@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bridge.db.open import in_snapshot, in_transaction
+from bridge.db.database import in_snapshot, in_transaction
 from bridge.replicas.restore import moment
 from sprite.common import own_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bridge.db.open import Database, Transaction
+    from bridge.db.database import Database, Transaction
 
 
 #: The actor of commands typed on the bridge's own machine.

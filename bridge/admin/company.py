@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bridge.admin.operator_actions import Acts
     from bridge.auth.login import Arriving, Authenticator
     from bridge.config import Settings
-    from bridge.db.open import Database
+    from bridge.db.database import Database
 
 
 #: The actor of role changes that follow from a person's groups at the provider.

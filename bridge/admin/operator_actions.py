@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bridge.auth.tokens import Token
     from bridge.cluster.ownership import Ownership
     from bridge.config import Settings
-    from bridge.db.open import Database
+    from bridge.db.database import Database
     from bridge.providers.provider import Host
     from bridge.routes.routes import Restoring
 

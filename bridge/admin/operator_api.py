@@ -21,7 +21,7 @@ from bridge.auth.people import Role
 from bridge.auth.tokens import Token
 from bridge.cluster.ownership import NotOwnedError
 from bridge.config import LOCAL_PERSON
-from bridge.db.open import DatabaseError
+from bridge.db.database import DatabaseError
 from bridge.errors import BridgeError, OperatorError
 from bridge.http import messages
 from bridge.providers.provider import HostError, Report

@@ -24,7 +24,7 @@ from aiohttp import WSCloseCode, web
 from bridge.auth.login import bearer
 from bridge.auth.tokens import REVOKED, Holder, PersonTokens, Scope
 from bridge.cluster.forward_header import PASSED, ForwardedIdentity
-from bridge.db.open import Database, DatabaseError, Transaction
+from bridge.db.database import Database, DatabaseError, Transaction
 from bridge.errors import BridgeError
 from bridge.telemetry.logs import PERSON
 from sprite.common.tasks import owned_task

@@ -28,7 +28,7 @@ from bridge.auth.people import SESSION_SECONDS, Link, LinkProblem, People, Sessi
 from bridge.auth.sealed_cookie import SealedCookie
 from bridge.cluster.forward_header import PASSED, ForwardedIdentity
 from bridge.config import LOCAL_PERSON, Settings, is_loopback
-from bridge.db.open import token_sha256
+from bridge.db.database import token_sha256
 from bridge.http.messages import AnsweredError, Way, page, redirect
 from bridge.telemetry.logs import PERSON
 from sprite.common.settings import default_data

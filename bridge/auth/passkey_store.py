@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from bridge.db.open import Database, Transaction, in_transaction
+from bridge.db.database import Database, Transaction, in_transaction
 from bridge.errors import BridgeError
 
 if TYPE_CHECKING:

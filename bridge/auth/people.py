@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from bridge.auth.tokens import FULL_LABEL, PeopleError, PersonTokens, new_token, require, tell_revoked
 from bridge.config import LOCAL_PERSON
-from bridge.db.open import Database, DatabaseError, Transaction, in_snapshot, in_transaction, kept_secret, token_sha256
+from bridge.db.database import (
+    Database,
+    DatabaseError,
+    Transaction,
+    in_snapshot,
+    in_transaction,
+    kept_secret,
+    token_sha256,
+)
 from bridge.providers.provider import NAME
 from sprite.common import own_secrets
 

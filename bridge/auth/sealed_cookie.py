@@ -13,7 +13,7 @@ import msgspec
 from itsdangerous import BadSignature, TimestampSigner
 from itsdangerous.encoding import base64_decode, base64_encode
 
-from bridge.db.open import Database, Transaction, in_transaction, token_sha256
+from bridge.db.database import Database, Transaction, in_transaction, token_sha256
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from bridge.config import LOCAL_PERSON
-from bridge.db.open import Database, DatabaseError, Transaction, in_snapshot, in_transaction, token_sha256
+from bridge.db.database import Database, DatabaseError, Transaction, in_snapshot, in_transaction, token_sha256
 from bridge.errors import BridgeError
 from sprite.common import own_secrets
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakValueDictionary
 
 from bridge.cluster.ownership import NotOwnedError, OnChange, OwnedElsewhere, Owner, Ownership
-from bridge.db.open import DatabaseError
+from bridge.db.database import DatabaseError
 from sprite.common.tasks import owned_task
 from sprite.protocol.replication import EPOCHS_AHEAD, Lease
 
 if TYPE_CHECKING:
-    from bridge.db.open import Database
+    from bridge.db.database import Database
 
 
 #: Interval of renewals, and the duration of a lease without renewal.

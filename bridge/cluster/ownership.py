@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bridge.db.open import DatabaseError
+from bridge.db.database import DatabaseError
 from bridge.providers.provider import HostError
 
 if TYPE_CHECKING:
-    from bridge.db.open import Database
+    from bridge.db.database import Database
     from sprite.protocol.replication import Lease
 
 

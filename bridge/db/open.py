@@ -1,142 +1,15 @@
-"""The database of one or more bridges: a file (bridge.db) or Postgres, with one interface.
-
-Each module keeps its own SQL and runs it with `Database.write` and `Database.read`.
-"""
+"""Open the database of one or more bridges."""
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from bridge.db.tables import MIGRATIONS, STORE_TABLES
-from bridge.errors import BridgeError
-
-__all__ = [
-    "MIGRATIONS",
-    "STORE_TABLES",
-    "ConstraintError",
-    "Database",
-    "DatabaseAwayError",
-    "DatabaseError",
-    "Rows",
-    "Transaction",
-    "in_snapshot",
-    "in_transaction",
-    "kept_secret",
-    "once_back",
-    "open_database",
-    "token_sha256",
-]
-
-_T = TypeVar("_T")
-_P = ParamSpec("_P")
-_Self = TypeVar("_Self", bound="_Owner")
-_AGAIN_SECONDS = 1.0
-
-
-class DatabaseError(BridgeError):
-    """The database cannot do what was asked: a disk that refuses, a server that is away.
-
-    `code` says what it is in the database's own terms (SQLITE_FULL, or a SQLSTATE such as 53100), without a path, an
-    address or a value.
-    """
-
-    def __init__(self, code: str, words: str) -> None:
-        super().__init__(words)
-        self.code = code
-
-
-class ConstraintError(DatabaseError):
-    """A row breaks a rule of its table: its key is taken, or what it refers to is not there (any more)."""
-
-
-class DatabaseAwayError(DatabaseError):
-    """The database is away: nothing was read or written, and the same may work a moment later."""
-
-
-class Rows(Protocol):
-    """The result of a statement: rows with access to columns by name or index."""
-
-    @property
-    def rowcount(self) -> int:
-        """Return the number of changed rows."""
-
-    def __iter__(self) -> Iterator[Any]:
-        """Iterate over the rows."""
-
-    def fetchone(self) -> Any:
-        """Return the next row, or None."""
-
-    def fetchall(self) -> list[Any]:
-        """Return all remaining rows."""
-
-
-class Transaction(Protocol):
-    """Runs statements in the SQL that SQLite and Postgres share, with `?` for each parameter.
-
-    `db_now()` is the database's time in Unix seconds. `db_notify(channel, text)` notifies all listeners of the same
-    database once the transaction is committed.
-
-    Types are TEXT, INTEGER (64 bits, also for booleans: 0 and 1), REAL and BLOB. Where a parameter may be NULL,
-    Postgres must be able to infer its type: `sprite = coalesce(?, sprite)`, not `? IS NULL OR sprite = ?`. Also not
-    shared: bare numbers as conditions (write `is_told = 1`, not `is_told`), `max` and `min` of several values, `IS
-    ?`, and the order and `LIKE` matches of text outside ASCII.
-    """
-
-    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Rows:
-        """Run one statement."""
-
-    def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> object:
-        """Run one statement for each set of parameters."""
-
-
-class Database(Protocol):
-    """An open database. Every method may raise DatabaseError."""
-
-    async def write(self, work: Callable[[Transaction], _T]) -> _T:
-        """Run a short function in one atomic transaction; return its value.
-
-        Once begun it runs to its end, even if the caller is cancelled. It may run more than once after conflicting
-        writes, so its only side effects must be those of `tx`.
-        """
-
-    async def write_in_turn(self, key: str, work: Callable[[Transaction], _T]) -> _T:
-        """Like `write`, for rows that are only written under this key, by one writer at a time.
-
-        Work for other keys is not blocked.
-        """
-
-    async def read(self, work: Callable[[Transaction], _T]) -> _T:
-        """Run a function that only reads, on one snapshot of the database; return its value."""
-
-    async def statement(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        """Run one statement as its own transaction, and return all its rows (of RETURNING, if it writes).
-
-        Concurrent statements on the same rows wait for it and then see its changes (READ COMMITTED).
-        """
-
-    async def upkeep(self, sql: str, seconds: float) -> None:
-        """Run a maintenance statement of the database, with its own time limit.
-
-        It blocks no other work and may take longer than any other statement. DatabaseError also if the server cancels
-        it.
-        """
-
-    def listen(self, channel: str) -> AsyncGenerator[str, None]:
-        """Yield the texts that others send with `db_notify`, from the first step on; never ends.
-
-        Notifications are lost while the connection is down, so a listener must also poll. An SQLite database has no
-        other user, so it yields none.
-        """
-
-    async def sync(self) -> None:
-        """Make earlier writes survive a power cut, if they do not already."""
+from bridge.db.database import Database
+from bridge.db.sqlite import open_sqlite
+from bridge.db.tables import MIGRATIONS
 
 
 @asynccontextmanager
@@ -146,70 +19,12 @@ async def open_database(where: Path | str, *, level: int = logging.WARNING) -> A
     `level` is the log level for Postgres outages. Raises OperatorError if the database is damaged, foreign, from a
     newer bridge, unreachable or not writable.
     """
-    # Imported here because both use this module, and psycopg is only needed with Postgres.
     if isinstance(where, Path):
-        from bridge.db.sqlite import open_sqlite
-
         async with open_sqlite(where, MIGRATIONS) as database:
             yield database
         return
+    # Imported here because psycopg is only needed with Postgres.
     from bridge.db.postgres import open_postgres
 
     async with open_postgres(where, MIGRATIONS, level=level) as shared:
         yield shared
-
-
-async def once_back(work: Callable[[], Awaitable[_T]]) -> _T:
-    """Run idempotent work that must not be lost, retrying each second while the database is away."""
-    while True:
-        try:
-            return await work()
-        except DatabaseAwayError:
-            await asyncio.sleep(_AGAIN_SECONDS)
-
-
-class _Owner(Protocol):
-    _database: Database
-
-
-def in_transaction(
-    method: Callable[Concatenate[_Self, Transaction, _P], _T],
-) -> Callable[Concatenate[_Self, _P], Coroutine[Any, Any, _T]]:
-    """Make a method run in a transaction (`Database.write`), which it is given."""
-
-    @wraps(method)
-    async def write(self: _Self, /, *arguments: _P.args, **named: _P.kwargs) -> _T:
-        return await self._database.write(lambda tx: method(self, tx, *arguments, **named))
-
-    return write
-
-
-def in_snapshot(
-    method: Callable[Concatenate[_Self, Transaction, _P], _T],
-) -> Callable[Concatenate[_Self, _P], Coroutine[Any, Any, _T]]:
-    """Make a method that only reads run on one snapshot (`Database.read`), which it is given."""
-
-    @wraps(method)
-    async def read(self: _Self, /, *arguments: _P.args, **named: _P.kwargs) -> _T:
-        return await self._database.read(lambda tx: method(self, tx, *arguments, **named))
-
-    return read
-
-
-def token_sha256(token: str) -> bytes:
-    """Return the hash under which a token is stored and looked up. Accepts any text."""
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-
-
-async def kept_secret(database: Database, table: str, make: Callable[[], bytes]) -> bytes:
-    """Return the only value of a table for a secret, made at its first use. Raise DatabaseError."""
-
-    def take(tx: Transaction) -> bytes:
-        row = tx.execute(f"SELECT * FROM {table}").fetchone()  # noqa: S608 - our own table names
-        if row is not None:
-            return bytes(row[0])
-        made = make()
-        tx.execute(f"INSERT INTO {table} VALUES (?)", (made,))  # noqa: S608 - our own table names
-        return made
-
-    return await database.write(take)

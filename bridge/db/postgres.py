@@ -32,7 +32,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import StrDumper
 
-from bridge.db.open import ConstraintError, DatabaseAwayError, DatabaseError, Rows, Transaction
+from bridge.db.database import ConstraintError, DatabaseAwayError, DatabaseError, Rows, Transaction
 from bridge.errors import OperatorError
 from sprite.common.tasks import backoff
 

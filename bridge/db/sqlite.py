@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bridge.db.open import ConstraintError, DatabaseError, Transaction
+from bridge.db.database import ConstraintError, DatabaseError, Transaction
 from bridge.errors import OperatorError
 from sprite.common.files import sync
 from sprite.common.sqlite import Connection, RefusedFileError, Schema, connect, connected

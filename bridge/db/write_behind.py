@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
-from bridge.db.open import Database, DatabaseError
+from bridge.db.database import Database, DatabaseError
 from sprite.common.tasks import owned_task
 
 log = logging.getLogger(__name__)

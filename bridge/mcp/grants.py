@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bridge.auth.tokens import chosen_scopes, new_token, tell_revoked
-from bridge.db.open import Database, Transaction, in_snapshot, in_transaction, token_sha256
+from bridge.db.database import Database, Transaction, in_snapshot, in_transaction, token_sha256
 
 ACCESS_SECONDS: Final = 3600
 REFRESH_SECONDS: Final = 60 * 86_400

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
-from bridge.db.open import Database, DatabaseError, Transaction, once_back
+from bridge.db.database import Database, DatabaseError, Transaction, once_back
 from bridge.notify.notice import SHORT_TITLE, Channel, Notice
 from sprite.common.limits import TokenBucket
 from sprite.common.tasks import TaskSet, owned_task

@@ -38,7 +38,7 @@ from py_vapid import Vapid02  # type: ignore[import-untyped]
 from py_vapid.utils import b64urlencode  # type: ignore[import-untyped]
 
 from bridge.config import is_loopback
-from bridge.db.open import (
+from bridge.db.database import (
     ConstraintError,
     Database,
     DatabaseError,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 import msgspec
 from aiohttp import web
 
-from bridge.db.open import Database, Transaction, in_snapshot
+from bridge.db.database import Database, Transaction, in_snapshot
 from bridge.http import messages
 from bridge.http.messages import small_body
 from bridge.hub.link import LinkDownError

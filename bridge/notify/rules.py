@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
-from bridge.db.open import Database, DatabaseError
+from bridge.db.database import Database, DatabaseError
 from bridge.db.write_behind import WriteBehind
 from bridge.hub.room import Observer
 from bridge.notify import notice as wording

@@ -25,7 +25,7 @@ from typing import Self
 import aiohttp
 import msgspec
 
-from bridge.db.open import Database, DatabaseError, Transaction, in_transaction, kept_secret, once_back
+from bridge.db.database import Database, DatabaseError, Transaction, in_transaction, kept_secret, once_back
 from bridge.notify.notice import SHORT_TITLE, Notice, NoticeKind
 from sprite.common.tasks import TaskSet, owned_task
 

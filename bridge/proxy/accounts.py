@@ -19,7 +19,7 @@ import time
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Self
 
-from bridge.db.open import DatabaseError
+from bridge.db.database import DatabaseError
 from bridge.proxy import calls
 from bridge.proxy.calls import HELD_SECONDS, ModelCall, Spend, Warnings
 from sprite.common.tasks import owned_task
@@ -27,7 +27,7 @@ from sprite.common.tasks import owned_task
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from bridge.db.open import Database
+    from bridge.db.database import Database
     from bridge.proxy.budgets import Bounds, BudgetError, Limits
 
 

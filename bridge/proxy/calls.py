@@ -17,7 +17,7 @@ from bridge.proxy.budgets import DAY_SECONDS, Standing
 from sprite.common.prices import Usage
 
 if TYPE_CHECKING:
-    from bridge.db.open import Database, Transaction
+    from bridge.db.database import Database, Transaction
     from bridge.proxy.budgets import Bounds, BudgetError, Limits
 
 

@@ -19,7 +19,7 @@ from typing import Self
 import msgspec
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
 
-from bridge.db.open import DatabaseError
+from bridge.db.database import DatabaseError
 from bridge.proxy.accounts import Accounts
 from bridge.proxy.body import MAX_BODY_BYTES, too_large
 from bridge.proxy.call import Call, Desk, Path, Patience

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Self
 
-from bridge.db.open import Database, Transaction, token_sha256
+from bridge.db.database import Database, Transaction, token_sha256
 from sprite.common.tasks import owned_task
 
 _PREFIX = "sprite-"

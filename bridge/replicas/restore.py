@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
-from bridge.db.open import Database, DatabaseError, Transaction, in_transaction
+from bridge.db.database import Database, DatabaseError, Transaction, in_transaction
 from bridge.providers.provider import HostError, MachineGoneError, Report, Restorable, checked_name
 from bridge.replicas.archive import LeftOut, archive_of
 from bridge.replicas.store import StoreError

@@ -32,7 +32,7 @@ from bridge.replicas.tables import DatabaseShelf, FolderShelf, Shelf
 
 if TYPE_CHECKING:
     from bridge.config import Settings
-    from bridge.db.open import Database, Transaction
+    from bridge.db.database import Database, Transaction
     from sprite.protocol.replication import Shipped
 
 

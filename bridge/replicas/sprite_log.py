@@ -35,7 +35,7 @@ from sprite.protocol.memory import LARGEST_ID
 from sprite.protocol.replication import Lacks
 
 if TYPE_CHECKING:
-    from bridge.db.open import Transaction
+    from bridge.db.database import Transaction
 
 
 _SECRET_BYTES = 32

@@ -19,7 +19,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Protocol, Self, TypeVar
 
-from bridge.db.open import Database, DatabaseError, Transaction
+from bridge.db.database import Database, DatabaseError, Transaction
 from bridge.db.tables import STORE_TABLES
 from bridge.providers.provider import NAME
 from bridge.replicas.store import DamagedError, StoreError, StoreFullError

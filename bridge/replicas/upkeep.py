@@ -17,7 +17,7 @@ from bridge.replicas.sprite_log import SpriteLog, chunk_place
 from bridge.replicas.store import DamagedError, named_chunks
 
 if TYPE_CHECKING:
-    from bridge.db.open import Transaction
+    from bridge.db.database import Transaction
     from bridge.replicas.keys import Keyring
     from bridge.replicas.store import Health
 

@@ -17,7 +17,7 @@ from bridge.auth.people import People
 from bridge.cluster.ownership import NotOwnedError, Ownership
 from bridge.config import LOCAL_PERSON, Settings
 from bridge.db import data_folder
-from bridge.db.open import DatabaseAwayError, DatabaseError
+from bridge.db.database import DatabaseAwayError, DatabaseError
 from bridge.http import messages
 from bridge.providers.provider import Host, HostError, Phase, Report
 from bridge.replicas.restore import Asked, Restored, Restorer, RestoreRefusedError

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from bridge.db.open import Database, DatabaseError
+from bridge.db.database import Database, DatabaseError
 from bridge.db.write_behind import WriteBehind
 from bridge.hub.room import Observer
 from sprite.common.tasks import jittered, owned_task

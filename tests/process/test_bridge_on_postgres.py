@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from bridge.db.open import DatabaseAwayError, once_back
+from bridge.db.database import DatabaseAwayError, once_back
 from bridge.db.postgres import Patience, open_postgres
 from bridge.db.tables import MIGRATIONS
 from tests.bridge_harness import Bridge, running_bridge

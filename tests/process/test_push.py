@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from bridge.auth.people import People, Session
-from bridge.db.open import Database, open_database
+from bridge.db.database import Database
+from bridge.db.open import open_database
 from bridge.notify.notice import SHORT_TITLE, Notice
 from bridge.notify.push import (
     MAX_PAYLOAD_BYTES,

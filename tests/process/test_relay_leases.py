@@ -9,7 +9,8 @@ from pathlib import Path
 import aiohttp
 
 from bridge.cluster.leases import Leases
-from bridge.db.open import Database, open_database
+from bridge.db.database import Database
+from bridge.db.open import open_database
 from bridge.wakeups.due_dates import DueDates
 from bridge.wakeups.waker import Waker
 from sprite.protocol.replication import Lease

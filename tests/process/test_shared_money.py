@@ -12,7 +12,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from bridge.db.open import Database, DatabaseError, open_database
+from bridge.db.database import Database, DatabaseError
+from bridge.db.open import open_database
 from bridge.proxy.budgets import Limits
 from bridge.proxy.calls import HELD_SECONDS, Spend, lose
 from bridge.proxy.sprite_tokens import SpriteTokens

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from bridge.config import LOCAL_PERSON, Settings
-from bridge.db.open import Transaction
+from bridge.db.database import Transaction
 from bridge.replicas.sealed_store import SealedStore, open_store
 from bridge.replicas.sprite_log import SpriteLog, chunk_place
 from bridge.replicas.upkeep import checked, verified

@@ -15,7 +15,8 @@ import aiohttp
 import pytest
 
 from bridge.cluster.leases import Leases
-from bridge.db.open import Database, open_database
+from bridge.db.database import Database
+from bridge.db.open import open_database
 from tests.bridge_harness import (
     BridgeProcess,
     PageClient,

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from bridge.config import from_environment
-from bridge.db.open import Database, open_database
+from bridge.db.database import Database
+from bridge.db.open import open_database
 from bridge.errors import OperatorError
 from bridge.notify.notice import Notice
 from bridge.notify.webhook import MOST_WAITING, Outbox, Webhook

@@ -12,7 +12,8 @@ from bridge.admin.audit import CLI, Audit, told
 from bridge.admin.operator_actions import Acts
 from bridge.auth.people import People
 from bridge.auth.tokens import PeopleError
-from bridge.db.open import Database, open_database
+from bridge.db.database import Database
+from bridge.db.open import open_database
 from sprite.common import own_secrets
 from tests.postgres import dumped
 

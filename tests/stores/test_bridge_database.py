@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.db.open import ConstraintError, DatabaseError, Transaction, open_database
+from bridge.db.database import ConstraintError, DatabaseError, Transaction
+from bridge.db.open import open_database
 from bridge.db.sqlite import open_sqlite
 from bridge.db.tables import MIGRATIONS
 from bridge.errors import OperatorError

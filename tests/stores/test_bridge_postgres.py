@@ -11,7 +11,8 @@ from functools import partial
 import psycopg
 import pytest
 
-from bridge.db.open import Database, DatabaseAwayError, DatabaseError, Transaction, open_database
+from bridge.db.database import Database, DatabaseAwayError, DatabaseError, Transaction
+from bridge.db.open import open_database
 from bridge.db.postgres import Patience, open_postgres
 from bridge.db.tables import MIGRATIONS
 from bridge.errors import OperatorError

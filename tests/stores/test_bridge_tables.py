@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from bridge.auth.people import People, Session
 from bridge.cluster.ownership import Ownership
-from bridge.db.open import Database, open_database
+from bridge.db.database import Database
+from bridge.db.open import open_database
 from bridge.db.write_behind import WriteBehind
 from bridge.notify.push import MAX_PER_PERSON, Keys, Subscription, SubscriptionError, Subscriptions, kept_key
 from bridge.notify.routes import NotifySettings, NotifySettingsStore

@@ -10,7 +10,8 @@ import pytest
 
 from bridge.auth.people import People
 from bridge.auth.tokens import PersonTokens
-from bridge.db.open import Database, open_database
+from bridge.db.database import Database
+from bridge.db.open import open_database
 from bridge.mcp.grants import Code, Grants, Issued
 
 

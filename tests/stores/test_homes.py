@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bridge.cluster.ownership import Homes, this_machine
-from bridge.db.open import Database, open_database
+from bridge.db.database import Database
+from bridge.db.open import open_database
 from bridge.providers.provider import HostError
 
 

@@ -13,7 +13,8 @@ from bridge.auth.people import Identities, Known, People, groups_in, role_in, wa
 from bridge.auth.sealed_cookie import Spent
 from bridge.auth.tokens import PeopleError
 from bridge.config import OidcSettings
-from bridge.db.open import Database, open_database
+from bridge.db.database import Database
+from bridge.db.open import open_database
 from bridge.providers.provider import NAME
 
 ISSUER = "https://id.example.org"

@@ -17,7 +17,8 @@ from bridge.app import _ownership
 from bridge.cluster.leases import CHANNEL, LeaseBook, Leases
 from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Owner, Ownership, holders
 from bridge.config import Settings
-from bridge.db.open import Database, open_database
+from bridge.db.database import Database
+from bridge.db.open import open_database
 from bridge.db.postgres import CONNECTIONS
 from sprite.errors import FatalPeerError, StaleOwnerError
 from sprite.gateway.connection import Leases as SpriteLeases

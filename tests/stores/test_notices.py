@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bridge.db.open import Database, open_database
+from bridge.db.database import Database
+from bridge.db.open import open_database
 from bridge.notify import notice as wording
 from bridge.notify.notice import Notice
 from bridge.notify.notifier import AT_ONCE, PER_SECOND, Notifier

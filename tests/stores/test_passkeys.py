@@ -15,7 +15,8 @@ from bridge.auth.passkey_store import MOST_EACH, Party, PasskeyError, Passkeys, 
 from bridge.auth.passkeys import Asked, PasskeyFlow
 from bridge.auth.people import People
 from bridge.auth.sealed_cookie import Spent
-from bridge.db.open import Database, open_database
+from bridge.db.database import Database
+from bridge.db.open import open_database
 from tests.authenticator import PRESENT, Authenticator
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from bridge.auth.people import People
 from bridge.auth.tokens import DEFAULT_SCOPES, SCOPES, Holder, PeopleError
-from bridge.db.open import open_database, token_sha256
+from bridge.db.database import token_sha256
+from bridge.db.open import open_database
 from tests.postgres import dumped
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from bridge.cluster.leases import LeaseBook, Leases
-from bridge.db.open import Database, open_database
+from bridge.db.database import Database
+from bridge.db.open import open_database
 from bridge.wakeups.due_dates import DueDate, DueDates, stored
 from sprite.protocol.frames import ServerMessage
 from sprite.protocol.messages import NextDue, ScheduleUpdate

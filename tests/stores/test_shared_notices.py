@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from bridge.db.open import Database, open_database
+from bridge.db.database import Database
+from bridge.db.open import open_database
 from bridge.notify.notifier import Notifier
 from bridge.notify.rules import NotificationRules
 from bridge.notify.webhook import Outbox

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 import psycopg
 import pytest
 
-from bridge.db.open import ConstraintError, Database, open_database
+from bridge.db.database import ConstraintError, Database
+from bridge.db.open import open_database
 from bridge.proxy.accounts import Accounts
 from bridge.proxy.budgets import Bounds, BudgetError, Limits
 from bridge.proxy.calls import HELD_SECONDS, ModelCall, Spend, bar, lose, reserve, settle, spend

@@ -16,7 +16,8 @@ import msgspec
 import pytest
 
 from bridge.config import Settings
-from bridge.db.open import Transaction, open_database
+from bridge.db.database import Transaction
+from bridge.db.open import open_database
 from bridge.db.postgres import CONNECTIONS
 from bridge.errors import OperatorError
 from bridge.replicas.keys import FixedKeys, KeyFile
