@@ -167,7 +167,8 @@ _CITED = re.compile(
     r"\[(?:[ \t]{0,4}(?:turn[ \t]?|t)?(?P<turn>[0-9]{1,15})[^\]]{0,80}|L(?P<learning>[0-9]{1,15}))\][ \t:]{0,4}",
     re.IGNORECASE,
 )
-_QUOTE = re.compile(r"\|[ \t]{0,4}[\"“](?P<quote>[^|]*)[\"”][ \t.*`]*\Z")
+#: The quote begins at the last `| "`: commands and tables have bars in them.
+_QUOTE = re.compile(r"\|[ \t]{0,4}[\"“](?P<quote>(?:[^|]|\|(?![ \t]{0,4}[\"“]))*)[\"”][ \t.*`]*\Z")
 #: A line by its number, its first words, or both: `9 "- Corrects on"`.
 _NUMBER = r"(?:lines?[ \t]{1,4})?L?(?P<number>[0-9]{1,4})?[ \t]{0,4}"
 _NAMED = rf"{_NUMBER}(?:[\"“](?P<words>(?:[^\"”|]|[\"”](?![ \t]*[|:]))*)[\"”])?"

@@ -150,6 +150,8 @@ def test_added_line_survives_removal_of_its_anchor() -> None:
         ("[L12] - Prefers tea", Line("- Prefers tea", None, 12)),
         ("- Prefers tea | or mate", Line("- Prefers tea | or mate")),
         ("- Prefers tea | “tea,\tplease”", Line("- Prefers tea", quote="tea, please")),
+        ('- Counts with wc | "cat a | wc -l"', Line("- Counts with wc", quote="cat a | wc -l")),
+        ('- Says | "no" | "yes"', Line('- Says | "no"', quote="yes")),
     ],
 )
 def test_citation_and_quote_of_line_are_read(text: str, line: Line) -> None:
