@@ -75,7 +75,7 @@ async def test_terminal_pastes_and_forgets_name(tmp_path: Path) -> None:
         window.until_seen("Noted.")
         # The reply appears before the turn has ended and been logged.
         await eventually(lambda: bool(observations(workspace)), "the turn is not in the log")
-        window.type("Is this so: \x1b[200~the sky\r\nis green\x1b[201~?\r")
+        window.type("Is this so: \x1b[200~the sky\ris green\x1b[201~?\r")
         await eventually(lambda: len(observations(workspace)) > 1, "the turn is not in the log")
         asked = observations(workspace)[-1]
         assert (asked["user_message"], asked["pasted_json"]) == ("Is this so: the sky\nis green?", "[[12, 28]]")

@@ -68,7 +68,7 @@ def nothing_is_left(workspace: Path) -> Iterator[None]:
             os.kill(pid, signal.SIGKILL)
 
 
-async def test_abort_of_cli_is_crash_of_turn(model: OfflineModel, workspace: Path) -> None:
+async def test_aborted_cli_is_no_stop_by_person(model: OfflineModel, workspace: Path) -> None:
     """The log must not call it a person's stop; the message can be sent again."""
     model.script.agent({"match": "think for ever", "hang": True, "times": -1})
     async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
@@ -76,8 +76,9 @@ async def test_abort_of_cli_is_crash_of_turn(model: OfflineModel, workspace: Pat
         await request_seen(model, lambda r: "think for ever" in r.user_text)
         os.kill(cli_process(sprite), signal.SIGINT)
         end = await client.end_of(mission)
-        assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", True)
-        assert observation_of(workspace, mission)["outcome"] == "crashed"
+        assert (end["event"], end["retryable"]) == ("error", True)
+        # The CLI reports the abort, or ends before it can.
+        assert observation_of(workspace, mission)["outcome"] in {"crashed", "error"}
 
 
 async def test_ctrl_c_is_no_stop_by_person(model: OfflineModel, workspace: Path) -> None:
