@@ -112,13 +112,11 @@ async def test_prewarmed_agent_resumes_session_after_kill(home: Home) -> None:
     home.sprite = sprite = await home.stack.enter_async_context(running_sprite(home.workspace, home.model.url, **AHEAD))
     async with sprite.client() as client:
         ahead = await spare(sprite)
-        go_on = home.workspace / "go-on"
-        home.model.script.agent({"match": "Hello after the kill", "text": "Hello again, Ada.", "until": str(go_on)})
         mission = client.send("mission", {"text": "Hello after the kill"})
         fresh = client.send("system", {"action": "new_session"})
         await client.event("text_delta")
-        assert agent_process(sprite) == ahead
-        go_on.touch()
+        # The new session may have ended it already.
+        assert set(agents(sprite)) <= {ahead}
         assert (await client.end_of(mission))["event"] == "complete"
         await client.reply(fresh)
         following = await spare(sprite)
