@@ -47,7 +47,7 @@ class DamagedError(StoreError):
 
 
 class StoreAheadError(StoreError):
-    """What a sprite ships does not continue what the store has of it: an old disk came back, or another log.
+    """The shipped rows do not continue the replica: an old disk came back, or the log is another one.
 
     Nothing was stored. It goes on once an operator says that the sprite as it is now is the one to follow
     (`accept`): what the store has stays, as the state of before.

@@ -38,7 +38,7 @@ const ENTITIES = {
 /** A list or quote nested more deeply is shown as its source. */
 const DEEPEST = 40;
 const COPIED_MS = 1500;
-/** What begins and ends a formula. A single `$` is money more often than TeX. */
+/** Marks around a formula. A single `$` is money more often than TeX. */
 const FENCES = [
   ['\\(', '\\)'],
   ['\\[', '\\]'],

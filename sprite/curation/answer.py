@@ -189,7 +189,7 @@ def read_learning(line: str) -> ParsedLearning | None:
     content = " ".join(content.split())
     if not content or is_placeholder(content):
         return None
-    # Whoever gives a time means a to-do, whatever the type says.
+    # A learning with a time is a to-do, whatever its type says.
     kind = "ACTION" if due or rrule else head["type"].upper().replace(" ", "_")
     return ParsedLearning(kind, _cut(content, MAX_CONTENT_CHARS), turn_id, quote, supersedes, due, rrule)
 

@@ -11,7 +11,7 @@ import { html, nothing } from '../vendor/lit-html/lit-html.js';
 /** @import { Page } from '../types/page.js' */
 
 const CHUNK_MS = 60_000;
-/** What the model takes in one message; other pictures are files that the agent may read. */
+/** Pictures that the model accepts in one message; the agent may read others as files. */
 const PICTURES = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp']);
 const MOST_PICTURES = 20;
 const MAX_PICTURE_BYTES = 3_932_160;
