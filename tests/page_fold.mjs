@@ -1,5 +1,6 @@
 /**
- * Feed the logs of tests/vectors to the page's store, and print the turns, open questions and state line of each.
+ * Feed the logs of tests/vectors to the page's store, and print the turns, open questions, state line and
+ * session of each.
  *
  * node page_fold.mjs VECTORS: prints JSON, in the form of the vectors.
  */
@@ -23,7 +24,7 @@ function turn({ text, origin, askedBy, status, error, parts }) {
   return { text, origin, asked_by: askedBy, status, error: error?.message ?? null, parts: parts.map(part) };
 }
 
-function folded({ log }) {
+function folded({ log, session }) {
   const store = createStore();
   store.setLink('ready');
   store.state.loaded = true;
@@ -33,6 +34,7 @@ function folded({ log }) {
     turns: Object.fromEntries(store.state.chat.map((entry) => [entry.missionId, turn(entry)])),
     questions: store.state.permissions.map((request) => request.request_id),
     run_state: { kind, words },
+    ...(session && { session: store.state.session.session_id }),
   };
 }
 

@@ -91,7 +91,9 @@ export function createStore() {
     agent_event(payload, message) {
       conversation.event(payload, message.timestamp);
       if (payload.event === 'started') {
-        state.session = { ...state.session, running_mission_id: payload.mission_id };
+        const session_id = payload.session_id ?? state.session.session_id;
+        const turns = session_id === state.session.session_id ? state.session.turns : 0;
+        state.session = { ...state.session, running_mission_id: payload.mission_id, session_id, turns };
       } else if (ENDED.has(payload.event) && payload.mission_id === state.session.running_mission_id) {
         // A mission may have waited for the end of a background turn.
         const next = conversation.running?.missionId ?? null;

@@ -399,10 +399,10 @@ async def test_person_raises_daily_limit_and_resumes(tmp_path: Path) -> None:
             assert (end["event"], end["code"]) == ("error", "budget_used_up")
             status = (await page.ask("system", {"action": "status"}))["payload"]
             assert status["session"]["paused"]["by"] == "budget"
-            status = (await page.ask("system", {"action": "go_on", "raise_limit": True}))["payload"]
+            await page.send("system", {"action": "go_on", "raise_limit": True})
+            said = await page.until(lambda m: m["type"] == "chat_said" and m["payload"]["text"] == "Go on.")
+            assert (await page.end_of(said["payload"]["mission_id"]))["event"] == "complete"
+            status = (await page.ask("system", {"action": "status"}))["payload"]
             assert status["session"]["paused"] is None
-            said = next(m["payload"] for m in reversed(page.received) if m["type"] == "chat_said")
-            assert said["text"] == "Go on."
-            assert (await page.end_of(said["mission_id"]))["event"] == "complete"
             (request,) = [r for r in model.requests if r.user_text == "Go on."]
             assert "count to ten" in str(request.body["messages"])

@@ -50,7 +50,7 @@ export function mountChat(root, page) {
   async function newSession() {
     const before = store.state.session.session_id;
     if (before === null) return composer.focus();
-    const stop = page.toast({ text: 'Looking through the conversation for what to remember…' });
+    const stop = page.toast({ kind: 'busy', text: 'Looking through the conversation for what to remember…' });
     try {
       await page.connection.ask('system', { action: 'new_session' }, { timeout: 10 * 60_000 });
       const undo = { label: 'Undo', run: () => resume(before) };

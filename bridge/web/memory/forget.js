@@ -41,7 +41,7 @@ export async function forget(page, client, target, what) {
   const preview = await look(page, client, target, what);
   if (preview === null || !(await agreed(page, preview, what))) return false;
   page.announce('Forgetting');
-  const done = page.toast({ kind: 'info', text: 'Forgetting… A turn under way is finished first.' });
+  const done = page.toast({ kind: 'busy', text: 'Forgetting… A turn under way is finished first.' });
   try {
     const gone = await client.forget(target);
     done();
@@ -60,7 +60,7 @@ async function look(page, client, target, what) {
   const words = `Searching ${turns === undefined ? 'all turns' : plural(turns, 'turn')}…`;
   let done = () => {};
   const timer = setTimeout(() => {
-    done = page.toast({ kind: 'info', text: words });
+    done = page.toast({ kind: 'busy', text: words });
   }, QUICK_MS);
   try {
     return await client.preview(target);

@@ -1,4 +1,4 @@
-// Short messages at the edge: errors stay until they are closed, others disappear.
+// Short messages at the edge: errors stay until they are closed, work until it ends, others disappear.
 
 import { icon } from '../icons.js';
 import { elementOf } from '../template.js';
@@ -8,12 +8,12 @@ import { html, nothing } from '../vendor/lit-html/lit-html.js';
 
 const SHOWN_MS = 6000;
 const MOST = 4;
-const ICONS = { error: 'alert', success: 'check', info: 'spark' };
+const ICONS = { error: 'alert', success: 'check', info: 'spark', busy: 'spark' };
 
 /** @param {HTMLElement} root @param {Announce} announce */
 export function createToasts(root, announce) {
   /**
-   * Shows `{text, kind: 'info'|'success'|'error', action: {label, run}}`; returns a function that removes it.
+   * Shows `{text, kind: 'info'|'success'|'error'|'busy', action: {label, run}}`; returns a function that removes it.
    * @param {Toast} toast
    */
   return function toast({ text, kind = 'info', action = null }) {
@@ -22,7 +22,7 @@ export function createToasts(root, announce) {
     const hold = () => clearTimeout(clock);
     const go = () => {
       hold();
-      if (kind !== 'error') clock = setTimeout(close, SHOWN_MS);
+      if (kind !== 'error' && kind !== 'busy') clock = setTimeout(close, SHOWN_MS);
     };
     const close = () => {
       hold();

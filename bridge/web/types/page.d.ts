@@ -291,7 +291,7 @@ export type Provide = (query: string) => Row[] | Promise<Row[]>;
 
 export interface Toast {
   text: string;
-  kind?: 'info' | 'success' | 'error';
+  kind?: 'info' | 'success' | 'error' | 'busy';
   action?: { label: string; run(): unknown } | null;
 }
 
