@@ -39,17 +39,21 @@ def spaces() -> dict[str, str]:
     return {name: str(Path(f"/proc/self/ns/{name}").readlink()) for name in SPACES}
 
 
-def machine(bwrap: str, *, as_root: bool) -> list[str]:
-    """Return the command that starts a program in a disposable machine. It needs a Python outside the homes.
+def as_nobody() -> list[str]:
+    """Return the command that gives up root's rights; nothing for an ordinary user."""
+    return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+
+
+def machine(bwrap: str, *, as_root: bool, kept: Path) -> list[str]:
+    """Return the command that starts a program in a disposable machine. Of the homes it sees `kept` alone.
 
     Its root is an ordinary user of the real machine: what an attempt breaks here, it cannot break there.
     """
-    command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
-    command += [bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/", "/"]
+    command = [*as_nobody(), bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/", "/"]
     command += ["--dev", "/dev", "--proc", "/proc", "--cap-drop", "ALL"]
     for folder in ("/tmp", "/var/tmp", "/opt", "/home", "/root", "/run", *_ETC):
         command += ["--tmpfs", folder] if Path(folder).is_dir() else []
-    command += ["--dir", str(MARKER), "--dir", str(VISIBLE)]
+    command += ["--ro-bind", str(kept), str(kept), "--dir", str(MARKER), "--dir", str(VISIBLE)]
     if as_root:
         command += ["--uid", "0", "--gid", "0", *(part for right in _RIGHTS for part in ("--cap-add", f"CAP_{right}"))]
     return command
