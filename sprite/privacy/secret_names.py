@@ -43,7 +43,7 @@ _ASSIGNMENT = r"""(?xi)
         (?:(?:new[ ])?(?:\[\]byte|\w*(?:bytes?|string|key|secret|password|decode|encode|from\w*))\((?=["']))?(?:[bfrtu@]{0,2}(?=["'`]))?(?:""(?=")|''(?='))?(?:\*\*|__)?)
     | (?P<pair>\\?["']?[\s,]{1,40}\\?["']?(?:\w{1,20}:)?value\\?["']?\s{0,4}[:=]\s{0,4}|</key>\s{0,20}<string>(?=[^<\n]))
     | (?P<comma>\\?["']\s{0,3},\s{0,20}(?=\\?["']))
-    | (?P<tag>(?:\s[^<>\n]{0,80})?>(?:<!\[CDATA\[)?(?=[^<\s]))
+    | (?P<tag>["']?(?:\s[^<>\n]{0,80})?>(?:<!\[CDATA\[)?(?=[^<\s]))
     | (?P<said>["'”»`]?(?:[ ](?:%(about)s)(?:[ ][\w.@'’/%%()-]{1,40}){1,5}?|[ ]\([^()\n]{1,40}\))?[ ]?
         (?:[ ](?:%(links)s):?|:)[ ]{1,3}\*{0,2})
     | (?P<space>["'”»`]?[ \t]{1,16}(?:(?:[—–→-]|->)[ ])?(?:(?:[05789]|8)[ ])?)
@@ -52,7 +52,7 @@ _ASSIGNMENT = r"""(?xi)
       |`(?P<tick>[^`\n]{1,2000})`|[“„«](?P<curly>[^”“»\n]{1,200})[”“»]|(?P<bare>[^\s"'`]\S{0,2000}))
 """
 #: The rest of a call's name, and its arguments in one statement; each literal of them.
-_ARGUMENTS = r"""\w{0,24}["']?\]?\s?(?:[=:]\s?)?\((?!\))((?:"[^"\n]{0,200}"|'[^'\n]{0,200}'|[^;"')]{1,80}+|\)(?!\W{0,3}(?:\n|\Z))){1,30})"""
+_ARGUMENTS = r"""\w{0,24}(?:[.:]{1,2}(?:new|create|from\w{0,12}))?["']?\]?\s?(?:(?:[=:]\s?)?\((?!\))|(?=["'][^"'\n]{1,60}["'],))((?:"[^"\n]{0,200}"|'[^'\n]{0,200}'|[^;"')]{1,80}+|\)(?!\W{0,3}(?:\n|\Z))){1,30})"""
 _LITERAL = re.compile(r"""["']((?:(?<=")[^"\n]{0,200}(?=")|(?<=')[^'\n]{0,200}(?=')))["']""")
 _NO_ARGUMENT = re.compile(
     r"[/\\:=,;<>{}%\s]|@.*\.|\.[a-z]{2,6}\*?\Z|\A[#.$-]|\A[a-z.-]+\d?\Z|\A[A-Za-z]+\d?(?:_[A-Za-z]+\d*)+\Z"
@@ -66,10 +66,10 @@ _SIGN = re.compile(r"[^\sA-Za-z\u00c0-\u024f,.;!?()'’/-]")
 _UPPER = re.compile(r"[A-Z][A-Z0-9_]*\Z")
 #: Whatever stands before a name in a line of configuration.
 _LEAD = re.compile(
-    r"""(?i)(?:[\s|│+#>*"'$%-]|//+|\d+[.):\t→]|export |set |setx |env |arg |-e |--env |--set |--build-arg |-D|let |global )*\Z"""
+    r"""(?i)(?:[\s|│+#>*"'$%-]|//+|\d+[.):\t→]|export |set |setx |env |arg |-e |--env |--set |--build-arg |-D|let |global |define )*\Z"""
 )
 _NAME_MEMBER = re.compile(r"""(?i)(?:name|key|<key>)(?:\\?["'])?\s{0,4}[:=]?\s{0,4}(?:\\?["'])?[\w.-]*\Z""")
-_TAG = re.compile(r"(?<!\?)(?<!\?P)<[\w:.-]*\Z")
+_TAG = re.compile(r"""(?<!\?)(?<!\?P)<[\w:.-]*(?:\sname=["'][\w:.-]*)?\Z""")
 _CALL = re.compile(r"""[(\[{,]\s{0,8}\\?["'][\w.-]*\Z""")
 #: Words at the beginning of a line, and before a user, whose next words are a name and a password without a sign.
 _DIRECTIVE = re.compile(
@@ -136,7 +136,7 @@ class Names:
     def arguments(self, text: str, lower: str, start: int, end: int) -> Iterator[Span]:
         """Yield passwords and keys among the arguments of calls whose name says that they log in, sign or encrypt."""
         piece = lower[start:end]
-        for word, pattern in self._calls if "(" in piece else ():
+        for word, pattern in self._calls:
             for call in pattern.finditer(lower, start, end) if word in piece else ():
                 for found in _LITERAL.finditer(text, *call.span(1)):
                     is_fit = len(found[1]) >= 6 and not _NO_ARGUMENT.search(found[1])

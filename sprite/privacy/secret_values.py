@@ -138,7 +138,7 @@ def is_password(value: str, style: Style = "literal", *, sure: bool = True) -> b
         is_chosen = _is_chosen(value) and (style == "prose" or _CHOSEN.fullmatch(value) is not None)
         return style == "literal" or not is_words(value) or is_chosen
     if digits:
-        return style == "literal" and value.isdigit() and (len(value) >= 6 or (sure and len(value) >= 4))
+        return style != "code" and value.isdigit() and (len(value) >= 6 or (style == "literal" and sure))
     if letters and _SYMBOL.search(value[1:]):
         return style != "code" and len(value) >= 6 and not value.endswith(("?", "=")) and not _MARKUP.search(value)
     if style == "code" or len(value) < 6:
