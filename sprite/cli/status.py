@@ -28,7 +28,8 @@ from sprite.memory.files import MemoryFiles, set_aside
 from sprite.memory.folders import last_error
 from sprite.owner import PROBE_SECONDS, open_stores, probe, running_status
 from sprite.protocol.shapes import Health
-from sprite.sandbox.sandbox import attempt_names, find_boundary
+from sprite.sandbox.attempts import attempts
+from sprite.sandbox.sandbox import find_boundary
 from sprite.search.meaning.meaning import state as meaning_state
 from sprite.workspace.database import read_workspace
 
@@ -289,7 +290,7 @@ def _rules(settings: Settings) -> Finding:
 
 def _sandbox(settings: Settings) -> Finding:
     found = find_boundary(settings, PROBE_SECONDS, is_proof=True)
-    tried = "; tried to: " + ", ".join(attempt_names()) if found.holds else ""
+    tried = "; tried to: " + ", ".join(attempts({})) if found.holds else ""
     return Finding("sandbox", ok=True, words=f"{found.words}{tried}")
 
 

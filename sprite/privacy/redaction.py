@@ -69,6 +69,7 @@ def _found(text: str) -> list[Span]:
     for start, end in _pieces(text):
         found += found_by_form(text, lower, start, end)
         found += card_numbers(text, lower, start, end)
+        found += names().arguments(text, lower, start, end)
         named += names().words(lower, start, end)
     return [*found, *names().spans(text, named), *tables(text, named)]
 

@@ -24,6 +24,7 @@ class NameFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rare_stems: tuple[str, ...]
     password_anywhere: tuple[str, ...]
     password_part: tuple[str, ...]
+    calls: tuple[str, ...]
     token_anywhere: tuple[str, ...]
     token_part: tuple[str, ...]
     key_of: tuple[str, ...]
@@ -39,11 +40,10 @@ _ASSIGNMENT = r"""(?xi)
       (?P<sign>(?:\\{0,3}["'`\])]|\*\*|__){0,3}(?:\[\d*\])?[ \t]{0,12}(?:\([\w .,@/-]{1,40}\)[ ]?)?
         (?::=|=>|->|:[ ]?[&'\w<>\[\]|.]{1,30}[ ]=(?=[ ]?["'`])|={1,3}|!=|:{1,2}|\?=|\|\|?|：|＝)(?:\*\*|__)?
         (?:[ \t]*[|>]?-?(?:\\?\r?\n[ \t]{0,20}){1,2}(?=["'`]|[^\s:=]{4,200}[ \t]*(?:\r?\n|\Z))|[ \t]{0,20})
-        (?:[bfrtu@]{0,2}(?=["'`]))?(?:""(?=")|''(?='))?(?:\*\*|__)?)
+        (?:(?:new[ ])?(?:\[\]byte|\w*(?:bytes?|string|key|secret|password|decode|encode|from\w*))\((?=["']))?(?:[bfrtu@]{0,2}(?=["'`]))?(?:""(?=")|''(?='))?(?:\*\*|__)?)
     | (?P<pair>\\?["']?[\s,]{1,40}\\?["']?(?:\w{1,20}:)?value\\?["']?\s{0,4}[:=]\s{0,4}|</key>\s{0,20}<string>(?=[^<\n]))
-    | (?P<call>["'(\w ]{0,12}(?<=[\[(=:])\s{0,8}\(?\s{0,8}(?:(?:"[^"\n]{0,300}"|'[^'\n]{0,300}'|[\w.]{1,40})\s?,\s{0,20}){0,3}(?=["']))
     | (?P<comma>\\?["']\s{0,3},\s{0,20}(?=\\?["']))
-    | (?P<tag>(?:\s[^<>\n]{0,80})?>(?:<!\[CDATA\[)?(?=[^<\s]))
+    | (?P<tag>["']?(?:\s[^<>\n]{0,80})?>(?:<!\[CDATA\[)?(?=[^<\s]))
     | (?P<said>["'”»`]?(?:[ ](?:%(about)s)(?:[ ][\w.@'’/%%()-]{1,40}){1,5}?|[ ]\([^()\n]{1,40}\))?[ ]?
         (?:[ ](?:%(links)s):?|:)[ ]{1,3}\*{0,2})
     | (?P<space>["'”»`]?[ \t]{1,16}(?:(?:[—–→-]|->)[ ])?(?:(?:[05789]|8)[ ])?)
@@ -51,6 +51,13 @@ _ASSIGNMENT = r"""(?xi)
     (?:\\{1,3}"(?P<escaped>[^"\\\n]{1,2000})|"(?P<double>[^"\n]{1,2000})"|'(?P<single>[^'\n]{1,2000})'
       |`(?P<tick>[^`\n]{1,2000})`|[“„«](?P<curly>[^”“»\n]{1,200})[”“»]|(?P<bare>[^\s"'`]\S{0,2000}))
 """
+#: The rest of a call's name, and its arguments in one statement; each literal of them.
+_ARGUMENTS = r"""\w{0,24}(?:[.:]{1,2}(?:new|create|from\w{0,12}))?["']?\]?\s?(?:(?:[=:]\s?)?\((?!\))|(?=["'][^"'\n]{1,60}["'],))((?:"[^"\n]{0,200}"|'[^'\n]{0,200}'|[^;"')]{1,80}+|\)(?!\W{0,3}(?:\n|\Z))){1,30})"""
+_LITERAL = re.compile(r"""["']((?:(?<=")[^"\n]{0,200}(?=")|(?<=')[^'\n]{0,200}(?=')))["']""")
+_NO_ARGUMENT = re.compile(
+    r"[/\\:=,;<>{}%\s]|@.*\.|\.[a-z]{2,6}\*?\Z|\A[#.$-]|\A[a-z.-]+\d?\Z|\A[A-Za-z]+\d?(?:_[A-Za-z]+\d*)+\Z"
+)
+_APP_PASSWORD = re.compile(r"[a-z]{4}(?: [a-z]{4}){3}")
 #: Read backwards: the beginning of a name, and the word before it, as in "api key".
 _BEFORE = re.compile(r"([\w.-]{0,60}+)(?:[ -]([A-Za-z]{1,40}+))?")
 _REST = re.compile(r"[\w.-]{0,40}+")
@@ -59,10 +66,10 @@ _SIGN = re.compile(r"[^\sA-Za-z\u00c0-\u024f,.;!?()'’/-]")
 _UPPER = re.compile(r"[A-Z][A-Z0-9_]*\Z")
 #: Whatever stands before a name in a line of configuration.
 _LEAD = re.compile(
-    r"""(?i)(?:[\s|│+#>*"'$%-]|//+|\d+[.):\t→]|export |set |setx |env |arg |-e |--env |--set |--build-arg |-D|let |global )*\Z"""
+    r"""(?i)(?:[\s|│+#>*"'$%-]|//+|\d+[.):\t→]|export |set |setx |env |arg |-e |--env |--set |--build-arg |-D|let |global |define )*\Z"""
 )
 _NAME_MEMBER = re.compile(r"""(?i)(?:name|key|<key>)(?:\\?["'])?\s{0,4}[:=]?\s{0,4}(?:\\?["'])?[\w.-]*\Z""")
-_TAG = re.compile(r"(?<!\?)(?<!\?P)<[\w:.-]*\Z")
+_TAG = re.compile(r"""(?<!\?)(?<!\?P)<[\w:.-]*(?:\sname=["'][\w:.-]*)?\Z""")
 _CALL = re.compile(r"""[(\[{,]\s{0,8}\\?["'][\w.-]*\Z""")
 #: Words at the beginning of a line, and before a user, whose next words are a name and a password without a sign.
 _DIRECTIVE = re.compile(
@@ -107,6 +114,7 @@ class Names:
         #: What a name is given: "password", "pin", "token", "secret", a "key" if it looks like one, or nothing secret.
         self.named = functools.lru_cache(4000)(self._class)
         self._harmless = re.compile(_one_of(rules.harmless))
+        self._calls = [(word, re.compile(word + _ARGUMENTS)) for word in rules.calls]
         # In most texts only a few stems occur.
         self._stems = [(re.findall(r"[^\W_]+", stem)[0], re.compile(stem)) for stem in rules.stems]
         self._rare_stems = re.compile(_one_of(rules.rare_stems))
@@ -124,6 +132,16 @@ class Names:
         if any(stem in piece for stem in (self._rare_ascii if piece.isascii() else self._rare)):
             found.append(self._rare_stems)
         return sorted({word.span() for stem in found for word in stem.finditer(lower, start, end)})
+
+    def arguments(self, text: str, lower: str, start: int, end: int) -> Iterator[Span]:
+        """Yield passwords and keys among the arguments of calls whose name says that they log in, sign or encrypt."""
+        piece = lower[start:end]
+        for word, pattern in self._calls:
+            for call in pattern.finditer(lower, start, end) if word in piece else ():
+                for found in _LITERAL.finditer(text, *call.span(1)):
+                    is_fit = len(found[1]) >= 6 and not _NO_ARGUMENT.search(found[1])
+                    if (is_fit and is_password(found[1], "prose", sure=False)) or _APP_PASSWORD.fullmatch(found[1]):
+                        yield (*found.span(1), "password-assignment")
 
     def kind(self, name: str, value: str, style: Style, *, sure: bool = True) -> str | None:
         """Return the kind of secret that `value` is under this name, or None."""
@@ -212,8 +230,6 @@ class Names:
         if match["comma"]:
             given = _CALL.search((line + name)[-80:]) and (is_upper or not is_words(value))
             return (("literal" if is_upper else "prose") if given else None), False
-        if match["call"]:
-            return (None if name.lower().endswith("pass") else "literal"), False
         if match["tag"]:
             return ("literal" if _TAG.search((line + name)[-80:]) else None), True
         if match["said"]:
@@ -257,7 +273,8 @@ class Names:
         alone = lead and text[match.end("space") : match.end() + 1].partition("\n")[0].strip() == value
         if (len(match["space"]) > 3 and not alone) or re.match(r"-|.*[(<\[{]", value) or lower.endswith("pass"):
             return None, False
-        return ("prose" if alone or lower in {"pw", "pwd"} or not is_words(value) else None), False
+        is_phrase = "phrase" in lower and re.search(r"[a-z][-._][a-z]", value)
+        return ("prose" if alone or is_phrase or lower in {"pw", "pwd"} or not is_words(value) else None), False
 
 
 def _is_plain(text: str, name: str, start: int, end: int) -> bool:
@@ -292,7 +309,7 @@ def _bare_length(value: str, match: re.Match[str], line: str, style: Style) -> i
     else:
         return len(_bare(value))
     value = value[: stop.start()] if stop else value
-    return len(value.rstrip(".,;:!?*") if style == "prose" else value)
+    return len(value.rstrip(".,;:!?*" if style == "prose" else ",;"))
 
 
 def _bare(value: str) -> str:

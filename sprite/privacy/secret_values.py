@@ -22,11 +22,11 @@ _REFERENCE = re.compile(
     | \{\{.* | \{[\w.\[\]'"!:]*\}\Z | \#\{.* | \{%.* | %\(?\w*\)?[sdqv%]?\Z | <[^>]*>?\Z | :\w+\Z | \?+\Z | @\w+@?\Z | ``\Z
     | (?:[*x•.\#_=-]|\\u2022){3,}.* | \.\.\..* | … .* | \[(?:redacted|private|filtered|masked|hidden|removed|omitted|secret)\b.*
     | &?[a-z_][\w.:>-]*\(.*\)[;,]?\Z | (?:os|process|env|self|this|config|settings|request|import\.meta|secrets|vars?|local|data|module|input|args|opts|options|props|params|state)\.[a-z_].*
-    | (?:vault:|op://|arn:|file:|data:|https?://|ref\+|sops:|enc\[|ssm:|secretsmanager:|keyring:|awssm:|gcpsm:|projects/).*
+    | (?:vault:|op://|arn:|file:|data:|https?://|ref\+|sops:|enc\[|%5b|ssm:|secretsmanager:|keyring:|awssm:|gcpsm:|projects/).*
     | (?:ssh-(?:rsa|ed25519)|ecdsa-sha2|sha(?:1|224|256|384|512)[:-]|\$2[aby]\$|\$argon2|\$[156y]\$|pbkdf2|scrypt:).*
     | \\.* | &\w+;.* | (?:~|\.{1,2})[\\/].* | /(?:run|etc|home|usr|var|opt|tmp|root|mnt|app|data|users|srv|dev|proc|secrets?|vault)[\\/].*
     | \.values\..* | ag[a-z][\w+/]{200,}={0,2}\Z | \{[^{}]*\}\Z | [a-z_]+(?::[\w,.]+)?(?:\|[a-z_]+(?::[\w,.]+)?)+\Z
-    | [a-z]:\\{1,2}\w+[\\/].* | !(?:vault|secret|ref|getatt|sub|env|include)\b.*
+    | (?:async\ )?function\b.* | [a-z]:\\{1,2}\w+[\\/].* | !(?:vault|secret|ref|getatt|sub|env|include)\b.*
     )"""
 )
 #: Words that ask to be replaced, and what documentation writes instead of a secret.
@@ -75,7 +75,16 @@ _LABEL = re.compile(r"passw|phrase|secret|token|enter|login|require")
 _SIGNS = re.compile(r"[^\w. /-]")
 _LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
 _MARKUP = re.compile(r"[<>\\]|\A-")
+#: A word and a number, as people choose passwords, and variables are not called.
+_CHOSEN = re.compile(r"[A-Za-z]{6,}\d{2,4}")
+_PHRASE = re.compile(r"[a-z]{3,}(?:-[a-z]{3,}){2,}")
+_CAMEL = re.compile(r"[A-Za-z]?[a-z]*(?:[A-Z][a-z]+)*(?:[A-Z]{2,})?")
+#: Numbers of the machine, and of requests: in a sentence they are no password.
+_NUMBER = re.compile(r"0x[0-9A-Fa-f]{1,16}")
+_UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TRANSITION = re.compile(r"(?<=[A-Za-z])(?=\d)|(?<=\d)(?=[A-Za-z])")
+#: A recovery key of numbers alone.
+_GROUPS = re.compile(r"\d{5,6}(?:-\d{5,6}){5,}")
 _NO_TOKEN = re.compile(r"[\s\[\](){}<>|\\`]")
 #: A longer value is judged by its beginning.
 _LONGEST = 200
@@ -110,9 +119,9 @@ def is_password(value: str, style: Style = "literal", *, sure: bool = True) -> b
 
     `sure`: nothing else can stand there, so letters alone are believed.
     """
-    if len(value) < 4 or stands_for_value(value) or _SAID.match(value):
+    if len(value) < 4 or stands_for_value(value) or _SAID.match(value) or _NUMBER.fullmatch(value):
         return False
-    if style == "code" and _EXPRESSION.search(value):
+    if (style == "code" and _EXPRESSION.search(value)) or (style == "prose" and _UUID.fullmatch(value)):
         return False
     if " " in value:
         words = value.split()
@@ -126,19 +135,23 @@ def is_password(value: str, style: Style = "literal", *, sure: bool = True) -> b
     if letters and digits:
         if _TERM.match(value) and not re.fullmatch(r"[a-z]{5,}\d{1,4}", value):
             return style == "literal" and sure and re.fullmatch(r"\d{2,4}[a-z]{4,12}", value) is not None
-        return style == "literal" or not is_words(value) or (style == "prose" and _is_chosen(value))
+        is_chosen = _is_chosen(value) and (style == "prose" or _CHOSEN.fullmatch(value) is not None)
+        return style == "literal" or not is_words(value) or is_chosen
     if digits:
-        return style == "literal" and value.isdigit() and (len(value) >= 6 or (sure and len(value) >= 4))
+        return style != "code" and value.isdigit() and (len(value) >= 6 or (style == "literal" and sure))
     if letters and _SYMBOL.search(value[1:]):
         return style != "code" and len(value) >= 6 and not value.endswith(("?", "=")) and not _MARKUP.search(value)
     if style == "code" or len(value) < 6:
         return False
+    if _PHRASE.fullmatch(value) and not _ABOUT.search(value):
+        return _GLUE.isdisjoint(value.split("-"))
     if not value.replace("-", "").replace("_", "").isalpha():
         return sure and letters is not None and not is_words(value)
     if sure:
         return not _ABOUT.search(value) or len(value) >= 20
-    plain = value.isalpha() and (value.islower() or value[1:].islower())
-    return style == "literal" and plain and len(value) >= 10 and not _ABOUT.search(value)
+    if not value.isalpha() or len(value) < 10 or _ABOUT.search(value):
+        return False
+    return style == "literal" if value[1:].islower() else not _CAMEL.fullmatch(value)
 
 
 def _is_chosen(value: str) -> bool:
@@ -156,6 +169,8 @@ def is_token(value: str, style: Style = "literal", *, sure: bool = True) -> bool
         return value.count(" ") < 3 and entropy(value) >= 4.0
     if _NO_TOKEN.search(value):
         return False
+    if _GROUPS.fullmatch(value):
+        return sure
     if not (_LETTER.search(value) and _DIGIT.search(value)):
         # Twenty letters without a digit do occur, in one key of forty.
         made = len(value) >= 20 and value.isalpha() and not value.islower() and not is_words(value)

@@ -68,13 +68,28 @@ class _BadRequestError(Exception):
 
 @dataclass(eq=False, slots=True)
 class _Connection:
-    """An allowed connection: the task that runs it, why it is allowed, and its bytes."""
+    """An allowed connection: the task that runs it, its deadline, why it is allowed, and its bytes."""
 
     place: Place
     reason: Reason | Literal["refused"]
     task: asyncio.Task[Any]
+    clock: asyncio.Timeout
     sent: int = 0
     received: int = 0
+
+    def count_sent(self, size: int) -> None:
+        """Count bytes to the host, and move the deadline."""
+        self.sent += size
+        self._renew()
+
+    def count_received(self, size: int) -> None:
+        """Count bytes from the host, and move the deadline."""
+        self.received += size
+        self._renew()
+
+    def _renew(self) -> None:
+        seconds = IDLE_SECONDS if self.received else FIRST_BYTE_SECONDS
+        self.clock.reschedule(asyncio.get_running_loop().time() + seconds)
 
 
 class EgressProxy:
@@ -178,12 +193,13 @@ class EgressProxy:
             raise
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - this is a coroutine
-        connection = _Connection(place, reason, task)
+        connection = _Connection(place, reason, task, asyncio.timeout(FIRST_BYTE_SECONDS))
         # From here on, before anything is awaited, a revoked rule closes it.
         self._open.add(connection)
         number = await self._log(place, reason, turn)
         try:
-            await self._carry(client, request, path, connection)
+            async with connection.clock:
+                await self._carry(client, request, path, connection)
         except HostRefusedError:
             connection.reason = "refused"
             raise
@@ -216,12 +232,10 @@ class EgressProxy:
         connecting = self._connected(connection.place, is_model=connection.reason == "model")
         reader, writer = await client.unless_gone(connecting)
         try:
-            async with asyncio.timeout(FIRST_BYTE_SECONDS) as clock:
-                traffic = _Traffic(connection, clock)
-                if request.method == b"CONNECT":
-                    await _tunnel(client, reader, writer, traffic)
-                else:
-                    await _forward(client, _outgoing(request, connection.place, path), reader, writer, traffic)
+            if request.method == b"CONNECT":
+                await _tunnel(client, reader, writer, connection)
+            else:
+                await _forward(client, _outgoing(request, connection.place, path), reader, writer, connection)
         finally:
             writer.close()
 
@@ -316,41 +330,21 @@ class _Peer:
         self.writer.close()
 
 
-class _Traffic:
-    """Count bytes, and move the deadline with each piece."""
-
-    def __init__(self, connection: _Connection, clock: asyncio.Timeout) -> None:
-        self.place = connection.place
-        self._connection = connection
-        self._clock = clock
-
-    def sent(self, count: int) -> None:
-        """Count bytes to the host."""
-        self._connection.sent += count
-        self._renew()
-
-    def received(self, count: int) -> None:
-        """Count bytes from the host."""
-        self._connection.received += count
-        self._renew()
-
-    def _renew(self) -> None:
-        seconds = IDLE_SECONDS if self._connection.received else FIRST_BYTE_SECONDS
-        self._clock.reschedule(asyncio.get_running_loop().time() + seconds)
-
-
-async def _tunnel(client: _Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, traffic: _Traffic) -> None:
+async def _tunnel(
+    client: _Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: _Connection
+) -> None:
     await client.write(_ESTABLISHED)
-    await _together(_upload(client, writer, traffic), pump(reader, client.writer, traffic.received))
+    # If one fails, the other ends with the closed connections.
+    await asyncio.gather(_upload(client, writer, connection), pump(reader, client.writer, connection.count_received))
 
 
-async def _upload(client: _Peer, writer: asyncio.StreamWriter, traffic: _Traffic) -> None:
+async def _upload(client: _Peer, writer: asyncio.StreamWriter, connection: _Connection) -> None:
     early, _ = client.http.trailing_data
-    while not _names(early, traffic.place) and (data := await client.reader.read(_PIECE_BYTES)):
+    while not _names(early, connection.place) and (data := await client.reader.read(_PIECE_BYTES)):
         early += data
     writer.write(early)
-    traffic.sent(len(early))
-    await pump(client.reader, writer, traffic.sent)
+    connection.count_sent(len(early))
+    await pump(client.reader, writer, connection.count_sent)
 
 
 def _names(data: bytes, place: Place) -> bool:
@@ -374,21 +368,21 @@ async def _forward(
     request: h11.Request,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
-    traffic: _Traffic,
+    connection: _Connection,
 ) -> None:
     host = _Peer(h11.CLIENT, reader, writer)
     await host.send(request)
-    uploading = asyncio.create_task(_body(client, host, traffic.sent), name="egress upload")
+    uploading = asyncio.create_task(_body(client, host, connection.count_sent), name="egress upload")
     try:
         while not isinstance(event := await host.next_event(), h11.Response | h11.ConnectionClosed):
             if isinstance(event, h11.InformationalResponse):
                 await client.send(h11.InformationalResponse(status_code=event.status_code, headers=[]))
         if isinstance(event, h11.ConnectionClosed):
             raise ConnectionResetError("it closed the connection")
-        traffic.received(1)
+        connection.count_received(1)
         headers = [*_end_to_end(list(event.headers)), (b"Connection", b"close")]
         await client.send(h11.Response(status_code=event.status_code, headers=headers, reason=event.reason))
-        await _body(host, client, traffic.received)
+        await _body(host, client, connection.count_received)
     finally:
         uploading.cancel()
         with suppress(OSError, h11.ProtocolError, asyncio.CancelledError):
@@ -400,19 +394,6 @@ async def _body(source: _Peer, target: _Peer, count: Callable[[int], None]) -> N
         await target.send(h11.Data(event.data))
         count(len(event.data))
     await target.send(h11.EndOfMessage())
-
-
-async def _together(one: Coroutine[Any, Any, None], other: Coroutine[Any, Any, None]) -> None:
-    """Run both to their end. If one fails, the other is cancelled."""
-    tasks = {asyncio.create_task(work, name="egress pump") for work in (one, other)}
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
 
 
 def _target(request: h11.Request) -> tuple[Place, bytes]:

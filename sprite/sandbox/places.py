@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -147,7 +147,15 @@ def rules(settings: Settings) -> dict[Path, Kind]:
     closed = [place for place, kind in wanted.items() if kind == "hide"] if on_vm else []
     pins = {outer for place in (workspace, *closed) for outer in place.parents} - {Path("/"), *wanted}
     wanted |= dict.fromkeys(pins, "write" if on_vm else "private")
-    needed, found = {*own_homes(), *workspace.parents}, dict[Path, Kind]()
+    return nested(wanted, needed={*own_homes(), *workspace.parents}, pins=pins)
+
+
+def nested(wanted: dict[Path, Kind], needed: Collection[Path] = (), pins: Collection[Path] = ()) -> dict[Path, Kind]:
+    """Return the rules that change something, outer paths first.
+
+    `needed` are folders that exist also inside an empty place; `pins` are mounted only there.
+    """
+    found: dict[Path, Kind] = {}
     for place, kind in sorted(wanted.items()):
         around = next((found[outer] for outer in place.parents if outer in found), None)
         is_gone = around in {"hide", "private"}

@@ -24,9 +24,8 @@ from sprite.config import Settings, home_folders, is_root
 from sprite.errors import is_shortage
 from sprite.sandbox import seatbelt
 from sprite.sandbox.attempts import DONE
-from sprite.sandbox.attempts import attempts as attempts_of
 from sprite.sandbox.model_door import inner_port, inner_url
-from sprite.sandbox.places import OTHERS_PLACES, Kind, bridge_folders, rules, service_doors
+from sprite.sandbox.places import OTHERS_PLACES, Kind, bridge_folders, nested, rules, service_doors
 
 PROBE_SECONDS = 20.0
 HIDDEN = (
@@ -153,11 +152,6 @@ def attempts(settings: Settings, engine: Engine, seconds: float = PROBE_SECONDS)
     return (lines[:-1], "") if lines[-1:] == [DONE] else ([], error_words)
 
 
-def attempt_names() -> list[str]:
-    """Return what `find_boundary` tries."""
-    return list(attempts_of({}))
-
-
 def _none(reason: str) -> Boundary:
     return Boundary(holds=False, words=f"{OPEN} ({reason})")
 
@@ -276,18 +270,15 @@ def _mount(path: str, kind: Kind, is_folder: bool, engine: Engine) -> list[str]:
         case "hide":
             return ["--tmpfs", path] if is_folder else ["--ro-bind", os.devnull, path]
         case "private":
-            return ["--size", str(_scratch_bytes()), "--tmpfs", path]
+            # A tmpfs has whole pages.
+            most = os.sysconf("SC_PHYS_PAGES") // _SCRATCH_SHARE * os.sysconf("SC_PAGE_SIZE")
+            return ["--size", str(most), "--tmpfs", path]
         case "cache":
             return ["--overlay-src", path, "--tmp-overlay", path] if engine.overlays else []
         case "write":
             return ["--bind", path, path]
         case "show" | "protect":
             return ["--ro-bind", path, path]
-
-
-def _scratch_bytes() -> int:
-    # A tmpfs has whole pages.
-    return os.sysconf("SC_PHYS_PAGES") // _SCRATCH_SHARE * os.sysconf("SC_PAGE_SIZE")
 
 
 def _may_become_root() -> bool:
@@ -345,17 +336,13 @@ def confined_command(settings: Settings, script: Path) -> list[str]:
     if engine is None:
         raise FileNotFoundError("bubblewrap is not installed")
     own = {settings.workspace, settings.system, *bridge_folders(settings), *home_folders(), *map(Path, OTHERS_PLACES)}
-    hidden = {place.resolve() for place in own if place.is_dir()} - {Path("/")}
-    prefix = Path(sys.prefix).resolve()
-    shown = {prefix, Path(sys.base_prefix).resolve(), script.resolve().parent}
-    command = [engine.program, *_NEW, "--unshare-net", *_NO_RIGHTS, "--ro-bind", "/", "/", *_FRESH]
-    for place in sorted(hidden | shown):
-        if place in shown:
-            command += ["--ro-bind", str(place), str(place)] if hidden.intersection(place.parents) else []
-        elif not hidden.intersection(place.parents):
-            command += ["--tmpfs", str(place)]
+    wanted: dict[Path, Kind] = dict.fromkeys({place.resolve() for place in own if place.is_dir()} - {Path("/")}, "hide")
     # Sockets are reachable by path, also without a network.
-    doors = [door for door in service_doors(settings) if door.exists() and not hidden.intersection(door.parents)]
-    command += [part for door in doors for part in ("--ro-bind", os.devnull, str(door))]
+    wanted |= dict.fromkeys(filter(Path.exists, service_doors(settings)), "hide")
+    prefix = Path(sys.prefix).resolve()
+    wanted |= dict.fromkeys((prefix, Path(sys.base_prefix).resolve(), script.resolve().parent), "show")
+    command = [engine.program, *_NEW, "--unshare-net", *_NO_RIGHTS, "--ro-bind", "/", "/", *_FRESH]
+    for place, kind in nested(wanted).items():
+        command += _mount(str(place), kind, place.is_dir(), engine)
     python = prefix / "bin" / Path(sys.executable).name
     return [*command, "--", str(python), "-I", str(script.resolve())]

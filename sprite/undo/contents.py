@@ -8,6 +8,7 @@ enough, new contents are not kept.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import stat
 import time
@@ -28,6 +29,7 @@ _PIECE: Final = 2**20
 #: A file that was written this shortly before reading may be written again without a new change time.
 _RACY_NS: Final = 100_000_000
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
 class Contents:
@@ -76,14 +78,18 @@ class Contents:
                 if stat.S_ISLNK(entry.mode):
                     target = os.fsencode(os.readlink(name, dir_fd=at))
                     seen = os.stat(name, dir_fd=at, follow_symlinks=False)
-                    return _entry(seen, self._put(target, pinned))
-                return self._take_file(os.open(name, _READ, dir_fd=at), pinned)
+                    return _entry(seen, self._keep(io.BytesIO(target), len(target), pinned)[0])
+                with os.fdopen(os.open(name, _READ, dir_fd=at), "rb") as stream:
+                    before = os.fstat(stream.fileno())
+                    if stat.S_ISREG(before.st_mode):
+                        sha256, size = self._keep(stream, before.st_size, pinned)
+                        return _entry(os.fstat(stream.fileno()), sha256, size=size, before=before)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise FileNotFoundError(path) from error
         except OSError:
-            # It is unreadable, became a link, or the disk is full: the path is listed and not kept.
             (self._folder / f"{os.getpid()}{PART}").unlink(missing_ok=True)
-            return entry._replace(sha256=None)
+        # It is unreadable, became a link or a pipe, or the disk is full: the path is listed and not kept.
+        return entry._replace(sha256=None)
 
     def touch(self, sha256: str | None) -> None:
         """Note that a file had this content until now."""
@@ -127,47 +133,27 @@ class Contents:
         path.unlink(missing_ok=True)
         self._size -= size
 
-    def _take_file(self, descriptor: int, pinned: Collection[str]) -> Entry:
-        with os.fdopen(descriptor, "rb") as stream:
-            before = os.fstat(descriptor)
-            if not stat.S_ISREG(before.st_mode):
-                raise FileNotFoundError
-            if before.st_size > LARGEST_FILE or not self._has_room(before.st_size, pinned):
-                return _entry(before, None)
-            piece = stream.read(_PIECE)
-            if len(piece) < _PIECE:
-                sha256, size = self._put(piece, pinned), len(piece)
-            else:
-                sha256, size = self._copy(piece, stream)
-            return _entry(os.fstat(descriptor), sha256, size=size, before=before)
-
-    def _copy(self, piece: bytes, stream: BinaryIO) -> tuple[str | None, int]:
-        """Keep a long file, of which the first piece is read; return its name and length."""
+    def _keep(self, stream: BinaryIO, expected: int, pinned: Collection[str]) -> tuple[str | None, int]:
+        """Keep what is read from a stream; return its name, None if it is not kept, and its length."""
+        if expected > LARGEST_FILE or not self._has_room(expected, pinned):
+            return None, expected
         unfinished = self._folder / f"{os.getpid()}{PART}"
         digest, size = hashlib.sha256(), 0
-        with _private(unfinished) as copy:
-            while piece and size <= LARGEST_FILE:
+        with os.fdopen(os.open(unfinished, _WRITE, 0o600), "wb") as copy:
+            while size <= LARGEST_FILE and (piece := stream.read(_PIECE)):
                 digest.update(piece)
                 copy.write(piece)
                 size += len(piece)
-                piece = stream.read(_PIECE)
-        if size > LARGEST_FILE:
+        sha256 = digest.hexdigest() if size <= LARGEST_FILE else None
+        if sha256 is None or self._is_there(sha256, size):
             unfinished.unlink()
-            return None, size
-        self._finish(unfinished, digest.hexdigest(), size)
-        return digest.hexdigest(), size
-
-    def _put(self, data: bytes, pinned: Collection[str]) -> str | None:
-        sha256 = hashlib.sha256(data).hexdigest()
-        if self._is_there(sha256, len(data)):
-            return sha256
-        if not self._has_room(len(data), pinned):
-            return None
-        unfinished = self._folder / f"{os.getpid()}{PART}"
-        with _private(unfinished) as copy:
-            copy.write(data)
-        self._finish(unfinished, sha256, len(data))
-        return sha256
+            return sha256, size
+        path = self._path(sha256)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        unfinished.replace(path)
+        self._unsynced.append(path)
+        self._size += size
+        return sha256, size
 
     def _is_there(self, sha256: str, size: int) -> bool:
         self._taken.add(sha256)
@@ -179,16 +165,6 @@ class Contents:
         except FileNotFoundError:
             return False
         return True
-
-    def _finish(self, unfinished: Path, sha256: str, size: int) -> None:
-        if self._is_there(sha256, size):
-            unfinished.unlink()
-            return
-        path = self._path(sha256)
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        unfinished.replace(path)
-        self._unsynced.append(path)
-        self._size += size
 
     def _has_room(self, size: int, pinned: Collection[str]) -> bool:
         if self._size + size <= self._limit:
@@ -203,10 +179,6 @@ class Contents:
         while self._size + size > self._limit:
             self._delete(*self._evictable.pop())
         return True
-
-
-def _private(path: Path) -> BinaryIO:
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb")
 
 
 def _entry(seen: os.stat_result, sha256: str | None, *, size: int = -1, before: os.stat_result | None = None) -> Entry:

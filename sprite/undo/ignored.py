@@ -6,6 +6,7 @@ A pattern is matched name by name in linear time: the agent writes these files a
 from __future__ import annotations
 
 import fnmatch
+import functools
 import re
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
@@ -22,6 +23,8 @@ _PROJECT_FILES: Final = frozenset(
 #: Limits for one `.gitignore`; the rest of a longer one is not read.
 MOST_BYTES: Final = 64 * 1024
 _MOST_PATTERNS: Final = 500
+#: Parsed files that are kept for the next scan.
+_MOST_CACHED: Final = 256
 
 
 class Pattern(NamedTuple):
@@ -41,8 +44,10 @@ def is_made(name: str, beside: Collection[str]) -> bool:
     return name in _ALWAYS or (name in _BUILDS and not _PROJECT_FILES.isdisjoint(beside))
 
 
-def read_patterns(text: str) -> tuple[Pattern, ...]:
+@functools.lru_cache(_MOST_CACHED)
+def read_patterns(content: bytes) -> tuple[Pattern, ...]:
     """Return the patterns of a `.gitignore`, in order."""
+    text = content.decode("utf-8", "surrogateescape")
     found = [pattern for line in text.splitlines() if (pattern := _pattern(line.rstrip())) is not None]
     return tuple(found[:_MOST_PATTERNS])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,6 +18,7 @@ from sprite.errors import StorageError
 from sprite.undo.ignored import MOST_BYTES, Rules, is_ignored, is_made, read_patterns
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: The sprite's own folder, at the top of a workspace.
 OURS: Final = ".os"
 #: Limits of a workspace that can be tracked: paths, and folders in each other.
@@ -58,11 +60,11 @@ class Found:
 
 
 class Scanner:
-    """Scan one workspace. Remembers the parsed `.gitignore` files between scans."""
+    """Scan one workspace. Remembers the rules of `.gitignore` files between scans."""
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
-        self._rules: dict[str, tuple[Rules, tuple[int, ...], Rules]] = {}
+        self._rules: dict[str, Rules] = {}
 
     def scan(self, index: Mapping[str, Entry]) -> Found:
         """Compare the workspace with its last state. Raises StorageError if it has too many paths."""
@@ -82,10 +84,10 @@ class Scanner:
 
 
 class _Walk:
-    def __init__(self, index: Mapping[str, Entry], rules: Mapping[str, tuple[Rules, tuple[int, ...], Rules]]) -> None:
+    def __init__(self, index: Mapping[str, Entry], rules: Mapping[str, Rules]) -> None:
         self.index = index
         self.known_rules = rules
-        self.rules: dict[str, tuple[Rules, tuple[int, ...], Rules]] = {}
+        self.rules: dict[str, Rules] = {}
         self.found = Found()
         self.same: list[str] = []
         #: Folders that cannot be read: nothing is known of the paths below.
@@ -170,32 +172,17 @@ class _Walk:
 
     def _rules_of(self, descriptor: int, prefix: str, above: Rules, *, has_file: bool) -> tuple[Rules, bool]:
         """Return the rules of a folder, and whether they differ from those of the last scan."""
-        known_above, known_sign, known = self.known_rules.get(prefix, ((), (), ()))
-        sign: tuple[int, ...] = ()
-        patterns = None
+        rules = above
         if has_file:
-            try:
-                file = os.open(
-                    ".gitignore", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=descriptor
-                )
+            # It may be gone, or a link.
+            with suppress(OSError):
+                file = os.open(".gitignore", _FILE, dir_fd=descriptor)
                 with os.fdopen(file, "rb") as stream:
-                    seen = os.fstat(file)
-                    if stat.S_ISREG(seen.st_mode):
-                        sign = (seen.st_ino, seen.st_ctime_ns, seen.st_size)
-                        if (sign, above) != (known_sign, known_above):
-                            patterns = read_patterns(stream.read(MOST_BYTES).decode("utf-8", "surrogateescape"))
-            except OSError:
-                # It is gone, or a link.
-                pass
-        if patterns is not None:
-            rules = (*above, (prefix, patterns))
-        elif sign:
-            rules = known
-        else:
-            rules = above
+                    if stat.S_ISREG(os.fstat(file).st_mode):
+                        rules = (*above, (prefix, read_patterns(stream.read(MOST_BYTES))))
         if rules:
-            self.rules[prefix] = (above, sign, rules)
-        return rules, rules != known
+            self.rules[prefix] = rules
+        return rules, rules != self.known_rules.get(prefix, ())
 
 
 def _fitting(number: int) -> int:

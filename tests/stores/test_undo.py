@@ -315,11 +315,11 @@ async def test_turn_during_first_snapshot_has_no_changes(tmp_path: Path) -> None
     ],
 )
 def test_ignore_patterns_match_as_in_git(pattern: str, path: str, *, is_folder: bool, ignored: bool) -> None:
-    assert is_ignored((("", read_patterns(pattern)),), path, is_folder=is_folder) is ignored
+    assert is_ignored((("", read_patterns(pattern.encode())),), path, is_folder=is_folder) is ignored
 
 
 def test_hostile_ignore_pattern_is_matched_quickly() -> None:
-    rules = (("", read_patterns("\n".join(["*a" * 100 + "b", "**/a/" * 100 + "b"]))),)
+    rules = (("", read_patterns(b"\n".join([b"*a" * 100 + b"b", b"**/a/" * 100 + b"b"]))),)
     began = time.process_time()
     assert not is_ignored(rules, "/".join(["a"] * 200), is_folder=False)
     assert not is_ignored(rules, "a" * 255, is_folder=False)

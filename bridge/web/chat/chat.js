@@ -4,7 +4,6 @@ import { icon } from '../icons.js';
 import { wordsOf } from '../problem.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { Composer } from './composer.js';
-import { showPermissions } from './permissions.js';
 import { StatusLines } from './run_state.js';
 import { Thread } from './thread.js';
 
@@ -112,7 +111,6 @@ export function mountChat(root, page) {
   command('stop', 'Stop the agent', () => lines.interrupt(), { keys: 'Escape', when: () => lines.isRunning });
   command('new-session', 'New session', newSession, { keys: 'g n' });
   command('attach', 'Attach files', () => composer.picker.click(), { keys: 'g f' });
-  command('permissions', 'What runs without asking', () => showPermissions(page));
   command('reach', 'What the agent may reach', async () => (await import('./reach.js')).showReach(page));
   command('latest', 'Jump to the latest message', () => thread.jumpToEnd(), { keys: 'End', when: isHere });
 

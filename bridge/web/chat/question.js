@@ -8,7 +8,6 @@ import { button } from '../template.js';
 import { guard } from '../vendor/lit-html/directives/guard.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { askedInput } from './asked_input.js';
-import { showPermissions } from './permissions.js';
 import { wants } from './tools.js';
 
 /** @import { Decision, Page, PermissionPart } from '../types/page.js' */
@@ -54,15 +53,9 @@ export function question(part, page, redraw) {
           </div>`
         : html`<p class="muted small-text">${words}</p>`
     }
-    ${isAlways ? listOf(part, page) : nothing}
+    ${isAlways ? button('What the agent may reach', async () => (await import('./reach.js')).showReach(page), { look: 'quiet' }) : nothing}
   </div>`;
 }
-
-/** @param {PermissionPart} part @param {Page} page */
-const listOf = (part, page) =>
-  part.session
-    ? button('What the agent may reach', async () => (await import('./reach.js')).showReach(page), { look: 'quiet' })
-    : button('What runs without asking', () => showPermissions(page), { look: 'quiet' });
 
 /** @param {PermissionPart} part @param {Page} page @param {Decision} decision @param {() => void} redraw */
 async function answer(part, page, decision, redraw) {

@@ -1,12 +1,12 @@
-// The agent's reach: the sandbox, the hosts that the person allowed, and the hosts that it connected to.
+// The agent's reach: what the person always allows, the hosts that it may connect to and did, and the sandbox.
 
-import { escapeVisible } from '../escape_visible.js';
+import { escapeVisible, escapeVisibleBlock } from '../escape_visible.js';
 import { ago, bytes, iso, plural } from '../format.js';
 import { wordsOf } from '../problem.js';
 import { button, elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 
-/** @import { AllowedHost, Page, ReachedHost, ReachResult } from '../types/page.js' */
+/** @import { AllowedHost, Page, ReachedHost, ReachResult, StandingRule } from '../types/page.js' */
 
 /** @type {Record<ReachResult['mode'], string>} */
 const MODES = {
@@ -35,10 +35,7 @@ export async function showReach(page) {
   let found = null;
   let problem = '';
   const draw = () =>
-    render(
-      template(found, problem, (host) => void ask({ revoke: host })),
-      body,
-    );
+    render(html`${rulesOf(page)}${template(found, problem, (host) => void ask({ revoke: host }))}`, body);
   /** @param {{ revoke?: string }} payload */
   async function ask(payload) {
     try {
@@ -58,13 +55,50 @@ export async function showReach(page) {
     await ask({});
     asking = false;
   };
-  const stop = page.store.subscribe('permissions', () => void refresh());
+  const stops = [page.store.subscribe('permissions', () => void refresh()), page.store.subscribe('status', draw)];
   draw();
   void refresh();
+  void system(page, { action: 'status' });
   const actions = [{ label: 'Close', value: null }];
   await page.dialog({ title: 'What the agent may reach', body, actions, wide: true });
-  stop();
+  for (const stop of stops) stop();
 }
+
+/** @param {Page} page @param {{ action: 'status' | 'revoke', rule_id?: string }} payload */
+async function system(page, payload) {
+  try {
+    await page.connection.ask('system', payload);
+  } catch (problem) {
+    page.toast({ kind: 'error', text: wordsOf(problem) });
+  }
+}
+
+/** @param {Page} page */
+function rulesOf(page) {
+  const { status } = page.store.state;
+  const rules = status?.rules ?? [];
+  return html`<h3>Always allowed in this session</h3>
+    ${
+      status?.permissions === 'bypass'
+        ? html`<p>Sprite does as it sees fit here, and asks nobody.</p>`
+        : rules.length
+          ? html`<ul class="plain">${rules.map((rule) => ruleRow(page, rule))}</ul>`
+          : html`<p class="muted">Nothing: Sprite asks each time.</p>`
+    }`;
+}
+
+/** @param {Page} page @param {StandingRule} rule */
+const ruleRow = (page, { rule_id, words, command }) =>
+  html`<li class="reach-row">
+    <div>${escapeVisible(words)}${
+      command === ''
+        ? nothing
+        : html`<pre class="asked in-order" tabindex="0" role="group" aria-label="The command">${escapeVisibleBlock(
+            command,
+          )}</pre>`
+    }</div>
+    ${button('Take back', () => system(page, { action: 'revoke', rule_id }), { look: 'danger', label: `Take back ${words}` })}
+  </li>`;
 
 /** @param {ReachResult | null} found @param {string} problem @param {(host: string) => void} revoke */
 function template(found, problem, revoke) {

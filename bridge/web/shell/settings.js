@@ -1,6 +1,5 @@
 // Settings: the model and its key, the budget, notifications, permissions, access, appearance, and dangerous actions.
 
-import { showPermissions } from '../chat/permissions.js';
 import { money } from '../format.js';
 import { wordsOf } from '../problem.js';
 import { button, elementOf } from '../template.js';
@@ -124,7 +123,6 @@ export async function showSettings(page) {
         ${part(
           'Permissions and hosts',
           html`<p>What runs without a question, and what the agent may reach.</p>`,
-          button('What runs without asking', () => showPermissions(page)),
           button('What the agent may reach', run('reach')),
         )}
         ${part(
