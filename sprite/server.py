@@ -55,7 +55,7 @@ from sprite.sandbox.hosts import HostGate, Moment
 from sprite.sandbox.model_door import model_door
 from sprite.scheduler.keep_awake import kept_awake
 from sprite.scheduler.scheduler import Allowance, Scheduler
-from sprite.search.meaning.meaning import Meaning, forget_vectors, open_meaning
+from sprite.search.meaning.meaning import Meaning, open_meaning
 from sprite.search.view import MemoryView
 from sprite.storage.connection import workspace_lock
 from sprite.undo.undo import tracked
@@ -94,8 +94,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             memory,
             workspace,
             projection,
-            shipping.forgotten,
-            meaning.forget if meaning else partial(forget_vectors, settings),
+            (meaning, shipping),
         )
         await forgetter.finish_interrupted()
         view = MemoryView(transcript, memory, files, settings.own_project, meaning)

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -21,17 +21,17 @@ from sprite.curation.model import CuratorModel
 from sprite.curation.prompt import CuratorPrompt
 from sprite.curation.rebuild import Regrowth
 from sprite.curation.verifier import Verification, off_record, read_answer
-from sprite.forget.forget import Forgetter
+from sprite.forget.forget import Forgetter, Store
+from sprite.forget.plan import Plan, Target
 from sprite.log.curations import NewCuration
 from sprite.log.transcript import NewObservation, Observation, TranscriptDB, open_transcript
 from sprite.memory.actions import Actions
 from sprite.memory.database import MemoryDB, open_memory
 from sprite.memory.files import CURATED, MemoryFiles, template
 from sprite.memory.projection import Projection
-from sprite.protocol.shapes import LearningRow
-from sprite.search.meaning.meaning import forget_vectors
+from sprite.protocol.shapes import Forgotten, LearningRow, Place
 from sprite.search.search import Found, search
-from sprite.workspace.database import WorkspaceDB
+from sprite.workspace.database import WorkspaceDB, open_workspace
 from tests.looks import dump
 from tests.new_databases import put_memory
 
@@ -219,10 +219,28 @@ async def rebuilt(folder: Path, *, without_files: bool) -> dict[str, list[tuple[
     return dump(folder / "memory.db")
 
 
+@dataclass(frozen=True, slots=True)
+class Meanwhile:
+    """A store that a forget comes to when the log has changed; `removing` is called then."""
+
+    removing: Callable[[], Awaitable[None]]
+    name: ClassVar = "meanwhile"
+
+    async def find(self, _: Plan) -> list[Place]:
+        return []
+
+    async def remove(self, _: Plan) -> None:
+        await self.removing()
+
+
 def forgetter_of(
-    settings: Settings, stores: Stores, workspace: WorkspaceDB, step: Callable[[], object] = lambda: None
+    settings: Settings,
+    stores: Stores,
+    workspace: WorkspaceDB,
+    *first: Store | None,
+    step: Callable[[], object] = lambda: None,
 ) -> Forgetter:
-    """Make the component that forgets in these stores."""
+    """Make the component that forgets in these stores. Of those that follow the log, these are the `first`."""
     shipping = Shipping(settings, stores.transcript, workspace)
     return Forgetter(
         settings,
@@ -230,10 +248,19 @@ def forgetter_of(
         stores.memory,
         workspace,
         stores.projection,
-        shipping.forgotten,
-        partial(forget_vectors, settings),
+        (*first, shipping),
         step,
     )
+
+
+async def forget_in(stores: Stores, *, preview: bool = False, sure: bool = True, **target: Any) -> Forgotten:
+    """Forget in these stores and search them, or preview that, as a command does."""
+    settings = Settings(stores.folder.parent.parent)
+    async with open_workspace(settings.workspace_db) as seen:
+        forgetter = forgetter_of(settings, stores, seen)
+        if preview:
+            return await forgetter.preview(Target(**target))
+        return await forgetter.search(await forgetter.forget(Target(**target), sure=sure))
 
 
 def call(name: str, result: Any, tool_input: Any = None, **more: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ Input and drawing are implemented elsewhere.
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from sprite.protocol.shapes import BackgroundWork, Card, MemoryState, Paused, SessionState, Stopped
 
 
+#: Shown until the bridge gives a reason.
+_STARTING = "Starting the agent…"
 _DECISIONS: dict[str, Decision] = {
     "y": "allow",
     "yes": "allow",
@@ -88,7 +91,8 @@ class Conversation:
         self.drift: list[str] = []
         #: The operation that a command waits for, or "".
         self.busy_with = ""
-        self.link_text = "starting…"
+        #: Why there is no link, or "", and since when (monotonic seconds).
+        self.link_text, self.link_since = _STARTING, time.monotonic()
         self.turns = 0
         self.waiting = 0
         self.learnings = 0
@@ -262,6 +266,8 @@ class Conversation:
         if change.offer is not None and (advice := f"{change.detail} {_OPEN_THE_PAGE}") != self._advised:
             self._advised = advice
             await self._screen.line(drawing.note(advice))
+        if not self.link_text:
+            self.link_since = time.monotonic()
         if change.state == "ready":
             if self.link_text.startswith("reconnecting"):
                 await self._screen.line(drawing.note("connected again"))
@@ -274,7 +280,7 @@ class Conversation:
                 await self._screen.line(drawing.note(f"{change.detail} Reconnecting…"))
             self.link_text = f"reconnecting… {change.detail}"
         elif not self.link_text.startswith("reconnecting"):
-            self.link_text = change.detail or "connecting…"
+            self.link_text = change.detail or _STARTING
 
     async def _heard(self, message: RelayedMessage) -> None:
         asked, changed = self.asked, self._turns.hear(message.payload, message.reply_to)

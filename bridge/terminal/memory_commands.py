@@ -165,10 +165,8 @@ def forgetting(what: Forgotten) -> RenderableType:
     drawn += [_place(place) for place in what.gone]
     if what.more:
         drawn.append(Text(f"and {what.more} more", style="dim"))
-    drawn += [
-        Text(f"{one_line(name)} says it, too, and stays as it is: it is deployed, not learned.", style="dim")
-        for name in what.remains
-    ]
+    if what.still:
+        drawn += [Text("It stays here:", style="bold"), *map(_place, what.still)]
     return Group(*drawn)
 
 

@@ -83,7 +83,7 @@ def state_line(conversation: Conversation, now: float | None = None) -> str:
     now = time.monotonic() if now is None else now
     spinner = _SPINNER[int(now * _FRAMES_PER_SECOND) % len(_SPINNER)]
     if conversation.link_text:
-        return f"{spinner} {conversation.link_text}"
+        return f"{spinner} {conversation.link_text} {_clock(now - conversation.link_since)}"
     if conversation.questions:
         return "? the agent waits for your word: y allow · n deny · a always, then Enter"
     if conversation.turn is not None:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -29,9 +29,11 @@ from sprite.backup.replica_files import (
 from sprite.common.tasks import off_loop
 from sprite.config import Settings
 from sprite.errors import PeerError
+from sprite.forget.plan import Plan
 from sprite.log.transcript import TranscriptDB, read_transcript
 from sprite.protocol.archive import DatabaseName
 from sprite.protocol.replication import Lacks, Packer, Ship, Shipped, ShippedChunk
+from sprite.protocol.shapes import Place
 from sprite.storage.changes import ROWS, TOMBSTONES, ChangedRow, Followed, ShipChanges, is_position, shipped_tables
 from sprite.workspace.database import WorkspaceDB, read_workspace
 
@@ -279,6 +281,8 @@ CONFIRMED_SECONDS = 0.1
 class Shipping:
     """Replicate to one connection at a time: the one that asked last."""
 
+    name: ClassVar = "the copy at the bridge"
+
     def __init__(self, settings: Settings, transcript: TranscriptDB, workspace: WorkspaceDB) -> None:
         self._settings = settings
         self._transcript = transcript
@@ -401,7 +405,12 @@ class Shipping:
 
     # --- forgetting ---
 
-    async def forgotten(self) -> None:
+    async def find(self, made: Plan) -> list[Place]:
+        """Return whether a replica has older versions: until it has confirmed every forget (see `forget.Store`)."""
+        waits = made.is_done and await self._state.tombstones()
+        return [Place(self.name, "it has not confirmed yet that it forgot")] if waits else []
+
+    async def remove(self, _: Plan) -> None:
         """Send a tombstone for the newest forget to a replica that follows, until it has carried it out."""
         followed = await self._state.followed()
         newest = await self._transcript.curations.newest_forget()

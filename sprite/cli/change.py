@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 import msgspec
 from tqdm import tqdm
@@ -19,7 +18,7 @@ from sprite.cli.memory import content_of
 from sprite.cli.output import say, say_json
 from sprite.config import Settings
 from sprite.errors import PeerError, WorkspaceLockedError
-from sprite.forget.forget import MANY_TURNS, NOT_CONFIRMED, Forgetter
+from sprite.forget.forget import MANY_TURNS, Forgetter
 from sprite.forget.plan import Target
 from sprite.memory.answers import Op
 from sprite.memory.projection import Projection
@@ -41,7 +40,7 @@ from sprite.protocol.memory import (
     RetryResult,
 )
 from sprite.protocol.shapes import Forgotten
-from sprite.search.meaning.meaning import forget_vectors
+from sprite.search.meaning.meaning import open_meaning
 
 EXIT_DECLINED = 1
 #: A shorter search shows no progress.
@@ -79,8 +78,8 @@ def _say_preview(preview: Forgotten) -> None:
         say(f"  {place.where}: {place.text}")
     if preview.more:
         say(f"  and {preview.more} more")
-    for name in preview.remains:
-        say(f"{name} says it, too, and stays as it is: it is deployed, not learned. Change it there.")
+    for place in preview.still:
+        say(f"Stays in {place.where}: {place.text}")
 
 
 def _say_done(done: Forgotten) -> None:
@@ -100,11 +99,10 @@ def _agreed() -> bool:
 
 async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bool) -> Forgotten:
     try:
-        async with owned(settings) as own:
+        async with owned(settings) as own, open_meaning(settings, own.transcript) as meaning:
             # An agent that outlived its sprite, or its programs, would continue to write the forgotten text.
             end_orphans(settings.cli_state)
             await end_programs(settings.cli_state)
-            shipping = Shipping(settings, own.transcript, own.workspace)
             bar = tqdm(bar_format="{desc} ... {percentage:3.0f} %", delay=_QUICK_SECONDS, leave=False, disable=None)
             forgetter = Forgetter(
                 settings,
@@ -112,8 +110,7 @@ async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bo
                 own.memory,
                 own.workspace,
                 own.projection,
-                shipping.forgotten,
-                partial(forget_vectors, settings),
+                (meaning, Shipping(settings, own.transcript, own.workspace)),
                 bar.update,
             )
             await forgetter.finish_interrupted()
@@ -122,11 +119,7 @@ async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bo
             with bar:
                 if preview:
                     return await forgetter.preview(target)
-                forgotten = await forgetter.forget(target, sure=sure)
-            if await own.workspace.ship_state.tombstones():
-                # Replication needs a running sprite.
-                forgotten.still.append(NOT_CONFIRMED)
-            return forgotten
+                return await forgetter.search(await forgetter.forget(target, sure=sure))
     except WorkspaceLockedError:
         request = ForgetRequest(
             text=target.text,

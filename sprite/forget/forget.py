@@ -2,11 +2,10 @@
 
 The order makes a crash safe at any moment. User-visible stores, the CLI's logs and all derived files come first. The
 log still has the words to search for then, so an interrupted forget can be repeated. Then the log changes in one
-transaction with its tombstone. The projection, the files and the free pages follow. An empty marker file makes the next
-start, or the next forget, finish this. Remote replicas are notified on the way, see `sprite/backup/`.
+transaction with its tombstone. The stores that follow the log and the free pages come last. An empty marker file makes
+the next start, or the next forget, finish this.
 
-Each store can search for a forget's target. Register every new table, column or file here:
-`tests/stores/test_text_stores.py` compares these lists with the actual stores.
+Every table, column and file belongs to one of the stores: `tests/stores/test_text_stores.py` compares them.
 """
 
 from __future__ import annotations
@@ -15,21 +14,22 @@ import asyncio
 import json
 import logging
 import os
+import re
 import shutil
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from sprite.common.tasks import Breaks, to_its_end
 from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.forget.decisions import scrub_decisions, scrub_verifications
-from sprite.forget.plan import CHUNK, PASSES, Plan, Step, Target, plan, survey
+from sprite.forget.plan import PASSES, Plan, Step, Target, all_rows, plan, survey
 from sprite.forget.scrub import Scrubber, map_strings
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.database import MemoryDB
-from sprite.memory.files import CURATED, DEPLOYED, MemoryFiles
+from sprite.memory.files import CURATED, DEPLOYED
 from sprite.memory.folders import refuse_links
 from sprite.memory.projection import Projection
 from sprite.protocol.shapes import Forgotten, Place
@@ -39,59 +39,128 @@ from sprite.workspace.user_files import is_there
 
 #: Limits for searching the user's own files, which are never changed.
 _LARGEST_SEARCHED, _MOST_SEARCHED, _MOST_FILES = 1024 * 1024, 64 * 1024 * 1024, 20_000
-#: The registered columns, by database and table. Full text ("..._fts") derives from them and is rewritten.
-COLUMNS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
-    "transcript.db": {
-        "observations": ("user_message", "tool_calls_json", "agent_response", "notice"),
-        "curations": ("response", "decision_json", "verification_json"),
-        "turn_journal": ("data_json",),
-        "disk_entries": ("path",),
-        "file_deeds": ("path",),
-        "observations_fts": ("user_message", "agent_response", "tools", "said_on"),
-    },
-    "memory.db": {
-        "learnings": ("content", "evidence", "said"),
-        "file_versions": ("content",),
-        "reports": ("detail",),
-        "pending_actions": ("content", "history_json"),
-        "learnings_fts": ("content", "type"),
-        "trusted_fts": ("content",),
-        "untrusted_fts": ("content",),
-    },
-    # Derived from a turn's words, and deleted with them.
-    "vectors.db": {"vectors": ("person", "reply")},
-    "workspace.db": {
-        "chat_messages": ("text", "tools_json", "found_json"),
-        "session_titles": ("title",),
-        "missions": ("text",),
-        "cards": ("title", "blocks_json"),
-        "stacks": ("name",),
-        "canvas_changes": ("was",),
-        "host_rules": ("host",),
-        "host_connections": ("host",),
-        "seen_files": ("path",),
-        "changes": ("path",),
-        "events": ("frame",),
-    },
-}
 
 
 class Store(Protocol):
-    """A place that holds people's words."""
+    """A place that holds people's words, or what derives from them."""
+
+    name: ClassVar[str]
+
+    async def find(self, made: Plan, /) -> list[Place]:
+        """Return the matches: what `remove` would remove, or what is left after it (`made.is_done`)."""
+
+    async def remove(self, made: Plan, /) -> None:
+        """Remove the matches."""
+
+
+class SeenStore:
+    """workspace.db: chat, inbox, canvas and events."""
+
+    name: ClassVar = "the chat and the canvas"
+
+    def __init__(self, workspace: WorkspaceDB) -> None:
+        self._workspace = workspace
 
     async def find(self, made: Plan) -> list[Place]:
-        """Return the matches in the store."""
-
-
-class SourceStore(Store, Protocol):
-    """A store that a forget changes directly. The others derive from the log, or belong to somebody else."""
+        """See Store."""
+        places = Plan("", Scrubber(), Scrubber())
+        for text in await self._workspace.texts():
+            lost = "" if _goes_whole(text, made) else _left_of(text, made).text
+            if lost != text.text:
+                places.say(_SHOWN_AS[text.table], _readable(text, text.text), _readable(text, lost))
+        return list(places.places)
 
     async def remove(self, made: Plan) -> None:
-        """Remove the matches."""
+        """See Store."""
+        texts = await self._workspace.texts()
+        rewritten = [left for text in texts if (left := _left_of(text, made)) != text]
+        await self._workspace.forget(made.emptied_missions, made.cards, made.session, rewritten)
+
+
+class ChangesStore:
+    """The changed files of turns: their names in workspace.db. `FileStore` searches their contents."""
+
+    name: ClassVar = "a changed file's name"
+
+    def __init__(self, settings: Settings, workspace: WorkspaceDB) -> None:
+        self._table = workspace.file_changes
+        self._contents = Contents(settings.undo, settings.workspace)
+
+    async def find(self, made: Plan) -> list[Place]:
+        """See Store."""
+        return [Place(self.name, path) for path in sorted(await self._table.paths()) if _names(path, made.scrubber)]
+
+    async def remove(self, made: Plan) -> None:
+        """See Store."""
+        await self._table.forget(made.emptied_missions, lambda path: _names(path, made.scrubber))
+        # Contents that only a forgotten turn had.
+        await asyncio.to_thread(self._contents.sweep, await self._table.wanted())
+
+
+class FileStore:
+    """All other files below `.os/`: of the CLI, the loader and the follower, and quarantined copies."""
+
+    name: ClassVar = "a file of the program's"
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    async def find(self, made: Plan) -> list[Place]:
+        """See Store."""
+        workspace = self._settings.workspace
+        having = await asyncio.to_thread(lambda: list(self._having(made)))
+        return [Place(self.name, str(path.relative_to(workspace))) for path in having]
+
+    async def remove(self, made: Plan) -> None:
+        """See Store."""
+        await asyncio.to_thread(self._sweep, made)
+
+    def _files(self) -> Iterator[Path]:
+        for path in _below(self._settings.system):
+            if path.is_file() and not path.is_symlink() and not self._keeps(path):
+                yield path
+
+    def _having(self, made: Plan) -> Iterator[Path]:
+        for path in self._files():
+            # `MemoryStore` handles the curated files.
+            is_memorys = path.parent == self._settings.memory and path.name in CURATED
+            if not is_memorys and _has(path, made.scrubber):
+                yield path
+
+    def _sweep(self, made: Plan) -> None:
+        # The CLI's logs serve to resume a conversation, which must not happen with forgotten words in it. The last boot
+        # prompt and the boot files contain the old memory. An interrupted rebuild leaves a complete memory.db.
+        settings = self._settings
+        refuse_links(settings)
+        settings.boot_prompt.unlink(missing_ok=True)
+        rebuilds = (settings.run / "re-extract", *settings.run.glob("reapply-*"))
+        for folder in (settings.cli_state, settings.boot_files, *rebuilds):
+            shutil.rmtree(folder, ignore_errors=True)
+        for path in self._files():
+            derived = path.parent == self._settings.memory
+            if derived or _has(path, made.scrubber):
+                path.unlink(missing_ok=True)
+
+    def _keeps(self, path: Path) -> bool:
+        """Return whether a file is scrubbed row by row, or was not made by memory."""
+        settings = self._settings
+        # Files that guard or identify the running process.
+        left_alone = {settings.lock.name, settings.token_file.name, settings.address_file.name, MARKER}
+        programs = (settings.system / "src", settings.system / ".venv")
+        databases = (settings.transcript_db, settings.memory_db, settings.workspace_db, settings.vectors_db)
+        return (
+            path.name in left_alone
+            or any(path.is_relative_to(folder) for folder in programs)
+            or (path.parent == settings.memory and path.name in DEPLOYED)
+            # A journal has its database's name. A quarantined copy has a longer name and is deleted.
+            or path.with_name(re.sub("-(wal|shm)$", "", path.name)) in databases
+        )
 
 
 class LogStore:
     """transcript.db: turns, answers, edits, the journal of an interrupted turn, and file names."""
+
+    name: ClassVar = "the log"
 
     def __init__(self, settings: Settings, transcript: TranscriptDB, memory: MemoryDB, step: Step) -> None:
         self._settings = settings
@@ -111,7 +180,7 @@ class LogStore:
         decided = (decisions.keys() | verifications.keys()) - again.curations.keys()
         return [
             *again.places,
-            *(Place("the log", f"what was decided about entry {row}") for row in decided),
+            *(Place(self.name, f"what was decided about entry {row}") for row in decided),
             *(Place("the log's list of your files", path) for path in names),
         ]
 
@@ -133,11 +202,14 @@ class LogStore:
 
 
 class MemoryStore:
-    """memory.db and the curated files, which are derived from the changed log."""
+    """memory.db and the curated files, which derive from the log."""
 
-    def __init__(self, memory: MemoryDB, files: MemoryFiles) -> None:
+    name: ClassVar = "memory"
+
+    def __init__(self, memory: MemoryDB, projection: Projection) -> None:
         self._memory = memory
-        self._files = files
+        self._projection = projection
+        self._files = projection.files
 
     async def find(self, made: Plan) -> list[Place]:
         """See Store."""
@@ -146,18 +218,17 @@ class MemoryStore:
             found += await self._lines(name, made)
         return list(dict.fromkeys(found))
 
+    async def remove(self, _: Plan) -> None:
+        """Fold the changed log again. The caller holds the projection."""
+        await self._projection.settle_held()
+
     async def _learnings(self, scrubber: Scrubber) -> list[Place]:
         found: list[Place] = []
-        after = 0
-        breaks = Breaks()
-        while rows := await self._memory.learnings(after, CHUNK):
-            after = rows[-1].id
-            for row in rows:
-                await breaks.take()
-                if scrubber.takes_learning(row.content, row.source_observation_id):
-                    found.append(Place(f"learning {row.id}", row.content))
-                elif row.evidence and scrubber.sentences(row.evidence) != row.evidence:
-                    found.append(Place(f"the quote of learning {row.id}", row.evidence))
+        async for row in all_rows(self._memory.learnings):
+            if scrubber.takes_learning(row.content, row.source_observation_id):
+                found.append(Place(f"learning {row.id}", row.content))
+            elif row.evidence and scrubber.sentences(row.evidence) != row.evidence:
+                found.append(Place(f"the quote of learning {row.id}", row.evidence))
         return found
 
     async def _rows(self, scrubber: Scrubber) -> list[Place]:
@@ -185,131 +256,33 @@ class MemoryStore:
         return found
 
 
-class SeenStore:
-    """workspace.db: chat, inbox, canvas and events."""
+class StayingStore:
+    """Text that a forget leaves: deployed files, the person's own files, and learnings that say more."""
 
-    def __init__(self, workspace: WorkspaceDB) -> None:
-        self._workspace = workspace
+    name: ClassVar = "a file of yours, which stays"
 
-    async def find(self, made: Plan) -> list[Place]:
-        """See Store."""
-        places = Plan("", Scrubber(), Scrubber())
-        for text in await self._workspace.texts():
-            lost = "" if _goes_whole(text, made) else _left_of(text, made).text
-            if lost != text.text:
-                places.say(_SHOWN_AS[text.table], _readable(text, text.text), _readable(text, lost))
-        return list(places.places)
-
-    async def remove(self, made: Plan) -> None:
-        """See Store."""
-        texts = await self._workspace.texts()
-        rewritten = [left for text in texts if (left := _left_of(text, made)) != text]
-        await self._workspace.forget(made.emptied_missions, made.cards, made.session, rewritten)
-
-
-class ChangesStore:
-    """The changed files of turns: their names in workspace.db. `FileStore` searches their contents."""
-
-    def __init__(self, settings: Settings, workspace: WorkspaceDB) -> None:
-        self._table = workspace.file_changes
-        self._contents = Contents(settings.undo, settings.workspace)
-
-    async def find(self, made: Plan) -> list[Place]:
-        """See Store."""
-        paths = await self._table.paths()
-        return [Place("a changed file's name", path) for path in sorted(paths) if _names(path, made.scrubber)]
-
-    async def remove(self, made: Plan) -> None:
-        """See Store."""
-        await self._table.forget(made.emptied_missions, lambda path: _names(path, made.scrubber))
-        # Contents that only a forgotten turn had.
-        await asyncio.to_thread(self._contents.sweep, await self._table.wanted())
-
-
-class FileStore:
-    """All other files below `.os/`: of the CLI, the loader and the follower, and quarantined copies."""
-
-    #: The registered files by pattern, then those without people's words or with the deployer's.
-    FILES: Final = (
-        *("run/claude/**", "run/boot.md", "run/boot/**", "run/last_error", "run/uploads/**"),
-        *("run/re-extract/**", "run/reapply-*/**"),
-        *("memory/*.too-large*", "memory/*.no-file*", "memory/memory.db.*", "memory/.*", "follow/**", "undo/**"),
-    )
-    #: (`.agent-at-work` and `shipped.json` describe the deployed files.)
-    FREE: Final = (
-        *("src/**", ".venv/**", "VERSION", "memory/shipped.json"),
-        *("run/lock", "run/token", "run/address", "run/purge", "run/agent", "run/cli", "run/meaning"),
-        *("run/egress.sock", "run/working", "run/seatbelt"),
-    )
-
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, memory: MemoryDB, projection: Projection) -> None:
         self._settings = settings
+        self._memory = memory
+        self._files = projection.files
 
     async def find(self, made: Plan) -> list[Place]:
         """See Store."""
-        return await asyncio.to_thread(lambda: [self._place(path) for path in self._having(made)])
+        scrubber = made.scrubber
+        deployed = [name for name in DEPLOYED if self._files.exists(name) and scrubber.finds(self._files.on_disk(name))]
+        return [
+            *(Place(name, "deployed, not learned: change it there") for name in deployed),
+            *await asyncio.to_thread(lambda: list(self._own(scrubber))),
+            *(
+                Place(f"learning {row.id}, which says more", row.content)
+                for row in await self._memory.learnings(limit=2**31)
+                if scrubber.stands_in(row.content)
+                and not scrubber.takes_learning(row.content, row.source_observation_id)
+            ),
+        ]
 
-    async def remove(self, made: Plan) -> None:
-        """See Store."""
-        await asyncio.to_thread(self._sweep, made)
-
-    def _place(self, path: Path) -> Place:
-        return Place("a file of the program's", str(path.relative_to(self._settings.workspace)))
-
-    def _having(self, made: Plan) -> Iterator[Path]:
-        for path in _below(self._settings.system):
-            # `MemoryStore` handles the curated files.
-            is_memorys = path.parent == self._settings.memory and path.name in CURATED
-            is_file = path.is_file() and not path.is_symlink()
-            if is_file and not is_memorys and not self._keeps(path) and _has(path, made.scrubber):
-                yield path
-
-    def _sweep(self, made: Plan) -> None:
-        # The CLI's logs serve to resume a conversation, which must not happen with forgotten words in it. The last boot
-        # prompt and the boot files contain the old memory.
-        refuse_links(self._settings)
-        shutil.rmtree(self._settings.cli_state, ignore_errors=True)
-        self._settings.boot_prompt.unlink(missing_ok=True)
-        shutil.rmtree(self._settings.boot_files, ignore_errors=True)
-        # An interrupted rebuild leaves a complete memory.db.
-        for folder in (self._settings.run / "re-extract", *self._settings.run.glob("reapply-*")):
-            shutil.rmtree(folder, ignore_errors=True)
-        for path in _below(self._settings.system):
-            if path.is_file() and not path.is_symlink() and not self._keeps(path):
-                derived = path.parent == self._settings.memory
-                if derived or _has(path, made.scrubber):
-                    path.unlink(missing_ok=True)
-
-    def _keeps(self, path: Path) -> bool:
-        """Return whether a file is scrubbed row by row, or was not made by memory."""
-        settings = self._settings
-        system = settings.system
-        # Files that guard or identify the running process.
-        left_alone = {settings.lock.name, settings.token_file.name, settings.address_file.name, MARKER}
-        if path.name in left_alone or path.is_relative_to(system / "src") or path.is_relative_to(system / ".venv"):
-            return True
-        if path.parent == settings.memory and path.name in DEPLOYED:
-            return True
-        # A journal has its database's name. A quarantined copy has a longer name and is deleted.
-        stores = (settings.transcript_db, settings.memory_db, settings.workspace_db, settings.vectors_db)
-        return any(str(path) in {f"{store}{suffix}" for suffix in ("", "-wal", "-shm")} for store in stores)
-
-
-class TheirFiles:
-    """Files outside of memory: the deployed ones and the user's. They stay and are reported."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._files = MemoryFiles(settings.memory)
-
-    def deployed(self, scrubber: Scrubber) -> list[str]:
-        """Return the deployed files with matches."""
-        return [name for name in DEPLOYED if self._files.exists(name) and scrubber.finds(self._files.on_disk(name))]
-
-    async def find(self, made: Plan) -> list[Place]:
-        """See Store."""
-        deployed = [Place(name, "deployed, not learned: change it there") for name in self.deployed(made.scrubber)]
-        return deployed + await asyncio.to_thread(lambda: list(self._own(made.scrubber)))
+    async def remove(self, _: Plan) -> None:
+        """Leave it: only its owner changes it."""
 
     def _own(self, scrubber: Scrubber) -> Iterator[Place]:
         left, workspace = _MOST_SEARCHED, self._settings.workspace
@@ -321,10 +294,9 @@ class TheirFiles:
             content = _read(path, _LARGEST_SEARCHED)
             left -= len(content)
             if scrubber.finds(content):
-                yield Place("a file of yours, which stays", str(path.relative_to(workspace)))
+                yield Place(self.name, str(path.relative_to(workspace)))
 
 
-NOT_CONFIRMED: Final = Place("the copy at the bridge", "it has not confirmed yet that it forgot")
 #: Exists in the run folder during a forget.
 MARKER: Final = "purge"
 _SHOWN_AS: Final = {
@@ -432,28 +404,30 @@ class Forgetter:
         memory: MemoryDB,
         workspace: WorkspaceDB,
         projection: Projection,
-        tell_store: Callable[[], Awaitable[None]],
-        forget_vectors: Callable[[Collection[int] | None], Awaitable[None]],
+        following: Sequence[Store | None],
         step: Step = lambda: None,
     ) -> None:
-        """`forget_vectors` deletes what search by meaning derived from turns, or from all. See `steps` for `step`."""
-        self._settings = settings
+        """`following` are the stores of other packages that derive from the log, if in use. See `steps` for `step`."""
+        self._marker = settings.run / MARKER
         self._transcript = transcript
         self._memory = memory
         self._workspace = workspace
         self._projection = projection
-        self._tell_store = tell_store
-        self._forget_vectors = forget_vectors
         self._step = step
-        self._theirs = TheirFiles(settings)
-        self._derived = MemoryStore(memory, MemoryFiles(settings.memory))
-        #: In the order of removal.
-        self._sources: tuple[SourceStore, ...] = (
+        #: What people wrote and saw, in the order of removal, then what derives from the log.
+        self._sources: tuple[Store, ...] = (
             SeenStore(workspace),
             ChangesStore(settings, workspace),
             FileStore(settings),
             LogStore(settings, transcript, memory, step),
         )
+        self._derived: tuple[Store, ...] = (MemoryStore(memory, projection), *filter(None, following))
+        self._staying: Store = StayingStore(settings, memory, projection)
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        """Every store of a workspace."""
+        return (*self._sources, *self._derived, self._staying)
 
     async def steps(self, target: Target, *, preview: bool) -> tuple[int, int]:
         """Return (number of turns, number of steps that a forget or its preview takes)."""
@@ -463,20 +437,19 @@ class Forgetter:
     async def preview(self, target: Target) -> Forgotten:
         """Return the effects of a forget, in numbers and words, without changes."""
         made = await plan(target, self._transcript, self._memory, self._step)
-        gone = await self._find(made, *self._sources, self._derived)
+        gone = await self._find(made, *self._sources, *self._derived)
         self._refuse_nothing(made, gone)
-        return self._told(made, gone=gone)
+        return _told(made, gone, await self._find(made, self._staying))
 
-    async def forget(self, target: Target, *, sure: bool) -> Forgotten:
-        """Forget, then search every local store. Return what was removed, and each place that still has it.
+    async def forget(self, target: Target, *, sure: bool) -> Plan:
+        """Remove a target from every store; `search` then looks for what is left.
 
-        The caller waits for the replica at the bridge. PeerError if nothing matches, or if it is too much without
-        `sure`.
+        PeerError if nothing matches, or if it is too much without `sure`.
         """
         # An edit between the plan and the write would restore the forgotten text.
-        async with self._projection.held() as settle:
+        async with self._projection.held():
             # Log manual changes on disk first, or they would later count as the person's own text.
-            await settle()
+            await self._projection.settle_held()
             made = await plan(target, self._transcript, self._memory, self._step)
             if not made.observations and not made.curations:
                 self._refuse_nothing(made, await self._find(made, *self._sources))
@@ -486,34 +459,34 @@ class Forgetter:
                     code="too_much",
                 )
             # Ctrl-C before this leaves everything; from here on it waits until everything is gone.
-            await to_its_end(self._remove(made, settle), name="forget")
-        found = await self._find(made, *self._sources, self._derived, self._theirs)
-        return self._told(made, still=[*found, *await self._says_it_too(made)])
+            await to_its_end(self._remove(made), name="forget")
+        return made
 
-    async def _remove(self, made: Plan, settle: Callable[[], Awaitable[object]]) -> None:
-        (self._settings.run / MARKER).touch()
-        for store in self._sources:
-            await store.remove(made)
-        await self._forget_vectors(made.observations.keys())
-        await self._finish(settle)
+    async def search(self, made: Plan) -> Forgotten:
+        """Search every store after a forget. Return what was removed, and each place that still has it."""
+        return _told(made, [], await self._find(made, *self.stores))
 
     async def finish_interrupted(self) -> None:
         """Complete an interrupted forget."""
-        if (self._settings.run / MARKER).exists():
+        if self._marker.exists():
             log.warning("a forget was cut off and is finished now")
-            async with self._projection.held() as settle:
+            async with self._projection.held():
                 # The marker does not name the turns.
-                await self._forget_vectors(None)
-                await self._finish(settle)
+                await self._finish(Plan("", Scrubber(), Scrubber()))
 
-    async def _finish(self, settle: Callable[[], Awaitable[object]]) -> None:
-        await settle()
-        # The replica must forget it, too. Once this is recorded, no crash can lose it.
-        await self._tell_store()
+    async def _remove(self, made: Plan) -> None:
+        self._marker.touch()
+        for store in self._sources:
+            await store.remove(made)
+        await self._finish(made)
+
+    async def _finish(self, made: Plan) -> None:
+        for store in self._derived:
+            await store.remove(made)
         await self._transcript.purge()
         await self._memory.purge()
         await self._workspace.purge()
-        (self._settings.run / MARKER).unlink(missing_ok=True)
+        self._marker.unlink(missing_ok=True)
 
     @staticmethod
     async def _find(made: Plan, *stores: Store) -> list[Place]:
@@ -524,19 +497,11 @@ class Forgetter:
         if not found and not made.observations and not made.curations:
             raise PeerError("Nothing in memory matches that.", code="not_found")
 
-    async def _says_it_too(self, made: Plan) -> list[Place]:
-        """Return the learnings that stay but contain the phrases."""
-        return [
-            Place(f"learning {row.id}, which says more", row.content)
-            for row in await self._memory.learnings(limit=2**31)
-            if made.scrubber.stands_in(row.content)
-        ]
 
-    def _told(self, made: Plan, *, gone: Sequence[Place] = (), still: Sequence[Place] = ()) -> Forgotten:
-        return Forgotten(
-            **made.summary(),
-            remains=self._theirs.deployed(made.scrubber),
-            gone=list(gone[:MOST_PLACES]),
-            more=max(0, len(gone) + len(still) - MOST_PLACES),
-            still=list(still[:MOST_PLACES]),
-        )
+def _told(made: Plan, gone: Sequence[Place], still: Sequence[Place]) -> Forgotten:
+    return Forgotten(
+        **made.summary(),
+        gone=list(gone[:MOST_PLACES]),
+        more=max(0, len(gone) - MOST_PLACES) + max(0, len(still) - MOST_PLACES),
+        still=list(still[:MOST_PLACES]),
+    )

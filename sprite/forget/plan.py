@@ -189,7 +189,7 @@ Step = Callable[[], object]
 async def plan(target: Target, transcript: TranscriptDB, memory: MemoryDB, step: Step = lambda: None) -> Plan:
     """Plan the changes to the log and memory. PeerError if the target does not exist."""
     by = target.by
-    learnings = [each async for each in _each(memory.learnings)]
+    learnings = [row async for row in all_rows(memory.learnings)]
     if by == "text":
         text = target.text or ""
         if len(text.strip()) < SHORTEST_TEXT:
@@ -208,11 +208,11 @@ async def survey(made: Plan, transcript: TranscriptDB, memory: MemoryDB, step: S
     """Add the new version of every row that contains the target."""
     made.typed = {line.strip() async for lines in _typed(transcript) for line in lines}
     made.gone = await _gone_learnings(made, memory)
-    async for turn in _each(transcript.observations_after):
+    async for turn in all_rows(transcript.observations_after):
         step()
         _take(made, turn)
     actions = ActionScrubber(made.scrubber, made.emptied_missions, made.gone)
-    async for curation in _each(transcript.curations.after):
+    async for curation in all_rows(transcript.curations.after):
         if curation.kind == "learning":
             response = scrubbed_answer(curation.response, made.scrubber, made.gone)
         elif curation.kind == "action":
@@ -275,7 +275,7 @@ async def _plan_turns(
     learned = Statements(statement(each.content) for each in gone)
     words = words_of(text for turn in turns for text in _texts(turn)) - await _others_words(ids, taught, transcript)
     repeated: set[Statement] = set()
-    async for other in _each(transcript.observations_after):
+    async for other in all_rows(transcript.observations_after):
         step()
         if other.id not in ids:
             texts = _texts(other)
@@ -361,7 +361,7 @@ async def _words_of_its_own(
     step: Step,
 ) -> set[str]:
     """Return those of a learning's words that people and turns use for nothing else."""
-    async for turn in _each(transcript.observations_after):
+    async for turn in all_rows(transcript.observations_after):
         step()
         texts = _texts(turn)
         visible = plain("\n".join(texts))
@@ -445,7 +445,7 @@ class _Answers:
 
 async def _answers(transcript: TranscriptDB) -> _Answers:
     found = _Answers([], [])
-    async for curation in _each(transcript.curations.after):
+    async for curation in all_rows(transcript.curations.after):
         if curation.kind == "batch":
             answer = parse_response(curation.response)
             found.learnings.extend(_Cited(each.turn_id, each.content, each.quote or "") for each in answer.learnings)
@@ -457,7 +457,7 @@ async def _answers(transcript: TranscriptDB) -> _Answers:
 async def _typed(transcript: TranscriptDB) -> AsyncIterator[list[str]]:
     """Yield the lines of each edit that were typed by a person, not by an earlier curator."""
     curated: set[str] = set()
-    async for curation in _each(transcript.curations.after):
+    async for curation in all_rows(transcript.curations.after):
         if curation.kind == "batch":
             curated.update(line.strip() for line in curation.response.split("\n"))
         elif curation.kind == "edit" and (content := _edited(curation)) is not None:
@@ -503,14 +503,14 @@ async def _gone_learnings(made: Plan, memory: MemoryDB) -> dict[int, str]:
     """Return the contents of the forgotten learnings, by number."""
     taken = made.scrubber.takes_learning
     return {
-        row.id: row.content async for row in _each(memory.learnings) if taken(row.content, row.source_observation_id)
+        row.id: row.content async for row in all_rows(memory.learnings) if taken(row.content, row.source_observation_id)
     }
 
 
 # --- iteration in chunks ---
 
 
-async def _each(rows_after: Callable[[int, int], Awaitable[Sequence[_Row]]]) -> AsyncIterator[_Row]:
+async def all_rows(rows_after: Callable[[int, int], Awaitable[Sequence[_Row]]]) -> AsyncIterator[_Row]:
     """Yield all rows, in chunks of which each begins after an id."""
     cursor, breaks = 0, Breaks()
     while rows := await rows_after(cursor, CHUNK):

@@ -18,8 +18,8 @@ from sprite.config import Settings
 from sprite.curation.model import check_model
 from sprite.curation.processor import ObservationProcessor
 from sprite.errors import ModelError, PeerError
-from sprite.forget.forget import NOT_CONFIRMED, Forgetter
-from sprite.forget.plan import Target
+from sprite.forget.forget import Forgetter
+from sprite.forget.plan import Plan, Target
 from sprite.gateway.canvas import PersonsCanvas
 from sprite.gateway.connection import Connection
 from sprite.gateway.ingest import ObservationIngest
@@ -94,7 +94,7 @@ from sprite.protocol.observing import Observe
 from sprite.protocol.pasted import problem_of, to_spans
 from sprite.protocol.reach import Reach, ReachResult
 from sprite.protocol.replication import Ship, ShipAck
-from sprite.protocol.shapes import Forgotten, MemoryState, Place, Spend
+from sprite.protocol.shapes import MemoryState, Place, Spend
 from sprite.sandbox.egress import EgressProxy
 from sprite.sandbox.sandbox import Boundary
 from sprite.scheduler.scheduler import Scheduler
@@ -449,22 +449,20 @@ class Gateway:
                 words = f"{error} A turn is under way: what it says is in memory when it ends, so ask again then."
                 raise PeerError(words, code="not_found") from error
 
-        async def forget() -> Forgotten:
+        async def forget() -> Plan:
             # Earlier events must be written by now, or they would be written after they were deleted.
             await self._feed.drain()
             # The old state of memory must not be written after this.
             async with self._feed.rewritten(), self._memory.boots.unwritten():
                 return await self._memory.forgetter.forget(target, sure=request.yes)
 
-        forgotten = await self._work.runtime.at_rest(forget)
+        made = await self._work.runtime.at_rest(forget)
         self._memory.boots.changed()
         # Clients still show the text, so send everyone the new state.
         self._feed.publish(await self.snapshot(), durable=False)
         # If the machine is lost now, it would be restored with the text from an old replica.
         is_done = await self._memory.shipping.has_forgotten(CONFIRM_SECONDS)
-        if not is_done:
-            forgotten.still.append(NOT_CONFIRMED)
-        return ForgetResult(forgotten, done=is_done)
+        return ForgetResult(await self._memory.forgetter.search(made), done=is_done)
 
     def _publish(self, changes: list[Change]) -> None:
         for change in changes:

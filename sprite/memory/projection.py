@@ -91,13 +91,13 @@ class Projection:
         Safe at any time and after any crash. Returns the changes, one per curation.
         """
         async with self._lock:
-            return await self._settle()
+            return await self.settle_held()
 
     @asynccontextmanager
-    async def held(self) -> AsyncIterator[Callable[[], Awaitable[list[Change]]]]:
-        """Prevent edits while the block runs; yield a function that settles inside it."""
+    async def held(self) -> AsyncIterator[None]:
+        """Prevent edits while the block runs; `settle_held` settles inside it."""
         async with self._lock:
-            yield self._settle
+            yield
 
     async def edit(self, name: str, content: str, base: int | None = None) -> list[Change]:
         """Log and apply a person's new content for a curated file. PeerError if it is refused.
@@ -110,7 +110,7 @@ class Projection:
             raise PeerError(f"Not saved: {reason}.", code="over_limit")
         async with self._lock:
             # Log a manual change on disk first, or it would seem newer than this edit.
-            changes = await self._settle()
+            changes = await self.settle_held()
             if name in self._hands.drift:
                 raise PeerError(f"{what_happened(name)}: accept or reject that first.", code="drift")
             if reason := over_together(name, content, {other: self._files.read(other) for other in CURATED}):
@@ -121,7 +121,7 @@ class Projection:
                     f"{name} has changed since you opened it: look at the newest version first.", code="conflict"
                 )
             await self._transcript.curations.append_said("edit", {"name": name, "content": content})
-            return changes + await self._settle()
+            return changes + await self.settle_held()
 
     async def accept(self, name: str, seen: int | None = None) -> list[Change]:
         """Accept a file's drift for a person: log it as their edit, and apply it.
@@ -140,12 +140,12 @@ class Projection:
             if seen is None:
                 shown = (await self._transcript.curations.open_drift()).get(name)
                 seen = None if shown is None else shown.curation_id
-            changes = await self._settle()
+            changes = await self.settle_held()
             drift = self._hands.waiting(name)
             if drift.curation_id != seen:
                 raise PeerError(f"{name} has changed once more: look at it again first.", code="conflict")
             await decide(drift)
-            return changes + await self._settle()
+            return changes + await self.settle_held()
 
     # --- the agent at work ---
 
@@ -167,7 +167,7 @@ class Projection:
 
     async def _settle_changed(self) -> list[Change]:
         # This runs at each begin and end of a turn. Without a changed file, it does no database work.
-        return [] if self._files.state() == self._settled else await self._settle()
+        return [] if self._files.state() == self._settled else await self.settle_held()
 
     async def log_batch(self, decided: Callable[[], Awaitable[NewCuration]]) -> list[Change]:
         """Bring everything up to date, log the answer that `decided` returns with its decision, and apply it.
@@ -175,9 +175,9 @@ class Projection:
         ValueError if any turn of its range is already curated.
         """
         async with self._lock:
-            changes = await self._settle()
+            changes = await self.settle_held()
             await self._transcript.curations.append_batch(await decided())
-            return changes + await self._settle()
+            return changes + await self.settle_held()
 
     async def log_action(self, ask: Callable[[], Awaitable[tuple[AnyRecord, int | None]]]) -> tuple[int, list[Change]]:
         """Bring everything up to date, log the action change that `ask` returns, and apply it.
@@ -185,20 +185,20 @@ class Projection:
         `ask` returns the row and the turn that taught the action, or raises. Returns the row's number and all changes.
         """
         async with self._lock:
-            changes = await self._settle()
+            changes = await self.settle_held()
             record, turn = await ask()
             row = NewCuration("action", write_record(record), first_observation_id=turn, last_observation_id=turn)
-            return await self._log_decided(row, decide_action), changes + await self._settle()
+            return await self._log_decided(row, decide_action), changes + await self.settle_held()
 
     async def answer(self, learning_id: int, op: Op, content: str = "") -> list[Change]:
         """Log and apply a person's word on a learning. PeerError if there is no such learning."""
         async with self._lock:
-            changes = await self._settle()
+            changes = await self.settle_held()
             record = answered(learning_id, await self._memory.learning(learning_id), op, content)
             turn = record.of.turn
             row = NewCuration("learning", write_answer(record), first_observation_id=turn, last_observation_id=turn)
             await self._log_decided(row, decide_answer)
-            return changes + await self._settle()
+            return changes + await self.settle_held()
 
     async def _log_decided(self, row: NewCuration, decide: Callable[[Draft], None]) -> int:
         """Log a row with the decision about it; return its number."""
@@ -218,9 +218,10 @@ class Projection:
         async with self._lock:
             if not await self._transcript.quarantine.retry(turn_id, generation):
                 raise PeerError(f"Turn {turn_id} is not quarantined.", code="not_found")
-            return await self._settle()
+            return await self.settle_held()
 
-    async def _settle(self) -> list[Change]:
+    async def settle_held(self) -> list[Change]:
+        """Settle inside `held`."""
         changes = await self._apply_all()
         if await self._hands.log():
             changes += await self._apply_all()

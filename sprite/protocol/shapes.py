@@ -548,8 +548,8 @@ class Place(Struct, frozen=True):
 class Forgotten(Struct):
     """What a forget touches, in numbers and in words (`gone`; `more` counts what is not listed).
 
-    `remains` names the deployed files that say it, too. `still` is what was found afterwards, in every store: empty,
-    all of it is gone. A preview has looked for nothing yet.
+    `still` is what was found afterwards, in every store: empty, all of it is gone. In a preview it is what a forget
+    leaves: deployed files, the person's own, and learnings that say more.
     """
 
     by: str
@@ -558,7 +558,6 @@ class Forgotten(Struct):
     curations: int
     lines: int
     cards: int
-    remains: list[str]
     gone: list[Place] = []
     more: int = 0
     still: list[Place] = []

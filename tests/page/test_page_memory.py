@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sqlite3
 import time
 from collections.abc import AsyncIterator
@@ -700,6 +701,16 @@ async def test_forget_waits_for_replica_at_bridge(stack: PageStack, page: Page) 
 
 
 # --- status ---
+
+
+async def test_page_counts_seconds_of_start(wire: Wire) -> None:
+    wire.received = lambda frame: frame.replace('"ready"', '"connecting"') if '"link"' in frame else None
+    await wire.page.reload()
+    await expect(wire.page.locator(".run-words")).to_have_text("Starting the agent")
+    await expect(wire.page.locator(".run-clock")).to_have_text(re.compile(r"0:\d[1-9]"))
+    wire.pass_all()
+    await wire.page.reload()
+    await ready(wire.page)
 
 
 async def test_unreachable_memory_is_not_shown_as_empty(wire: Wire) -> None:

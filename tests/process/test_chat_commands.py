@@ -18,11 +18,11 @@ from sprite.protocol.messages import (
     StandingRule,
     Status,
 )
-from sprite.protocol.shapes import Forgotten, MemoryState
+from sprite.protocol.shapes import Forgotten, MemoryState, Place
 from tests.chat_stage import Chat, in_a_pipe, in_a_terminal
 from tests.chat_stand_in import state_sync
 
-FISH = Forgotten("text", turns=[3, 5], learnings=1, curations=1, lines=2, cards=0, remains=["soul.md"])
+FISH = Forgotten("text", turns=[3, 5], learnings=1, curations=1, lines=2, cards=0, still=[Place("soul.md", "deployed")])
 QUESTION = "Forget it?"
 
 
@@ -44,7 +44,7 @@ async def test_forget_previews_and_needs_plain_yes() -> None:
     async with in_a_terminal() as chat:
         chat.type("/forget fish\r")
         await previewed(chat)
-        for words in ("2 turns, 1 learning, 2 curated lines", "Turns 3, 5.", "soul.md says it, too"):
+        for words in ("2 turns, 1 learning, 2 curated lines", "Turns 3, 5.", "It stays here:", "soul.md: ", "deployed"):
             assert words in chat.seen
         chat.type("yes\r")
         used, payload = await asked(chat)

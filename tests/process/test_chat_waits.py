@@ -17,6 +17,7 @@ from bridge.terminal import pipe
 from bridge.terminal.commands import Commands
 from bridge.terminal.conversation import Conversation
 from bridge.terminal.pipe import Pipe
+from bridge.terminal.terminal import state_line
 from tests.chat_stage import Watched
 from tests.chat_stand_in import StandIn, state_sync
 from tests.harness import PATIENCE
@@ -33,6 +34,7 @@ class Waiting:
     out: Watched
     err: Watched
     pipe: int
+    conversation: Conversation
 
     def type(self, text: str) -> None:
         os.write(self.pipe, text.encode())
@@ -63,9 +65,10 @@ async def waiting(
             BridgeLink(lambda: bridge.session.ws_connect(f"{bridge.url}/ws/local")) as link,
             asyncio.TaskGroup() as group,
         ):
-            it = Waiting(sprite, street, bridge, Watched(), Watched(), write)
-            screen = Pipe(it.out, fd=read, err=it.err)
+            out, err = Watched(), Watched()
+            screen = Pipe(out, fd=read, err=err)
             conversation = Conversation(link, screen, banner=lambda: Text("Welcome"))
+            it = Waiting(sprite, street, bridge, out, err, write, conversation)
             following = group.create_task(conversation.follow())
             commands = Commands(conversation, screen, link)
             talking = group.create_task(screen.talk(conversation, commands))
@@ -73,6 +76,22 @@ async def waiting(
             talking.cancel()
             following.cancel()
             os.close(write)
+
+
+async def test_terminal_counts_seconds_of_start() -> None:
+    asked = asyncio.Event()
+
+    async def before(report: Report) -> None:
+        await asked.wait()
+        report("waking", "The sprite is being started.")
+        await asyncio.Event().wait()
+
+    async with waiting(before) as it:
+        later = it.conversation.link_since + 8
+        assert state_line(it.conversation, later).endswith(" Starting the agent… 0:08")
+        asked.set()
+        await it.until_warned("The sprite is being started.")
+        assert state_line(it.conversation, later).endswith(" The sprite is being started. 0:08")
 
 
 async def test_pipe_reports_waiting_on_stderr() -> None:

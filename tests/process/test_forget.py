@@ -20,28 +20,36 @@ from typing import Any
 
 import pytest
 
-from sprite.config import Settings
 from sprite.errors import PeerError
-from sprite.forget.forget import FileStore
-from sprite.forget.plan import Target
 from sprite.forget.scrub import Scrubber
 from sprite.log.transcript import open_transcript
 from sprite.memory.database import open_memory
 from sprite.memory.files import CURATED, DEPLOYED, template
 from sprite.memory.words import FORGOTTEN
-from sprite.protocol.shapes import Forgotten
-from sprite.workspace.database import open_workspace
+from sprite.protocol.shapes import Place
 from tests.command_line import command, forget, killed, rebuild, restart_server
 from tests.curated_workspace import TYPED, files_containing
 from tests.forking import fork_module
 from tests.harness import PATIENCE, dump, observations, running_sprite, sprite_environment, sprite_process
 from tests.inspection import curations, learnings, memory_file, prompts, transcript, workspace_db
 from tests.looks import files_below
-from tests.memory_stores import SESSION, Stores, call, forgetter_of, open_stores
+from tests.memory_stores import SESSION, Stores, call, forget_in, open_stores
 from tests.scripted_model import OfflineModel
 
 #: Number of forgets: the first one is not killed, and the last one also loses its memory.db.
 LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 2
+#: Files below `.os/` that a forget searches, then those without people's words or with the deployer's.
+FILES = (
+    *("run/claude/*", "run/boot.md", "run/boot/*", "run/last_error", "run/uploads/*"),
+    *("run/re-extract/*", "run/reapply-*/*"),
+    *("memory/*.too-large*", "memory/*.no-file*", "memory/memory.db.*", "memory/.*", "follow/*", "undo/*"),
+)
+#: (`.agent-at-work` and `shipped.json` describe the deployed files.)
+FREE = (
+    *("src/*", ".venv/*", "VERSION", "memory/shipped.json"),
+    *("run/lock", "run/token", "run/address", "run/purge", "run/agent", "run/cli", "run/meaning"),
+    *("run/egress.sock", "run/working", "run/seatbelt"),
+)
 WHOLE = ["Ada", "Quibblewort", "tables", "snorgle", "ficus", "Belzoni", "Frobnitz", "llamas"]
 
 
@@ -155,7 +163,7 @@ async def test_forget_at_terminal_requires_yes(typed: bytes, code: int, workspac
 async def test_tombstone_holds_counts_but_no_content(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     await forget(workspace, text="Quibblewort")
     summary = json.loads(capsys.readouterr().out)
-    assert [summary.pop(name) for name in ("remains", "gone", "still", "more")] == [[], [], [], 0]
+    assert [summary.pop(name) for name in ("gone", "still", "more")] == [[], [], 0]
     assert summary == {"by": "text", "turns": [2, 6], "learnings": 1, "curations": 2, "lines": 3, "cards": 0}
     tombstone = curations(workspace)[-1]
     assert (tombstone["kind"], json.loads(tombstone["response"])) == ("forget", summary)
@@ -220,7 +228,7 @@ async def test_forget_of_many_turns_requires_yes_flag(tmp_path: Path) -> None:
 
 
 def test_every_workspace_file_is_registered(curated: Path) -> None:
-    """A file below `.os/` is a registered database, a memory file, searched by `FileStore`, or free of words."""
+    """A file below `.os/` is a registered database, a memory file, searched as a file, or free of words."""
     system = curated / ".os"
     databases = {"memory/transcript.db", "memory/memory.db", "memory/vectors.db", "workspace.db"}
     known = {*databases, *(f"memory/{name}" for name in (*DEPLOYED, *CURATED))}
@@ -229,8 +237,7 @@ def test_every_workspace_file_is_registered(curated: Path) -> None:
         name = str(path.relative_to(system))
         if name in known or any(name in {f"{each}-wal", f"{each}-shm"} for each in databases):
             return True
-        patterns = (*FileStore.FILES, *FileStore.FREE)
-        return any(fnmatch(name, pattern.replace("**", "*")) for pattern in patterns)
+        return any(fnmatch(name, pattern) for pattern in (*FILES, *FREE))
 
     assert [path for path in files_below(system) if not is_known(path)] == []
 
@@ -374,13 +381,6 @@ async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
         yield opened
 
 
-async def forget_in(stores: Stores, **target: Any) -> Forgotten:
-    settings = Settings(stores.folder.parent.parent)
-    async with open_workspace(settings.system / "workspace.db") as seen:
-        forgetter = forgetter_of(settings, stores, seen)
-        return await forgetter.forget(Target(**target), sure=True)
-
-
 async def numbered(stores: Stores) -> dict[int, str]:
     return {row.id: row.content for row in await stores.learnings()}
 
@@ -520,7 +520,9 @@ async def test_quarantined_and_temporary_copies_are_scrubbed(stores: Stores) -> 
 async def test_deployed_file_stays_and_is_reported(stores: Stores) -> None:
     await stores.turn("My parrot is Zebedee")
     stores.path("soul.md").write_text("# Soul\n\nYou look after Zebedee.\n")
-    assert (await forget_in(stores, text="Zebedee")).remains == ["soul.md"]
+    stays = [Place("soul.md", "deployed, not learned: change it there")]
+    assert (await forget_in(stores, text="Zebedee", preview=True)).still == stays
+    assert (await forget_in(stores, text="Zebedee")).still == stays
     assert "Zebedee" in stores.path("soul.md").read_text()
 
 

@@ -15,22 +15,28 @@ from pathlib import Path
 import pytest
 
 from sprite.config import Settings
+from sprite.forget.forget import MARKER, Forgetter
+from sprite.forget.plan import Target
+from sprite.memory.words import FORGOTTEN
+from sprite.protocol.shapes import Place
 from sprite.sandbox.sandbox import confined_command
 from sprite.search.meaning import embedders
-from sprite.search.meaning.meaning import QUERY_SECONDS, Meaning, forget_vectors, open_meaning, state
+from sprite.search.meaning.meaning import QUERY_SECONDS, Meaning, open_meaning, state
 from sprite.search.search import Found, search
 from sprite.search.view import MemoryView
+from sprite.workspace.database import open_workspace
 from tests.embeddings_endpoint import Endpoint, running_endpoint
 from tests.harness import PATIENCE, running_sprite
 from tests.inspection import descendants, runs
 from tests.looks import eventually
-from tests.memory_stores import SESSION, Stores, open_stores
+from tests.memory_stores import SESSION, Stores, forgetter_of, open_stores
 
 pytest.importorskip("numpy", reason="the extra `meaning` is not installed")
 
 FILLER = [f"The budget meeting number {number} covered invoices and travel" for number in range(30)]
 DOG = "My puppy Rex chewed the sofa"
 QUESTION = "Which canine lives at home?"
+STAYED = Place("search by meaning", "the meaning of 1 turn(s)")
 
 
 @dataclass
@@ -44,6 +50,11 @@ class Stage:
 
     async def search(self, text: str, limit: int = 5) -> Found:
         return await search(self.stores.transcript, self.stores.memory, text, limit, meaning=self.meaning)
+
+    @asynccontextmanager
+    async def forgetter(self) -> AsyncIterator[Forgetter]:
+        async with open_workspace(self.settings.workspace_db) as seen:
+            yield forgetter_of(self.settings, self.stores, seen, self.meaning)
 
     async def noted(self, note: str) -> None:
         """Wait until a search says this."""
@@ -156,14 +167,37 @@ async def test_forget_deletes_vectors(tmp_path: Path, endpoint: Endpoint) -> Non
         vectors = stored(on.settings, 1)
         assert all(vector in on_disk(on.settings) for vector in vectors)
         on.busy = True
-        await on.meaning.forget([1])
-        assert not any(vector in on_disk(on.settings) for vector in vectors)
-        assert "Rex" not in texts(await on.search(QUESTION))
-        on.busy = False
-        await on.embedded(31)
-    await forget_vectors(on.settings, [1])
+        async with on.forgetter() as forgetter:
+            assert STAYED in (await forgetter.preview(Target(text="Rex"))).gone
+            made = await forgetter.forget(Target(text="Rex"), sure=True)
+            assert not any(vector in on_disk(on.settings) for vector in vectors)
+            assert (await forgetter.search(made)).still == []
+            on.busy = False
+            await on.embedded(31)
+            assert (await forgetter.search(made)).still == []
+    vectors = stored(on.settings, 1)
+    async with (
+        open_stores(on.settings.memory) as stores,
+        open_workspace(on.settings.workspace_db) as seen,
+        open_meaning(on.settings, stores.transcript) as meaning,
+    ):
+        forgetter = forgetter_of(on.settings, stores, seen, meaning)
+        assert (await forgetter.search(await forgetter.forget(Target(text="puppy"), sure=True))).still == []
     assert not any(vector in on_disk(on.settings) for vector in vectors)
     assert state(on.settings) == "30 turn(s) have vectors"
+
+
+async def test_vectors_left_by_forget_are_reported(tmp_path: Path, endpoint: Endpoint) -> None:
+    async with stage(tmp_path, endpoint.url, DOG, *FILLER) as on:
+        await on.embedded(31)
+        with closing(sqlite3.connect(on.settings.vectors_db)) as connection:
+            row = connection.execute("SELECT * FROM vectors WHERE turn = 1").fetchone()
+            on.busy = True
+            async with on.forgetter() as forgetter:
+                made = await forgetter.forget(Target(text="Rex"), sure=True)
+                with connection:
+                    connection.execute("INSERT INTO vectors VALUES (?, ?, ?, ?)", row)
+                assert (await forgetter.search(made)).still == [STAYED]
 
 
 def stored(settings: Settings, turn: int) -> list[bytes]:
@@ -175,15 +209,28 @@ def on_disk(settings: Settings) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(settings.memory.glob("vectors.db*")))
 
 
+async def test_interrupted_forget_embeds_all_again(tmp_path: Path, endpoint: Endpoint) -> None:
+    """Nothing says which turns it changed."""
+    async with stage(tmp_path, endpoint.url, DOG, *FILLER) as on:
+        await on.embedded(31)
+        asked = len(endpoint.asked)
+        (on.settings.run / MARKER).touch()
+        async with on.forgetter() as forgetter:
+            await forgetter.finish_interrupted()
+        await on.embedded(31)
+        assert len(endpoint.asked) == 2 * asked
+
+
 async def test_text_read_before_forget_is_discarded(tmp_path: Path, endpoint: Endpoint) -> None:
     endpoint.answers.clear()
     async with stage(tmp_path, endpoint.url, DOG) as on:
         await eventually(lambda: endpoint.asked == [DOG], "nothing was embedded")
-        await on.meaning.forget([1])
+        async with on.forgetter() as forgetter:
+            await forgetter.forget(Target(text="Rex"), sure=True)
         endpoint.answers.set()
         # Twice: what was being read, and what is read after the forget.
         await on.embedded(1)
-        assert endpoint.asked == [DOG, "Noted.", DOG, "Noted."]
+        assert endpoint.asked == [DOG, "Noted.", DOG.replace("Rex", FORGOTTEN), "Noted."]
 
 
 async def test_other_model_or_log_embeds_again(tmp_path: Path, endpoint: Endpoint) -> None:

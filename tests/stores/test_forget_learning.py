@@ -8,7 +8,6 @@ import re
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,11 @@ from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.forget.plan import Target
 from sprite.memory.files import CURATED
-from sprite.protocol.shapes import Block, Card, Forgotten, Place
+from sprite.protocol.shapes import Block, Card, Place
 from sprite.workspace.database import CardSaved, ChatAdded, TurnBegan, open_workspace
 from tests.curated_workspace import files_containing
 from tests.looks import dump
-from tests.memory_stores import SESSION, Stores, call, forgetter_of, open_stores, rebuilt
+from tests.memory_stores import SESSION, Meanwhile, Stores, call, forget_in, forgetter_of, open_stores, rebuilt
 
 
 @pytest.fixture
@@ -35,15 +34,6 @@ async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
     async with open_stores(folder) as opened:
         await opened.projection.settle()
         yield opened
-
-
-async def forget_in(stores: Stores, *, preview: bool = False, **target: Any) -> Forgotten:
-    workspace = Settings(stores.folder.parent.parent)
-    async with open_workspace(workspace.system / "workspace.db") as seen:
-        forgetter = forgetter_of(workspace, stores, seen)
-        if preview:
-            return await forgetter.preview(Target(**target))
-        return await forgetter.forget(Target(**target), sure=True)
 
 
 async def numbered(stores: Stores) -> dict[int, str]:
@@ -179,9 +169,11 @@ async def test_forgotten_correction_keeps_its_target_superseded(stores: Stores) 
 async def test_learning_containing_forgotten_text_is_named(stores: Stores) -> None:
     await stores.learn('FACT [t] The user lives in Lund. | "I live in Lund"', "I live in Lund")
     await stores.learn('FACT [t] The user lives in Lund with Bo. | "I live in Lund with Bo"', "I live in Lund with Bo")
+    more = [Place("learning 2, which says more", "The user lives in Lund with Bo.")]
+    assert (await forget_in(stores, preview=True, learning=1)).still == more
     done = await forget_in(stores, learning=1)
     assert await numbered(stores) == {2: "The user lives in Lund with Bo."}
-    assert done.still == [Place("learning 2, which says more", "The user lives in Lund with Bo.")]
+    assert done.still == more
 
 
 # Sentences of one form
@@ -321,7 +313,7 @@ async def test_preview_names_every_store(stores: Stores) -> None:
     }
     assert Place("learning 2", "The user prefers tea to coffee.") in shown.gone
     done = await forget_in(stores, text="coffee")
-    assert done.still == [Place("a file of yours, which stays", "documents/recipe.txt")]
+    assert shown.still == done.still == [Place("a file of yours, which stays", "documents/recipe.txt")]
     assert (workspace.workspace / "documents/recipe.txt").exists()
 
 
@@ -377,19 +369,21 @@ async def test_forget_reports_each_turn_it_searched(target: dict[str, Any], stor
         steps[0] += 1
 
     async with open_workspace(workspace.workspace_db) as seen:
-        forgetter = forgetter_of(workspace, stores, seen, step)
-        for preview, forget in ((True, forgetter.preview), (False, partial(forgetter.forget, sure=True))):
-            steps[0] = 0
-            turns, wanted = await forgetter.steps(Target(**target), preview=preview)
-            await forget(Target(**target))
-            assert (turns, steps[0]) == (2, wanted)
+        forgetter = forgetter_of(workspace, stores, seen, step=step)
+        preview = await forgetter.steps(Target(**target), preview=True)
+        await forgetter.preview(Target(**target))
+        assert preview == (2, steps[0])
+        steps[0] = 0
+        forget = await forgetter.steps(Target(**target), preview=False)
+        await forgetter.search(await forgetter.forget(Target(**target), sure=True))
+        assert forget == (2, steps[0])
 
 
 async def test_cancelled_forget_leaves_all_or_nothing(stores: Stores) -> None:
     await tea(stores)
     workspace = Settings(stores.folder.parent.parent)
     async with open_workspace(workspace.workspace_db) as seen:
-        forgetter = forgetter_of(workspace, stores, seen, lambda: task.cancel())  # noqa: PLW0108 - the task begins later
+        forgetter = forgetter_of(workspace, stores, seen, step=lambda: task.cancel())  # noqa: PLW0108 - the task begins later
         task = asyncio.create_task(forgetter.forget(Target(learning=2), sure=True))
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -399,8 +393,7 @@ async def test_cancelled_forget_leaves_all_or_nothing(stores: Stores) -> None:
             task.cancel()
             await asyncio.sleep(0)
 
-        forgetter = forgetter_of(workspace, stores, seen)
-        forgetter._tell_store = told
+        forgetter = forgetter_of(workspace, stores, seen, Meanwhile(told))
         task = asyncio.create_task(forgetter.forget(Target(learning=2), sure=True))
         with pytest.raises(asyncio.CancelledError):
             await task

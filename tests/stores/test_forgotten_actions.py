@@ -8,13 +8,9 @@ from typing import Any
 
 import pytest
 
-from sprite.config import Settings
-from sprite.forget.plan import Target
-from sprite.protocol.shapes import Forgotten
 from sprite.search.view import MemoryView
-from sprite.workspace.database import open_workspace
 from tests.looks import dump
-from tests.memory_stores import Stores, forgetter_of, open_stores, rebuilt
+from tests.memory_stores import Stores, forget_in, open_stores, rebuilt
 
 
 @pytest.fixture
@@ -29,13 +25,6 @@ async def folder(tmp_path: Path) -> Path:
 async def stores(folder: Path) -> AsyncIterator[Stores]:
     async with open_stores(folder) as opened:
         yield opened
-
-
-async def forget_in(stores: Stores, **target: Any) -> Forgotten:
-    settings = Settings(stores.folder.parent.parent)
-    async with open_workspace(settings.system / "workspace.db") as seen:
-        forgetter = forgetter_of(settings, stores, seen)
-        return await forgetter.forget(Target(**target), sure=True)
 
 
 def holds(folder: Path, word: str) -> list[str]:

@@ -10,11 +10,9 @@ import pytest
 from sprite.boot.prompt import BootPrompt
 from sprite.capture.turn_buffer import TurnBuffer
 from sprite.config import Settings
-from sprite.forget.plan import Target
 from sprite.log.curations import CURATED, OFF_RECORD
 from sprite.search.view import logged_turn
-from sprite.workspace.database import open_workspace
-from tests.memory_stores import SESSION, Stores, find, forgetter_of, names, open_stores
+from tests.memory_stores import SESSION, Stores, find, forget_in, names, open_stores
 
 SAID = "Off the record: the merger with Halvorsen is on Friday."
 
@@ -107,10 +105,7 @@ async def test_search_never_shows_off_record_turn(stores: Stores, query: str) ->
 
 async def test_forget_finds_off_record_turn_without_index(stores: Stores) -> None:
     _, hidden, last = await three_turns(stores)
-    settings = Settings(stores.folder.parents[1])
-    async with open_workspace(settings.workspace_db) as seen:
-        forgetter = forgetter_of(settings, stores, seen)
-        gone = await forgetter.forget(Target(text="Halvorsen"), sure=False)
+    gone = await forget_in(stores, text="Halvorsen", sure=False)
     assert gone.turns == [hidden]
     turn = await stores.transcript.observation(hidden)
     assert turn is not None

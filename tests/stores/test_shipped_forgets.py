@@ -11,7 +11,7 @@ import pytest
 from sprite.backup.replica_files import NOT_RID_OF_IT, shipping_report
 from sprite.forget.plan import Target
 from tests.curated_workspace import files_containing
-from tests.memory_stores import forgetter_of
+from tests.memory_stores import Meanwhile, forgetter_of
 from tests.shipping_stage import Copy, Stage, same, shipping_stage
 
 
@@ -105,12 +105,11 @@ async def test_interrupted_forget_is_sent_when_completed(tmp_path: Path) -> None
         await lived(stage)
         copy = Copy()
         await stage.follow(copy)
-        forgetter = forgetter_of(stage.settings, stage.stores, stage.workspace)
 
         async def cut() -> None:
             raise KilledError
 
-        forgetter._tell_store = cut
+        forgetter = forgetter_of(stage.settings, stage.stores, stage.workspace, Meanwhile(cut))
         with pytest.raises(KilledError):
             await forgetter.forget(Target(text="Quibblewort"), sure=True)
     async with shipping_stage(tmp_path) as stage:

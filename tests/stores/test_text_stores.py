@@ -8,13 +8,47 @@ import pytest
 
 from bridge.db.open import open_database
 from sprite.common.sqlite import Schema
-from sprite.forget.forget import COLUMNS
+from sprite.config import Settings
 from sprite.log import transcript
 from sprite.memory import database as memory
 from sprite.search.meaning import vectors
+from sprite.search.meaning.meaning import open_meaning
 from sprite.storage.connection import empty_database
 from sprite.workspace import database as workspace
+from sprite.workspace.database import TEXT_COLUMNS
+from tests.memory_stores import forgetter_of, open_stores
 
+#: Columns with people's text, by the store that searches and removes it. Full text ("..._fts") derives from them.
+REGISTERED: dict[str, dict[str, tuple[str, ...]]] = {
+    "the log": {
+        "observations": ("user_message", "tool_calls_json", "agent_response", "notice"),
+        "curations": ("response", "decision_json", "verification_json"),
+        "turn_journal": ("data_json",),
+        "disk_entries": ("path",),
+        "file_deeds": ("path",),
+        "observations_fts": ("user_message", "agent_response", "tools", "said_on"),
+    },
+    "memory": {
+        "learnings": ("content", "evidence", "said"),
+        "file_versions": ("content",),
+        "reports": ("detail",),
+        "pending_actions": ("content", "history_json"),
+        "learnings_fts": ("content", "type"),
+        "trusted_fts": ("content",),
+        "untrusted_fts": ("content",),
+    },
+    # Derived from a turn's words, and deleted with them.
+    "search by meaning": {"vectors": ("person", "reply")},
+    "the chat and the canvas": {
+        **{table: tuple(each[2] for each in TEXT_COLUMNS if each[0] == table) for table, *_ in TEXT_COLUMNS},
+        # Every event is deleted.
+        "events": ("frame",),
+    },
+    "a changed file's name": {"seen_files": ("path",), "changes": ("path",)},
+    "a file of the program's": {},
+    "the copy at the bridge": {},
+    "a file of yours, which stays": {},
+}
 #: Columns without people's text: ids, names given by the program, times, hashes, numbers as JSON.
 FREE: dict[str, dict[str, tuple[str, ...]]] = {
     "transcript.db": {
@@ -129,16 +163,38 @@ def words_columns(schema: Schema) -> dict[str, set[str]]:
 _HOLD_WORDS = {"TEXT", "BLOB", ""}
 
 
-@pytest.mark.parametrize(
-    "schema", [transcript.SCHEMA, memory.SCHEMA, workspace.SCHEMA, vectors.SCHEMA], ids=lambda s: s.name
-)
+#: In the order of removal.
+ORDER = [
+    *("the chat and the canvas", "a changed file's name", "a file of the program's", "the log"),
+    *("memory", "search by meaning", "the copy at the bridge", "a file of yours, which stays"),
+]
+SCHEMAS = (transcript.SCHEMA, memory.SCHEMA, workspace.SCHEMA, vectors.SCHEMA)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda s: s.name)
 def test_every_column_of_words_is_registered_or_free(schema: Schema) -> None:
-    registered, free = COLUMNS[schema.name], FREE[schema.name]
-    assert words_columns(schema) == {
-        table: {*registered.get(table, ()), *free.get(table, ())} for table in {*registered, *free}
-    }
-    for table in registered:
-        assert not {*registered[table]} & {*free.get(table, ())}
+    columns = words_columns(schema)
+    free = FREE[schema.name]
+    registered = {table: names for tables in REGISTERED.values() for table, names in tables.items() if table in columns}
+    assert columns == {table: {*registered.get(table, ()), *free.get(table, ())} for table in {*registered, *free}}
+    for table, names in registered.items():
+        assert not {*names} & {*free.get(table, ())}
+
+
+async def test_every_store_is_in_registry(tmp_path: Path) -> None:
+    """A sprite registers these stores, and each of their tables exists."""
+    settings = Settings(tmp_path, embeddings="https://127.0.0.1:1/v1?model=none")
+    settings.run.mkdir(parents=True)
+    settings.memory.mkdir()
+    async with (
+        open_stores(settings.memory) as opened,
+        workspace.open_workspace(settings.workspace_db) as seen,
+        open_meaning(settings, opened.transcript) as meaning,
+    ):
+        assert [store.name for store in forgetter_of(settings, opened, seen, meaning).stores] == ORDER
+    tables = {table for schema in SCHEMAS for table in words_columns(schema)}
+    assert {table for store in REGISTERED.values() for table in store} <= tables
+    assert set(ORDER) == REGISTERED.keys()
 
 
 async def test_every_bridge_column_is_classified(tmp_path: Path) -> None:

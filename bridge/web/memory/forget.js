@@ -93,6 +93,7 @@ async function agreed(page, preview, what) {
 
 /** @param {Forgotten} preview @param {string} what */
 function previewOf(preview, what) {
+  const still = preview.still ?? [];
   const turns = preview.turns.slice(0, LISTED);
   return html`<div class="forget-preview">
     <p>${what} would be taken out of:</p>
@@ -107,7 +108,8 @@ function previewOf(preview, what) {
           </p>`
         : null
     }
-    ${places(preview.gone ?? [])} ${preview.more ? html`<p>And ${preview.more} more.</p>` : null} ${remaining(preview)}
+    ${places(preview.gone ?? [])} ${preview.more ? html`<p>And ${preview.more} more.</p>` : null}
+    ${still.length ? html`<p class="memory-banner warn">It stays here:</p>${places(still)}` : null}
     <p>This cannot be undone: no version and no backup of memory keeps it.</p>
   </div>`;
 }
@@ -118,14 +120,6 @@ const places = (listed) =>
     ? html`<ul class="forget-places small-text">
         ${listed.map(({ where, text }) => html`<li><strong>${where}</strong> ${text}</li>`)}
       </ul>`
-    : null;
-
-/** @param {Forgotten} forgotten */
-const remaining = ({ remains }) =>
-  remains.length
-    ? html`<p class="memory-banner warn">
-        It also stands in ${remains.join(' and ')}, which memory never writes: change that file yourself.
-      </p>`
     : null;
 
 /** @param {Page} page @param {ForgetTarget} target @param {Forgotten} gone */
@@ -141,7 +135,6 @@ async function say(page, target, gone) {
             ${places(still)}`
         : html`<p>All stores were searched: gone.</p>`
     }
-    ${remaining(gone)}
     <h3>What remains</h3>
     <ul class="forget-places">
       <li>

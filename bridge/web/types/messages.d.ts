@@ -1447,8 +1447,8 @@ export interface ForgetResult {
 /**
  * What a forget touches, in numbers and in words (`gone`; `more` counts what is not listed).
  *
- *     `remains` names the deployed files that say it, too. `still` is what was found afterwards, in every store: empty,
- *     all of it is gone. A preview has looked for nothing yet.
+ *     `still` is what was found afterwards, in every store: empty, all of it is gone. In a preview it is what a forget
+ *     leaves: deployed files, the person's own, and learnings that say more.
  */
 export interface Forgotten {
   by: string;
@@ -1457,7 +1457,6 @@ export interface Forgotten {
   curations: number;
   lines: number;
   cards: number;
-  remains: string[];
   gone?: Place[];
   more?: number;
   still?: Place[];

@@ -10,16 +10,18 @@ import importlib.util
 import logging
 import time
 from bisect import insort
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sprite.common.tasks import TaskSet, backoff
 from sprite.config import Settings
 from sprite.errors import SpriteError
+from sprite.forget.plan import Plan
 from sprite.log.transcript import TranscriptDB
+from sprite.protocol.shapes import Place
 from sprite.search.meaning.embedders import Embedder, EmbedderDiedError, EndpointError, embedder_of
 from sprite.search.meaning.vectors import (
     LEAST_TURNS,
@@ -53,6 +55,8 @@ NOTE = "meaning"
 
 class Meaning:
     """Vectors for all turns, and the turns near to a question; `trouble` is why it is off, or empty."""
+
+    name: ClassVar = "search by meaning"
 
     def __init__(self, transcript: TranscriptDB, vectors: VectorsDB, embedder: Embedder, note: Path) -> None:
         self._transcript = transcript
@@ -109,9 +113,20 @@ class Meaning:
         """Embed new turns soon."""
         self._wake.set()
 
-    async def forget(self, turns: Collection[int] | None) -> None:
-        """Delete the vectors of turns whose text changed, or all. The new text is embedded again."""
+    # --- forgetting: see `forget.Store` ---
+
+    async def find(self, made: Plan) -> list[Place]:
+        """Return the turns of a forget with vectors, except those that were embedded again since."""
+        turns = await self._vectors.turns() & made.observations.keys()
+        if made.is_done:
+            # The vectors were read first: a turn that is embedded meanwhile has left the list.
+            turns.intersection_update(self._missing)
+        return [Place(self.name, f"the meaning of {len(turns)} turn(s)")] if turns else []
+
+    async def remove(self, made: Plan) -> None:
+        """Delete the vectors of turns whose text changed, or all if these are unknown. The new text is embedded."""
         self._forgets += 1
+        turns = made.observations.keys() if made.is_done else None
         await self._vectors.delete(turns)
         if turns is None:
             self._seen, self._missing = 0, []
@@ -119,6 +134,8 @@ class Meaning:
             if turn not in self._missing:
                 insort(self._missing, turn)
         self._wake.set()
+
+    # --- the loop ---
 
     async def run(self, is_busy: Callable[[], bool]) -> None:
         """Embed turns, newest first, except while `is_busy` or a search runs. Free the memory when idle."""
@@ -223,13 +240,6 @@ async def open_meaning(settings: Settings, transcript: TranscriptDB) -> AsyncIte
         return
     async with open_vectors(settings.vectors_db) as vectors:
         yield Meaning(transcript, vectors, embedder, settings.run / NOTE)
-
-
-async def forget_vectors(settings: Settings, turns: Collection[int] | None) -> None:
-    """Delete the vectors of turns, or all, in a workspace without a running sprite."""
-    if settings.vectors_db.exists():
-        async with open_vectors(settings.vectors_db) as vectors:
-            await vectors.delete(turns)
 
 
 def state(settings: Settings) -> str:

@@ -220,6 +220,10 @@ class VectorsDB(Tables):
 
         return await self._db.read(read)
 
+    async def turns(self) -> set[int]:
+        """Return the turns with vectors."""
+        return set(await self._db.fetch_column("SELECT turn FROM vectors"))
+
     async def add(self, turn: int, at: float, sides: Sequence[bytes]) -> None:
         """Store the vectors of a turn. Raises ValueError as `Index.put`."""
         await self._db.read(lambda _: self._index.put([turn], sides))
