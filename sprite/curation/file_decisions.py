@@ -18,7 +18,7 @@ from sprite.curation.provenance.voices import Kind, Turn
 from sprite.curation.verifier import Item, Rulings
 from sprite.log.transcript import projects_of
 from sprite.memory.answers import LIVES_ON
-from sprite.memory.apply import UNVERIFIED, NewLearning
+from sprite.memory.apply import NewLearning
 from sprite.memory.decision import Draft, MadeOwn, Written
 from sprite.memory.files import CURATED, SECTIONED, over_limit, over_together, shown_to, template
 from sprite.memory.query import any_term, significant
@@ -35,6 +35,8 @@ NEAREST = 3
 #: Voices that may carry a line about the work: the person, and what the agent did and saw on this computer.
 _WORKING: frozenset[Kind] = frozenset({"person", "input", "result", "printed"})
 _WORKING_ORIGINS = frozenset({"user", "assistant", "tool"})
+#: The origin of a learning without a quote that stands in its turn.
+UNPROVEN = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +218,7 @@ class FileFold:
             # A line that the person's words do not carry may still tell of the turn's work.
             is_said = name == "user.md" or reason is None or not self._is_work(text, basis)
             reason = reason if is_said else None
-        elif reason is None and not basis.may_carry_work:
+        elif reason is None and not basis.may_carry_work and not self._is_work(text, basis):
             reason = "a page, a mail, a file or the agent's own word is no evidence for it"
         if reason is not None or is_said:
             return reason
@@ -245,49 +247,34 @@ class FileFold:
         return None if ruling.verdict == "yes" else ruling.reason or "the user's messages do not say it"
 
     def _basis(self, line: Line) -> Basis | None:
+        taught, checked = self._resting(line.text), ""
         evidence = self._turns.find(line.turn_id, line.quote)
+        if evidence is None and line.learning_id is None and taught is not None:
+            evidence = self._turns.find(taught.turn, taught.quote)
+            checked = taught.content if taught.origin != UNPROVEN else ""
         if evidence is not None:
             return Basis(
-                self._turns.spoken(evidence),
+                [checked, *self._turns.spoken(evidence)],
                 evidence.is_persons,
                 evidence.voice.kind in _WORKING,
                 evidence.quote,
                 evidence.turn,
                 evidence.turn.logged.project,
-                self._resting(line.text),
+                taught,
             )
-        if line.learning_id is not None and (known := self._tx.known(line.learning_id)) is not None:
-            return self._by_known(known)
-        if (taught := self._resting(line.text)) is not None:
-            may_carry_work = taught.origin in _WORKING_ORIGINS and taught.confidence > UNVERIFIED
-            return self._by_learning(
-                taught.content, taught.quote, taught.turn, taught.origin, may_carry_work, taught.project, taught
-            )
-        for known in self._tx.nearest(any_term(significant(line.text)), NEAREST):
-            if rests_on(line.text, known.content):
-                return self._by_known(known)
-        return None
+        cited = self._tx.known(line.learning_id) if line.learning_id is not None else None
+        near = [cited] if cited is not None else self._tx.nearest(any_term(significant(line.text)), NEAREST)
+        resting = (known for known in near if known is cited or rests_on(line.text, known.content))
+        return next((self._by_known(known) for known in resting if known.origin != UNPROVEN), None)
 
     def _by_known(self, known: LearningRow) -> Basis:
-        may_carry_work = known.origin in _WORKING_ORIGINS and known.confidence > UNVERIFIED
-        turn_id = known.source_observation_id
-        return self._by_learning(known.content, known.evidence, turn_id, known.origin, may_carry_work, known.project)
-
-    def _by_learning(
-        self,
-        content: str,
-        quote: str | None,
-        turn_id: int | None,
-        origin: str,
-        may_carry_work: bool,
-        project: str | None,
-        taught: NewLearning | None = None,
-    ) -> Basis:
+        quote, is_persons = known.evidence, known.origin == "user"
         # The person confirmed a learning without a quote: its content is their own word, not its turn.
-        is_confirmed = origin == "user" and quote is None
-        turn = None if is_confirmed else self._turns.all.get(turn_id or 0)
-        texts = [content, quote or "", *([known.own for known in self._turns.messages(turn)] if turn else [])]
-        return Basis(texts, origin == "user", may_carry_work, quote or content, turn, project, taught)
+        is_confirmed = is_persons and quote is None
+        turn = None if is_confirmed else self._turns.all.get(known.source_observation_id or 0)
+        texts = [known.content, quote or "", *([each.own for each in self._turns.messages(turn)] if turn else [])]
+        may_carry_work = known.origin in _WORKING_ORIGINS
+        return Basis(texts, is_persons, may_carry_work, quote or known.content, turn, known.project)
 
     def _resting(self, text: str) -> NewLearning | None:
         """Return the new learning that a line repeats most, or the only one."""

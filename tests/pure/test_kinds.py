@@ -14,7 +14,7 @@ from sprite.curation.provenance.kinds import kind_of
         ("Glob", "result"),
         ("mcp__sprite__create_card", "result"),
         ("Read", "document"),
-        ("Grep", "document"),
+        ("Grep", "printed"),
         ("WebFetch", "outside"),
         ("WebSearch", "outside"),
         ("Agent", "outside"),

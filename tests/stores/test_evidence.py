@@ -195,6 +195,34 @@ async def test_agents_word_alone_is_not_filed(name: str, stores: Stores) -> None
     assert "printer" not in await files(stores)
 
 
+@pytest.mark.parametrize(
+    ("result", "line", "is_filed"),
+    [
+        ("v20.11.1", "Node on this machine is v20.11.1.", True),
+        ("v20.11.1", "Node on this machine is v20.11.2.", False),
+        ("v20.11.1", "The studio prefers thick paper on this machine.", False),
+        (None, "Node on this machine is v20.11.1.", False),
+    ],
+    ids=["shown", "other number", "other words", "no work"],
+)
+async def test_reply_tells_only_shown_work(result: str | None, line: str, is_filed: bool, stores: Stores) -> None:
+    """The quote stands in the reply alone."""
+    calls = [] if result is None else [call("Bash", result, {"command": "node --version # of this machine"})]
+    await stores.learn(update("tools.md", f'- [t] {line} | "{line}"'), "Which node?", line, calls=calls)
+    assert (line in await files(stores)) is is_filed
+
+
+async def test_line_has_sources_of_its_learning(stores: Stores) -> None:
+    """The number that a correction replaces stands in the question before it."""
+    line = "- The study has 48 participants, not 84."
+    asked = await stores.turn("Write the methods part", "It says: 84 participants in the study.")
+    turn = await stores.turn("48, swapped digits! The README is wrong")
+    learned = f'CORRECTION [t{turn}] The study has 48 participants. | "48, swapped digits"\n'
+    await stores.batch(learned + update("user.md", line), asked, turn)
+    await stores.projection.settle()
+    assert line in stores.path("user.md").read_text()
+
+
 async def test_person_in_another_language_is_believed(stores: Stores) -> None:
     bash = call("Bash", "Total: 3 reports\nAmounts in EUR are wrong\nok", {"command": "make reports"})
     await stores.learn(

@@ -48,6 +48,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("file", ["user.md", "context.md"])
+@pytest.mark.parametrize("reply", ["", WISH])
 @pytest.mark.parametrize(
     "calls",
     [
@@ -67,8 +68,9 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids="cut private pem image list deep search echo link name write".split(),
 )  # fmt: skip
-async def test_page_sentence_is_never_agents_own(calls: list[dict[str, Any]], file: str, empty: Path) -> None:
-    reply = "" if "documents/" in json.dumps(calls) or "glaze-recipes" in json.dumps(calls) else WISH
+async def test_page_sentence_is_never_agents_own(
+    calls: list[dict[str, Any]], reply: str, file: str, empty: Path
+) -> None:
     assert (await outcome_of(fixture(*calls, file=file, reply=reply), empty)).kept == []
 
 

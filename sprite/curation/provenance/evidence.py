@@ -99,7 +99,7 @@ class Turns:
     def spoken(self, evidence: Evidence) -> list[str]:
         """Return the texts in which the numbers and addresses of a line have to stand."""
         turn = evidence.turn
-        said = [evidence.quote, *(known.own for known in self.messages(turn))]
+        said = [known.own for known in self.messages(turn)]
         if evidence.is_persons:
             question = self.question(turn)
             return [*said, short_numbers(question) if self.is_led(turn) else question]

@@ -1,7 +1,7 @@
 """Classify whose words a tool result contains: the tool's, a document's or an outsider's (pure).
 
-`result`: output of a command on this computer about its work. `printed`: output of a command that also prints the
-content of a file, by any author. `document`: the content of a file, read by another tool.
+`result`: output of a command on this computer about its work. `printed`: output of a command or a search that also
+prints the content of files, by any author. `document`: the content of a file, read by another tool.
 `outside`: a page, another agent or a service. `memory`: memory's own earlier text. A command is classified by the
 programs it runs; unknown sources are `outside`.
 """
@@ -19,7 +19,7 @@ Kind = Literal["result", "printed", "document", "outside", "memory"]
 #: Results of these tools alone come from outside, from any author.
 WEB_TOOLS = frozenset({"WebFetch", "WebSearch"})
 _WORKING = frozenset({"Bash", "BashOutput", "KillShell", "Glob", "LS", "Edit", "MultiEdit", "Write", "NotebookEdit"})
-_READING = frozenset({"Read", "NotebookRead", "Grep"})
+_READING = frozenset({"Read", "NotebookRead"})
 
 #: Programs that print the content of a file.
 _READERS = frozenset(
@@ -48,6 +48,8 @@ def kind_of(call: Mapping[str, Any]) -> Kind:
         return "memory"
     if name in _READING:
         return "document"
+    if name == "Grep":
+        return "printed"
     if name not in _WORKING and not name.startswith(OWN_TOOLS):
         return "outside"
     given = call.get("input")
