@@ -136,8 +136,10 @@ class Settings:
     )
     #: Whether the agent may reach private addresses, too; only tests set it.
     egress_inside: bool = False
-    #: The cost at which a turn ends, or None for no limit; only `doctor --live` sets it.
-    turn_usd: float | None = None
+    #: The cost at which the agent begins no further call, and the largest cost of all calls about memory, or None for
+    #: no limit; only `doctor --live` sets them.
+    agent_usd: float | None = None
+    memory_usd: float | None = None
     #: Whether the bridge's fake model answers instead of Claude; then nothing has a cost.
     is_offline: bool = setting(
         "SPRITE_OFFLINE", "1".__eq__, False, "`1` if the built-in offline model answers; the bridge sets it"

@@ -23,7 +23,7 @@ import msgspec
 
 from sprite import __version__
 from sprite.common.failures import NO_KEY, failure
-from sprite.common.prices import OFFLINE, cost_usd
+from sprite.common.prices import DEAREST, OFFLINE, cost_usd, price_of
 from sprite.config import STAND_IN, Settings
 from sprite.curation.answer import parse_response
 from sprite.curation.prompt import CuratorPrompt
@@ -261,6 +261,8 @@ WHOLE = frozenset({None, "end_turn", "stop_sequence"})
 NO_FORMAT = "not in the format"
 #: Tokens of a verdict with its reason.
 VERDICT_TOKENS = 60
+#: The fewest bytes of a prompt per token.
+_LEAST_BYTES = 2
 
 
 class UnusableAnswerError(ModelError):
@@ -329,6 +331,7 @@ class CuratorModel:
         self._on_lost = on_lost
         kind = CliMessages if settings.cloud or settings.on_plan else MessagesApi
         self._api = kind(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
+        self._left_usd = settings.memory_usd
         #: Start of the open call in Unix seconds.
         self.asking_since: float | None = None
 
@@ -380,6 +383,12 @@ class CuratorModel:
         self, model: str, system: str, user: str, max_tokens: int, *, keep_system: bool = False
     ) -> tuple[Answer, Fault | None]:
         _check_key(self._settings)
+        largest = (price_of(model) or DEAREST).most(len((system + user).encode()) // _LEAST_BYTES, max_tokens)
+        if self._left_usd is not None:
+            if largest > self._left_usd:
+                words = f"a call could cost ${largest:.2f}, and ${self._left_usd:.2f} are left"
+                raise ModelError(words, retryable=False)
+            self._left_usd -= largest
         self.asking_since = time.time()
         try:
             message = await self._api.create(
@@ -401,6 +410,8 @@ class CuratorModel:
         usage = {name: value for name, value in message.usage.items() if value is not None}
         answering, asked = (OFFLINE, OFFLINE) if self._settings.is_offline else (message.model, model)
         answer = Answer(text, message.stop_reason, answering, usage, asked, is_free=self._settings.is_free)
+        if self._left_usd is not None and answer.cost_usd is not None:
+            self._left_usd += largest - answer.cost_usd
         return answer, _fault(answer)
 
 

@@ -8,6 +8,14 @@ from sprite.config import Settings
 
 #: Folder below the CLI's state folder that replaces /tmp, where later agents could read its files.
 TEMPORARY = "tmp"
+#: The longest answer where the cost of each call is bounded. There, a command adds little to the next prompt, and a
+#: failed call is not tried again.
+SMALL_ANSWER_TOKENS = 2000
+_SMALL_CALLS = {
+    "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(SMALL_ANSWER_TOKENS),
+    "CLAUDE_CODE_MAX_RETRIES": "0",
+    "BASH_MAX_OUTPUT_LENGTH": "1000",
+}
 #: Beginning of a shell script that starts the agent's CLI. It gets the person's login from a pipe, since commands can
 #: read the environments of the programs around them.
 SCRIPT = """#!/bin/sh
@@ -45,4 +53,6 @@ def cli_environment(settings: Settings, state: Path) -> dict[str, str]:
         "ANTHROPIC_AUTH_TOKEN": settings.auth_token,
         "ANTHROPIC_BASE_URL": settings.base_url,
     }
+    if settings.agent_usd is not None:
+        env |= _SMALL_CALLS
     return env | {name: value for name, value in given.items() if value}

@@ -17,16 +17,18 @@ from sprite.curation.model import CliMessages, RefusedCallError
 from sprite.errors import ModelError, OperatorError
 from sprite.server import serve
 from tests.bridge_harness import run_bridge, running_bridge
+from tests.command_line import command
 from tests.harness import observations, running_sprite
 from tests.inspection import curations, learnings, transcript
 from tests.looks import files_below
 from tests.model_proxy import Answer, served
 from tests.scripted_model import OfflineModel
 
-TOKEN = "sk-ant-oat01-planted-login-0123456789"
+#: It has no shape by which redaction knows it.
+TOKEN = "a-planted-login-0123456789"
 LOGIN: dict[str, Any] = {"CLAUDE_CODE_OAUTH_TOKEN": TOKEN}
 #: Looks for the token in the environments of all programs that a command sees. It is split, to be found nowhere here.
-SEARCH = "cat /proc/[0-9]*/environ | tr '\\0' '\\n' | grep -c oat01-plant'e'd; env | grep -c oat01-plant'e'd; echo done"
+SEARCH = "cat /proc/[0-9]*/environ | tr '\\0' '\\n' | grep -c a-plant'e'd; env | grep -c a-plant'e'd; echo done"
 
 
 def limited(upstream: str, used: float) -> web.Application:
@@ -58,6 +60,7 @@ async def test_login_runs_agent_and_memory(workspace: Path, model: OfflineModel)
         end = await client.mission("My name is Ada and I prefer tea")
         status = (await client.ask("system", {"action": "flush"}))["payload"]
         check = (await client.ask("system", {"action": "check_model"}))["payload"]
+        await client.mission(f"It is {TOKEN}")
     assert (status["memory"]["waiting"], status["last_error"], check["model_answers"]) == (0, None, True)
     assert {request.kind for request in model.requests} == {"main", "curator", "verifier"}
     assert {request.headers["authorization"] for request in model.requests} == {f"Bearer {TOKEN}"}
@@ -66,7 +69,7 @@ async def test_login_runs_agent_and_memory(workspace: Path, model: OfflineModel)
     assert all(request.body["tools"] == [] for request in model.requests if request.kind != "main")
 
     assert (end["event"], end["text"].strip("`\n").split()[-3:]) == ("complete", ["0", "0", "done"])
-    assert len(observations(workspace)) == 1
+    assert [turn["user_message"][:5] for turn in observations(workspace)] == ["My na", "It is"]
     assert len(transcript(workspace, "SELECT * FROM sessions")) == 1
     assert any("tea" in line for line in learnings(workspace))
     assert [(row["model"], row["cost_usd"]) for row in curations(workspace)] == [("claude-haiku-5-5", 0.0)]
@@ -144,6 +147,15 @@ async def test_login_is_for_own_machine_only(tmp_path: Path, more: dict[str, Any
     settings = Settings(tmp_path, login=TOKEN, **({"port": 0} | more))
     with pytest.raises(OperatorError, match="is your own login"):
         await serve(settings, lambda _host, _port: None, asyncio.Event())
+
+
+async def test_doctor_live_asks_by_login(tmp_path: Path, model: OfflineModel) -> None:
+    told = ("doctor", "--live", "--json", "--yes")
+    _, out, err = await command(tmp_path, *told, model_url=None, ANTHROPIC_BASE_URL=model.url, **LOGIN)
+    found = json.loads(out)
+    assert [part for part in ("turn", "curation", "spend") if not found[part]["ok"]] == [], err
+    assert (found["verification"]["lines"], found["verification"]["cost_usd"]) == (40, 0.0)
+    assert {request.headers["authorization"] for request in model.requests} == {f"Bearer {TOKEN}"}
 
 
 @pytest.mark.parametrize(
