@@ -31,7 +31,7 @@ from bridge.admin.status import Overview, Running, slow_by_sprite
 from bridge.api.routes import Doors
 from bridge.auth.admission import Admission, OpenSockets, Revocations
 from bridge.auth.login import Arriving, Authenticator
-from bridge.auth.people import People, login_link
+from bridge.auth.people import ONLY_ALONE, People, login_link
 from bridge.cluster.forward import Hops
 from bridge.cluster.forward_header import RequestSigner
 from bridge.cluster.leases import Leases
@@ -326,6 +326,8 @@ async def _prepared(settings: Settings, people: People) -> None:
     """Prepare people. Raises OperatorError if the settings contradict the people who were added."""
     own_secrets.hold(*settings.secrets)
     await people.prepare()
+    if settings.own_access and (not settings.is_alone or await people.any_added()):
+        raise OperatorError(f"{ONLY_ALONE} Set ANTHROPIC_API_KEY instead.")
     if not settings.is_loopback and settings.oidc is None and not await people.any_added():
         raise OperatorError(
             f"On {settings.host} others could connect, and nobody was added who may come in. "
@@ -472,6 +474,7 @@ def _host(
         settings.workspaces,
         _access(tokens, f"http://{name}:{port}"),
         environment=settings.for_sprites,
+        own_access=settings.own_access,
         permissions=settings.permissions,
         home=None if settings.database_url is None else Homes(database, this_machine()).path,
         guard=guard,

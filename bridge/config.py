@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
@@ -14,7 +13,7 @@ from urllib.parse import urlsplit
 
 from bridge.errors import OperatorError
 from sprite.common import settings
-from sprite.common.settings import default_data, setting
+from sprite.common.settings import default_data, is_loopback, setting
 
 #: Every API feature that reaches other hosts for a VM that may reach only the bridge, with its label for users.
 MODEL_EXITS = {
@@ -107,6 +106,8 @@ LOCAL_PERSON = "local"
 
 #: Never passed to a local sprite: the bridge's own secrets, and variables that the bridge sets itself.
 _KEPT_FROM_SPRITES = ("ANTHROPIC_", "SPRITES_", "BRIDGE_", "SPRITE_TOKEN", "SPRITE_NOTIFY_")
+#: Settings of Claude Code for a person's own login or cloud.
+_OWN_ACCESS = ("CLAUDE_CODE_", "ANTHROPIC_", "AWS_", "GOOGLE_", "CLOUD_ML_REGION", "VERTEX_REGION_")
 #: Characters. A guessed secret allows impersonation of every person.
 _SHORTEST_SECRET = 12
 
@@ -183,6 +184,20 @@ class Settings:
     )
     base_url: str = setting(
         "ANTHROPIC_BASE_URL", settings.address, "https://api.anthropic.com", "URL of the model API or a gateway"
+    )
+    login: str | None = setting(
+        "CLAUDE_CODE_OAUTH_TOKEN",
+        str,
+        None,
+        "your own login of Claude Code (`claude setup-token`) instead of a key, for yourself on your own machine",
+        secret=True,
+    )
+    cloud: bool = setting(
+        "CLAUDE_CODE_USE_BEDROCK CLAUDE_CODE_USE_VERTEX",
+        settings.is_on,
+        False,
+        "`1` if Claude Code reaches the model through your own cloud, by its own settings; for yourself on your own "
+        "machine",
     )
     #: Names or patterns (`claude-*`). Empty allows every model.
     models: tuple[str, ...] = setting(
@@ -292,6 +307,8 @@ class Settings:
     metrics_open: bool = False
     #: Environment that local processes inherit, without keys and tokens.
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: Variables by which a local sprite reaches a model by itself; empty if this bridge has a key.
+    own_access: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def database(self) -> Path | str:
@@ -340,7 +357,13 @@ class Settings:
     @property
     def uses_offline_model(self) -> bool:
         """Return whether the built-in offline model answers instead of Claude."""
-        return not (self.api_key or self.auth_token)
+        return not (self.api_key or self.auth_token or self.own_access)
+
+    @property
+    def is_alone(self) -> bool:
+        """Return whether this bridge is made for the one person of this machine."""
+        shared = (self.public_url, self.database_url, self.oidc)
+        return self.provider == "local" and self.is_loopback and shared == (None, None, None)
 
     @property
     def is_loopback(self) -> bool:
@@ -356,17 +379,9 @@ def from_environment(flags: Mapping[str, Any] | None = None) -> Settings:
     except ValueError as error:
         raise OperatorError(str(error)) from None
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_KEPT_FROM_SPRITES)}
-    return Settings(**found, memory_note=_memory_note(), oidc=oidc, environment=kept)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address or name is loopback, unreachable from other machines."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    is_own = not {"api_key", "auth_token"} & found.keys() and ("login" in found or found.get("cloud", False))
+    own = {name: value for name, value in os.environ.items() if is_own and name.startswith(_OWN_ACCESS)}
+    return Settings(**found, memory_note=_memory_note(), oidc=oidc, environment=kept, own_access=own)
 
 
 def _memory_note() -> Path | None:

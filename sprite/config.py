@@ -61,6 +61,19 @@ class Settings:
         "ANTHROPIC_AUTH_TOKEN", str, None, "bearer token of a model gateway, instead of a key", secret=True
     )
     base_url: str | None = setting("ANTHROPIC_BASE_URL", str, None, "URL of the model API, if it is not Anthropic's")
+    login: str | None = setting(
+        "CLAUDE_CODE_OAUTH_TOKEN",
+        str,
+        None,
+        "your own login of Claude Code (`claude setup-token`) instead of a key, for yourself on your own machine",
+        secret=True,
+    )
+    cloud: bool = setting(
+        "CLAUDE_CODE_USE_BEDROCK CLAUDE_CODE_USE_VERTEX",
+        settings.is_on,
+        False,
+        "`1` if Claude Code reaches the model through your own cloud, by its own settings",
+    )
     token: str | None = setting(
         "SPRITE_TOKEN", str, None, "token that clients must send, instead of the generated token file", secret=True
     )
@@ -123,8 +136,10 @@ class Settings:
     )
     #: Whether the agent may reach private addresses, too; only tests set it.
     egress_inside: bool = False
-    #: The cost at which a turn ends, or None for no limit; only `doctor --live` sets it.
-    turn_usd: float | None = None
+    #: The cost at which the agent begins no further call, and the largest cost of all calls about memory, or None for
+    #: no limit; only `doctor --live` sets them.
+    agent_usd: float | None = None
+    memory_usd: float | None = None
     #: Whether the bridge's fake model answers instead of Claude; then nothing has a cost.
     is_offline: bool = setting(
         "SPRITE_OFFLINE", "1".__eq__, False, "`1` if the built-in offline model answers; the bridge sets it"
@@ -259,7 +274,17 @@ class Settings:
     @property
     def has_credentials(self) -> bool:
         """Whether there are credentials for a model."""
-        return bool(self.api_key or self.auth_token)
+        return bool(self.api_key or self.auth_token or self.login or self.cloud)
+
+    @property
+    def on_plan(self) -> bool:
+        """Whether the person's Claude plan pays; a key or a cloud comes first."""
+        return bool(self.login) and not (self.api_key or self.auth_token or self.cloud)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether model calls cost no dollars."""
+        return self.is_offline or self.on_plan
 
 
 def from_environment(workspace: Path, flags: Mapping[str, Any]) -> Settings:

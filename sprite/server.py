@@ -31,6 +31,8 @@ from sprite.boot.prompt import BootPrompt
 from sprite.capture.recorder import TurnRecorder
 from sprite.common import own_secrets
 from sprite.common.files import replace_file
+from sprite.common.settings import is_loopback
+from sprite.common.settings import secrets as secrets_of
 from sprite.common.tasks import owned_task
 from sprite.config import Settings
 from sprite.curation.processor import ObservationProcessor
@@ -201,6 +203,11 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
 @contextlib.contextmanager
 def _taken(settings: Settings) -> Iterator[None]:
     """Own the workspace: create its folders, finish an interrupted import, end programs of a killed sprite."""
+    if settings.on_plan and (not is_loopback(settings.host) or settings.vm_socket.exists()):
+        raise OperatorError(
+            "CLAUDE_CODE_OAUTH_TOKEN is your own login, for a sprite on your own machine that listens on loopback. "
+            "Here, set ANTHROPIC_API_KEY instead."
+        )
     make_folders(settings)
     with workspace_lock(settings.lock, settings.memory):
         moving_in.finish(settings)
@@ -211,7 +218,7 @@ def _taken(settings: Settings) -> Iterator[None]:
 def _token(settings: Settings) -> str:
     """Return the port's token; from now on it is redacted like the other credentials."""
     token = settings.token or _kept_token(settings.token_file)
-    own_secrets.hold(token, settings.api_key, settings.auth_token)
+    own_secrets.hold(token, *secrets_of(settings))
     return token
 
 

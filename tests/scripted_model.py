@@ -228,7 +228,10 @@ def beginning(events: list[bytes], place: Place) -> list[bytes]:
 
 
 _KEPT_REQUESTS = 100
-_KEPT_HEADERS = ("user-agent", "anthropic-version", "anthropic-beta", "x-claude-code-agent-id", "x-app")
+_KEPT_HEADERS = (
+    *("user-agent", "anthropic-version", "anthropic-beta", "x-claude-code-agent-id", "x-app"),
+    *("authorization", "x-api-key"),
+)
 _LOOK_SECONDS = 0.02
 _USUAL = Step()
 

@@ -138,7 +138,8 @@ class Acts:
 
 def people_of(settings: Settings, database: Database) -> People:
     """Return the people; on a bridge that only this machine reaches, the local person is an operator."""
-    return People(database, local_operates=settings.is_loopback and settings.public_url is None)
+    is_here = settings.is_loopback and settings.public_url is None
+    return People(database, local_operates=is_here, is_alone=bool(settings.own_access))
 
 
 def acts_of(settings: Settings, database: Database, inside: Inside | None = None) -> Acts:

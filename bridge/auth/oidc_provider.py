@@ -23,8 +23,8 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
 from bridge.auth.people import claim_in
-from bridge.config import is_loopback
 from bridge.errors import BridgeError
+from sprite.common.settings import is_loopback
 
 if TYPE_CHECKING:
     from bridge.config import OidcSettings

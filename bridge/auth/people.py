@@ -76,12 +76,23 @@ class Link:
     person: str
 
 
-class People:
-    """All people. `local_operates`: the local person, who started the bridge on this machine, is an operator."""
+#: Why there may be no other people.
+ONLY_ALONE = (
+    "Your own login or cloud is for your own agent on this machine: not for other people, VMs, several bridges or an "
+    "address that others can reach."
+)
 
-    def __init__(self, database: Database, *, local_operates: bool = False) -> None:
+
+class People:
+    """All people. `local_operates`: the local person, who started the bridge on this machine, is an operator.
+
+    `is_alone`: nobody else may be added.
+    """
+
+    def __init__(self, database: Database, *, local_operates: bool = False, is_alone: bool = False) -> None:
         self._database = database
         self._local_operates = local_operates
+        self._is_alone = is_alone
         self.tokens = PersonTokens(database)
 
     @in_transaction
@@ -105,6 +116,7 @@ class People:
 
     async def add(self, name: str) -> tuple[str, str]:
         """Add a person. Return the tokens of a login link and of a program, neither of which can be shown again."""
+        self._refuse_others()
         if NAME.fullmatch(name) is None:
             raise PeopleError(f"{name!r} is no name here: up to 39 of a-z, 0-9 and -, beginning with a letter.")
         if name == LOCAL_PERSON:
@@ -127,6 +139,7 @@ class People:
     @in_transaction
     def restore(self, tx: Transaction, name: str) -> tuple[str, str]:
         """Restore a revoked person. Return the tokens of a new login link and of a program."""
+        self._refuse_others()
         found = tx.execute("UPDATE people SET revoked_at = NULL WHERE name = ? AND revoked_at IS NOT NULL", (name,))
         if not found.rowcount:
             raise PeopleError(f"Nobody called {name!r} was revoked.")
@@ -137,6 +150,10 @@ class People:
         """Create a login link and return its token."""
         require(tx, name)
         return _new_link(tx, name)
+
+    def _refuse_others(self) -> None:
+        if self._is_alone:
+            raise PeopleError(ONLY_ALONE)
 
     async def require(self, name: str) -> None:
         """Raise PeopleError unless the person exists and is not revoked."""

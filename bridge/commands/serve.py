@@ -88,6 +88,8 @@ def _greet(settings: Settings, bridge: Bridge) -> None:
     lines = [f"bridge listening on {bridge.address}", f"Agents and their memory are kept in {settings.data}."]
     if settings.uses_offline_model:
         lines.append("The model is the built-in offline stand-in, not Claude. Set ANTHROPIC_API_KEY for Claude.")
+    if settings.own_access:
+        lines.append("Your own Claude plan or cloud answers, for you alone; no daily budget holds here.")
     if settings.database_url is not None and settings.cluster_secret is None:
         lines.append(
             "Other bridges over this database cannot pass people on to this one, nor this one to them. If there are "

@@ -160,7 +160,7 @@ def _kind(system: str, timeline: tuple[TimelineEntry, ...], *, is_subagent: bool
 
 def _of_memory(system: str) -> Kind | None:
     """Return the kind of a request from memory, or None for a request from the CLI."""
-    if system.startswith(VERIFIER_MARKER):
+    if VERIFIER_MARKER in system:
         return "verifier"
     return "curator" if CURATOR_MARKER in system else None
 

@@ -62,7 +62,9 @@ def message(model: str, blocks: Iterable[dict[str, Any]], request_size: int) -> 
             "input_tokens": tokens(request_size),
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": 0,
+            "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
             "output_tokens": tokens(written),
+            "service_tier": "standard",
         },
     }
 

@@ -37,7 +37,6 @@ from cryptography.hazmat.primitives.serialization import (
 from py_vapid import Vapid02  # type: ignore[import-untyped]
 from py_vapid.utils import b64urlencode  # type: ignore[import-untyped]
 
-from bridge.config import is_loopback
 from bridge.db.database import (
     ConstraintError,
     Database,
@@ -51,6 +50,7 @@ from bridge.db.database import (
 from bridge.errors import BridgeError
 from bridge.notify.notice import SHORT_TITLE, Notice
 from sprite.common import own_secrets
+from sprite.common.settings import is_loopback
 from sprite.common.tasks import jittered
 
 #: Push services accept a day at most.

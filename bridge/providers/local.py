@@ -74,10 +74,10 @@ Home = Callable[[str, Path, bool], Awaitable[Path]]
 class LocalHost:
     """`async with LocalHost(data / "workspaces", access, environment=...) as host:`; agents cannot read `data`.
 
-    `access` is called at each start of a sprite, and `guard` before a workspace is created. `home` returns the
-    workspace if it is not always the default folder; it gets that folder and may raise HostError. `start` starts a
-    sprite, by default as a process. Leave the host while the model proxy still answers: a sprite's last flush needs
-    it.
+    `access` is called at each start of a sprite, unless it has its `own_access` to a model, and `guard` before a
+    workspace is created. `home` returns the workspace if it is not always the default folder; it gets that folder and
+    may raise HostError. `start` starts a sprite, by default as a process. Leave the host while the model proxy still
+    answers: a sprite's last flush needs it.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class LocalHost:
         access: Access,
         *,
         environment: Mapping[str, str],
+        own_access: Mapping[str, str] | None = None,
         permissions: str | None = None,
         home: Home | None = None,
         guard: Guard = unguarded,
@@ -95,6 +96,7 @@ class LocalHost:
         self._workspaces = workspaces.resolve()
         self._access = access
         self._environment = passed_on(environment)
+        self._own_access = own_access or {}
         self._permissions = permissions
         self._home = home
         self._guard = guard
@@ -234,10 +236,13 @@ class LocalHost:
             raise WorkspaceTakenError("It runs already.")
         if sprite not in self._made_aside:
             await asyncio.to_thread(_sweep_restores, workspace)
-        access = await self._access(sprite)
-        environment = self._environment | {
-            "ANTHROPIC_BASE_URL": access.base_url,
-            "ANTHROPIC_API_KEY": access.token,
+        access = self._own_access
+        if not access:
+            found = await self._access(sprite)
+            access = {"ANTHROPIC_BASE_URL": found.base_url, "ANTHROPIC_API_KEY": found.token}
+        environment = {
+            **self._environment,
+            **access,
             # Hidden from the agent, except for its own workspace.
             "SPRITE_DATA": str(self._workspaces.parent),
         }

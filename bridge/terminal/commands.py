@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from rich.console import Group
@@ -17,6 +19,7 @@ from bridge.terminal.command import LOOK_SECONDS, MODEL_SECONDS, Command, Comman
 from bridge.terminal.drawing import counted, one_line
 from bridge.terminal.memory_commands import MemoryCommands
 from bridge.terminal.terminal import NobodyHereError
+from sprite.protocol.files import picture_kind
 from sprite.protocol.memory import (
     FileRequest,
     FileResult,
@@ -29,7 +32,7 @@ from sprite.protocol.memory import (
     SearchRequest,
     SearchResult,
 )
-from sprite.protocol.messages import Status, System
+from sprite.protocol.messages import MAX_PICTURE_BYTES, Ack, Image, Status, System, upload_chunks
 from sprite.protocol.shapes import Effort
 
 if TYPE_CHECKING:
@@ -76,6 +79,7 @@ class Commands(CommandGroup):
             **others,
             "/model": Command("/model [NAME]", "which model answers in this session; `default` is yours", self._model),
             "/effort": Command("/effort [LEVEL]", "how much it thinks: low to max, or `default`", self._effort),
+            "/attach": Command("/attach FILE", "adds a picture to your next message", self._attach),
             "/cards": Command("/cards", "the cards on the canvas", self._cards),
             "/status": Command("/status", "the sprite in numbers", self._status),
             "/retry": Command("/retry TURN", "tries again to learn from a turn that was set aside", self._retry),
@@ -156,6 +160,29 @@ class Commands(CommandGroup):
         if isinstance(status, Status):
             await self._screen.show(drawing.note(f"effort: {status.session.effort or 'default'}"))
 
+    async def _attach(self, name: str) -> None:
+        # Terminals quote the path of a file that is dropped on them.
+        path = Path(name.strip("'\"")).expanduser()
+        try:
+            data = await asyncio.to_thread(_picture, path)
+        except OSError as error:
+            problem = f"{one_line(name)} cannot be read: {error.strerror}."
+            await self._screen.show(drawing.problem(problem, "/attach FILE, a picture on this machine."))
+            return
+        if data is None:
+            problem = f"{one_line(name)} is no picture that the model sees."
+            most = f"It takes PNG, JPEG, GIF and WebP up to {MAX_PICTURE_BYTES / 2**20:.1f} MiB."
+            await self._screen.show(drawing.problem(problem, most))
+            return
+        answer = None
+        for part in upload_chunks(path.name, data):
+            answer = await self.ask(part, "uploading", LOOK_SECONDS)
+            if answer is None:
+                return
+        if isinstance(answer, Ack) and answer.path:
+            self._conversation.attached.append(Image(path=answer.path))
+            await self._screen.line(drawing.note(f"attached: {answer.path}; it goes with your next message"))
+
     async def _cards(self, _rest: str) -> None:
         for card in self._conversation.cards.values():
             await self._screen.show(draw_card(card.title, card.blocks))
@@ -213,3 +240,12 @@ class Commands(CommandGroup):
     async def _help(self, _rest: str) -> None:
         rows = [(command.usage, command.does) for command in self._commands.values()]
         await self._screen.show(drawing.help_table(rows + _KEYS))
+
+
+def _picture(path: Path) -> bytes | None:
+    """Return the content of a picture, or None for a file that is not one or too large."""
+    if not path.is_file() and path.exists():
+        return None
+    with path.open("rb") as file:
+        data = file.read(MAX_PICTURE_BYTES + 1)
+    return data if len(data) <= MAX_PICTURE_BYTES and picture_kind(data) else None

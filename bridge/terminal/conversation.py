@@ -23,6 +23,7 @@ from sprite.protocol.messages import (
     CanvasUpdate,
     Error,
     Gap,
+    Image,
     Interrupt,
     LinkState,
     MemoryUpdate,
@@ -108,6 +109,8 @@ class Conversation:
         #: Why the agent is paused, if it is.
         self.paused: Paused | None = None
         self.tz = ""
+        #: Pictures for the next message.
+        self.attached: list[Image] = []
         #: This machine's time zone, if known; sent to the sprite with the first message.
         self.zone = zone
         self._has_told_zone = False
@@ -165,7 +168,8 @@ class Conversation:
             return None
         await self._screen.show(drawing.said(text))
         self._tell_zone()
-        mission_id = self._link.post(Mission(text=text, pasted=list(pasted)))
+        images, self.attached = self.attached, []
+        mission_id = self._link.post(Mission(text=text, pasted=list(pasted), images=images))
         self._shown.skip(self._turns.send(mission_id, text))
         if not self._link.is_ready and self.synced:
             problem = "  not connected: it goes out when the sprite is back"

@@ -227,6 +227,9 @@ def status(state: Status, *, link: str) -> Table:
 def _spent(spend: Spend | None) -> list[tuple[str, str]]:
     if spend is None:
         return []
+    if spend.plan is not None:
+        limits = [f"{limit.name} {limit.used:.0%}, resets {when(limit.resets_at)}" for limit in spend.plan]
+        return [("Claude plan", "; ".join(limits) or "pays; its limits are known after a turn")]
     turn = "not known" if spend.turn is None else _cost(spend.turn)
     return [("spent today", _costs(spend.today)), ("this session", _costs(spend.session)), ("last turn", turn)]
 

@@ -33,12 +33,13 @@ from claude_agent_sdk.types import HookEvent
 
 from sprite import __version__
 from sprite.agent.parent_death import wrapped
-from sprite.agent.processes import TEMPORARY, end_commands, is_stopped
+from sprite.agent.processes import end_commands, is_stopped
 from sprite.common.tasks import TaskSet
 from sprite.config import Settings, is_root
 from sprite.errors import AgentError, PeerError
 from sprite.protocol.shapes import Effort
 from sprite.protocol.tools import TOOL_SERVER
+from sprite.sandbox.cli_environment import SCRIPT, cli_environment
 from sprite.workspace.pictures import picture_blocks
 
 log = logging.getLogger(__name__)
@@ -249,13 +250,13 @@ class Conversation:
             # The CLI refuses the model itself as its fallback.
             fallback_model=",".join(each for each in configured if each != model) or None,
             effort=effort,
-            tools=TOOLS,
+            tools=TOOLS if self._settings.agent_usd is None else ["Bash"],
             disallowed_tools=NO_AGENTS,
             settings=json.dumps(CLI_SETTINGS),
             cli_path=self._cli(),
             resume=resume,
             max_turns=MAX_TURNS,
-            max_budget_usd=self._settings.turn_usd,
+            max_budget_usd=self._settings.agent_usd,
             permission_mode="bypassPermissions" if bypass else "default",
             can_use_tool=self._equipment.can_use_tool,
             hooks=self._equipment.hooks,
@@ -274,32 +275,11 @@ class Conversation:
         """Return the program to start, or None for the SDK's."""
         # A sandbox ends with this process by itself. The agent on a VM may install packages.
         gains = self._settings.permissions == "bypass"
-        return self._equipment.cli_path or wrapped(BUNDLED_CLI, self._settings.run, gains_privileges=gains)
+        return self._equipment.cli_path or wrapped(BUNDLED_CLI, self._settings.run, SCRIPT, gains_privileges=gains)
 
     def _environment(self) -> dict[str, str]:
-        settings = self._settings
-        env = {
-            "CLAUDE_CONFIG_DIR": str(settings.cli_state),
-            # In /tmp, outputs of background commands would outlive their session, readable by every later program.
-            "CLAUDE_CODE_TMPDIR": str(settings.cli_state / TEMPORARY),
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            # The CLI would keep a second memory beside ours, and the agent would write to it.
-            "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
-            # Otherwise our tools are hidden until the model searches for them.
-            "ENABLE_TOOL_SEARCH": "false",
-            # An agent that is a copy of the whole conversation is nothing the person asked for.
-            "CLAUDE_CODE_FORK_SUBAGENT": "0",
-            # The agent must not get the server's token or the bridge's data.
-            "SPRITE_TOKEN": "",
-            "SPRITE_DATA": "",
-        }
-        if settings.api_key:
-            env["ANTHROPIC_API_KEY"] = settings.api_key
-        if settings.auth_token:
-            env["ANTHROPIC_AUTH_TOKEN"] = settings.auth_token
-        if settings.base_url:
-            env["ANTHROPIC_BASE_URL"] = settings.base_url
-        if settings.permissions == "bypass" and is_root():
+        env = cli_environment(self._settings, self._settings.cli_state)
+        if self._settings.permissions == "bypass" and is_root():
             # The CLI refuses to bypass permissions as root unless the machine is declared a sandbox.
             env["IS_SANDBOX"] = "1"
         return env

@@ -21,6 +21,7 @@ from claude_agent_sdk import (
     Message,
     PermissionResultAllow,
     PermissionResultDeny,
+    RateLimitEvent,
     ResultMessage,
     SdkMcpTool,
     SystemMessage,
@@ -46,7 +47,7 @@ from sprite.agent.conversation import AgentOptions, Conversation
 from sprite.agent.permissions import ALLOWED, Call, DeniedError, PermissionBroker, word_of_sandbox
 from sprite.agent.tools.canvas import canvas_reader, canvas_tools
 from sprite.agent.tools.memory import action_tools, memory_tools
-from sprite.agent.translate import BrokenStream, CallCosts, events_of, model_trouble, result_of
+from sprite.agent.translate import BrokenStream, CallCosts, events_of, model_trouble, plan_limits, result_of
 from sprite.boot.canvas import CanvasContext
 from sprite.capture.hooks import hook_matchers
 from sprite.capture.recorder import TurnRecorder
@@ -127,7 +128,7 @@ class Agent:
             if (unsaid := broken.before(message)) is not None:
                 await on_message(unsaid)
             self._capture(message)
-            if (usd := costs.take(message)) and not self._settings.is_offline:
+            if (usd := costs.take(message)) and not self._settings.is_free:
                 listener.paid(usd)
             _note_background(message, listener)
             await self._follow_work(message)
@@ -139,9 +140,11 @@ class Agent:
                     await listener.happened(event)
             if (trouble := model_trouble(message)) is not None:
                 self._feed.warn("model_away", trouble)
+            if isinstance(message, RateLimitEvent):
+                listener.plan_limits = plan_limits(message.rate_limit_info.raw.get("unifiedWindows", {}))
             if isinstance(message, ResultMessage):
                 result = result_of(message, interrupted=listener.is_interrupted, is_silent=is_silent)
-                result = replace(result, cut_usd=0.0 if self._settings.is_offline else costs.cut_usd())
+                result = replace(result, cut_usd=0.0 if self._settings.is_free else costs.cut_usd())
                 is_silent = True
                 await listener.ended(result)
             elif isinstance(message, SystemMessage) and message.subtype == "init":

@@ -21,8 +21,11 @@ PR_SET_PDEATHSIG = 1
 PR_SET_NO_NEW_PRIVS = 38
 
 
-def wrapped(cli: Path, folder: Path, *, gains_privileges: bool) -> Path | None:
-    """Return a program in `folder` that runs `cli` and ends with this process, or None if it cannot be made."""
+def wrapped(cli: Path, folder: Path, script: str, *, gains_privileges: bool) -> Path | None:
+    """Return a program in `folder` that runs `cli` and ends with this process, or None if it cannot be made.
+
+    `script` is its beginning.
+    """
     if sys.platform != "linux" or not cli.is_file():
         return None
     program = folder / "cli"
@@ -31,7 +34,7 @@ def wrapped(cli: Path, folder: Path, *, gains_privileges: bool) -> Path | None:
     try:
         # Another process may be running the old file, and opening a pipe for writing would block.
         program.unlink(missing_ok=True)
-        program.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        program.write_text(f'{script}exec {command} "$@"\n')
         program.chmod(0o700)
     except OSError:
         return None

@@ -201,8 +201,6 @@ def _below(process: _Process, processes: list[_Process]) -> Iterator[_Process]:
             yield from _below(child, processes)
 
 
-#: Folder below the CLI's state folder that replaces /tmp, where later agents could read its files.
-TEMPORARY = "tmp"
 #: The CLI's own settings: versions and switches, no conversation.
 _OWN_SETTINGS = ".claude.json"
 

@@ -53,7 +53,18 @@ from sprite.protocol.events import (
 from sprite.protocol.framing import on_one_line
 from sprite.protocol.messages import CHAT_TEXT_CHARS, ChatSaid, SessionUpdate
 from sprite.protocol.pasted import Marked, Spans, clipped
-from sprite.protocol.shapes import Effort, FileCounts, Origin, SearchHit, SessionState, SlowWork, Stopped, oldest, slow
+from sprite.protocol.shapes import (
+    Effort,
+    FileCounts,
+    Origin,
+    PlanLimit,
+    SearchHit,
+    SessionState,
+    SlowWork,
+    Stopped,
+    oldest,
+    slow,
+)
 from sprite.undo.held import Held
 from sprite.undo.tracker import Tracker
 from sprite.workspace.database import Effect, MissionMoved, StoredMission, WorkspaceDB
@@ -107,6 +118,8 @@ class AgentRuntime:
         self._stream = TextStream(feed)
         self._turn: Turn | None = None
         self._is_stopping = False
+        #: The limits of the person's Claude plan, as the newest call found them.
+        self.plan_limits: list[PlanLimit] = []
         #: Whether a schedule began the newest mission.
         self._last_is_scheduled = False
         self._when_scheduled_ends: Callable[[], None] | None = None

@@ -182,7 +182,7 @@ class Session:
         cost = max(0.0, total_usd - self._cli_cost_usd)
         self._cli_cost_usd = total_usd
         # The CLI computes cost by the model's name, and the fake model answers to that name, too.
-        return 0.0 if self._settings.is_offline else cost
+        return 0.0 if self._settings.is_free else cost
 
     async def link_cli(self, cli_session_id: str, model: str | None) -> None:
         """Record the CLI's id of the conversation, so that a later process can resume it."""

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 from claude_agent_sdk import (
     AssistantMessage,
     Message,
@@ -37,6 +38,7 @@ from sprite.protocol.events import (
     ToolUse,
     WholeText,
 )
+from sprite.protocol.shapes import PlanLimit
 
 log = logging.getLogger(__name__)
 
@@ -193,6 +195,20 @@ def _failure(message: ResultMessage, outcome: Outcome) -> Failure | None:
     text = message.result or "; ".join(message.errors or [])
     log.info("the model failed (%s): %s", message.api_error_status, text)
     return failure(text, message.api_error_status)
+
+
+def plan_limits(windows: Any) -> list[PlanLimit]:
+    """Return the limits of a Claude plan from the CLI's windows. They have changed their form before."""
+    try:
+        found = msgspec.convert(windows, dict[str, _Window])
+    except msgspec.ValidationError:
+        return []
+    return [PlanLimit(name.replace("_", " "), each.utilization, each.resetsAt) for name, each in found.items()]
+
+
+class _Window(msgspec.Struct):
+    utilization: float
+    resetsAt: float  # noqa: N815 - the CLI's name
 
 
 #: Remembered subagent messages, because each arrives once per block.

@@ -22,12 +22,12 @@ import msgspec
 
 from sprite import __version__
 from sprite.cli.output import say, say_json
-from sprite.common.prices import DEAREST, Usage, cost_usd, price_of
+from sprite.common.prices import DEAREST, cost_usd, price_of
 from sprite.config import Settings
-from sprite.curation.model import VERDICT_TOKENS, Answer, Asked, CuratorModel
+from sprite.curation.model import Answer, Asked, CuratorModel
 from sprite.curation.provenance.evidence import Turns
 from sprite.curation.verifier import Item, Request, build_request, read_answer
-from sprite.errors import OperatorError, PeerError
+from sprite.errors import ModelError, OperatorError, PeerError
 from sprite.log.transcript import Observation
 from sprite.owner import connect
 from sprite.protocol.events import (
@@ -42,9 +42,12 @@ from sprite.protocol.events import (
 from sprite.protocol.frames import decode_server, encode
 from sprite.protocol.messages import Interrupt, Mission, Permission, PermissionRequest, Status, System
 from sprite.protocol.shapes import Cost
+from sprite.sandbox.cli_environment import SMALL_ANSWER_TOKENS
 
-#: Limit for all parts. A turn ends at a quarter of it, after the call that exceeds that.
-MOST_USD = 0.5
+#: Limit for all parts, and the part of it for memory. Each call takes its largest cost from what is left.
+MOST_USD, MEMORY_USD = 0.5, 0.1
+#: More than a call of the agent reads here.
+PROMPT_TOKENS = 10_000
 TURN = "Run the command `echo sprite` and tell me what it printed. My favourite tea is Assam."
 STORY = "Write a story of 300 words about a lighthouse."
 _PART_SECONDS = 300.0
@@ -56,7 +59,6 @@ LINES_PER_CALL = 10
 MOST_ACCEPTED, MOST_REFUSED = 2, 4
 #: The moment of the fixed messages: Monday, 2026-11-23.
 _AT = 1_795_424_400.0
-_CHARS_PER_TOKEN = 4
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -82,6 +84,12 @@ async def live(settings: Settings, arguments: argparse.Namespace) -> int:
 
     Exit code 1 if a part fails. The calls are in no log, so `status` does not count their cost.
     """
+    agent = next(iter(settings.models), settings.curator_model)
+    call_usd = 0.0 if settings.is_free else (price_of(agent) or DEAREST).most(PROMPT_TOKENS, SMALL_ANSWER_TOKENS)
+    if call_usd > MOST_USD - MEMORY_USD:
+        raise OperatorError(
+            f"One call of {agent} could cost ${call_usd:.2f}. Name a model with a lower, known price in SPRITE_MODEL."
+        )
     name = "the offline model" if settings.is_offline else settings.curator_model
     if not arguments.yes:
         if not sys.stdin.isatty():
@@ -101,12 +109,14 @@ async def live(settings: Settings, arguments: argparse.Namespace) -> int:
         "verifier": name,
     }
     with TemporaryDirectory(prefix="sprite-live-") as folder:
-        tried = replace(settings, workspace=Path(folder), port=0, prewarm_seconds=0)
-        tried = replace(tried, turn_usd=MOST_USD / 4, daily_usd=MOST_USD / 4)
+        tried = replace(settings, workspace=Path(folder), port=0, prewarm_seconds=0, models=(agent,))
+        if not settings.is_free:
+            tried = replace(tried, agent_usd=MOST_USD - MEMORY_USD - call_usd, memory_usd=MEMORY_USD)
         async with _running(tried) as talk:
-            report |= await _turns(talk, tried)
-    left = MOST_USD - report["spend"]["settled_usd"] - report["spend"]["estimated_usd"]
-    report["verification"] = await _verification(settings, left)
+            report |= await _turns(talk, tried, call_usd)
+        # The interrupted call may have cost more than was seen of it.
+        left = MOST_USD - report["spend"]["settled_usd"] - report["spend"]["estimated_usd"] - call_usd
+        report["verification"] = await _verification(replace(tried, memory_usd=None if settings.is_free else left))
     failed = [part for part, found in report.items() if isinstance(found, dict) and not found["ok"]]
     if arguments.json:
         say_json(report)
@@ -176,7 +186,8 @@ class _Talk:
         raise OperatorError("The sprite closed the connection.")
 
 
-async def _turns(talk: _Talk, settings: Settings) -> dict[str, Any]:
+async def _turns(talk: _Talk, settings: Settings, call_usd: float) -> dict[str, Any]:
+    """Run the parts that need a sprite. A call of its agent costs `call_usd` at most."""
     began = time.monotonic()
     events = await talk.mission(TURN)
     end, seconds = events[-1], round(time.monotonic() - began, 1)
@@ -190,14 +201,14 @@ async def _turns(talk: _Talk, settings: Settings) -> dict[str, Any]:
     status = await talk.status("status")
     model, usage = status.model or "", (end.usage or {}) if isinstance(end, Complete) else {}
     spent = Cost() if status.spend is None or status.spend.turn is None else status.spend.turn
-    counted = 0.0 if settings.is_offline else cost_usd(model, usage)
+    counted = 0.0 if settings.is_free else cost_usd(model, usage)
     is_close = counted is None or abs(spent.settled - counted) <= max(_CLOSE_PART * spent.settled, _CLOSE_USD)
     flushed = await talk.status("flush")
-    if _settled(flushed) + _estimated(flushed) <= MOST_USD / 2:
+    if _settled(flushed) + _estimated(flushed) + call_usd <= MOST_USD - MEMORY_USD:
         end = (await talk.mission(STORY, is_cut=True))[-1]
         cut = {"ok": isinstance(end, Interrupted), "ended": end.event}
     else:
-        cut = {"ok": False, "ended": "not asked: half of the money is spent"}
+        cut = {"ok": False, "ended": f"not asked: it could cost ${call_usd:.2f}"}
     status = await talk.status("status")
     return {
         "model": model,
@@ -225,18 +236,14 @@ def _estimated(status: Status) -> float:
     return 0.0 if status.spend is None else status.spend.today.agent.estimated + status.spend.today.memory.estimated
 
 
-async def _verification(settings: Settings, left_usd: float) -> dict[str, Any]:
-    """Ask the verifier about all lines, if that fits."""
+async def _verification(settings: Settings) -> dict[str, Any]:
+    """Ask the verifier about all lines."""
     lines = fixed_lines()
-    calls = list(_calls(lines))
-    estimate = 0.0 if settings.is_offline else _estimate(settings.curator_model, [request for _, request in calls])
-    if estimate > left_usd:
-        return {"ok": False, "skipped": f"it would cost ${estimate:.2f}, and ${left_usd:.2f} are left"}
     wrong: list[tuple[Line, str]] = []
     costs: list[float | None] = []
     model = CuratorModel(settings, _not_logged)
     try:
-        for asked, request in calls:
+        for asked, request in _calls(lines):
             answer = await model.verify(request, Asked(1, len(asked), 0))
             costs.append(answer.cost_usd)
             rulings = read_answer(answer.text, request.lines)
@@ -245,6 +252,8 @@ async def _verification(settings: Settings, left_usd: float) -> dict[str, Any]:
                 for line, ruling in zip(asked, rulings, strict=True)
                 if (ruling.verdict == "yes") != line.said
             ]
+    except ModelError as error:
+        return {"ok": False, "ended": str(error)}
     finally:
         await model.close()
     accepted = sum(not line.said for line, _ in wrong)
@@ -254,7 +263,6 @@ async def _verification(settings: Settings, left_usd: float) -> dict[str, Any]:
         "lines": len(lines),
         "accepted": accepted,
         "refused": refused,
-        "estimate_usd": estimate,
         "cost_usd": None if None in costs else sum(each for each in costs if each is not None),
     }
 
@@ -271,13 +279,6 @@ def _calls(lines: Sequence[Line]) -> Iterator[tuple[list[Line], Request]]:
 
 def _turn(number: int, message: str) -> Observation:
     return Observation(number, _AT, f"live-{number}", 1, message, [], "", 0, "complete", None, "user", "")
-
-
-def _estimate(model: str, requests: Sequence[Request]) -> float:
-    price = price_of(model) or DEAREST
-    read = sum(len(request.system) + len(request.user) for request in requests) // _CHARS_PER_TOKEN
-    written = sum(VERDICT_TOKENS // 4 * len(request.lines) for request in requests)
-    return price.tokens_usd(Usage(input=read, output=written))
 
 
 async def _not_logged(_answer: Answer, _reason: str, _asked: Asked | None) -> int:

@@ -77,6 +77,12 @@ _BY_TEXT: tuple[tuple[str, str, str, Action], ...] = (
     ),
     (r"bridge's database|bridge is stopping", "model_error", "The bridge is not ready.", "retry"),
     (r"/login|Not logged in", "unauthorized_model", f"There is no key for the model: {NO_KEY}.", "settings"),
+    (
+        r"You've (?:hit|reached) your",
+        "plan_limit",
+        "The limit of your Claude plan is reached. It resets by itself; the figures of memory say when.",
+        "settings",
+    ),
     (r"[Cc]redit balance|because of billing", "no_credit", _NO_CREDIT, "settings"),
     (
         r"safeguards flagged|Usage Policy|[Oo]utput blocked",
@@ -104,7 +110,11 @@ _BY_LOOSE_TEXT: tuple[tuple[str, str, str, Action], ...] = (
 _SERVER_FAULT = 500
 _BY_STATUS: dict[int, tuple[str, str, Action]] = {
     400: ("invalid_request", "The model's API refused the request as invalid.", "new_session"),
-    401: ("unauthorized_model", "The model does not take the key: check ANTHROPIC_API_KEY, and restart.", "settings"),
+    401: (
+        "unauthorized_model",
+        "The model does not take the key: check ANTHROPIC_API_KEY or your login, and restart.",
+        "settings",
+    ),
     402: ("no_credit", _NO_CREDIT, "settings"),
     403: ("forbidden_model", "The key does not permit this: check ANTHROPIC_API_KEY, or set SPRITE_MODEL.", "settings"),
     404: ("unknown_model", "The model does not exist for this key: set SPRITE_MODEL to another one.", "settings"),

@@ -6,6 +6,7 @@ Flags, `--help` and the tables of the documentation are made from these declarat
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
@@ -88,6 +89,11 @@ def choice(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
+def is_on(text: str) -> bool:
+    """Parse a switch as Claude Code does."""
+    return text.lower() in {"1", "true", "yes", "on"}
+
+
 def words(text: str) -> tuple[str, ...]:
     """Parse words separated by spaces or commas."""
     return tuple(text.replace(",", " ").split())
@@ -160,7 +166,17 @@ def _help(each: Field[Any]) -> str:
     return f"{text} (default: {shown:g})" if isinstance(shown, float) else f"{text} (default: {shown})"
 
 
-# --- folders of this machine that both programs use ---
+# --- this machine ---
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address or name is loopback, unreachable from other machines."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def default_data() -> Path:

@@ -386,7 +386,7 @@ class BudgetReachedError(SpriteError):
 async def check_budget(settings: Settings, transcript: TranscriptDB) -> None:
     """Raise BudgetReachedError if today's cap is reached. Calls of unknown price count at the dearest one."""
     cap = settings.daily_usd
-    if cap is None or settings.is_offline:
+    if cap is None or settings.is_free:
         return
     midnight = time.time() - seconds_since_midnight()
     if await transcript.spending.total(midnight) + await transcript.spending.estimated(midnight) >= cap:

@@ -1,5 +1,7 @@
 """The curator's model: one stateless call, faults classified, answers checked before use.
 
+With a key, it is called over HTTP. Where only the CLI can reach a model, by a person's login or cloud, the SDK asks.
+
 An outage says nothing about the turns. Each failed call is reported to `on_lost`. The module uses neither the log nor
 memory.
 """
@@ -13,13 +15,15 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from sprite import __version__
 from sprite.common.failures import NO_KEY, failure
-from sprite.common.prices import OFFLINE, cost_usd
+from sprite.common.prices import DEAREST, OFFLINE, cost_usd, price_of
 from sprite.config import STAND_IN, Settings
 from sprite.curation.answer import parse_response
 from sprite.curation.prompt import CuratorPrompt
@@ -27,8 +31,10 @@ from sprite.curation.verifier import Request
 from sprite.errors import ModelError
 from sprite.log.curations import CONTROL_ANSWERED, CONTROL_IN_VAIN, NOT_LOGGED
 from sprite.memory.files import MAX_ANSWER_TOKENS
+from sprite.sandbox.cli_environment import cli_environment
 
 if TYPE_CHECKING:
+    from claude_agent_sdk import ClaudeAgentOptions
     from httpx2 import AsyncClient, Response
 
 
@@ -184,6 +190,64 @@ def _seconds(header: str | None) -> float | None:
         return None
 
 
+class CliMessages:
+    """Call the model through the SDK: each time a session of its own without tools, hooks and settings.
+
+    Errors are those of MessagesApi. Nothing of a call stays on disk.
+    """
+
+    def __init__(self, settings: Settings, *, timeout_seconds: float) -> None:
+        self._settings = settings
+        self._timeout_seconds = timeout_seconds
+
+    async def aclose(self) -> None:
+        """Do nothing: no call leaves anything open."""
+
+    async def create(self, *, model: str, max_tokens: int, system: str, user: str, keep_system: bool) -> Message:  # noqa: ARG002 - the CLI caches by itself
+        """Return the answer to one prompt."""
+        sdk = await asyncio.to_thread(importlib.import_module, "claude_agent_sdk")
+        answering, result = model, None
+        with TemporaryDirectory(prefix="curator-", dir=self._settings.run) as folder:
+            said = sdk.query(prompt=user, options=self._options(sdk, Path(folder), model, max_tokens, system))
+            try:
+                async with asyncio.timeout(self._timeout_seconds), aclosing(said):
+                    async for message in said:
+                        if isinstance(message, sdk.AssistantMessage) and message.error is None:
+                            answering = message.model
+                        elif isinstance(message, sdk.ResultMessage):
+                            result = message
+            except TimeoutError as error:
+                raise ModelError(f"no whole answer in {self._timeout_seconds:.0f} seconds") from error
+            except (sdk.ClaudeSDKError, OSError, RuntimeError) as error:
+                if result is None:
+                    raise ModelError(f"Claude Code failed: {type(error).__name__}") from error
+        if result is None:
+            raise ModelError("Claude Code ended without an answer")
+        text = result.result or "; ".join(result.errors or [])
+        if result.is_error and result.stop_reason in WHOLE:
+            if result.api_error_status is not None:
+                raise RefusedCallError(result.api_error_status, text[:MAX_WORDS], None)
+            raise ModelError(failure(text).sentence)
+        return Message([Block("text", text)], answering, result.usage or {}, result.stop_reason)
+
+    def _options(self, sdk: Any, folder: Path, model: str, max_tokens: int, system: str) -> ClaudeAgentOptions:
+        limits = {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(max_tokens), "CLAUDE_CODE_MAX_RETRIES": "0"}
+        options: ClaudeAgentOptions = sdk.ClaudeAgentOptions(
+            cwd=folder,
+            system_prompt=system,
+            model=model,
+            tools=[],
+            max_turns=1,
+            thinking={"type": "disabled"},
+            effort="low",
+            setting_sources=[],
+            strict_mcp_config=True,
+            extra_args={"no-session-persistence": None},
+            env=cli_environment(self._settings, folder) | limits,
+        )
+        return options
+
+
 CALL_TIMEOUT_SECONDS = 180.0
 #: Below the 5 s that a command waits for the sprite.
 CHECK_TIMEOUT_SECONDS = 4.0
@@ -197,6 +261,8 @@ WHOLE = frozenset({None, "end_turn", "stop_sequence"})
 NO_FORMAT = "not in the format"
 #: Tokens of a verdict with its reason.
 VERDICT_TOKENS = 60
+#: The fewest bytes of a prompt per token.
+_LEAST_BYTES = 2
 
 
 class UnusableAnswerError(ModelError):
@@ -220,10 +286,13 @@ class Answer:
     usage: dict[str, Any]
     asked: str
     lost_call: int | None = None
+    is_free: bool = False
 
     @property
     def cost_usd(self) -> float | None:
         """Return the price, or None if unknown: the higher of the requested and the answering model's."""
+        if self.is_free:
+            return 0.0
         costs = [cost_usd(model, self.usage) for model in (self.model, self.asked)]
         return max((cost for cost in costs if cost is not None), default=None)
 
@@ -260,7 +329,9 @@ class CuratorModel:
     def __init__(self, settings: Settings, on_lost: Callable[[Answer, str, Asked | None], Awaitable[int]]) -> None:
         self._settings = settings
         self._on_lost = on_lost
-        self._api = MessagesApi(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
+        kind = CliMessages if settings.cloud or settings.on_plan else MessagesApi
+        self._api = kind(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
+        self._left_usd = settings.memory_usd
         #: Start of the open call in Unix seconds.
         self.asking_since: float | None = None
 
@@ -312,6 +383,12 @@ class CuratorModel:
         self, model: str, system: str, user: str, max_tokens: int, *, keep_system: bool = False
     ) -> tuple[Answer, Fault | None]:
         _check_key(self._settings)
+        largest = (price_of(model) or DEAREST).most(len((system + user).encode()) // _LEAST_BYTES, max_tokens)
+        if self._left_usd is not None:
+            if largest > self._left_usd:
+                words = f"a call could cost ${largest:.2f}, and ${self._left_usd:.2f} are left"
+                raise ModelError(words, retryable=False)
+            self._left_usd -= largest
         self.asking_since = time.time()
         try:
             message = await self._api.create(
@@ -332,7 +409,9 @@ class CuratorModel:
         text = "".join(block.text for block in message.content if block.type == "text")
         usage = {name: value for name, value in message.usage.items() if value is not None}
         answering, asked = (OFFLINE, OFFLINE) if self._settings.is_offline else (message.model, model)
-        answer = Answer(text, message.stop_reason, answering, usage, asked)
+        answer = Answer(text, message.stop_reason, answering, usage, asked, is_free=self._settings.is_free)
+        if self._left_usd is not None and answer.cost_usd is not None:
+            self._left_usd += largest - answer.cost_usd
         return answer, _fault(answer)
 
 
@@ -353,6 +432,8 @@ def _check_key(settings: Settings) -> None:
 async def check_model(settings: Settings) -> str:
     """Ask the model once, unbilled, and describe its answer. ModelError with the reason if it fails."""
     _check_key(settings)
+    if settings.cloud or settings.on_plan:
+        return f"{settings.curator_model} through Claude Code, not asked; `doctor --live` asks it"
     async with aclosing(MessagesApi(settings, timeout_seconds=CHECK_TIMEOUT_SECONDS)) as api:
         try:
             counted = await api.count_tokens(model=settings.curator_model, user="hello")

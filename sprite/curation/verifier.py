@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from importlib.resources import files as resources
-from typing import Literal
+from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -66,7 +66,7 @@ class Verification(msgspec.Struct, frozen=True):
     answer: str
     rulings: list[Ruling]
     model: str | None = None
-    usage: dict[str, int] = {}
+    usage: dict[str, Any] = {}
     cost_usd: float | None = None
 
 

@@ -324,6 +324,7 @@ class Gateway:
         spend.today.memory = await self._memory.view.spent(midnight)
         if session.started_at:
             spend.session.memory = await self._memory.view.spent(session.started_at)
+        spend.plan = self._work.runtime.plan_limits if self._settings.on_plan else None
         return spend
 
     async def _model_check(self) -> tuple[bool, str]:

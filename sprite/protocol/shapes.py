@@ -504,12 +504,24 @@ class Costs(Struct, omit_defaults=False):
     memory: Cost
 
 
+class PlanLimit(Struct, omit_defaults=False):
+    """A limit of a Claude plan: its name, the part that is used (0 to 1), and its reset in Unix seconds."""
+
+    name: str
+    used: float
+    resets_at: float
+
+
 class Spend(Struct, omit_defaults=False):
-    """What was spent today (UTC), in this session, and for the newest turn (null where nothing of it is known)."""
+    """What was spent today (UTC), in this session, and for the newest turn (null where nothing of it is known).
+
+    `plan` lists the limits of the Claude plan that pays instead, as far as they are known.
+    """
 
     today: Costs
     session: Costs
     turn: Cost | None = None
+    plan: list[PlanLimit] | None = None
 
 
 class Health(Struct):

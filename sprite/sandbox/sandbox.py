@@ -24,6 +24,7 @@ from sprite.config import Settings, home_folders, is_root
 from sprite.errors import is_shortage
 from sprite.sandbox import seatbelt
 from sprite.sandbox.attempts import DONE
+from sprite.sandbox.cli_environment import SCRIPT
 from sprite.sandbox.model_door import inner_port, inner_url
 from sprite.sandbox.places import OTHERS_PLACES, Kind, bridge_folders, nested, rules, service_doors
 
@@ -200,7 +201,7 @@ def agent_command(settings: Settings, boundary: Boundary) -> Path | None:
     command = sandboxed(settings, boundary.engine, {cli: f"bin/{cli.name}"})
     with replacing(settings.run / "agent", is_synced=False) as stream:
         program = shlex.quote(str(settings.run.resolve() / "bin" / cli.name))
-        stream.write(f'#!/bin/sh\nexec {shlex.join(command)} {program} "$@"\n'.encode())
+        stream.write(f'{SCRIPT}exec {shlex.join(command)} {program} "$@"\n'.encode())
         os.fchmod(stream.fileno(), 0o700)
     return settings.run / "agent"
 

@@ -162,7 +162,7 @@ class Allowance:
     async def refusal(self) -> str | None:
         """Return why no more actions may fire today, as text, or None if they may."""
         cap = self._settings.daily_usd
-        if cap is None or self._settings.is_offline:
+        if cap is None or self._settings.is_free:
             return None
         share = cap * _SHARE
         spent = await self._workspace.spent_by_schedules(self._day_began())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from bridge.terminal.terminal import state_line
 from sprite.protocol.events import Started, TextDelta, Thinking
 from sprite.protocol.memory import ForgetResult
 from sprite.protocol.messages import (
+    Ack,
     MemoryUpdate,
     PermissionRequest,
     StandingRule,
@@ -22,6 +24,7 @@ from sprite.protocol.shapes import Forgotten, MemoryState, Place
 from tests.chat_stage import Chat, in_a_pipe, in_a_terminal
 from tests.chat_stand_in import state_sync
 
+PNG = b"\x89PNG\r\n\x1a\n"
 FISH = Forgotten("text", turns=[3, 5], learnings=1, curations=1, lines=2, cards=0, still=[Place("soul.md", "deployed")])
 QUESTION = "Forget it?"
 
@@ -202,6 +205,31 @@ async def test_model_and_effort_are_chosen() -> None:
             await chat.until_seen(seen)
         chat.type("/effort endless\n")
         await chat.until_seen("/effort low|medium|high|xhigh|max|default")
+
+
+async def test_attached_picture_goes_with_next_message(tmp_path: Path) -> None:
+    (tmp_path / "a cat.png").write_bytes(PNG)
+    (tmp_path / "b.png").write_bytes(b"no picture")
+    async with in_a_pipe() as chat:
+        for name, seen in [
+            ("b.png", "is no picture"),
+            ("", "is no picture"),
+            ("c.png", "cannot be read: No such file"),
+        ]:
+            chat.type(f"/attach {tmp_path / name}\n")
+            await chat.until_seen(seen)
+        chat.type(f"/attach '{tmp_path / 'a cat.png'}'\n")
+        used, upload = await asked(chat, "file_upload")
+        assert (upload["name"], base64.b64decode(upload["data"])) == ("a cat.png", PNG)
+        await chat.visitor.send(Ack("done", path="documents/a cat.png", upload_id=upload["upload_id"]), reply_to=used)
+        await chat.until_seen("attached: documents/a cat.png")
+        for text, images in [("What is this?", [{"path": "documents/a cat.png"}]), ("And now?", [])]:
+            chat.type(f"{text}\n")
+            mission_id, mission = await asked(chat, "mission")
+            assert (mission["text"], mission.get("images", [])) == (text, images)
+            await chat.visitor.send(Ack(status="accepted", position=0), reply_to=mission_id)
+            await chat.event("started", mission_id)
+            await chat.answer(mission_id, "A cat.")
 
 
 async def test_state_line_shows_thinking_and_its_time() -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sprite.cli.live import fixed_lines
+from sprite.cli.live import MOST_USD, PROMPT_TOKENS, fixed_lines
+from sprite.common.prices import cost_usd
+from sprite.sandbox.cli_environment import SMALL_ANSWER_TOKENS
 from tests.command_line import command
 from tests.harness import running_sprite
 from tests.inspection import curations
@@ -84,11 +86,32 @@ async def test_doctor_live_tries_each_part(workspace: Path, model: OfflineModel)
     found = json.loads(out)
     verified = found["verification"]
     assert (code, verified["accepted"], verified["refused"], found["offline"]) == (1, 20, 0, False)
-    assert verified["estimate_usd"] > 0
     assert verified["cost_usd"] > 0
     assert found["spend"]["turn_usd"] == pytest.approx(found["spend"]["by_usage_usd"])
     assert found["spend"]["turn_usd"] > 0
     assert found["spend"]["estimated_usd"] > 0
+
+
+async def test_doctor_live_stays_below_its_limit(workspace: Path, model: OfflineModel) -> None:
+    """An agent that never ends and a dear curator; each call reserves its largest cost before it is sent."""
+    usage = {"input_tokens": 0, "cache_creation_input_tokens": PROMPT_TOKENS, "output_tokens": SMALL_ANSWER_TOKENS}
+    model.script.agent({"tool": "Bash", "input": {"command": "echo"}, "usage": usage, "times": -1})
+    dear = {"SPRITE_MODEL": "claude-opus-5", "SPRITE_CURATOR_MODEL": "claude-opus-4-8"}
+    code, out, err = await command(workspace, "doctor", "--live", "--json", "--yes", model_url=model.url, **dear)
+    found = json.loads(out)
+    assert code == 1, err
+    assert (found["turn"]["ok"], found["curation"]["ok"], "not asked" in found["cut"]["ended"]) == (False, False, True)
+    assert "a call could cost $" in found["verification"]["ended"]
+    agents = [request for request in model.requests if request.kind == "main"]
+    assert len(agents) == len(model.requests) > 1
+    assert sum(cost_usd("claude-opus-5", usage) or 0.0 for _ in agents) <= MOST_USD
+    assert all(request.body["max_tokens"] <= SMALL_ANSWER_TOKENS for request in agents)
+    assert max(len(request.raw) for request in agents) < 2 * PROMPT_TOKENS
+
+    told = ("doctor", "--live", "--yes")
+    code, _, err = await command(workspace, *told, model_url=model.url, SPRITE_MODEL="of-no-known-price")
+    assert (code, "could cost $" in err) == (2, True)
+    assert len(model.requests) == len(agents)
 
 
 async def test_doctor_live_asks_first(workspace: Path, model: OfflineModel) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from bridge.__main__ import main as bridge_command
-from bridge.config import Settings, from_environment, is_loopback
+from bridge.config import Settings, from_environment
 from bridge.errors import OperatorError
 from bridge.providers.provider import NAME
 from bridge.providers.sprites import SETTINGS
 from sprite.__main__ import run as sprite_command
-from sprite.common.settings import add_flags
+from sprite.common.settings import add_flags, is_loopback
 from sprite.config import Settings as SpriteSettings
 from tests.bridge_harness import bridge_environment
 from tests.harness import ROOT

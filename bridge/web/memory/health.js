@@ -115,23 +115,7 @@ export class Health extends View {
           }
         </p>
       </section>
-      ${spent(health)}
-      <section class="health-part">
-        <h3>What memory has cost</h3>
-        <dl class="figures">
-          ${figure('Today', money(health.spend_today_usd), cap(health))}
-          ${figure('In all', money(health.spend_usd), plural(health.curations, 'call'))}
-          ${health.usd_per_100_turns === null ? nothing : figure('Per 100 turns', money(health.usd_per_100_turns))}
-        </dl>
-        ${
-          health.calls_of_unknown_price > 0
-            ? html`<p class="memory-note">
-                ${plural(health.calls_of_unknown_price, 'call')} to a model whose price is not known, in no sum
-                but the estimated spend.
-              </p>`
-            : nothing
-        }
-      </section>
+      ${health.spend?.plan ? onPlan(health.spend.plan) : [spent(health), ofMemory(health)]}
       ${
         health.refusals.length === 0
           ? nothing
@@ -192,6 +176,38 @@ const unforgotten = (forgets) =>
           It is overwritten there as soon as this agent and the bridge's store are in touch.
         </p>
       </div>`;
+
+/** @param {number} part */
+const percent = (part) => `${Math.round(part * 100)} %`;
+
+/** @param {Types.PlanLimit[]} limits */
+const onPlan = (limits) =>
+  html`<section class="health-part">
+    <h3>Claude plan</h3>
+    <p class="memory-note">Your plan pays.${limits.length ? '' : ' Its limits are known after a turn.'}</p>
+    <dl class="figures">
+      ${limits.map((each) => figure(each.name, percent(each.used), `resets ${moment(each.resets_at)}`))}
+    </dl>
+  </section>`;
+
+/** @param {Types.Health} health */
+const ofMemory = (health) =>
+  html`<section class="health-part">
+    <h3>What memory has cost</h3>
+    <dl class="figures">
+      ${figure('Today', money(health.spend_today_usd), cap(health))}
+      ${figure('In all', money(health.spend_usd), plural(health.curations, 'call'))}
+      ${health.usd_per_100_turns === null ? nothing : figure('Per 100 turns', money(health.usd_per_100_turns))}
+    </dl>
+    ${
+      health.calls_of_unknown_price > 0
+        ? html`<p class="memory-note">
+            ${plural(health.calls_of_unknown_price, 'call')} to a model whose price is not known, in no sum
+            but the estimated spend.
+          </p>`
+        : nothing
+    }
+  </section>`;
 
 /** @param {Types.Health} health */
 function spent({ spend }) {

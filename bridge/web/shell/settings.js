@@ -103,7 +103,9 @@ export async function showSettings(page) {
           'Budget',
           health === null
             ? html`<p class="muted">Loading …</p>`
-            : html`<p class="tabular">
+            : health.spend?.plan
+              ? html`<p>Your Claude plan pays.</p>`
+              : html`<p class="tabular">
                 Memory has cost ${money(health.spend_today_usd)} today${
                   health.daily_cap_usd ? ` of at most ${money(health.daily_cap_usd)} a day` : ''
                 }. The bridge limits all of the agent’s calls with --daily-usd and --monthly-usd.

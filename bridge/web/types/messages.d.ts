@@ -1106,11 +1106,14 @@ export interface StandingRule {
 }
 /**
  * What was spent today (UTC), in this session, and for the newest turn (null where nothing of it is known).
+ *
+ *     `plan` lists the limits of the Claude plan that pays instead, as far as they are known.
  */
 export interface Spend {
   today: Costs;
   session: Costs;
   turn?: Cost | null;
+  plan?: PlanLimit[] | null;
 }
 /**
  * What the agent, schedules and memory cost.
@@ -1126,6 +1129,14 @@ export interface Costs {
 export interface Cost {
   settled?: number;
   estimated?: number;
+}
+/**
+ * A limit of a Claude plan: its name, the part that is used (0 to 1), and its reset in Unix seconds.
+ */
+export interface PlanLimit {
+  name: string;
+  used: number;
+  resets_at: number;
 }
 /**
  * A card as it now is; `close_card` says it left the canvas.
