@@ -64,3 +64,6 @@ def _endpoint(arguments: argparse.Namespace) -> LocalEndpoint | RemoteEndpoint:
     if arguments.url is not None:
         return RemoteEndpoint(address_of(arguments.url), person_token())
     return LocalEndpoint(from_environment({"data": arguments.data, "port": 0}), arguments.person)
+
+
+__all__ = ["add_arguments", "run"]

@@ -1,1 +1,3 @@
 """The listening socket and the HTTP server."""
+
+__all__ = ["listening", "messages"]

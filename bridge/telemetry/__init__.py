@@ -1,1 +1,3 @@
 """Logs, metrics and probes."""
+
+__all__ = ["logs", "metrics"]

@@ -63,3 +63,6 @@ def person_token(given: str | None = None) -> str:
     if token is None or not token.isascii() or not token.isprintable():
         raise OperatorError("--url needs your token there: set BRIDGE_TOKEN. `users add NAME` printed it.")
     return token
+
+
+__all__ = ["add_arguments", "address_of", "command", "drawing", "endpoints", "person_token", "run"]

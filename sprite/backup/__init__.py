@@ -1,1 +1,3 @@
 """Archives and replication of a workspace."""
+
+__all__ = ["archive", "archive_reader", "replica_files", "replicator", "restore"]

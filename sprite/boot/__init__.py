@@ -1,1 +1,3 @@
 """The first prompt of a session."""
+
+__all__ = ["canvas", "project", "prompt"]

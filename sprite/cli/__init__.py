@@ -1,1 +1,3 @@
 """Commands of `python -m sprite`."""
+
+__all__: list[str] = []

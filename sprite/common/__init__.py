@@ -1,1 +1,15 @@
 """Small parts that the sprite and the bridge share: SQLite files, locks, atomic files, tasks, limits, known secrets."""
+
+__all__ = [
+    "due_times",
+    "failures",
+    "files",
+    "limits",
+    "locks",
+    "own_secrets",
+    "prices",
+    "recurrence",
+    "settings",
+    "sqlite",
+    "tasks",
+]

@@ -1,1 +1,3 @@
 """Removal of text from every store."""
+
+__all__ = ["forget", "plan"]
