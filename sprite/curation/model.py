@@ -191,9 +191,9 @@ def _seconds(header: str | None) -> float | None:
 
 
 class CliMessages:
-    """Call the model through the SDK: each time a session of its own without tools, hooks and settings.
+    """Call the model through the SDK, each time in a separate session without tools, hooks and settings.
 
-    Errors are those of MessagesApi. Nothing of a call stays on disk.
+    Errors are those of MessagesApi. The CLI's files are deleted after each call.
     """
 
     def __init__(self, settings: Settings, *, timeout_seconds: float) -> None:
