@@ -106,8 +106,9 @@ LOCAL_PERSON = "local"
 
 #: Never passed to a local sprite: the bridge's own secrets, and variables that the bridge sets itself.
 _KEPT_FROM_SPRITES = ("ANTHROPIC_", "SPRITES_", "BRIDGE_", "SPRITE_TOKEN", "SPRITE_NOTIFY_")
-#: Settings of Claude Code for a person's own login or cloud.
-_OWN_ACCESS = ("CLAUDE_CODE_", "ANTHROPIC_", "AWS_", "GOOGLE_", "CLOUD_ML_REGION", "VERTEX_REGION_")
+#: Settings of Claude Code for a person's own login, and beside them those for a cloud.
+_OWN_LOGIN = ("CLAUDE_CODE_", "ANTHROPIC_")
+_OWN_CLOUD = (*_OWN_LOGIN, "AWS_", "GOOGLE_", "CLOUD_ML_REGION", "VERTEX_REGION_")
 #: Characters. A guessed secret allows impersonation of every person.
 _SHORTEST_SECRET = 12
 
@@ -379,8 +380,10 @@ def from_environment(flags: Mapping[str, Any] | None = None) -> Settings:
     except ValueError as error:
         raise OperatorError(str(error)) from None
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_KEPT_FROM_SPRITES)}
-    is_own = not {"api_key", "auth_token"} & found.keys() and ("login" in found or found.get("cloud", False))
-    own = {name: value for name, value in os.environ.items() if is_own and name.startswith(_OWN_ACCESS)}
+    own: dict[str, str] = {}
+    if not {"api_key", "auth_token"} & found.keys() and ("login" in found or found.get("cloud")):
+        prefixes = _OWN_CLOUD if found.get("cloud") else _OWN_LOGIN
+        own = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
     return Settings(**found, memory_note=_memory_note(), oidc=oidc, environment=kept, own_access=own)
 
 

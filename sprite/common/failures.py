@@ -78,9 +78,9 @@ _BY_TEXT: tuple[tuple[str, str, str, Action], ...] = (
     (r"bridge's database|bridge is stopping", "model_error", "The bridge is not ready.", "retry"),
     (r"/login|Not logged in", "unauthorized_model", f"There is no key for the model: {NO_KEY}.", "settings"),
     (
-        r"You've (?:hit|reached) your",
+        r"You've (?:hit|reached) your|out of (?:extra )?usage|seat type|usage (?:allocation|credits)|usage limit is",
         "plan_limit",
-        "The limit of your Claude plan is reached. It resets by itself; the figures of memory say when.",
+        "Your Claude plan has no usage left until its limit resets.",
         "settings",
     ),
     (r"[Cc]redit balance|because of billing", "no_credit", _NO_CREDIT, "settings"),

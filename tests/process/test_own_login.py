@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import struct
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from tests.command_line import command
 from tests.harness import observations, running_sprite
 from tests.inspection import curations, learnings, transcript
 from tests.looks import files_below
-from tests.model_proxy import Answer, served
+from tests.model_proxy import served
 from tests.scripted_model import OfflineModel
 
 #: It has no shape by which redaction knows it.
@@ -101,7 +104,7 @@ async def test_reached_plan_limit_is_told(workspace: Path, model: OfflineModel) 
     ):
         end = await client.mission("Hello")
     assert (end["code"], end["retryable"]) == ("plan_limit", False)
-    assert end["message"].startswith("The limit of your Claude plan is reached.")
+    assert end["message"].startswith("Your Claude plan has no usage left")
 
 
 async def test_key_comes_before_login(workspace: Path, model: OfflineModel) -> None:
@@ -179,35 +182,56 @@ async def test_failed_call_raises_like_http(
     assert (caught.value.status if isinstance(caught.value, RefusedCallError) else None) == status
 
 
-def vertex(upstream: str, paths: list[str]) -> Answer:
-    """Return Vertex's way to a model: its name is in the path."""
+def cloud(upstream: str, paths: list[str]) -> web.Application:
+    """Return the ways of Vertex and Bedrock to a model. Its name is in the path; Bedrock frames each event."""
 
     async def forward(request: web.Request) -> web.StreamResponse:
         paths.append(request.path)
-        name = request.path.rpartition("/")[2].partition(":")[0]
-        body = json.loads(await request.read()) | {"model": name}
+        is_bedrock = request.path.startswith("/model/")
+        name = request.path.split("/")[2] if is_bedrock else request.path.rpartition("/")[2].partition(":")[0]
+        body = json.loads(await request.read()) | {"model": name, "stream": True}
         async with ClientSession() as session, session.post(f"{upstream}/v1/messages", json=body) as answer:
-            return web.Response(body=await answer.read(), content_type=answer.content_type)
+            data = await answer.read()
+            if not is_bedrock:
+                return web.Response(body=data, content_type=answer.content_type)
+        events = [line.removeprefix(b"data: ") for line in data.splitlines() if line.startswith(b"data: ")]
+        return web.Response(body=b"".join(map(framed, events)), content_type="application/vnd.amazon.eventstream")
 
-    return forward
-
-
-async def test_vertex_runs_agent_and_memory(workspace: Path, model: OfflineModel) -> None:
-    paths: list[str] = []
     app = web.Application(client_max_size=1 << 26)
-    app.router.add_post("/{path:.*}", vertex(model.url, paths))
-    async with served(app) as url:
-        variables: dict[str, Any] = {
-            "CLAUDE_CODE_USE_VERTEX": "1",
-            "CLAUDE_CODE_SKIP_VERTEX_AUTH": "1",
-            "ANTHROPIC_VERTEX_BASE_URL": url,
-            "ANTHROPIC_VERTEX_PROJECT_ID": "p",
-            "CLOUD_ML_REGION": "global",
-            "SPRITE_SANDBOX": "off",
-        }
-        async with running_sprite(workspace, None, **variables) as sprite, sprite.client() as client:
+    app.router.add_post("/{path:.*}", forward)
+    return app
+
+
+def framed(event: bytes) -> bytes:
+    """Return an event as a message of Amazon's event streams."""
+    fields = {":event-type": "chunk", ":content-type": "application/json", ":message-type": "event"}
+    headers = b"".join(
+        struct.pack(">B", len(name)) + name.encode() + struct.pack(">BH", 7, len(value)) + value.encode()
+        for name, value in fields.items()
+    )
+    payload = json.dumps({"bytes": base64.b64encode(event).decode()}).encode()
+    prelude = struct.pack(">II", len(headers) + len(payload) + 16, len(headers))
+    message = prelude + struct.pack(">I", zlib.crc32(prelude)) + headers + payload
+    return message + struct.pack(">I", zlib.crc32(message))
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("VERTEX", {"ANTHROPIC_VERTEX_PROJECT_ID": "p", "CLOUD_ML_REGION": "global"}),
+        ("BEDROCK", {"AWS_REGION": "eu-west-1"}),
+    ],
+)
+async def test_cloud_runs_agent_and_memory(
+    workspace: Path, model: OfflineModel, kind: str, more: dict[str, Any]
+) -> None:
+    paths: list[str] = []
+    async with served(cloud(model.url, paths)) as url:
+        more |= {f"CLAUDE_CODE_{way}_{kind}{end}": "1" for way, end in (("USE", ""), ("SKIP", "_AUTH"))}
+        more |= {f"ANTHROPIC_{kind}_BASE_URL": url, "SPRITE_MODEL": "claude-sonnet-5", "SPRITE_SANDBOX": "off"}
+        async with running_sprite(workspace, None, **more) as sprite, sprite.client() as client:
             assert (await client.mission("My name is Ada and I prefer tea"))["event"] == "complete"
             status = (await client.ask("system", {"action": "flush"}))["payload"]
     assert (status["memory"]["waiting"], status["last_error"]) == (0, None)
     assert {request.kind for request in model.requests} == {"main", "curator", "verifier"}
-    assert all(path.startswith("/projects/p/locations/global/") for path in paths)
+    assert all(path.startswith(("/projects/p/locations/global/", "/model/")) for path in paths)

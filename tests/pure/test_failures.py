@@ -30,6 +30,9 @@ RAW = ("API Error", "Request ID", "ede_", "CLAUDE_CODE", "req_", "try again", "1
         ("API Error: Overloaded", None, "overloaded", "overloaded", "retry"),
         ("API Error: 529 busy. Check your inference gateway (127.0.0.1:4).", 529, "overloaded", "moment", "retry"),
         ("API Error: 502 The model's API refused the bridge's key.", 502, "unauthorized_model", "needs", "settings"),
+        ("You've hit your 5-hour limit · resets 6am (UTC)", 429, "plan_limit", "Claude plan", "settings"),
+        ("You're out of extra usage · add more", 429, "plan_limit", "Claude plan", "settings"),
+        ("Your org is out of usage · contact your admin", 429, "plan_limit", "Claude plan", "settings"),
         ("API Error: 403 This sprite may not use the model 'x'.", 403, "forbidden_model", "SPRITE_MODEL", "settings"),
     ],
 )
