@@ -81,7 +81,7 @@ class UserFilesLog(Tables):
     async def known(self) -> KnownFiles:
         """Return the last scan."""
         look = await self._db.fetch_one("SELECT at, more FROM disk_look")
-        rows = await self._db.fetch_all("SELECT path, size, modified_ns FROM disk_entries")
+        rows = await self._db.fetch_all("SELECT path, size, modified_ns FROM disk_entries ORDER BY path")
         named = [Entry(os.fsdecode(row[0]), *row[1:]) for row in rows if not _is_trace(row[0])]
         nameless = frozenset(row[0] for row in rows if _is_trace(row[0]))
         at, more = (look[0], look[1]) if look else (0.0, 0)

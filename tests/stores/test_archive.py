@@ -16,7 +16,7 @@ import sqlite3
 import stat
 import zipfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -292,7 +292,7 @@ async def test_imported_workspace_is_searchable_and_continues(lived_in: Path, ar
 
 async def test_imported_log_keeps_its_guards(archive: Path, tmp_path: Path) -> None:
     await imported(archive, tmp_path / "new")
-    with sqlite3.connect(tmp_path / "new/.os/memory/transcript.db") as database:
+    with closing(sqlite3.connect(tmp_path / "new/.os/memory/transcript.db")) as database:
         for statement in ("DELETE FROM observations", "UPDATE curations SET response = ''", "DELETE FROM log_identity"):
             with pytest.raises(sqlite3.DatabaseError, match="never"):
                 database.execute(statement)

@@ -9,6 +9,7 @@ import sqlite3
 import time
 import zipfile
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,7 @@ async def left_out(store: SealedStore) -> LeftOut:
 
 
 def damage(tmp_path: Path, table: str, where: str) -> None:
-    with sqlite3.connect(tmp_path / "data/store/ada/log.db") as file:
+    with closing(sqlite3.connect(tmp_path / "data/store/ada/log.db")) as file, file:
         assert file.execute(f"UPDATE {table} SET sealed = zeroblob(length(sealed)) WHERE {where}").rowcount
 
 

@@ -187,7 +187,7 @@ async def test_question_is_answered_once(scene: Scene) -> None:
 
 async def test_deep_event_silences_no_other(scene: Scene) -> None:
     deep: Any = "bottom"
-    for _ in range(5000):
+    for _ in range(100_000):
         deep = [deep]
     scene.feed.publish(TextDelta("m-1", "before"))
     scene.feed.publish(ToolUse("m-1", "t1", "Read", {"deep": deep}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -158,7 +159,7 @@ async def test_persons_text_outranks_page_mention(stores: Stores) -> None:
 
 async def test_frequent_reply_word_does_not_hide_rare_speech(stores: Stores) -> None:
     said = await stores.turn("Which invoice plan do I want?", "")
-    with sqlite3.connect(stores.path("transcript.db")) as writer:
+    with closing(sqlite3.connect(stores.path("transcript.db"))) as writer, writer:
         writer.executemany(
             "INSERT INTO observations (timestamp, session_id, sequence_num, user_message, tool_calls_json, "
             "agent_response, processed, outcome) VALUES (?, ?, ?, 'go on', '[]', 'one invoice, another plan', 0, "
@@ -216,13 +217,13 @@ async def test_external_rows_are_searchable_and_read_only(stores: Stores) -> Non
         "{}",
         "null",
     )
-    with sqlite3.connect(stores.path("transcript.db")) as writer:
+    with closing(sqlite3.connect(stores.path("transcript.db"))) as writer, writer:
         writer.executemany(
             "INSERT INTO observations (timestamp, session_id, sequence_num, user_message, tool_calls_json, "
             "agent_response, processed, outcome) VALUES (?, ?, ?, 'alpha', ?, 'beta', 0, 'complete')",
             [(MAY_8, SESSION, number, calls) for number, calls in enumerate(odd_calls)],
         )
-    with sqlite3.connect(stores.path("memory.db")) as writer:
+    with closing(sqlite3.connect(stores.path("memory.db"))) as writer, writer:
         writer.execute(
             "INSERT INTO learnings (created_at, session_id, type, content, source_observation_id, confidence) "
             "VALUES (1, ?, 'FACT', 'epsilon', 2, 0.9)",

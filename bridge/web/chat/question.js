@@ -39,6 +39,7 @@ export function question(part, page, redraw) {
     button(words, () => answer(part, page, choice, redraw), { look, disabled: answering.has(part) });
   const isAlways = decision === 'always';
   const words = isAlways ? `Always allowed: ${escapeVisible(part.always ?? '')}` : ANSWERS[String(decision)];
+  const showReach = async () => (await import('./reach.js')).showReach(page);
   // The input is long, and never changes.
   return html`<div class="question ${decision === undefined ? '' : 'answered'}" role="group" aria-labelledby=${id}>
     <h4 id=${id}>${icon('alert', true)}May Sprite ${wants(part.tool)}?</h4>
@@ -53,7 +54,7 @@ export function question(part, page, redraw) {
           </div>`
         : html`<p class="muted small-text">${words}</p>`
     }
-    ${isAlways ? button('What the agent may reach', async () => (await import('./reach.js')).showReach(page), { look: 'quiet' }) : nothing}
+    ${isAlways ? button('What the agent may reach', showReach, { look: 'quiet' }) : nothing}
   </div>`;
 }
 

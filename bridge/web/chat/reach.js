@@ -88,8 +88,9 @@ function rulesOf(page) {
 }
 
 /** @param {Page} page @param {StandingRule} rule */
-const ruleRow = (page, { rule_id, words, command }) =>
-  html`<li class="reach-row">
+function ruleRow(page, { rule_id, words, command }) {
+  const takeBack = () => system(page, { action: 'revoke', rule_id });
+  return html`<li class="reach-row">
     <div>${escapeVisible(words)}${
       command === ''
         ? nothing
@@ -97,8 +98,9 @@ const ruleRow = (page, { rule_id, words, command }) =>
             command,
           )}</pre>`
     }</div>
-    ${button('Take back', () => system(page, { action: 'revoke', rule_id }), { look: 'danger', label: `Take back ${words}` })}
+    ${button('Take back', takeBack, { look: 'danger', label: `Take back ${words}` })}
   </li>`;
+}
 
 /** @param {ReachResult | null} found @param {string} problem @param {(host: string) => void} revoke */
 function template(found, problem, revoke) {
