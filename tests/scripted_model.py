@@ -238,7 +238,7 @@ _USUAL = Step()
 
 @dataclass(frozen=True, slots=True)
 class RecordedRequest:
-    """A recorded request; `headers` is a subset without credentials, names in lower case."""
+    """A recorded request; `headers` is a subset, names in lower case. It holds the credentials that were sent."""
 
     path: str
     headers: dict[str, str]
