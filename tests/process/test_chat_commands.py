@@ -207,18 +207,20 @@ async def test_model_and_effort_are_chosen() -> None:
         await chat.until_seen("/effort low|medium|high|xhigh|max|default")
 
 
-async def test_attached_picture_goes_with_next_message(tmp_path: Path) -> None:
-    (tmp_path / "a cat.png").write_bytes(PNG)
-    (tmp_path / "b.png").write_bytes(b"no picture")
+async def test_attached_picture_goes_with_next_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The printed lines are wrapped, so a test must not print its folder.
+    monkeypatch.chdir(tmp_path)
+    Path("a cat.png").write_bytes(PNG)
+    Path("b.png").write_bytes(b"no picture")
     async with in_a_pipe() as chat:
         for name, seen in [
-            ("b.png", "is no picture"),
-            ("", "is no picture"),
-            ("c.png", "cannot be read: No such file"),
+            ("b.png", "b.png is no picture"),
+            (".", ". is no picture"),
+            ("c.png", "c.png cannot be read: No such file"),
         ]:
-            chat.type(f"/attach {tmp_path / name}\n")
+            chat.type(f"/attach {name}\n")
             await chat.until_seen(seen)
-        chat.type(f"/attach '{tmp_path / 'a cat.png'}'\n")
+        chat.type("/attach 'a cat.png'\n")
         used, upload = await asked(chat, "file_upload")
         assert (upload["name"], base64.b64decode(upload["data"])) == ("a cat.png", PNG)
         await chat.visitor.send(Ack("done", path="documents/a cat.png", upload_id=upload["upload_id"]), reply_to=used)
