@@ -19,16 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import claude_agent_sdk
-from claude_agent_sdk import (
-    CanUseTool,
-    ClaudeAgentOptions,
-    ClaudeSDKClient,
-    ClaudeSDKError,
-    HookMatcher,
-    Message,
-    SdkMcpTool,
-    create_sdk_mcp_server,
-)
+import claude_agent_sdk as sdk
 from claude_agent_sdk.types import HookEvent
 
 from sprite import __version__
@@ -86,9 +77,9 @@ COMPACT_COMMAND = "/compact"
 class AgentOptions:
     """Tools, hooks, the permission callback (in `ask` mode) and the CLI (None: the SDK's) of one conversation."""
 
-    tools: list[SdkMcpTool[Any]]
-    hooks: dict[HookEvent, list[HookMatcher]]
-    can_use_tool: CanUseTool | None
+    tools: list[sdk.SdkMcpTool[Any]]
+    hooks: dict[HookEvent, list[sdk.HookMatcher]]
+    can_use_tool: sdk.CanUseTool | None
     cli_path: Path | None
 
 
@@ -104,7 +95,7 @@ class Conversation:
         equipment: AgentOptions,
         prompt_file: Path,
         *,
-        on_message: Callable[[Message], Awaitable[None]],
+        on_message: Callable[[sdk.Message], Awaitable[None]],
         on_death: Callable[[AgentError], Awaitable[None]],
         on_end: Callable[[], Awaitable[None]],
     ) -> None:
@@ -114,7 +105,7 @@ class Conversation:
         self._on_message = on_message
         self._on_death = on_death
         self._on_end = on_end
-        self._client: ClaudeSDKClient | None = None
+        self._client: sdk.ClaudeSDKClient | None = None
         self._tasks = TaskSet()
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self._closing = False
@@ -123,12 +114,12 @@ class Conversation:
 
     async def connect(self, resume: str | None, model: str | None = None, effort: Effort | None = None) -> None:
         """Start the CLI, or resume a conversation. Raises AgentError with the reason if it does not start."""
-        client = ClaudeSDKClient(self._options(resume, model, effort))
+        client = sdk.ClaudeSDKClient(self._options(resume, model, effort))
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
                 await client.connect()
-        except (ClaudeSDKError, OSError, TimeoutError, RuntimeError) as error:
-            with suppress(ClaudeSDKError, OSError, RuntimeError):
+        except (sdk.ClaudeSDKError, OSError, TimeoutError, RuntimeError) as error:
+            with suppress(sdk.ClaudeSDKError, OSError, RuntimeError):
                 await client.disconnect()
             raise AgentError("The agent's process would not start.", self._last_words(error)) from error
         self._client = client
@@ -161,7 +152,7 @@ class Conversation:
         except TimeoutError as error:
             self.alive = False
             raise AgentError(f"The agent's process took no message for {ASK_TIMEOUT_SECONDS:.0f} s.") from error
-        except (ClaudeSDKError, OSError) as error:
+        except (sdk.ClaudeSDKError, OSError) as error:
             self.alive = False
             raise _died(self._last_words(error)) from error
 
@@ -199,14 +190,14 @@ class Conversation:
         await self._tasks.close()
         await self._on_end()
 
-    async def _read(self, client: ClaudeSDKClient) -> None:
+    async def _read(self, client: sdk.ClaudeSDKClient) -> None:
         reason = "its output ended"
         try:
             async for message in client.receive_messages():
                 await self._on_message(message)
         except Exception as error:
             # Any exception here ends this CLI. A bug in a callback is logged with its traceback.
-            if not isinstance(error, ClaudeSDKError):
+            if not isinstance(error, sdk.ClaudeSDKError):
                 log.exception("reading the agent's stream failed")
             reason = self._last_words(error)
         finally:
@@ -239,11 +230,11 @@ class Conversation:
         said = " ".join(self._stderr) or str(error).partition("\n")[0] or type(error).__name__
         return said[:400]
 
-    def _options(self, resume: str | None, model: str | None, effort: Effort | None) -> ClaudeAgentOptions:
+    def _options(self, resume: str | None, model: str | None, effort: Effort | None) -> sdk.ClaudeAgentOptions:
         bypass = self._settings.permissions == "bypass"
         configured = self._settings.models
         model = model or next(iter(configured), None)
-        return ClaudeAgentOptions(
+        return sdk.ClaudeAgentOptions(
             cwd=self._settings.workspace,
             system_prompt={"type": "file", "path": str(self._prompt_file)},
             model=model,
@@ -260,7 +251,7 @@ class Conversation:
             permission_mode="bypassPermissions" if bypass else "default",
             can_use_tool=self._equipment.can_use_tool,
             hooks=self._equipment.hooks,
-            mcp_servers={TOOL_SERVER: create_sdk_mcp_server(TOOL_SERVER, __version__, self._equipment.tools)},
+            mcp_servers={TOOL_SERVER: sdk.create_sdk_mcp_server(TOOL_SERVER, __version__, self._equipment.tools)},
             # The agent can write to its workspace; settings files there could run hooks or redirect the model.
             setting_sources=[],
             strict_mcp_config=True,
@@ -307,7 +298,7 @@ async def _asked_to_stop(request: Awaitable[None]) -> None:
         raise AgentError(f"The agent did not stop when asked: {error}") from error
 
 
-async def _sparing_interrupt(client: ClaudeSDKClient) -> None:
+async def _sparing_interrupt(client: sdk.ClaudeSDKClient) -> None:
     """Interrupt without stopping background agents. The CLI supports this, but the SDK does not offer it."""
     send = getattr(getattr(client, "_query", None), "_send_control_request", None)
     if send is None:
@@ -326,7 +317,7 @@ def _kill(process_id: int | None) -> None:
             os.kill(process_id, signal.SIGKILL)
 
 
-def _process_id(client: ClaudeSDKClient) -> int | None:
+def _process_id(client: sdk.ClaudeSDKClient) -> int | None:
     """Return the CLI's process id from the SDK's internals. A hanging CLI could not be killed without it."""
     process = getattr(getattr(client, "_transport", None), "_process", None)
     process_id = getattr(process, "pid", None)

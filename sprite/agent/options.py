@@ -14,26 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from claude_agent_sdk import (
-    AssistantMessage,
-    HookContext,
-    HookMatcher,
-    Message,
-    PermissionResultAllow,
-    PermissionResultDeny,
-    RateLimitEvent,
-    ResultMessage,
-    SdkMcpTool,
-    SystemMessage,
-    TaskNotificationMessage,
-    TaskStartedMessage,
-    TaskUpdatedMessage,
-    TextBlock,
-    ToolPermissionContext,
-    ToolResultBlock,
-    ToolUseBlock,
-    UserMessage,
-)
+import claude_agent_sdk as sdk
 from claude_agent_sdk.types import (
     TERMINAL_TASK_STATUSES,
     HookInput,
@@ -71,7 +52,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: Returns the sprite's own tools for a conversation.
-Tools = Callable[["AgentRuntime"], list[SdkMcpTool[Any]]]
+Tools = Callable[["AgentRuntime"], list[sdk.SdkMcpTool[Any]]]
 
 
 def own_tools(workspace: WorkspaceDB, feed: Feed, view: MemoryView, sight: CanvasContext, actions: Actions) -> Tools:
@@ -81,7 +62,7 @@ def own_tools(workspace: WorkspaceDB, feed: Feed, view: MemoryView, sight: Canva
         feed.publish(update, effects)
         await feed.drain()
 
-    def tools(listener: AgentRuntime) -> list[SdkMcpTool[Any]]:
+    def tools(listener: AgentRuntime) -> list[sdk.SdkMcpTool[Any]]:
         return [
             *canvas_tools(workspace, publish, lambda: listener.stack_id, sight),
             canvas_reader(workspace, sight),
@@ -123,7 +104,7 @@ class Agent:
         secret_calls: set[str] = set()
         is_silent = True
 
-        async def on_message(message: Message) -> None:
+        async def on_message(message: sdk.Message) -> None:
             nonlocal is_silent
             if (unsaid := broken.before(message)) is not None:
                 await on_message(unsaid)
@@ -140,14 +121,14 @@ class Agent:
                     await listener.happened(event)
             if (trouble := model_trouble(message)) is not None:
                 self._feed.warn("model_away", trouble)
-            if isinstance(message, RateLimitEvent):
+            if isinstance(message, sdk.RateLimitEvent):
                 listener.plan_limits = plan_limits(message.rate_limit_info.raw.get("unifiedWindows", {}))
-            if isinstance(message, ResultMessage):
+            if isinstance(message, sdk.ResultMessage):
                 result = result_of(message, interrupted=listener.is_interrupted, is_silent=is_silent)
                 result = replace(result, cut_usd=0.0 if self._settings.is_free else costs.cut_usd())
                 is_silent = True
                 await listener.ended(result)
-            elif isinstance(message, SystemMessage) and message.subtype == "init":
+            elif isinstance(message, sdk.SystemMessage) and message.subtype == "init":
                 await listener.began(message.data["session_id"], message.data.get("model"))
 
         hooks = hook_matchers(
@@ -180,51 +161,52 @@ class Agent:
         """Return the person's file changes since the last turn, and log them with the turn of this prompt."""
         return await self._user_files.tell_deeds(prompt, partial(self._recorder.noted, prompt_id))
 
-    async def _follow_work(self, message: Message) -> None:
+    async def _follow_work(self, message: sdk.Message) -> None:
         """Track the end of a turn, and the start and end of background work."""
         match message:
-            case TaskStartedMessage(task_id=task):
+            case sdk.TaskStartedMessage(task_id=task):
                 await self._watch.begins(task)
-            case TaskNotificationMessage(task_id=task):
+            case sdk.TaskNotificationMessage(task_id=task):
                 await self._watch.ends(task)
-            case TaskUpdatedMessage(task_id=task, status=status) if status in TERMINAL_TASK_STATUSES:
+            case sdk.TaskUpdatedMessage(task_id=task, status=status) if status in TERMINAL_TASK_STATUSES:
                 await self._watch.ends(task)
-            case ResultMessage():
+            case sdk.ResultMessage():
                 await self._watch.ends()
 
-    def _capture(self, message: Message) -> None:
+    def _capture(self, message: sdk.Message) -> None:
         """Record the parts of a turn that only the stream contains: its texts, and calls that no hook reports."""
         match message:
-            case AssistantMessage(parent_tool_use_id=None, error=None):
+            case sdk.AssistantMessage(parent_tool_use_id=None, error=None):
                 for block in message.content:
-                    if isinstance(block, TextBlock):
+                    if isinstance(block, sdk.TextBlock):
                         self._recorder.text(block.text)
-                    elif isinstance(block, ToolUseBlock):
+                    elif isinstance(block, sdk.ToolUseBlock):
                         self._recorder.tool_started(block.id, block.name, block.input)
-            case TaskStartedMessage(task_id=agent_id, tool_use_id=str(tool_use_id)):
+            case sdk.TaskStartedMessage(task_id=agent_id, tool_use_id=str(tool_use_id)):
                 self._recorder.agent_started(agent_id, tool_use_id)
-            case UserMessage(content=list(blocks)):
+            case sdk.UserMessage(content=list(blocks)):
                 for block in blocks:
-                    if isinstance(block, ToolResultBlock):
+                    if isinstance(block, sdk.ToolResultBlock):
                         self._recorder.tool_answered(block.tool_use_id, block.content, is_error=bool(block.is_error))
 
     def _asker(
         self, listener: AgentRuntime, folders: CallFolders
     ) -> Callable[
-        [str, dict[str, Any], ToolPermissionContext], Awaitable[PermissionResultAllow | PermissionResultDeny]
+        [str, dict[str, Any], sdk.ToolPermissionContext],
+        Awaitable[sdk.PermissionResultAllow | sdk.PermissionResultDeny],
     ]:
         async def ask(
-            tool: str, tool_input: dict[str, Any], context: ToolPermissionContext
-        ) -> PermissionResultAllow | PermissionResultDeny:
+            tool: str, tool_input: dict[str, Any], context: sdk.ToolPermissionContext
+        ) -> sdk.PermissionResultAllow | sdk.PermissionResultDeny:
             if tool.startswith(OWN_TOOLS):
-                return PermissionResultAllow()
+                return sdk.PermissionResultAllow()
             begun_by = listener.background.turn_of(context.agent_id)
             call = Call(tool, tool_input, folders.take(context.tool_use_id), context.tool_use_id)
             # On a VM the sandbox does not confine the agent to its workspace.
             if self._boundary.holds and not self._settings.vm_socket.exists():
                 word = word_of_sandbox(call, self._settings)
                 if word is not None:
-                    return PermissionResultAllow() if word == ALLOWED else PermissionResultDeny(message=word)
+                    return sdk.PermissionResultAllow() if word == ALLOWED else sdk.PermissionResultDeny(message=word)
             try:
                 await self._desk.ask(
                     begun_by or listener.turn_id,
@@ -233,9 +215,9 @@ class Agent:
                     is_unattended=listener.turn_origin == "schedule",
                 )
             except DeniedError as denied:
-                return PermissionResultDeny(message=str(denied))
+                return sdk.PermissionResultDeny(message=str(denied))
             # Give the CLI no rule: its rules cover more than the person was asked about.
-            return PermissionResultAllow()
+            return sdk.PermissionResultAllow()
 
         return ask
 
@@ -245,26 +227,27 @@ def _maker(listener: AgentRuntime) -> tuple[Maker, str | None]:
     return ("schedule" if listener.turn_origin == "schedule" else "agent"), listener.turn_id
 
 
-def _note_background(message: Message, listener: AgentRuntime) -> None:
+def _note_background(message: sdk.Message, listener: AgentRuntime) -> None:
     background = listener.background
     match message:
-        case TaskStartedMessage(task_id=task_id, tool_use_id=str(call_id)):
+        case sdk.TaskStartedMessage(task_id=task_id, tool_use_id=str(call_id)):
             background.started(task_id, call_id)
         case (
-            TaskUpdatedMessage(task_id=task_id, status=status) | TaskNotificationMessage(task_id=task_id, status=status)
+            sdk.TaskUpdatedMessage(task_id=task_id, status=status)
+            | sdk.TaskNotificationMessage(task_id=task_id, status=status)
         ):
             background.ended(task_id, status)
-        case SystemMessage(subtype="background_tasks_changed", data={"tasks": list(tasks)}):
+        case sdk.SystemMessage(subtype="background_tasks_changed", data={"tasks": list(tasks)}):
             background.changed(tasks, listener.turn_id)
 
 
-def _is_of_background(message: Message, background: Background) -> bool:
+def _is_of_background(message: sdk.Message, background: Background) -> bool:
     """Return whether a background agent sent or received this. The turn that reports its work logs it."""
-    if not isinstance(message, AssistantMessage | UserMessage):
+    if not isinstance(message, sdk.AssistantMessage | sdk.UserMessage):
         return False
     content = message.content if isinstance(message.content, list) else []
     return background.has(
-        message.parent_tool_use_id, (block.id for block in content if isinstance(block, ToolUseBlock))
+        message.parent_tool_use_id, (block.id for block in content if isinstance(block, sdk.ToolUseBlock))
     )
 
 
@@ -293,13 +276,13 @@ class CallFolders:
 
 def guarding(
     guard: Guard, begins: Callable[[], Awaitable[None]], folders: CallFolders, *, asks_always: bool
-) -> HookMatcher:
+) -> sdk.HookMatcher:
     """Return the PreToolUse matcher for every tool; the CLI waits for it. `begins` is called when the agent works.
 
     With `asks_always`, a person decides on each command, even if the CLI considers it harmless.
     """
 
-    async def before_tool(event: HookInput, tool_use_id: str | None, _context: HookContext) -> HookJSONOutput:
+    async def before_tool(event: HookInput, tool_use_id: str | None, _context: sdk.HookContext) -> HookJSONOutput:
         try:
             await begins()
             fields = dict(event)
@@ -314,7 +297,7 @@ def guarding(
             return _decided("deny", refusal)
         return _decided("ask", "No sandbox holds here.") if asks_always and tool == COMMANDS else {}
 
-    return HookMatcher(hooks=[before_tool])
+    return sdk.HookMatcher(hooks=[before_tool])
 
 
 def _decided(decision: Literal["deny", "ask"], reason: str) -> SyncHookJSONOutput:

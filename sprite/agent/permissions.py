@@ -18,14 +18,8 @@ from typing import Any
 
 from sprite.config import Settings
 from sprite.errors import PeerError
+from sprite.protocol import messages
 from sprite.protocol.frames import arrives_as_it_is, encode
-from sprite.protocol.messages import (
-    MAX_FRAME_BYTES,
-    Decision,
-    PermissionRequest,
-    PermissionResolved,
-    StandingRule,
-)
 from sprite.protocol.tools import NETWORK
 from sprite.sandbox.hosts import HostRefusedError
 from sprite.sandbox.places import RUNS_LATER, protected
@@ -125,9 +119,11 @@ class StandingRules:
         if not any(rule == known for known, _ in self._rules.values()):
             self._rules[str(uuid.uuid4())] = (rule, time.time())
 
-    def listed(self) -> list[StandingRule]:
+    def listed(self) -> list[messages.StandingRule]:
         """Return the rules as shown to people, oldest first."""
-        return [StandingRule(rule_id, rule.words, rule.shown, at) for rule_id, (rule, at) in self._rules.items()]
+        return [
+            messages.StandingRule(rule_id, rule.words, rule.shown, at) for rule_id, (rule, at) in self._rules.items()
+        ]
 
     def revoke(self, rule_id: str | None) -> None:
         """Revoke one rule, or all of them. Raises PeerError if there is no such rule."""
@@ -239,7 +235,7 @@ def word_of_sandbox(call: Call, settings: Settings) -> str | None:
 
 ANSWER_TIMEOUT_SECONDS = 600.0
 #: Limit for all open questions as frames: a new client's state must fit one frame, and clients draw them.
-MAX_OPEN_BYTES = MAX_FRAME_BYTES // 4
+MAX_OPEN_BYTES = messages.MAX_FRAME_BYTES // 4
 
 
 class DeniedError(Exception):
@@ -253,13 +249,13 @@ class PermissionBroker:
         self._feed = feed
         #: Rules that allow a call without asking.
         self.rules = rules
-        self._open: dict[str, asyncio.Future[Decision]] = {}
-        self._requests: dict[str, PermissionRequest] = {}
+        self._open: dict[str, asyncio.Future[messages.Decision]] = {}
+        self._requests: dict[str, messages.PermissionRequest] = {}
         self._open_bytes = 0
         #: People's answers about calls of the turn under way, by the call's id.
-        self.answers: dict[str, Decision] = {}
+        self.answers: dict[str, messages.Decision] = {}
 
-    def questions(self) -> list[PermissionRequest]:
+    def questions(self) -> list[messages.PermissionRequest]:
         """Return the open questions, oldest first."""
         return list(self._requests.values())
 
@@ -277,7 +273,7 @@ class PermissionBroker:
         if self._feed.audience == 0 and not is_unattended:
             raise DeniedError("Nobody is connected who could allow this. Say what you would have done instead.")
         rule, real_path = self.rules.offer(call), call.real_path
-        request = PermissionRequest(
+        request = messages.PermissionRequest(
             str(uuid.uuid4()),
             mission_id,
             call.tool,
@@ -298,14 +294,14 @@ class PermissionBroker:
         if decision == "always" and rule is not None:
             self.rules.add(rule)
 
-    async def ask_host(self, host: str, mission_id: str | None) -> Decision:
+    async def ask_host(self, host: str, mission_id: str | None) -> messages.Decision:
         """Return a person's answer about a host that a program of the agent connects to.
 
         Raises HostRefusedError without a connected client, or without an answer in time.
         """
         if self._feed.audience == 0:
             raise HostRefusedError(f"Nobody is connected who could allow {host}.")
-        request = PermissionRequest(
+        request = messages.PermissionRequest(
             str(uuid.uuid4()),
             mission_id,
             NETWORK,
@@ -319,13 +315,13 @@ class PermissionBroker:
         except DeniedError as error:
             raise HostRefusedError(f"{host} is not allowed: {error}") from error
 
-    async def _word_on(self, request: PermissionRequest, size: int) -> Decision:
+    async def _word_on(self, request: messages.PermissionRequest, size: int) -> messages.Decision:
         request_id = request.request_id
-        answer: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[messages.Decision] = asyncio.get_running_loop().create_future()
         self._open[request_id], self._requests[request_id] = answer, request
         self._open_bytes += size
         self._feed.publish(request)
-        decision: Decision | None = None
+        decision: messages.Decision | None = None
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
                 decision = await answer
@@ -335,10 +331,10 @@ class PermissionBroker:
             del self._open[request_id], self._requests[request_id]
             self._open_bytes -= size
             # Every client that shows the question removes it.
-            self._feed.publish(PermissionResolved(request_id, decision))
+            self._feed.publish(messages.PermissionResolved(request_id, decision))
         return decision
 
-    def _size(self, request: PermissionRequest) -> int:
+    def _size(self, request: messages.PermissionRequest) -> int:
         """Return the size of a question in bytes. Raises DeniedError if a person would not see all of it."""
         if not arrives_as_it_is(request.input):
             raise DeniedError("This has characters or numbers that cannot be shown to a person. Do it without them.")
@@ -352,7 +348,7 @@ class PermissionBroker:
             raise DeniedError("Other long questions wait for the person's word. Ask again when they are answered.")
         return size
 
-    def answer(self, request_id: str, decision: Decision) -> None:
+    def answer(self, request_id: str, decision: messages.Decision) -> None:
         """Answer a question; "always" without a narrow rule means once. Raises PeerError if it is not open."""
         answer = self._open.get(request_id)
         if answer is None or answer.done():

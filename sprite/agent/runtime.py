@@ -17,18 +17,9 @@ from typing import TypeVar
 from msgspec import UnsetType
 from msgspec.structs import replace as replace_hit
 
+from sprite.agent import mission_end
 from sprite.agent.background import Background, Unattended
 from sprite.agent.inbox import Inbox, InternalJob
-from sprite.agent.mission_end import (
-    TextStream,
-    TurnResult,
-    cut_off,
-    failed,
-    left_open,
-    rows,
-    settled_and_estimated,
-    used_tools,
-)
 from sprite.agent.permissions import Call, DeniedError, PermissionBroker
 from sprite.agent.session import PrewarmedAgent, Session
 from sprite.agent.turn import BackgroundTurns, Turn
@@ -38,33 +29,10 @@ from sprite.config import Settings
 from sprite.curation.processor import ObservationProcessor
 from sprite.errors import AgentError, PeerError, SpriteError, StorageError, is_shortage
 from sprite.log.transcript import Outcome, TranscriptDB, Trigger
-from sprite.protocol.events import (
-    AnyAgentEvent,
-    AnyEnding,
-    Compacted,
-    Complete,
-    Failed,
-    ModelChanged,
-    Started,
-    TextDelta,
-    Thinking,
-    WholeText,
-)
+from sprite.protocol import events, shapes
 from sprite.protocol.framing import on_one_line
 from sprite.protocol.messages import CHAT_TEXT_CHARS, ChatSaid, SessionUpdate
 from sprite.protocol.pasted import Marked, Spans, clipped
-from sprite.protocol.shapes import (
-    Effort,
-    FileCounts,
-    Origin,
-    PlanLimit,
-    SearchHit,
-    SessionState,
-    SlowWork,
-    Stopped,
-    oldest,
-    slow,
-)
 from sprite.undo.held import Held
 from sprite.undo.tracker import Tracker
 from sprite.workspace.database import Effect, MissionMoved, StoredMission, WorkspaceDB
@@ -115,11 +83,11 @@ class AgentRuntime:
         self._desk = desk
         self._private_text = recorder.private_text
         self._inbox = Inbox()
-        self._stream = TextStream(feed)
+        self._stream = mission_end.TextStream(feed)
         self._turn: Turn | None = None
         self._is_stopping = False
         #: The limits of the person's Claude plan, as the newest call found them.
-        self.plan_limits: list[PlanLimit] = []
+        self.plan_limits: list[shapes.PlanLimit] = []
         #: Whether a schedule began the newest mission.
         self._last_is_scheduled = False
         self._when_scheduled_ends: Callable[[], None] | None = None
@@ -156,9 +124,9 @@ class AgentRuntime:
         """The agent's model, as configured or reported by the CLI, or None until either is known."""
         return self._session.model
 
-    def session_state(self) -> SessionState:
+    def session_state(self) -> shapes.SessionState:
         """Return the session state for clients."""
-        return SessionState(
+        return shapes.SessionState(
             session_id=self._session.id,
             started_at=self._session.started_at,
             turns=self._session.turns,
@@ -250,13 +218,13 @@ class AgentRuntime:
         """Return when the missions queued before it have ended."""
         await self._inbox.in_turn(lambda: asyncio.sleep(0))
 
-    async def new_session(self) -> list[Stopped]:
+    async def new_session(self) -> list[shapes.Stopped]:
         """End the session after the queued missions and curate what waits. Return the work that ended with it."""
 
-        async def end() -> list[Stopped]:
+        async def end() -> list[shapes.Stopped]:
             own = self._own.current
-            stopped = [Stopped(own.id, "turn")] if own is not None else []
-            stopped += [Stopped(work.id, work.kind) for work in self.background.works()]
+            stopped = [shapes.Stopped(own.id, "turn")] if own is not None else []
+            stopped += [shapes.Stopped(work.id, work.kind) for work in self.background.works()]
             if self._unattended.heard():
                 self._tell_session()
             await self._end_session(SESSION_FLUSH_SECONDS)
@@ -278,7 +246,7 @@ class AgentRuntime:
 
         await self._inbox.in_turn(resume)
 
-    async def choose_model(self, model: str | UnsetType | None, effort: Effort | UnsetType | None) -> None:
+    async def choose_model(self, model: str | UnsetType | None, effort: shapes.Effort | UnsetType | None) -> None:
         """Change the model and effort after the queued missions. PeerError for an odd name, or if work goes on."""
 
         async def choose() -> None:
@@ -310,18 +278,18 @@ class AgentRuntime:
         """Prewarm the agent, because a client connected that may send a mission."""
         self._spare.expect_mission()
 
-    async def interrupt(self, mission_id: str | None) -> list[Stopped]:
+    async def interrupt(self, mission_id: str | None) -> list[shapes.Stopped]:
         """Stop the named turn, or withdraw the named queued mission; without a name, see the protocol.
 
         Return what was stopped. Raises PeerError if no turn or work runs.
         """
         turn, own = self._turn, self._own.current
         if mission_id is not None and self._inbox.take_back(mission_id):
-            return [Stopped(mission_id, "mission")]
+            return [shapes.Stopped(mission_id, "mission")]
         if turn is not None and mission_id in {None, turn.mission.id}:
             turn.interrupt()
             self._desk.withdraw(turn.mission.id)
-            return [Stopped(turn.mission.id, "mission")]
+            return [shapes.Stopped(turn.mission.id, "mission")]
         is_own = own is not None and mission_id in {None, own.id}
         if own is not None and is_own:
             self._desk.withdraw(own.id)
@@ -354,12 +322,14 @@ class AgentRuntime:
             if turn is None and by_message:
                 self._inbox.put(mission)
                 continue
-            event = left_open(mission.id, turn, mission.origin)
+            event = mission_end.left_open(mission.id, turn, mission.origin)
             outcome: Outcome = "crashed" if turn is None else turn.outcome
             said = "" if turn is None else turn.agent_response
-            tools = used_tools([] if turn is None else turn.tool_calls)
+            tools = mission_end.used_tools([] if turn is None else turn.tool_calls)
             event.changes = await self._count_changes(mission.id)
-            self._feed.publish(event, rows(mission.id, outcome, said, event, origin=mission.origin, tools=tools))
+            self._feed.publish(
+                event, mission_end.rows(mission.id, outcome, said, event, origin=mission.origin, tools=tools)
+            )
         await self._session.restore()
         if self._session.id is not None:
             # Background work belonged to the killed process, and clients may still show it.
@@ -437,19 +407,23 @@ class AgentRuntime:
             if mission.asked_by is None and self._unattended.heard():
                 self._tell_session()
             effects: list[Effect] = [MissionMoved(mission.id, "running", self._session.id)]
-            self._feed.publish(Started(mission.id, mission.origin, mission.attempt + 1, self._session.id), effects)
+            self._feed.publish(
+                events.Started(mission.id, mission.origin, mission.attempt + 1, self._session.id), effects
+            )
             self._open(mission)
             outcome, event = await turn.play()
         except Exception as error:
             # After any failure the mission must end, and the next one must run.
             if not isinstance(error, SpriteError) and not is_shortage(error):
                 log.exception("a mission failed unexpectedly")
-            outcome, event = "error", failed(mission.id, error)
+            outcome, event = "error", mission_end.failed(mission.id, error)
         if turn.is_cut_off and outcome != "complete" and turn.observation is None:
             if await self._begins_again(mission):
                 return
-            outcome, event = "crashed", cut_off(mission.id, mission.origin)
-        observation = await self._recorder.close_mission(outcome, event.message if isinstance(event, Failed) else "")
+            outcome, event = "crashed", mission_end.cut_off(mission.id, mission.origin)
+        observation = await self._recorder.close_mission(
+            outcome, event.message if isinstance(event, events.Failed) else ""
+        )
         turn.observation = observation or turn.observation
         await self._end(turn, outcome, event)
 
@@ -471,10 +445,10 @@ class AgentRuntime:
             self._turn = None
         return is_dropped
 
-    async def _end(self, turn: Turn, outcome: Outcome, event: AnyEnding) -> None:
+    async def _end(self, turn: Turn, outcome: Outcome, event: events.AnyEnding) -> None:
         mission = turn.mission
         event.changes = await self._count_changes(mission.id)
-        if isinstance(event, Complete):
+        if isinstance(event, events.Complete):
             event.memory_found = turn.found
         if mission.origin == "person":
             # A schedule does not keep a session alive: without a person it would never become idle, and only grow.
@@ -485,11 +459,11 @@ class AgentRuntime:
         if mission.origin == "person" and self._unattended.ended(event):
             self._tell_session()
         calls = [] if turn.observation is None else turn.observation.tool_calls
-        tools = used_tools(calls, self._desk.answers)
+        tools = mission_end.used_tools(calls, self._desk.answers)
         self._desk.answers.clear()
         said = "\n\n".join(turn.texts)
-        cost = settled_and_estimated(turn.result, turn.cost_usd, turn.streamed_usd)
-        effects = rows(mission.id, outcome, said, event, origin=mission.origin, tools=tools, cost=cost)
+        cost = mission_end.settled_and_estimated(turn.result, turn.cost_usd, turn.streamed_usd)
+        effects = mission_end.rows(mission.id, outcome, said, event, origin=mission.origin, tools=tools, cost=cost)
         self._publish(event, effects)
         if mission.origin == "schedule" and self._when_scheduled_ends is not None:
             self._when_scheduled_ends()
@@ -501,7 +475,7 @@ class AgentRuntime:
             # A little later, because timers and the clock differ.
             asyncio.get_running_loop().call_later(seconds + 0.5, self._inbox.when_idle, self._session.rest)
 
-    async def _count_changes(self, turn_id: str) -> FileCounts | None:
+    async def _count_changes(self, turn_id: str) -> shapes.FileCounts | None:
         if self._tracker is None:
             return None
         return await self._tracker.turn_ended(turn_id, is_live=bool(self.background.works()))
@@ -515,26 +489,26 @@ class AgentRuntime:
             return False
         return True
 
-    def _publish(self, event: AnyAgentEvent, effects: list[Effect]) -> None:
+    def _publish(self, event: events.AnyAgentEvent, effects: list[Effect]) -> None:
         self._stream.release()
         self._feed.publish(event, effects)
 
     async def tell_slow_work(self) -> None:
         """Tell clients when work takes longer than a minute and when it ends. Runs until cancelled."""
-        told: list[SlowWork] = []
+        told: list[shapes.SlowWork] = []
         while True:
             await asyncio.sleep(SLOW_LOOK_SECONDS)
             if (found := self._slow()) != told:
                 told = found
                 self._feed.publish(SessionUpdate(self.session_state()), durable=False)
 
-    def _slow(self) -> list[SlowWork]:
+    def _slow(self) -> list[shapes.SlowWork]:
         work = self._feed.underway.open_work()
         if (waiting_since := self._inbox.waiting_since) is not None:
-            work.append(SlowWork("queue", waiting_since))
+            work.append(shapes.SlowWork("queue", waiting_since))
         if (asking_since := self._processor.asking_since) is not None:
-            work.append(SlowWork("model_call", asking_since))
-        return oldest(slow(work, time.time()))
+            work.append(shapes.SlowWork("model_call", asking_since))
+        return shapes.oldest(shapes.slow(work, time.time()))
 
     def _tell_session(self) -> None:
         self._feed.publish(SessionUpdate(self.session_state()))
@@ -558,7 +532,7 @@ class AgentRuntime:
         return self._turn.mission.id if self._turn is not None else None
 
     @property
-    def turn_origin(self) -> Origin:
+    def turn_origin(self) -> shapes.Origin:
         """Origin of the current turn, or of the turn whose background work it continues."""
         turn = self._turn
         if turn is not None and turn.mission.id == self.turn_id:
@@ -576,7 +550,7 @@ class AgentRuntime:
         """The card stack in which the running mission was sent."""
         return self._turn.mission.stack_id if self._turn else None
 
-    def found(self, hits: Sequence[SearchHit]) -> None:
+    def found(self, hits: Sequence[shapes.SearchHit]) -> None:
         """Note the hits of a search of memory for the mission's reply: each once, its text in short."""
         if self._turn is not None:
             known = {(hit.kind, hit.id) for hit in self._turn.found}
@@ -606,25 +580,25 @@ class AgentRuntime:
             # The turn goes on; the CLI reports its id again with the next one.
             self._feed.warn(error.code, str(error))
 
-    async def happened(self, event: AnyAgentEvent) -> None:
+    async def happened(self, event: events.AnyAgentEvent) -> None:
         """Handle the next event of the current turn; its turn id is not set yet."""
-        if isinstance(event, Compacted):
+        if isinstance(event, events.Compacted):
             self._session.compacted()
-        elif isinstance(event, ModelChanged):
+        elif isinstance(event, events.ModelChanged):
             self._recorder.noticed(event.text)
         turn = self._turn if self._is_in_mission() else self._own.current
         if turn is None:
             # A late message of an ended turn: it is in the log, and clients consider the turn over.
             return
         event.mission_id = self.turn_id
-        if isinstance(event, WholeText):
+        if isinstance(event, events.WholeText):
             turn.texts.append(event.text)
-        if isinstance(event, TextDelta | Thinking):
+        if isinstance(event, events.TextDelta | events.Thinking):
             self._stream.add(event)
         else:
             self._publish(event, [])
 
-    async def ended(self, result: TurnResult) -> None:
+    async def ended(self, result: mission_end.TurnResult) -> None:
         """Handle the end of a turn, as reported by the CLI: a mission's, or one that the agent began by itself."""
         try:
             await self._session.sight.heard()

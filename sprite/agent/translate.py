@@ -8,18 +8,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
+import claude_agent_sdk as sdk
 import msgspec
-from claude_agent_sdk import (
-    AssistantMessage,
-    Message,
-    ResultMessage,
-    StreamEvent,
-    SystemMessage,
-    TextBlock,
-    ToolResultBlock,
-    ToolUseBlock,
-    UserMessage,
-)
 
 from sprite.agent.mission_end import TurnResult
 from sprite.common.failures import NO_ANSWER, Failure, failure
@@ -27,17 +17,7 @@ from sprite.common.prices import cost_usd
 from sprite.log.transcript import Outcome
 from sprite.privacy.cutting import Discreet, clean, cut, result_text, shown_input
 from sprite.privacy.secret_commands import NOT_KEPT, shows_secrets
-from sprite.protocol.events import (
-    AnyAgentEvent,
-    Compacted,
-    Compacting,
-    ModelChanged,
-    TextDelta,
-    Thinking,
-    ToolResult,
-    ToolUse,
-    WholeText,
-)
+from sprite.protocol import events
 from sprite.protocol.shapes import PlanLimit
 
 log = logging.getLogger(__name__)
@@ -56,41 +36,41 @@ _INSTRUCTION = re.compile(
 )
 
 
-def events_of(message: Message, discreet: Discreet, secret_calls: set[str]) -> Iterator[AnyAgentEvent]:
+def events_of(message: sdk.Message, discreet: Discreet, secret_calls: set[str]) -> Iterator[events.AnyAgentEvent]:
     """Yield the events of a message, without their mission. A subagent's own text is not shown.
 
     Text that is cut is redacted here, before the cut; the feed redacts the rest. `secret_calls` collects the ids of
     calls whose results are not shown.
     """
     match message:
-        case StreamEvent(parent_tool_use_id=None, event=event):
+        case sdk.StreamEvent(parent_tool_use_id=None, event=event):
             yield from _streamed(event)
-        case AssistantMessage(error=None):
+        case sdk.AssistantMessage(error=None):
             yield from _said(message, discreet, secret_calls)
-        case UserMessage(content=list(blocks)):
+        case sdk.UserMessage(content=list(blocks)):
             for block in blocks:
-                if isinstance(block, ToolResultBlock):
+                if isinstance(block, sdk.ToolResultBlock):
                     yield _tool_result(block, discreet, secret_calls)
-        case SystemMessage(subtype="status", data={"status": "compacting"}):
-            yield Compacting(None)
-        case SystemMessage(subtype="compact_boundary"):
-            yield Compacted(None)
-        case SystemMessage(
+        case sdk.SystemMessage(subtype="status", data={"status": "compacting"}):
+            yield events.Compacting(None)
+        case sdk.SystemMessage(subtype="compact_boundary"):
+            yield events.Compacted(None)
+        case sdk.SystemMessage(
             subtype="model_refusal_fallback" | "model_fallback" as why,
             data={"original_model": str(before), "fallback_model": str(after), **rest},
         ) if rest.get("scope") != "local":
             reason = "declined to answer" if why == "model_refusal_fallback" else "is not available"
-            yield ModelChanged(None, after, f"{before} {reason}: {after} goes on.")
+            yield events.ModelChanged(None, after, f"{before} {reason}: {after} goes on.")
 
 
-def _streamed(event: dict[str, Any]) -> Iterator[TextDelta | Thinking]:
+def _streamed(event: dict[str, Any]) -> Iterator[events.TextDelta | events.Thinking]:
     match event:
         case {"type": "content_block_delta", "delta": {"text": str(text)}}:
-            yield TextDelta(None, clean(text))
+            yield events.TextDelta(None, clean(text))
         case {"type": "content_block_delta", "delta": {"thinking": str(text)}}:
-            yield Thinking(None, clean(text))
+            yield events.Thinking(None, clean(text))
         case {"type": "content_block_start", "content_block": {"type": "thinking" | "redacted_thinking"}}:
-            yield Thinking(None, "")
+            yield events.Thinking(None, "")
 
 
 class BrokenStream:
@@ -99,45 +79,45 @@ class BrokenStream:
     def __init__(self) -> None:
         self._streamed: list[str] = []
 
-    def before(self, message: Message) -> AssistantMessage | None:
+    def before(self, message: sdk.Message) -> sdk.AssistantMessage | None:
         """Return the text cut off before this message, as a complete CLI message, or None if there is none."""
         match message:
-            case StreamEvent(
+            case sdk.StreamEvent(
                 parent_tool_use_id=None, event={"type": "content_block_delta", "delta": {"text": str(text)}}
             ):
                 self._streamed.append(text)
-            case AssistantMessage(parent_tool_use_id=None, error=None):
+            case sdk.AssistantMessage(parent_tool_use_id=None, error=None):
                 self._streamed.clear()
-            case StreamEvent(parent_tool_use_id=None, event={"type": "message_start"}) | ResultMessage():
+            case sdk.StreamEvent(parent_tool_use_id=None, event={"type": "message_start"}) | sdk.ResultMessage():
                 text = "".join(self._streamed)
                 self._streamed.clear()
-                return AssistantMessage([TextBlock(text)], model="") if text.strip() else None
+                return sdk.AssistantMessage([sdk.TextBlock(text)], model="") if text.strip() else None
         return None
 
 
-def model_trouble(message: Message) -> str | None:
+def model_trouble(message: sdk.Message) -> str | None:
     """Return a notice that the model does not answer, once for each call that the CLI retries."""
     match message:
-        case SystemMessage(subtype="api_retry", data={"attempt": int(attempt), **rest}) if attempt == _TOLD_ATTEMPT:
+        case sdk.SystemMessage(subtype="api_retry", data={"attempt": int(attempt), **rest}) if attempt == _TOLD_ATTEMPT:
             status = rest.get("error_status")
             sentence = failure("Connection lost", status if isinstance(status, int) else None).sentence
             return f"{sentence} It is tried again, for some minutes if need be."
     return None
 
 
-def _said(message: AssistantMessage, discreet: Discreet, secret_calls: set[str]) -> Iterator[AnyAgentEvent]:
+def _said(message: sdk.AssistantMessage, discreet: Discreet, secret_calls: set[str]) -> Iterator[events.AnyAgentEvent]:
     for block in message.content:
-        if isinstance(block, TextBlock) and message.parent_tool_use_id is None and block.text:
-            yield WholeText(None, clean(block.text))
-        elif isinstance(block, ToolUseBlock):
+        if isinstance(block, sdk.TextBlock) and message.parent_tool_use_id is None and block.text:
+            yield events.WholeText(None, clean(block.text))
+        elif isinstance(block, sdk.ToolUseBlock):
             if shows_secrets(block.input):
                 secret_calls.add(block.id)
-            yield ToolUse(None, block.id, block.name, shown_input(block.input, discreet))
+            yield events.ToolUse(None, block.id, block.name, shown_input(block.input, discreet))
 
 
-def _tool_result(block: ToolResultBlock, discreet: Discreet, secret_calls: set[str]) -> ToolResult:
+def _tool_result(block: sdk.ToolResultBlock, discreet: Discreet, secret_calls: set[str]) -> events.ToolResult:
     said = NOT_KEPT if block.tool_use_id in secret_calls else _for_people(result_text(block.content, discreet))
-    return ToolResult(
+    return events.ToolResult(
         None,
         tool_use_id=block.tool_use_id,
         is_error=bool(block.is_error),
@@ -153,7 +133,7 @@ def _for_people(text: str) -> str:
     return "\n".join(line for line in kept.splitlines() if not _INSTRUCTION.search(line)).strip()
 
 
-def result_of(message: ResultMessage, *, interrupted: bool, is_silent: bool = False) -> TurnResult:
+def result_of(message: sdk.ResultMessage, *, interrupted: bool, is_silent: bool = False) -> TurnResult:
     """Return how a turn ended; `interrupted` says whether somebody asked to stop it. Without that, an abort is a crash.
 
     `is_silent`: it had no text and no tool call. That is a failure, unless the agent began the turn by itself.
@@ -175,7 +155,7 @@ def result_of(message: ResultMessage, *, interrupted: bool, is_silent: bool = Fa
     )
 
 
-def _outcome(message: ResultMessage, *, interrupted: bool) -> Outcome:
+def _outcome(message: sdk.ResultMessage, *, interrupted: bool) -> Outcome:
     aborted = (message.terminal_reason or "").startswith("aborted")
     if interrupted and (aborted or message.subtype == "error_during_execution"):
         return "interrupted"
@@ -186,7 +166,7 @@ def _outcome(message: ResultMessage, *, interrupted: bool) -> Outcome:
     return "error" if message.is_error else "complete"
 
 
-def _failure(message: ResultMessage, outcome: Outcome) -> Failure | None:
+def _failure(message: sdk.ResultMessage, outcome: Outcome) -> Failure | None:
     if outcome in {"complete", "interrupted", "crashed"}:
         return None
     if outcome == "max_turns":
@@ -225,18 +205,20 @@ class CallCosts:
         self._usage: dict[str, Any] = {}
         self._counted: OrderedDict[str, float] = OrderedDict()
 
-    def take(self, message: Message) -> float:
+    def take(self, message: sdk.Message) -> float:
         """Return the cost that this message adds, in US dollars."""
         match message:
-            case StreamEvent(parent_tool_use_id=None, event={"type": "message_start", "message": dict(begun)}):
+            case sdk.StreamEvent(parent_tool_use_id=None, event={"type": "message_start", "message": dict(begun)}):
                 self._close()
                 self._model, self._usage, self._is_whole = str(begun.get("model")), {}, False
                 return self._grown(begun.get("usage"))
-            case StreamEvent(parent_tool_use_id=None, event={"type": "message_delta", "usage": usage, **rest}):
+            case sdk.StreamEvent(parent_tool_use_id=None, event={"type": "message_delta", "usage": usage, **rest}):
                 # The CLI ends a stream that was cut by itself, without a reason.
                 self._is_whole = (rest.get("delta") or {}).get("stop_reason") is not None
                 return self._grown(usage)
-            case AssistantMessage(parent_tool_use_id=str(), message_id=str(message_id), model=model, usage=dict(usage)):
+            case sdk.AssistantMessage(
+                parent_tool_use_id=str(), message_id=str(message_id), model=model, usage=dict(usage)
+            ):
                 cost = cost_usd(model, usage) or 0.0
                 before = self._counted.pop(message_id, 0.0)
                 self._counted[message_id] = max(cost, before)

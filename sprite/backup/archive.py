@@ -20,28 +20,11 @@ from sprite.errors import DatabaseUnusableError, OperatorError
 from sprite.log import transcript
 from sprite.memory.files import LARGEST_FILE_BYTES
 from sprite.memory.folders import USER_FOLDERS
-from sprite.protocol.archive import (
-    CHUNK_BYTES,
-    MEMORY_FILES,
-    MOST_DEEP,
-    OURS,
-    PARTS,
-    ArchiveWriter,
-    DatabaseName,
-    Folder,
-    Manifest,
-    Part,
-    Row,
-    Value,
-    kept_mode,
-    kept_time,
-    to_line,
-    why_not_kept,
-)
+from sprite.protocol import archive as layout
 from sprite.storage.connection import empty_database, plain_reader
 from sprite.workspace import database as workspace
 
-SCHEMAS: Final[dict[DatabaseName, Schema]] = {
+SCHEMAS: Final[dict[layout.DatabaseName, Schema]] = {
     "transcript.db": transcript.SCHEMA,
     "workspace.db": workspace.SCHEMA,
 }
@@ -63,7 +46,7 @@ class MemoryFile:
 class Snapshot:
     """Open databases as of one moment, and the memory files at that moment by their names on disk."""
 
-    databases: Mapping[DatabaseName, sqlite3.Connection]
+    databases: Mapping[layout.DatabaseName, sqlite3.Connection]
     memory_files: Mapping[str, MemoryFile]
 
     def let_go(self) -> None:
@@ -99,12 +82,12 @@ async def snapshot(settings: Settings) -> AsyncIterator[Snapshot]:
         yield Snapshot(looking, files)
 
 
-def path_of(settings: Settings, name: DatabaseName) -> Path:
+def path_of(settings: Settings, name: layout.DatabaseName) -> Path:
     """Return the path of a database."""
     return settings.workspace_db if name == "workspace.db" else settings.memory / name
 
 
-def _opened(settings: Settings, name: DatabaseName) -> AbstractContextManager[sqlite3.Connection]:
+def _opened(settings: Settings, name: layout.DatabaseName) -> AbstractContextManager[sqlite3.Connection]:
     path = path_of(settings, name)
     if name == "workspace.db" and not path.exists():
         # Turns were imported, and no sprite has run here yet.
@@ -112,14 +95,14 @@ def _opened(settings: Settings, name: DatabaseName) -> AbstractContextManager[sq
     return plain_reader(path, SCHEMAS[name])
 
 
-def _versions(databases: Mapping[DatabaseName, sqlite3.Connection]) -> list[int]:
+def _versions(databases: Mapping[layout.DatabaseName, sqlite3.Connection]) -> list[int]:
     return [database.execute("PRAGMA data_version").fetchone()[0] for database in databases.values()]
 
 
 def memory_files(settings: Settings) -> dict[str, MemoryFile]:
     """Return the files of the memory folder on disk by name, without missing and unsuitable ones."""
     found = {}
-    for name in MEMORY_FILES:
+    for name in layout.MEMORY_FILES:
         try:
             # Nonblocking, so that a pipe does not block.
             descriptor = os.open(settings.memory / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -166,7 +149,7 @@ class Found:
     name: str
 
 
-def walk(workspace: Path, left_out: LeftOut) -> Iterator[Found | Folder]:
+def walk(workspace: Path, left_out: LeftOut) -> Iterator[Found | layout.Folder]:
     """Yield every file and folder except the sprite's own; unusable ones are added to `left_out`."""
 
     def cannot(error: OSError) -> None:
@@ -178,15 +161,15 @@ def walk(workspace: Path, left_out: LeftOut) -> Iterator[Found | Folder]:
         prefix = "" if below == "." else f"{below}/"
         for name in sorted(folders):
             path = f"{prefix}{name}"
-            why = None if path == OURS else _why_not(path, prefix, name, descriptor)
-            if why is not None or path == OURS:
+            why = None if path == layout.OURS else _why_not(path, prefix, name, descriptor)
+            if why is not None or path == layout.OURS:
                 folders.remove(name)
                 if why is not None:
                     left_out.add(path, why)
         folders.sort()
         if prefix and below not in _ALWAYS_THERE:
             seen = os.fstat(descriptor)
-            yield Folder(below, kept_mode(seen.st_mode), kept_time(seen.st_mtime_ns))
+            yield layout.Folder(below, layout.kept_mode(seen.st_mode), layout.kept_time(seen.st_mtime_ns))
         for name in sorted(names):
             path = f"{prefix}{name}"
             why = _why_not(path, prefix, name, descriptor)
@@ -197,7 +180,7 @@ def walk(workspace: Path, left_out: LeftOut) -> Iterator[Found | Folder]:
 
 
 def _why_not(path: str, prefix: str, name: str, folder: int) -> str | None:
-    if (why := why_not_kept(path)) is not None:
+    if (why := layout.why_not_kept(path)) is not None:
         return why
     try:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
@@ -206,7 +189,7 @@ def _why_not(path: str, prefix: str, name: str, folder: int) -> str | None:
     if stat.S_ISLNK(mode):
         return "a link"
     if stat.S_ISDIR(mode):
-        return "too deep" if prefix.count("/") >= MOST_DEEP else None
+        return "too deep" if prefix.count("/") >= layout.MOST_DEEP else None
     return None if stat.S_ISREG(mode) else "no file"
 
 
@@ -218,24 +201,24 @@ class Export:
     #: None to leave out the person's files.
     workspace: Path | None
     left_out: LeftOut = field(default_factory=LeftOut)
-    manifest: Manifest | None = None
+    manifest: layout.Manifest | None = None
 
     def total(self) -> int:
         """Return the number of rows to write, without files."""
-        return sum(self._table(part).count() for part in PARTS)
+        return sum(self._table(part).count() for part in layout.PARTS)
 
     def write(self, stream: BinaryIO) -> Iterator[int]:
         """Write everything; yield the number of rows or files written since the last time."""
         ours = _identity(stream)
-        with ArchiveWriter(stream) as archive:
-            for part in PARTS:
+        with layout.ArchiveWriter(stream) as archive:
+            for part in layout.PARTS:
                 yield from self._write_table(archive, part)
             self.look.let_go()
-            for name in MEMORY_FILES:
+            for name in layout.MEMORY_FILES:
                 if (found := self.look.memory_files.get(name)) is not None:
                     archive.memory(name, found.content, found.mode, found.modified_ns)
             for item in () if self.workspace is None else walk(self.workspace, self.left_out):
-                if isinstance(item, Folder):
+                if isinstance(item, layout.Folder):
                     archive.folder(item)
                     continue
                 try:
@@ -249,10 +232,10 @@ class Export:
                     yield from _write_file(archive, item.path, file)
             self.manifest = archive.end({name: len(schema.migrations) for name, schema in SCHEMAS.items()})
 
-    def _table(self, part: Part) -> Table:
+    def _table(self, part: layout.Part) -> Table:
         return Table(self.look.databases[part.database], part.table, part.order)
 
-    def _write_table(self, archive: ArchiveWriter, part: Part) -> Iterator[int]:
+    def _write_table(self, archive: layout.ArchiveWriter, part: layout.Part) -> Iterator[int]:
         told = 0
         with archive.table(part.path) as rows:
             for line in self._lines(part):
@@ -261,20 +244,20 @@ class Export:
                     told = rows.count
         yield rows.count - told
 
-    def _lines(self, part: Part) -> Iterator[bytes]:
+    def _lines(self, part: layout.Part) -> Iterator[bytes]:
         try:
-            yield from map(to_line, self._table(part).rows())
+            yield from map(layout.to_line, self._table(part).rows())
         except (sqlite3.OperationalError, ValueError) as error:
             raise DatabaseUnusableError(
                 f"{part.table} of {part.database} cannot be read to its end: {error}."
             ) from error
 
 
-def _write_file(archive: ArchiveWriter, path: str, file: BinaryIO) -> Iterator[int]:
+def _write_file(archive: layout.ArchiveWriter, path: str, file: BinaryIO) -> Iterator[int]:
     """Write a file with the length it had when opened, because another process may be appending to it."""
     seen = os.fstat(file.fileno())
     with archive.file(path, seen.st_size, seen.st_mode, seen.st_mtime_ns) as entry:
-        while entry.size < seen.st_size and (chunk := file.read(min(CHUNK_BYTES, seen.st_size - entry.size))):
+        while entry.size < seen.st_size and (chunk := file.read(min(layout.CHUNK_BYTES, seen.st_size - entry.size))):
             entry.write(chunk)
             # Allow cancellation during a long file.
             yield 0
@@ -316,14 +299,14 @@ class Table:
         """Return the number of rows."""
         return int(self.connection.execute(f"SELECT count(*) FROM {self.name}").fetchone()[0])  # noqa: S608 - our own
 
-    def rows(self) -> Iterator[dict[str, Value]]:
+    def rows(self) -> Iterator[dict[str, layout.Value]]:
         """Yield every row."""
         names = list(self.columns)
         sql = f"SELECT {', '.join(names)} FROM {self.name} ORDER BY {self.order}"  # noqa: S608 - our own tables
         for row in self.connection.execute(sql):
             yield dict(zip(names, row, strict=True))
 
-    def fill(self, rows: Iterable[Row]) -> Iterator[int]:
+    def fill(self, rows: Iterable[layout.Row]) -> Iterator[int]:
         """Replace the table's rows in the caller's transaction; yield 1 for each written row.
 
         Raises ValueError for an invalid row. Triggers that refuse changes are suspended: they protect an existing
@@ -349,7 +332,7 @@ class Table:
         for _, definition in guards:
             self.connection.execute(definition)
 
-    def _check(self, row: Row) -> None:
+    def _check(self, row: layout.Row) -> None:
         if odd_columns := row.keys() ^ self.columns.keys():
             odd = ", ".join(sorted(odd_columns))
             raise ValueError(f"its columns are not those of the table: {odd[:200]}")

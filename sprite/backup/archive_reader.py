@@ -17,29 +17,7 @@ import msgspec
 
 from sprite.backup.archive import SCHEMAS
 from sprite.errors import OperatorError
-from sprite.protocol.archive import (
-    FILES,
-    FORMAT,
-    LATEST_NS,
-    LONGEST_ROW,
-    MANIFEST,
-    MEMORY,
-    MEMORY_FILES,
-    MOST_ENTRIES,
-    MOST_MODE,
-    PARTS,
-    README,
-    TITLE,
-    Folder,
-    FormatOnly,
-    Manifest,
-    PlainFile,
-    Row,
-    TableFile,
-    from_line,
-    is_ours,
-    is_plain,
-)
+from sprite.protocol import archive as layout
 
 #: Limits for data that is read before it is verified.
 LARGEST_MANIFEST: Final = 1 << 30
@@ -61,13 +39,13 @@ def is_archive(path: Path) -> bool:
             head = stream.read(_HEAD_BYTES)
     except OSError:
         return False
-    return head.startswith(_ZIP) and f"{README}{TITLE.rstrip()}".encode() in head
+    return head.startswith(_ZIP) and f"{layout.README}{layout.TITLE.rstrip()}".encode() in head
 
 
 class Archive:
     """An open archive with a plausible manifest. Its contents are only trustworthy after `verify`."""
 
-    def __init__(self, path: Path, file: zipfile.ZipFile, manifest: Manifest, raw_manifest: bytes) -> None:
+    def __init__(self, path: Path, file: zipfile.ZipFile, manifest: layout.Manifest, raw_manifest: bytes) -> None:
         self.path = path
         self.manifest = manifest
         self.raw_manifest = raw_manifest
@@ -92,7 +70,7 @@ class Archive:
                     "use another copy of the archive."
                 )
 
-    def chunks(self, file: TableFile | PlainFile) -> Iterator[bytes]:
+    def chunks(self, file: layout.TableFile | layout.PlainFile) -> Iterator[bytes]:
         """Yield the bytes of a file, never more than the manifest says."""
         left = file.size
         try:
@@ -105,17 +83,17 @@ class Archive:
         except _DAMAGE as error:
             raise _damaged(self.path, file.path, error) from error
 
-    def rows(self, file: TableFile) -> Iterator[tuple[int, Row]]:
+    def rows(self, file: layout.TableFile) -> Iterator[tuple[int, layout.Row]]:
         """Yield the rows of a file with their line numbers from 1 on. Raises ArchiveError naming an invalid line."""
         number = 0
         try:
             with self._zip.open(file.path) as entry:
-                while line := entry.readline(LONGEST_ROW):
+                while line := entry.readline(layout.LONGEST_ROW):
                     number += 1
                     if number > file.rows or not line.endswith(b"\n"):
                         raise self.bad_row(file, number, "it is cut off, or one too many")
                     try:
-                        row = from_line(line)
+                        row = layout.from_line(line)
                     except ValueError as error:
                         raise self.bad_row(file, number, str(error)) from error
                     yield number, row
@@ -124,7 +102,7 @@ class Archive:
         if number != file.rows:
             raise self.bad_row(file, number + 1, f"it is missing: there should be {file.rows}")
 
-    def bad_row(self, file: TableFile, number: int, why: str) -> ArchiveError:
+    def bad_row(self, file: layout.TableFile, number: int, why: str) -> ArchiveError:
         """Return the error for an unusable row."""
         return ArchiveError(f"{self.path.name}: {file.path}, line {number}: {why}. Nothing was imported.")
 
@@ -140,22 +118,24 @@ def opened(path: Path) -> Iterator[Archive]:
         entries = file.infolist()
         _check_entries(path, entries)
         names = {entry.filename: entry for entry in entries}
-        if MANIFEST not in names:
-            raise ArchiveError(f"{path.name} has no {MANIFEST}: it is not complete. Use another copy of the archive.")
-        if names[MANIFEST].file_size > LARGEST_MANIFEST:
-            raise ArchiveError(f"{path.name}: its {MANIFEST} is too long to be one.")
+        if layout.MANIFEST not in names:
+            raise ArchiveError(
+                f"{path.name} has no {layout.MANIFEST}: it is not complete. Use another copy of the archive."
+            )
+        if names[layout.MANIFEST].file_size > LARGEST_MANIFEST:
+            raise ArchiveError(f"{path.name}: its {layout.MANIFEST} is too long to be one.")
         try:
-            raw = file.read(MANIFEST)
+            raw = file.read(layout.MANIFEST)
         except _DAMAGE as error:
-            raise _damaged(path, MANIFEST, error) from error
+            raise _damaged(path, layout.MANIFEST, error) from error
         manifest = _manifest(path, raw)
         _check_manifest(path, manifest, names)
         yield Archive(path, file, manifest, raw)
 
 
 def _check_entries(path: Path, entries: list[zipfile.ZipInfo]) -> None:
-    if len(entries) > MOST_ENTRIES:
-        raise ArchiveError(f"{path.name} has {len(entries)} files; an archive has at most {MOST_ENTRIES}.")
+    if len(entries) > layout.MOST_ENTRIES:
+        raise ArchiveError(f"{path.name} has {len(entries)} files; an archive has at most {layout.MOST_ENTRIES}.")
     if len({entry.filename for entry in entries}) != len(entries):
         raise ArchiveError(f"{path.name} has the same file twice: it was not written by a sprite.")
     # Entries that share their bytes can unpack to any size; those of an archive do not overlap.
@@ -163,16 +143,16 @@ def _check_entries(path: Path, entries: list[zipfile.ZipInfo]) -> None:
         raise ArchiveError(f"{path.name} claims to hold more than fits into it: it was not written by a sprite.")
 
 
-def _manifest(path: Path, raw: bytes) -> Manifest:
+def _manifest(path: Path, raw: bytes) -> layout.Manifest:
     try:
-        number = msgspec.json.decode(raw, type=FormatOnly).format
-        if number > FORMAT:
+        number = msgspec.json.decode(raw, type=layout.FormatOnly).format
+        if number > layout.FORMAT:
             raise ArchiveError(
-                f"{path.name} was written by a newer Sprite (format {number}; this one knows {FORMAT}). Update Sprite."
+                f"{path.name} was written by a newer Sprite (format {number}, known {layout.FORMAT}). Update Sprite."
             )
-        manifest = msgspec.json.decode(raw, type=Manifest)
+        manifest = msgspec.json.decode(raw, type=layout.Manifest)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise _damaged(path, MANIFEST, error) from error
+        raise _damaged(path, layout.MANIFEST, error) from error
     for name, schema in SCHEMAS.items():
         version, known = manifest.schemas.get(name, 0), len(schema.migrations)
         if version > known:
@@ -181,43 +161,45 @@ def _manifest(path: Path, raw: bytes) -> Manifest:
                 f"{known}). Import it with that version."
             )
         if version < 1:
-            raise ArchiveError(f"{path.name}: its {MANIFEST} does not say of which version {name} is.")
+            raise ArchiveError(f"{path.name}: its {layout.MANIFEST} does not say of which version {name} is.")
     return manifest
 
 
-def _check_manifest(path: Path, manifest: Manifest, names: dict[str, zipfile.ZipInfo]) -> None:
+def _check_manifest(path: Path, manifest: layout.Manifest, names: dict[str, zipfile.ZipInfo]) -> None:
     """Check that the manifest lists exactly the entries, and each at a valid place."""
     told = {file.path: file.size for file in manifest.everything}
     if len(told) != len(manifest.everything):
-        raise ArchiveError(f"{path.name}: its {MANIFEST} names a file twice.")
+        raise ArchiveError(f"{path.name}: its {layout.MANIFEST} names a file twice.")
     for name, size in told.items():
         if name not in names or names[name].file_size != size:
             raise ArchiveError(f"{path.name} is damaged: {name[:200]!r} is missing, or not as long as it was.")
-    if extra := names.keys() - told.keys() - {README, MANIFEST}:
-        raise ArchiveError(f"{path.name} has a file that its {MANIFEST} does not name: {min(extra)[:200]!r}.")
+    if extra := names.keys() - told.keys() - {layout.README, layout.MANIFEST}:
+        raise ArchiveError(f"{path.name} has a file that its {layout.MANIFEST} does not name: {min(extra)[:200]!r}.")
     paths = [table.path for table in manifest.tables]
-    if paths != [part.path for part in PARTS]:
-        raise ArchiveError(f"{path.name}: its {MANIFEST} does not name the tables of format {FORMAT}.")
+    if paths != [part.path for part in layout.PARTS]:
+        raise ArchiveError(f"{path.name}: its {layout.MANIFEST} does not name the tables of format {layout.FORMAT}.")
     _check_places(path, manifest)
 
 
-def _check_places(path: Path, manifest: Manifest) -> None:
+def _check_places(path: Path, manifest: layout.Manifest) -> None:
     """Check that everything for the disk stays in the person's folders and has valid metadata."""
-    if not {file.path for file in manifest.memory} <= {f"{MEMORY}/{name}" for name in MEMORY_FILES.values()}:
+    if not {file.path for file in manifest.memory} <= {
+        f"{layout.MEMORY}/{name}" for name in layout.MEMORY_FILES.values()
+    }:
         raise ArchiveError(f"{path.name} has a memory file that there is not.")
-    if any(not file.path.startswith(f"{FILES}/") for file in manifest.files):
-        raise ArchiveError(f"{path.name}: its {MANIFEST} names a file outside {FILES}/.")
-    files = [file.path.removeprefix(f"{FILES}/") for file in manifest.files]
+    if any(not file.path.startswith(f"{layout.FILES}/") for file in manifest.files):
+        raise ArchiveError(f"{path.name}: its {layout.MANIFEST} names a file outside {layout.FILES}/.")
+    files = [file.path.removeprefix(f"{layout.FILES}/") for file in manifest.files]
     folders = [folder.path for folder in manifest.folders]
     for place in [*files, *folders]:
-        if not is_plain(place) or is_ours(place):
+        if not layout.is_plain(place) or layout.is_ours(place):
             raise ArchiveError(f"{path.name}: {place[:200]!r} is no name of a person's file.")
     above = {place[:at] for place in [*files, *folders] for at, sign in enumerate(place) if sign == "/"}
     if both := (above | set(folders)) & set(files):
         raise ArchiveError(f"{path.name}: {min(both)[:200]!r} cannot be a file and a folder.")
-    entries: list[PlainFile | Folder] = [*manifest.memory, *manifest.files, *manifest.folders]
-    if any(not 0 <= entry.mode <= MOST_MODE or abs(entry.modified_ns) > LATEST_NS for entry in entries):
-        raise ArchiveError(f"{path.name}: its {MANIFEST} tells permissions or times that no file has.")
+    entries: list[layout.PlainFile | layout.Folder] = [*manifest.memory, *manifest.files, *manifest.folders]
+    if any(not 0 <= entry.mode <= layout.MOST_MODE or abs(entry.modified_ns) > layout.LATEST_NS for entry in entries):
+        raise ArchiveError(f"{path.name}: its {layout.MANIFEST} tells permissions or times that no file has.")
 
 
 def _damaged(path: Path, what: str, error: BaseException) -> ArchiveError:

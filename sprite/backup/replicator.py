@@ -13,19 +13,8 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from sprite.backup import replica_files
 from sprite.backup.archive import memory_files
-from sprite.backup.replica_files import (
-    MANIFEST,
-    PATHS,
-    Contents,
-    FileFacts,
-    Item,
-    Looks,
-    chunk_of,
-    in_messages,
-    item,
-    size_of,
-)
 from sprite.common.tasks import off_loop
 from sprite.config import Settings
 from sprite.errors import PeerError
@@ -67,7 +56,7 @@ class _Sent:
     source: Source | None = None
     change: int = 0
     rows: Sequence[int] = ()
-    files: dict[str, FileFacts] = field(default_factory=dict)
+    files: dict[str, replica_files.FileFacts] = field(default_factory=dict)
     forgets: int = 0
 
 
@@ -76,7 +65,7 @@ class Session:
 
     def __init__(
         self,
-        looks: Looks,
+        looks: replica_files.Looks,
         sources: tuple[Source, Source],
         identity: str,
         position: int,
@@ -191,25 +180,27 @@ class Session:
             self._active_at = time.monotonic()
         items = await asyncio.to_thread(self._items, rows)
         numbers = {row.change: row.id for row in rows if row.table == ROWS}
-        for held, chunks in in_messages(items):
+        for held, chunks in replica_files.in_messages(items):
             if chunks:
-                await self._send_chunks([chunk_of(chunk) for chunk in chunks])
+                await self._send_chunks([replica_files.chunk_of(chunk) for chunk in chunks])
             else:
                 await self._send_rows(source, held, [numbers[each.change] for each in held if each.change in numbers])
 
-    def _items(self, rows: Sequence[ChangedRow]) -> list[Item]:
+    def _items(self, rows: Sequence[ChangedRow]) -> list[replica_files.Item]:
         items = []
         memory = memory_files(self._looks.settings) if any(row.table == ROWS for row in rows) else {}
         for changed in rows:
             if changed.table != ROWS:
-                items.append(item(changed.change, PATHS[changed.table], changed.id, changed.row))
+                items.append(
+                    replica_files.item(changed.change, replica_files.PATHS[changed.table], changed.id, changed.row)
+                )
             elif changed.row is not None:
                 part, name, facts = str(changed.row["part"]), str(changed.row["name"]), changed.row["facts"]
                 row = self._looks.row(part, name, None if facts is None else str(facts), memory)
-                items.append(item(changed.change, part, name, row))
+                items.append(replica_files.item(changed.change, part, name, row))
         return items
 
-    async def _send_rows(self, source: Source, items: Sequence[Item], numbers: Sequence[int]) -> None:
+    async def _send_rows(self, source: Source, items: Sequence[replica_files.Item], numbers: Sequence[int]) -> None:
         size = sum(each.size for each in items)
         await self._room(size)
         first = await self._state.issue(len(items))
@@ -219,8 +210,10 @@ class Session:
         self._unacked.append(_Sent(through, size, source, items[-1].change, numbers))
         await self._put(Shipped(self._identity, through, [each.row for each in items]), size)
 
-    async def _send_chunks(self, chunks: list[ShippedChunk], files: dict[str, FileFacts] | None = None) -> None:
-        size = sum(map(size_of, chunks))
+    async def _send_chunks(
+        self, chunks: list[ShippedChunk], files: dict[str, replica_files.FileFacts] | None = None
+    ) -> None:
+        size = sum(map(replica_files.size_of, chunks))
         await self._room(size)
         # A separate position, so that their acknowledgement is recognised.
         through = await self._state.issue(1)
@@ -245,7 +238,7 @@ class Session:
         baseline = (await self._state.followed()).baseline
         if baseline is None:
             return False
-        await self._state.put(MANIFEST, {"baseline": f'{{"position":{baseline}}}'})
+        await self._state.put(replica_files.MANIFEST, {"baseline": f'{{"position":{baseline}}}'})
         await self._state.rebased()
         return True
 
@@ -261,7 +254,7 @@ class Session:
         """Send the contents of changed files, whose rows follow the acknowledgement; False if there were none."""
         changed, self._looks.changed = self._looks.changed, []
         files = [(name, seen.path) for name, seen in changed]
-        contents = Contents(self._looks.settings.workspace, files, self._looks.known)
+        contents = replica_files.Contents(self._looks.settings.workspace, files, self._looks.known)
         try:
             while (read := await asyncio.to_thread(contents.next)) is not None:
                 if any(read):
@@ -322,7 +315,7 @@ class Shipping:
                 Source(transcript.changes, self._transcript.changes),
                 Source(workspace.changes, self._workspace.changes),
             )
-            looks = Looks(self._settings, self._state)
+            looks = replica_files.Looks(self._settings, self._state)
             session = Session(looks, sources, identity, position, asked, send, lambda: self._forgets)
             self._peer, self._session = peer, session
             try:
@@ -401,7 +394,13 @@ class Shipping:
         )
         for changes, database in databases:
             tables = shipped_tables(database)
-            await changes.note({table: again.rows[PATHS[table]] for table in tables if PATHS[table] in again.rows})
+            await changes.note(
+                {
+                    table: again.rows[replica_files.PATHS[table]]
+                    for table in tables
+                    if replica_files.PATHS[table] in again.rows
+                }
+            )
 
     # --- forgetting ---
 
@@ -418,9 +417,9 @@ class Shipping:
             return
         self._forgets += 1
         # Send the current memory files first, so that their old versions are older than the tombstone.
-        await Looks(self._settings, self._state).look_at_memory()
+        await replica_files.Looks(self._settings, self._state).look_at_memory()
         rows = {
-            PATHS[table]: numbers
+            replica_files.PATHS[table]: numbers
             for changes in (self._transcript.changes, self._workspace.changes)
             for table, numbers in (await changes.waiting()).items()
             if table != ROWS

@@ -23,19 +23,7 @@ from sprite.config import Settings
 from sprite.errors import OperatorError
 from sprite.log.transcript import open_transcript
 from sprite.memory.opening import replay_aside
-from sprite.protocol.archive import (
-    FILES,
-    MANIFEST,
-    MEMORY,
-    MEMORY_FILES,
-    PARTS,
-    DatabaseName,
-    Folder,
-    Manifest,
-    PlainFile,
-    Row,
-    folded,
-)
+from sprite.protocol import archive as layout
 from sprite.storage.connection import filling, plain_reader
 from sprite.workspace.database import open_workspace
 
@@ -79,11 +67,11 @@ def finish(settings: Settings) -> bytes | None:
     decided = settings.system / _DECIDED
     if not decided.exists():
         return None
-    raw = (decided / MANIFEST).read_bytes()
-    manifest = msgspec.json.decode(raw, type=Manifest)
-    _move_files(decided / FILES, settings.workspace, manifest)
-    if (decided / MEMORY).is_dir():
-        for path in sorted((decided / MEMORY).iterdir()):
+    raw = (decided / layout.MANIFEST).read_bytes()
+    manifest = msgspec.json.decode(raw, type=layout.Manifest)
+    _move_files(decided / layout.FILES, settings.workspace, manifest)
+    if (decided / layout.MEMORY).is_dir():
+        for path in sorted((decided / layout.MEMORY).iterdir()):
             path.replace(settings.memory / path.name)
     # They derive from the log that is replaced.
     for suffix in _SUFFIXES:
@@ -103,12 +91,12 @@ def finish(settings: Settings) -> bytes | None:
     return raw
 
 
-def _move_files(source: Path, workspace: Path, manifest: Manifest) -> None:
+def _move_files(source: Path, workspace: Path, manifest: layout.Manifest) -> None:
     for folder in manifest.folders:
         (workspace / folder.path).mkdir(parents=True, exist_ok=True)
     for file in manifest.files:
-        staged = source / file.path.removeprefix(f"{FILES}/")
-        target = workspace / file.path.removeprefix(f"{FILES}/")
+        staged = source / file.path.removeprefix(f"{layout.FILES}/")
+        target = workspace / file.path.removeprefix(f"{layout.FILES}/")
         if staged.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             staged.replace(target)
@@ -117,7 +105,7 @@ def _move_files(source: Path, workspace: Path, manifest: Manifest) -> None:
         _make_as_it_was(workspace, folder)
 
 
-def _make_as_it_was(workspace: Path, folder: Folder) -> None:
+def _make_as_it_was(workspace: Path, folder: layout.Folder) -> None:
     with contextlib.suppress(FileNotFoundError):
         (workspace / folder.path).chmod(folder.mode & 0o777)
         os.utime(workspace / folder.path, ns=(folder.modified_ns, folder.modified_ns))
@@ -139,13 +127,13 @@ _ROOM_FACTOR = 3
 
 def refuse_lived_in(settings: Settings, archive: Archive) -> None:
     """Raise OperatorError unless the workspace has no turns, canvas, chat or conflicting files."""
-    databases: tuple[DatabaseName, ...] = ("transcript.db", "workspace.db")
+    databases: tuple[layout.DatabaseName, ...] = ("transcript.db", "workspace.db")
     for name in databases:
         path = path_of(settings, name)
         if not path.exists():
             continue
         with plain_reader(path, SCHEMAS[name]) as database:
-            for part in PARTS:
+            for part in layout.PARTS:
                 if part.database == name and part.table in _LIVED_IN and Table(database, part.table).count():
                     raise OperatorError(
                         f"{settings.workspace} has a memory of its own: nothing was changed. Import into an empty "
@@ -154,7 +142,7 @@ def refuse_lived_in(settings: Settings, archive: Archive) -> None:
     for folder in archive.manifest.folders:
         _refuse_no_folder(settings.workspace, folder.path)
     for file in archive.manifest.files:
-        place = file.path.removeprefix(f"{FILES}/")
+        place = file.path.removeprefix(f"{layout.FILES}/")
         _refuse_no_folder(settings.workspace, place.rpartition("/")[0])
         _refuse_other(settings.workspace / place, file)
 
@@ -173,13 +161,13 @@ def is_folding(folder: Path) -> bool:
 
 def refuse_same(archive: Archive) -> None:
     """Raise ArchiveError if two of its names differ only in case or composition."""
-    every = [file.path.removeprefix(f"{FILES}/") for file in archive.manifest.files]
+    every = [file.path.removeprefix(f"{layout.FILES}/") for file in archive.manifest.files]
     every += [folder.path for folder in archive.manifest.folders]
     # Including folders of files: `Docs/` and `docs/` would be merged.
     places = sorted({"/".join(path.split("/")[:end]) for path in every for end in range(1, path.count("/") + 2)})
     seen = dict[str, str]()
     for place in places:
-        if (other := seen.setdefault(folded(place), place)) != place:
+        if (other := seen.setdefault(layout.folded(place), place)) != place:
             raise ArchiveError(
                 f"{archive.path.name} has {other[:200]!r} and {place[:200]!r}, which this disk takes for the same "
                 "name. Nothing was imported: import it on a disk that tells them apart."
@@ -195,7 +183,7 @@ def _refuse_no_folder(workspace: Path, path: str) -> None:
             raise OperatorError(f"{above} is no folder, and one of the archive's belongs there. Nothing was changed.")
 
 
-def _refuse_other(target: Path, file: PlainFile) -> None:
+def _refuse_other(target: Path, file: layout.PlainFile) -> None:
     if os.path.lexists(target) and not _is_same(target, file):
         raise OperatorError(
             f"{target} is there already, and is not as in the archive. Nothing was changed: move it away, or import "
@@ -203,7 +191,7 @@ def _refuse_other(target: Path, file: PlainFile) -> None:
         )
 
 
-def _is_same(path: Path, file: PlainFile) -> bool:
+def _is_same(path: Path, file: layout.PlainFile) -> bool:
     if path.is_symlink() or not path.is_file() or path.stat().st_size != file.size:
         return False
     with path.open("rb") as stream:
@@ -247,16 +235,16 @@ class Restore:
             async with open_transcript(self._folder / "transcript.db") as transcript:
                 await replay_aside(transcript, self._folder / "memory.db", lambda: None)
             await self._unpack()
-            (self._folder / MANIFEST).write_bytes(self._archive.raw_manifest)
+            (self._folder / layout.MANIFEST).write_bytes(self._archive.raw_manifest)
             decide(self._settings)
         finally:
             # A committed import is moved in, an uncommitted one is deleted.
             finish(self._settings)
 
-    async def _fill(self, name: DatabaseName) -> None:
+    async def _fill(self, name: layout.DatabaseName) -> None:
         """Fill the tables of a database."""
         with filling(self._folder / name, SCHEMAS[name]) as database:
-            for part, file in zip(PARTS, self._archive.manifest.tables, strict=True):
+            for part, file in zip(layout.PARTS, self._archive.manifest.tables, strict=True):
                 if part.database != name:
                     continue
                 reading = _Reading(self._archive.rows(file))
@@ -284,7 +272,9 @@ class Restore:
                 ) from error
 
     async def _unpack(self) -> None:
-        on_disk = {f"{MEMORY}/{called}": f"{MEMORY}/{name}" for name, called in MEMORY_FILES.items()}
+        on_disk = {
+            f"{layout.MEMORY}/{called}": f"{layout.MEMORY}/{name}" for name, called in layout.MEMORY_FILES.items()
+        }
         for file in [*self._archive.manifest.memory, *self._archive.manifest.files]:
             target = self._folder / on_disk.get(file.path, file.path)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -300,11 +290,11 @@ class Restore:
 class _Reading:
     """The rows of a file, and the line number of the last one given."""
 
-    def __init__(self, rows: Iterator[tuple[int, Row]]) -> None:
+    def __init__(self, rows: Iterator[tuple[int, layout.Row]]) -> None:
         self.line = 0
         self._rows = rows
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[layout.Row]:
         for line, row in self._rows:
             self.line = line
             yield row

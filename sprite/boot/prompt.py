@@ -17,19 +17,9 @@ from sprite.common.recurrence import DEFAULT_ZONE
 from sprite.config import Egress
 from sprite.errors import StorageError
 from sprite.log.transcript import Observation, TranscriptDB
+from sprite.memory import files as memory_files
 from sprite.memory.actions import action_line
 from sprite.memory.database import MemoryDB
-from sprite.memory.files import (
-    BOOT_ORDER,
-    CURATED,
-    DEPLOYED,
-    MemoryFiles,
-    estimate_tokens,
-    sha256,
-    shown_to,
-    template,
-    within_limits,
-)
 from sprite.memory.sections import PIN, UNPIN
 from sprite.memory.words import content_words, said
 from sprite.protocol.framing import on_one_line, part, sealed, set_in
@@ -72,7 +62,7 @@ def turn_lines(turn: Observation, agent: str = "You") -> str:
 def short(text: str, tokens: int = RECENT_TEXT_TOKENS) -> str:
     """Return the beginning of a text within the limit for one turn."""
     kept = text[:RECENT_TEXT_CHARS]
-    found = estimate_tokens(kept)
+    found = memory_files.estimate_tokens(kept)
     if found > tokens:
         kept = kept[: len(kept) * tokens // found]
     return text if kept == text else f"{kept} […]"
@@ -82,7 +72,7 @@ def within(budget: int, texts: Iterable[str]) -> list[str]:
     """Return the leading texts within a token budget."""
     kept: list[str] = []
     for text in texts:
-        budget -= estimate_tokens(text)
+        budget -= memory_files.estimate_tokens(text)
         if budget < 0:
             break
         kept.append(text)
@@ -121,7 +111,7 @@ async def wishes_beside(memory: MemoryDB, files: Sequence[str], tokens: int, lim
     for wish in await memory.wishes("PREFERENCE", limit=limit):
         if wish.origin != "user" or any(_is_said(wish.content, name, line) for line in lines):
             continue
-        left -= estimate_tokens(wish.content)
+        left -= memory_files.estimate_tokens(wish.content)
         if left < 0:
             told.append("- Older ones: search_memory, type:PREFERENCE.")
             break
@@ -151,7 +141,7 @@ _SMALL_WORDS = frozenset({"in", "on", "at", "by", "for", "with", "and", "has", "
 
 def without_scaffold(name: str, content: str) -> str:
     """Return a file without its shipped title, its shipped headings that have no entries, and empty lines."""
-    shipped = set(template(name).split("\n"))
+    shipped = set(memory_files.template(name).split("\n"))
     kept: list[str] = []
     for line in reversed([line for line in content.split("\n") if line.strip()]):
         is_empty = not kept or kept[-1].startswith(("# ", "## "))
@@ -190,7 +180,7 @@ def without_repeats(contents: Mapping[str, str], told: Iterable[str]) -> dict[st
 
 def _entries(name: str, content: str) -> Iterator[tuple[str, frozenset[str], bool]]:
     """Yield each line, the words of an entry with the headings above it, and whether it may be left out."""
-    shipped = set(template(name).split("\n"))
+    shipped = set(memory_files.template(name).split("\n"))
     lines = content.split("\n")
     above: dict[int, str] = {}
     is_pinned = is_code = False
@@ -260,7 +250,7 @@ class BootPrompt:
 
     def __init__(
         self,
-        files: MemoryFiles,
+        files: memory_files.MemoryFiles,
         memory: MemoryDB,
         transcript: TranscriptDB,
         egress: Egress = "open",
@@ -310,14 +300,14 @@ class BootPrompt:
     async def _parts(self) -> tuple[list[str], list[str]]:
         """Return the parts before the open canvas and those after it."""
         self._projects = [key for key, _, _ in await self._transcript.projects(SECTIONS_SHOWN)]
-        contents = {name: self._shown(name) for name in BOOT_ORDER}
-        self._told = {name: sha256(contents[name]) for name in CURATED}
-        soul, rules = (_bounded(name, contents[name]) for name in DEPLOYED)
+        contents = {name: self._shown(name) for name in memory_files.BOOT_ORDER}
+        self._told = {name: memory_files.sha256(contents[name]) for name in memory_files.CURATED}
+        soul, rules = (_bounded(name, contents[name]) for name in memory_files.DEPLOYED)
         parts = [soul, rules + _NETWORK[self._egress], _INTRODUCTION]
         actions = await open_actions(self._memory, OPEN_ACTIONS_TOKENS)
         curated = {name: _bounded(name, contents[name]) for name in _BY_WEIGHT}
         curated = without_repeats({name: without_scaffold(name, text) for name, text in curated.items()}, actions)
-        parts += [_memory_file(name, curated[name]) for name in CURATED if curated[name]]
+        parts += [_memory_file(name, curated[name]) for name in memory_files.CURATED if curated[name]]
         wishes = await wishes_beside(self._memory, list(curated.values()), STANDING_TOKENS)
         if wishes:
             parts.append(part("standing_preferences", "\n".join(wishes)))
@@ -351,15 +341,15 @@ class BootPrompt:
 
     def _shown(self, name: str) -> str:
         """Return a file with as many project sections as fit, those with the newest turns first."""
-        return shown_to(name, self._files.read(name), self._projects)
+        return memory_files.shown_to(name, self._files.read(name), self._projects)
 
     def news(self) -> str | None:
         """Return the curated files that changed since the agent last got them, or None."""
         changed = []
-        for name in CURATED:
+        for name in memory_files.CURATED:
             content = self._shown(name)
-            if sha256(content) != self._told.get(name):
-                self._told[name] = sha256(content)
+            if memory_files.sha256(content) != self._told.get(name):
+                self._told[name] = memory_files.sha256(content)
                 changed.append(_memory_file(name, without_scaffold(name, _bounded(name, content))))
         if not changed:
             return None
@@ -371,7 +361,7 @@ def _memory_file(name: str, content: str) -> str:
 
 
 def _bounded(name: str, content: str) -> str:
-    shown, left_out = within_limits(name, content)
+    shown, left_out = memory_files.within_limits(name, content)
     return shown.strip() if left_out is None else f"{shown.strip()}\n[{left_out}]"
 
 
@@ -380,10 +370,10 @@ def _recent(turns: Sequence[Observation]) -> list[str]:
     here = [(turn.id, turn_lines(turn)) for turn in reversed(turns) if turn.source is None]
     elsewhere = [(turn.id, turn_lines(turn)) for turn in reversed(turns) if turn.source is not None]
     kept = within(TURNS_HERE_TOKENS if elsewhere else RECENT_TURNS_TOKENS, [text for _, text in here])
-    left = RECENT_TURNS_TOKENS - sum(map(estimate_tokens, kept))
+    left = RECENT_TURNS_TOKENS - sum(map(memory_files.estimate_tokens, kept))
     shown = [*here[: len(kept)], *elsewhere[: len(within(left, [text for _, text in elsewhere]))]]
     return [text for _, text in sorted(shown)]
 
 
 def _mark(before: list[str], after: list[str]) -> str:
-    return sha256("\n\n".join([*before, *after]))
+    return memory_files.sha256("\n\n".join([*before, *after]))

@@ -11,18 +11,9 @@ from typing import Any
 
 from tqdm import tqdm
 
+from sprite.backup import restore
 from sprite.backup.archive import Export, LeftOut, snapshot
 from sprite.backup.archive_reader import Archive, opened
-from sprite.backup.restore import (
-    Restore,
-    finish,
-    is_cut_off,
-    refuse_cut_off,
-    refuse_lived_in,
-    refuse_same_names,
-    refuse_too_large,
-    steps,
-)
 from sprite.cli.output import say, say_json, warn
 from sprite.common.files import whole_file
 from sprite.config import Settings
@@ -36,7 +27,7 @@ _STDOUT = "-"
 
 async def export(settings: Settings, target: str, *, without_files: bool, force: bool, as_json: bool) -> int:
     """Write the archive to a file, or for "-" to stdout."""
-    refuse_cut_off(settings)
+    restore.refuse_cut_off(settings)
     with ExitStack() as stack:
         if target == _STDOUT:
             if sys.stdout.isatty():
@@ -85,18 +76,18 @@ def _tell_left_out(left_out: LeftOut) -> None:
 async def restore_archive(settings: Settings, path: Path, *, dry_run: bool, as_json: bool) -> int:
     """Import an archive; with `dry_run` only verify it and print its content."""
     with opened(path) as archive:
-        if not is_cut_off(settings):
+        if not restore.is_cut_off(settings):
             folder = settings.workspace
-            refuse_too_large(next(path for path in (folder, *folder.parents) if path.exists()), archive)
+            restore.refuse_too_large(next(path for path in (folder, *folder.parents) if path.exists()), archive)
         with _bar(archive.size, "B", "checking") as progress:
             for size in archive.verify():
                 progress.update(size)
                 # Let Ctrl-C be handled.
                 await asyncio.sleep(0)
         if dry_run:
-            refuse_cut_off(settings)
-        if not is_cut_off(settings):
-            refuse_lived_in(settings, archive)
+            restore.refuse_cut_off(settings)
+        if not restore.is_cut_off(settings):
+            restore.refuse_lived_in(settings, archive)
         if not dry_run:
             await _restore(settings, archive)
     if as_json:
@@ -112,19 +103,19 @@ async def _restore(settings: Settings, archive: Archive) -> None:
     with workspace_lock(settings.lock, settings.memory):
         for folder in (settings.system, settings.memory, settings.run):
             folder.chmod(0o700)
-        if finish(settings) == archive.raw_manifest:
+        if restore.finish(settings) == archive.raw_manifest:
             # The same import was interrupted in its last step, and is complete now.
             return
-        refuse_same_names(archive, settings.system)
+        restore.refuse_same_names(archive, settings.system)
         # Check again, because the workspace may be in use since.
-        refuse_lived_in(settings, archive)
-        with _bar(steps(archive), "row", "importing") as progress:
+        restore.refuse_lived_in(settings, archive)
+        with _bar(restore.steps(archive), "row", "importing") as progress:
 
             async def on_step(done: int) -> None:
                 progress.update(done)
                 await asyncio.sleep(0)
 
-            await Restore(settings, archive, on_step).run()
+            await restore.Restore(settings, archive, on_step).run()
 
 
 def _bar(total: int, unit: str, words: str) -> tqdm[Any]:

@@ -23,22 +23,7 @@ from sprite.forget.plan import Target
 from sprite.memory.answers import Op
 from sprite.memory.projection import Projection
 from sprite.owner import ask_running, open_stores, owned
-from sprite.protocol.memory import (
-    AcceptRequest,
-    AcceptResult,
-    AnyMemoryRequest,
-    EditRequest,
-    EditResult,
-    ForgetRequest,
-    ForgetResult,
-    LearningRequest,
-    LearningResult,
-    MemoryResult,
-    RejectRequest,
-    RejectResult,
-    RetryRequest,
-    RetryResult,
-)
+from sprite.protocol import memory as wire
 from sprite.protocol.shapes import Forgotten
 from sprite.search.meaning.meaning import open_meaning
 
@@ -121,7 +106,7 @@ async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bo
                     return await forgetter.preview(target)
                 return await forgetter.search(await forgetter.forget(target, sure=sure))
     except WorkspaceLockedError:
-        request = ForgetRequest(
+        request = wire.ForgetRequest(
             text=target.text,
             turn=target.turn,
             session=target.session,
@@ -129,7 +114,7 @@ async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bo
             preview=preview,
             yes=sure,
         )
-        return (await ask_running(settings, request, ForgetResult)).forgotten
+        return (await ask_running(settings, request, wire.ForgetResult)).forgotten
 
 
 def _words(summary: Forgotten) -> str:
@@ -145,8 +130,8 @@ def _words(summary: Forgotten) -> str:
 
 async def _change(
     settings: Settings,
-    request: AnyMemoryRequest,
-    answer: type[MemoryResult],
+    request: wire.AnyMemoryRequest,
+    answer: type[wire.MemoryResult],
     change: Callable[[Projection], Awaitable[object]],
 ) -> bool:
     """Make a change here, or have the running sprite make it. Return whether one runs."""
@@ -162,7 +147,7 @@ async def _change(
 async def accept(settings: Settings, arguments: argparse.Namespace) -> int:
     """Accept a file's content on disk that changed while the agent worked, as the person's own edit."""
     name = arguments.name
-    await _change(settings, AcceptRequest(name), AcceptResult, lambda memory: memory.accept(name))
+    await _change(settings, wire.AcceptRequest(name), wire.AcceptResult, lambda memory: memory.accept(name))
     say(f"{name} is now as it stands on disk; what memory had before is kept as a version.")
     return 0
 
@@ -170,7 +155,7 @@ async def accept(settings: Settings, arguments: argparse.Namespace) -> int:
 async def reject(settings: Settings, arguments: argparse.Namespace) -> int:
     """Reject such a change: the file on disk gets memory's content again."""
     name = arguments.name
-    await _change(settings, RejectRequest(name), RejectResult, lambda memory: memory.reject(name))
+    await _change(settings, wire.RejectRequest(name), wire.RejectResult, lambda memory: memory.reject(name))
     say(f"{name} is again as memory has it; what stood on disk is kept in the log.")
     return 0
 
@@ -180,7 +165,7 @@ async def restore(settings: Settings, arguments: argparse.Namespace) -> int:
     name = arguments.name
     async with open_stores(settings) as stores:
         content = await content_of(stores, name, arguments.version)
-    await _change(settings, EditRequest(name, content), EditResult, lambda memory: memory.edit(name, content))
+    await _change(settings, wire.EditRequest(name, content), wire.EditResult, lambda memory: memory.edit(name, content))
     say(f"{name} is as it was in version {arguments.version}; the versions in between are kept.")
     return 0
 
@@ -189,7 +174,9 @@ async def answer(settings: Settings, arguments: argparse.Namespace) -> int:
     """Confirm or retire an unverified learning."""
     op: Op = arguments.op
     number = arguments.learning
-    await _change(settings, LearningRequest(number, op), LearningResult, lambda memory: memory.answer(number, op))
+    await _change(
+        settings, wire.LearningRequest(number, op), wire.LearningResult, lambda memory: memory.answer(number, op)
+    )
     words = "is now your own word" if op == "confirm" else "no longer holds; it stays in the log"
     say(f"Learning {number} {words}.")
     return 0
@@ -198,6 +185,6 @@ async def answer(settings: Settings, arguments: argparse.Namespace) -> int:
 async def retry(settings: Settings, arguments: argparse.Namespace) -> int:
     """Queue a quarantined turn for curation: now by the running sprite, or else by the next one."""
     turn = arguments.turn
-    is_running = await _change(settings, RetryRequest(turn), RetryResult, lambda memory: memory.retry(turn))
+    is_running = await _change(settings, wire.RetryRequest(turn), wire.RetryResult, lambda memory: memory.retry(turn))
     say(f"Turn {turn} waits again: it is {'being curated now' if is_running else 'curated when the sprite runs next'}.")
     return 0

@@ -30,15 +30,7 @@ from sprite.curation.verifier import Item, Request, build_request, read_answer
 from sprite.errors import ModelError, OperatorError, PeerError
 from sprite.log.transcript import Observation
 from sprite.owner import connect
-from sprite.protocol.events import (
-    AgentEvent,
-    Complete,
-    Ending,
-    Failed,
-    Interrupted,
-    TextDelta,
-    ToolUse,
-)
+from sprite.protocol import events as wire
 from sprite.protocol.frames import decode_server, encode
 from sprite.protocol.messages import Interrupt, Mission, Permission, PermissionRequest, Status, System
 from sprite.protocol.shapes import Cost
@@ -162,16 +154,16 @@ class _Talk:
         answer: Status = [each async for each in self._until(lambda each: isinstance(each, Status))][-1]
         return answer
 
-    async def mission(self, text: str, *, is_cut: bool = False) -> list[AgentEvent]:
+    async def mission(self, text: str, *, is_cut: bool = False) -> list[wire.AgentEvent]:
         """Run a mission; return its events. `is_cut`: stop it at its first words."""
         self.writer.write(encode(Mission(text), message_id=str(uuid.uuid4())))
-        events: list[AgentEvent] = []
-        async for payload in self._until(lambda each: isinstance(each, Ending)):
+        events: list[wire.AgentEvent] = []
+        async for payload in self._until(lambda each: isinstance(each, wire.Ending)):
             if isinstance(payload, PermissionRequest):
                 self.writer.write(encode(Permission(payload.request_id, "allow")))
-            elif isinstance(payload, AgentEvent):
+            elif isinstance(payload, wire.AgentEvent):
                 events.append(payload)
-                if is_cut and isinstance(payload, TextDelta):
+                if is_cut and isinstance(payload, wire.TextDelta):
                     is_cut = False
                     self.writer.write(encode(Interrupt()))
         return events
@@ -191,28 +183,28 @@ async def _turns(talk: _Talk, settings: Settings, call_usd: float) -> dict[str, 
     began = time.monotonic()
     events = await talk.mission(TURN)
     end, seconds = events[-1], round(time.monotonic() - began, 1)
-    tools = [event.name for event in events if isinstance(event, ToolUse)]
+    tools = [event.name for event in events if isinstance(event, wire.ToolUse)]
     turn = {
-        "ok": isinstance(end, Complete) and bool(tools),
+        "ok": isinstance(end, wire.Complete) and bool(tools),
         "ended": end.event,
         "tools": len(tools),
         "seconds": seconds,
     }
     status = await talk.status("status")
-    model, usage = status.model or "", (end.usage or {}) if isinstance(end, Complete) else {}
+    model, usage = status.model or "", (end.usage or {}) if isinstance(end, wire.Complete) else {}
     spent = Cost() if status.spend is None or status.spend.turn is None else status.spend.turn
     counted = 0.0 if settings.is_free else cost_usd(model, usage)
     is_close = counted is None or abs(spent.settled - counted) <= max(_CLOSE_PART * spent.settled, _CLOSE_USD)
     flushed = await talk.status("flush")
     if _settled(flushed) + _estimated(flushed) + call_usd <= MOST_USD - MEMORY_USD:
         end = (await talk.mission(STORY, is_cut=True))[-1]
-        cut = {"ok": isinstance(end, Interrupted), "ended": end.event}
+        cut = {"ok": isinstance(end, wire.Interrupted), "ended": end.event}
     else:
         cut = {"ok": False, "ended": f"not asked: it could cost ${call_usd:.2f}"}
     status = await talk.status("status")
     return {
         "model": model,
-        "turn": turn | ({"code": end.code} if isinstance(end, Failed) else {}),
+        "turn": turn | ({"code": end.code} if isinstance(end, wire.Failed) else {}),
         "curation": {
             "ok": flushed.memory.waiting == 0 and flushed.last_error is None,
             "learnings": flushed.memory.learnings,

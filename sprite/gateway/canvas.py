@@ -17,27 +17,8 @@ from sprite.common.tasks import WORDS, off_loop
 from sprite.errors import PeerError
 from sprite.privacy.private_text import PrivateText
 from sprite.privacy.redaction import discreet, discreet_value
+from sprite.protocol import messages
 from sprite.protocol.frames import well_formed
-from sprite.protocol.messages import (
-    Ack,
-    AnyCanvasInteraction,
-    ArchiveCard,
-    ArchiveStack,
-    CanvasCommand,
-    CanvasUpdate,
-    CardPlace,
-    CardSize,
-    CreateCard,
-    CreateStack,
-    Error,
-    MoveCard,
-    NewBlock,
-    RenameStack,
-    RestoreCard,
-    RestoreStack,
-    StackUpdate,
-    UpdateBlock,
-)
 from sprite.protocol.shapes import Block, Card, Point, Size
 from sprite.workspace.database import WorkspaceDB
 from sprite.workspace.feed import Feed
@@ -60,53 +41,57 @@ class PersonsCanvas:
         self._private_text = private_text
         self._sight = sight
 
-    async def take(self, interaction: AnyCanvasInteraction, message_id: str) -> Ack | Error:
+    async def take(self, interaction: messages.AnyCanvasInteraction, message_id: str) -> messages.Ack | messages.Error:
         """Apply a person's change. Raises PeerError if it is invalid; returns the current block if it is outdated."""
         async with self._workspace.canvas_lock:
             match interaction:
-                case CreateStack() | RenameStack() | ArchiveStack() | RestoreStack():
+                case (
+                    messages.CreateStack() | messages.RenameStack() | messages.ArchiveStack() | messages.RestoreStack()
+                ):
                     return await self._change_stack(interaction)
-                case CreateCard():
+                case messages.CreateCard():
                     return await self._create(interaction, message_id)
-                case UpdateBlock():
+                case messages.UpdateBlock():
                     return await self._update(interaction)
                 case _:
                     return await self._put(interaction)
 
     # --- stacks ---
 
-    async def _change_stack(self, interaction: CreateStack | RenameStack | ArchiveStack | RestoreStack) -> Ack:
+    async def _change_stack(
+        self, interaction: messages.CreateStack | messages.RenameStack | messages.ArchiveStack | messages.RestoreStack
+    ) -> messages.Ack:
         match interaction:
-            case CreateStack(name):
+            case messages.CreateStack(name):
                 return await self._changed_stack(await self._workspace.create_stack(_name(name)), found=True)
-            case RenameStack(name, stack_id):
+            case messages.RenameStack(name, stack_id):
                 found = await self._workspace.change_stack(stack_id, name=_name(name))
-            case ArchiveStack(stack_id) | RestoreStack(stack_id):
-                archived = isinstance(interaction, ArchiveStack)
+            case messages.ArchiveStack(stack_id) | messages.RestoreStack(stack_id):
+                archived = isinstance(interaction, messages.ArchiveStack)
                 found = await self._workspace.change_stack(stack_id, archived=archived)
         return await self._changed_stack(stack_id, found=found)
 
-    async def _changed_stack(self, stack_id: str, *, found: bool) -> Ack:
+    async def _changed_stack(self, stack_id: str, *, found: bool) -> messages.Ack:
         if not found:
             raise PeerError("There is no such stack.", code="not_found")
         if (stack := await self._workspace.stack(stack_id)) is not None:
-            self._feed.publish(StackUpdate(stack_id, stack.name, stack.archived))
-        return Ack("done", stack_id=stack_id)
+            self._feed.publish(messages.StackUpdate(stack_id, stack.name, stack.archived))
+        return messages.Ack("done", stack_id=stack_id)
 
     # --- cards ---
 
-    async def _put(self, interaction: MoveCard | ArchiveCard | RestoreCard) -> Ack:
+    async def _put(self, interaction: messages.MoveCard | messages.ArchiveCard | messages.RestoreCard) -> messages.Ack:
         card = await self._card(interaction.card_id)
-        if isinstance(interaction, MoveCard):
+        if isinstance(interaction, messages.MoveCard):
             position, size = _point(interaction.position), _size(interaction.size)
             await self._workspace.move_card(card.card_id, position, size)
             card.position, card.size = position or card.position, size or card.size
             return self._changed("update_card", card)
-        card.archived = isinstance(interaction, ArchiveCard)
+        card.archived = isinstance(interaction, messages.ArchiveCard)
         await self._workspace.archive_card(card.card_id, archived=card.archived)
         return self._changed("close_card" if card.archived else "create_card", card)
 
-    async def _create(self, wanted: CreateCard, message_id: str) -> Ack:
+    async def _create(self, wanted: messages.CreateCard, message_id: str) -> messages.Ack:
         card_id = str(uuid.uuid5(_CARDS, message_id) if message_id else uuid.uuid4())
         if (made := await self._workspace.card(card_id)) is not None:
             # The answer was lost, and perhaps the event, too.
@@ -123,7 +108,7 @@ class PersonsCanvas:
         self._sight.wrote(card_id, whole)
         return self._changed("create_card", card)
 
-    async def _update(self, edit: UpdateBlock) -> Ack | Error:
+    async def _update(self, edit: messages.UpdateBlock) -> messages.Ack | messages.Error:
         card = await self._card(edit.card_id)
         if card.archived:
             raise PeerError("The card is archived. Restore it first, then change it.", code="archived")
@@ -137,7 +122,7 @@ class PersonsCanvas:
             return self._shown(card)
         if edit.seen != block.version:
             words = "This was changed meanwhile. Nothing was written over."
-            return Error("conflict", words, block=block)
+            return messages.Error("conflict", words, block=block)
         block.data = data
         _check_size(card.blocks)
         changed = await self._workspace.change_block(edit.card_id, edit.block_id, data, edit.seen)
@@ -146,12 +131,12 @@ class PersonsCanvas:
         self._sight.wrote(edit.card_id, [Block(block.id, block.type, whole, edit.seen + 1, "person")])
         return self._changed("update_card", changed)
 
-    def _shown(self, card: Card) -> Ack:
+    def _shown(self, card: Card) -> messages.Ack:
         return self._changed("close_card" if card.archived else "update_card", card)
 
-    def _changed(self, command: CanvasCommand, card: Card) -> Ack:
-        self._feed.publish(CanvasUpdate.of(command, card))
-        return Ack("done", card_id=card.card_id)
+    def _changed(self, command: messages.CanvasCommand, card: Card) -> messages.Ack:
+        self._feed.publish(messages.CanvasUpdate.of(command, card))
+        return messages.Ack("done", card_id=card.card_id)
 
     async def _card(self, card_id: str) -> Card:
         card = await self._workspace.card(card_id)
@@ -176,7 +161,7 @@ class PersonsCanvas:
 
     # --- words ---
 
-    def _read(self, new: list[NewBlock]) -> tuple[list[Block], list[Block]]:
+    def _read(self, new: list[messages.NewBlock]) -> tuple[list[Block], list[Block]]:
         """Return new blocks as the person wrote them, and in the form to store."""
         try:
             whole = read_each(new, _new_block)
@@ -218,7 +203,7 @@ def _fitting(kind: str, data: dict[str, Any], where: str) -> dict[str, Any]:
         raise PeerError(f"Not saved: {error}.") from error
 
 
-def _new_block(number: int, new: NewBlock) -> Block:
+def _new_block(number: int, new: messages.NewBlock) -> Block:
     return Block(str(uuid.uuid4()), new.type, _fitting(new.type, new.data, f"blocks[{number}]"), by="person")
 
 
@@ -229,11 +214,11 @@ def _check_size(blocks: list[Block]) -> None:
         raise PeerError(f"Not saved: {error}.", code="too_long") from error
 
 
-def _point(place: CardPlace | None) -> Point | None:
+def _point(place: messages.CardPlace | None) -> Point | None:
     return None if place is None else Point(place.x, place.y)
 
 
-def _size(size: CardSize | None) -> Size | None:
+def _size(size: messages.CardSize | None) -> Size | None:
     return None if size is None else Size(size.width, size.height)
 
 

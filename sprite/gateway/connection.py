@@ -21,25 +21,8 @@ from sprite import __version__
 from sprite.common.tasks import TaskSet, off_loop, owned_task
 from sprite.errors import FatalPeerError, PeerError, ShortageError, SpriteError, StaleOwnerError, is_shortage
 from sprite.privacy.redaction import discreet
+from sprite.protocol import messages
 from sprite.protocol.frames import ClientMessage, FrameDecoder, decode_client, encode
-from sprite.protocol.messages import (
-    AUTH_TIMEOUT_SECONDS,
-    MAX_AUTH_FRAME_BYTES,
-    MAX_FRAME_BYTES,
-    MAX_MISSION_CHARS,
-    MAX_UPLOAD_BYTES,
-    PROBE,
-    PROTOCOL_VERSION,
-    STORE,
-    UPLOAD_CHUNK_BYTES,
-    Auth,
-    AuthOk,
-    Error,
-    Gap,
-    Resume,
-    ServerPayload,
-    StateSync,
-)
 from sprite.protocol.outbox import Outbox
 from sprite.protocol.replication import EPOCHS_AHEAD, Lease
 from sprite.workspace.database import WorkspaceDB
@@ -59,7 +42,7 @@ MAX_UNHEARD_BYTES = 16 * 1024 * 1024
 MAX_CONCURRENT = 32
 
 Handle = Callable[["Connection", ClientMessage], Awaitable[None]]
-Snapshot = Callable[[], Awaitable[StateSync]]
+Snapshot = Callable[[], Awaitable[messages.StateSync]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +74,7 @@ class Connection:
         #: Set when a bridge with a newer lease connected: no more messages of this client are started.
         self._replaced: FatalPeerError | None = None
         self._reading: asyncio.Timeout | None = None
-        self._decoder = FrameDecoder(MAX_AUTH_FRAME_BYTES)
+        self._decoder = FrameDecoder(messages.MAX_AUTH_FRAME_BYTES)
         self._outbox = Outbox(MAX_OUTBOX_BYTES, self._cut_off)
         self._outbox_changed = asyncio.Event()
         self._outbox_sent = asyncio.Event()
@@ -124,7 +107,7 @@ class Connection:
                 await self._take(frame)
         except FatalPeerError as error:
             newest = error.newest if isinstance(error, StaleOwnerError) else UNSET
-            self.send(Error(error.code, str(error), newest=newest), reply_to=error.reply_to)
+            self.send(messages.Error(error.code, str(error), newest=newest), reply_to=error.reply_to)
             return True
         except (ConnectionError, TimeoutError):
             log.debug("a client is gone")
@@ -143,15 +126,15 @@ class Connection:
         if self._reading is not None:
             self._reading.reschedule(0)
 
-    def send(self, payload: ServerPayload, *, reply_to: str | None = None) -> None:
+    def send(self, payload: messages.ServerPayload, *, reply_to: str | None = None) -> None:
         """Queue an answer to this client; one that does not fit a frame becomes an error."""
-        if isinstance(payload, Error):
+        if isinstance(payload, messages.Error):
             # Messages of the CLI or a library can quote the text that they failed on.
             payload = msgspec.structs.replace(payload, message=discreet(payload.message))
         frame = encode(payload, reply_to=reply_to)
-        if len(frame) > MAX_FRAME_BYTES:
-            words = f"The answer has {len(frame):,} bytes, {MAX_FRAME_BYTES:,} fit: ask for less of it."
-            frame = encode(Error("too_large", words), reply_to=reply_to)
+        if len(frame) > messages.MAX_FRAME_BYTES:
+            words = f"The answer has {len(frame):,} bytes, {messages.MAX_FRAME_BYTES:,} fit: ask for less of it."
+            frame = encode(messages.Error("too_large", words), reply_to=reply_to)
         self._put(frame)
 
     # --- in ---
@@ -189,7 +172,7 @@ class Connection:
         except FatalPeerError:
             raise
         except PeerError as error:
-            self.send(Error(error.code, str(error)), reply_to=error.reply_to)
+            self.send(messages.Error(error.code, str(error)), reply_to=error.reply_to)
             return
         if message.type == "mission":
             # Handled here and not in a task, so that missions keep their order.
@@ -211,29 +194,32 @@ class Connection:
 
     async def _handshake(self) -> None:
         try:
-            async with asyncio.timeout(AUTH_TIMEOUT_SECONDS):
+            async with asyncio.timeout(messages.AUTH_TIMEOUT_SECONDS):
                 auth = await self._first_frame()
         except TimeoutError:
-            raise FatalPeerError(f"No auth message within {AUTH_TIMEOUT_SECONDS:.0f} s.", code="unauthorized") from None
+            raise FatalPeerError(
+                f"No auth message within {messages.AUTH_TIMEOUT_SECONDS:.0f} s.", code="unauthorized"
+            ) from None
         expected, given = self._service.token.encode(), auth.token.encode("utf-8", "replace")
         if not hmac.compare_digest(expected, given):
             raise FatalPeerError("The token is wrong.", code="unauthorized")
         self._on_known()
-        if auth.protocol != PROTOCOL_VERSION:
+        if auth.protocol != messages.PROTOCOL_VERSION:
             raise FatalPeerError(
-                f"This sprite speaks protocol {PROTOCOL_VERSION}, not {auth.protocol}.", code="unsupported_protocol"
+                f"This sprite speaks protocol {messages.PROTOCOL_VERSION}, not {auth.protocol}.",
+                code="unsupported_protocol",
             )
         if auth.lease is not None:
             await self._service.leases.enter(auth.lease, self._end)
-        self._decoder.raise_limit(MAX_FRAME_BYTES)
-        if auth.client in {STORE, PROBE}:
+        self._decoder.raise_limit(messages.MAX_FRAME_BYTES)
+        if auth.client in {messages.STORE, messages.PROBE}:
             # It wants neither state nor events, so skip the preparation for missions.
             self._say_welcome(self._service.feed.last_seq)
             return
         await self._welcome(auth.resume)
         self._service.on_welcome()
 
-    async def _first_frame(self) -> Auth:
+    async def _first_frame(self) -> messages.Auth:
         async for frame in self._frames():
             try:
                 payload = decode_client(frame).payload
@@ -241,12 +227,12 @@ class Connection:
                 raise
             except PeerError as error:
                 raise FatalPeerError(f"The first message must be auth: {error}", code="unauthorized") from error
-            if not isinstance(payload, Auth):
+            if not isinstance(payload, messages.Auth):
                 break
             return payload
         raise FatalPeerError("The first message must be auth.", code="unauthorized")
 
-    async def _welcome(self, resume: Resume | None) -> None:
+    async def _welcome(self, resume: messages.Resume | None) -> None:
         async with self._service.feed.standing_still() as last_seq:
             self._say_welcome(last_seq)
             seen = await self._replayable(resume, last_seq)
@@ -260,27 +246,27 @@ class Connection:
 
     def _say_welcome(self, last_seq: int) -> None:
         self.send(
-            AuthOk(
-                protocol=PROTOCOL_VERSION,
+            messages.AuthOk(
+                protocol=messages.PROTOCOL_VERSION,
                 server_version=__version__,
                 epoch=self._service.feed.epoch,
                 last_seq=last_seq,
                 limits={
-                    "frame_bytes": MAX_FRAME_BYTES,
-                    "mission_chars": MAX_MISSION_CHARS,
-                    "upload_chunk_bytes": UPLOAD_CHUNK_BYTES,
-                    "upload_bytes": MAX_UPLOAD_BYTES,
+                    "frame_bytes": messages.MAX_FRAME_BYTES,
+                    "mission_chars": messages.MAX_MISSION_CHARS,
+                    "upload_chunk_bytes": messages.UPLOAD_CHUNK_BYTES,
+                    "upload_bytes": messages.MAX_UPLOAD_BYTES,
                 },
             )
         )
 
-    async def _replayable(self, resume: Resume | None, last_seq: int) -> int | None:
+    async def _replayable(self, resume: messages.Resume | None, last_seq: int) -> int | None:
         """Return the event after which a replay begins, or None if the client needs the whole state."""
         if resume is None or resume.epoch != self._service.feed.epoch or not 0 <= resume.last_seq <= last_seq:
             return None
         oldest = await self._service.feed.oldest_seq()
         if resume.last_seq < min(oldest - 1, last_seq):
-            self.send(Gap(oldest_seq=oldest))
+            self.send(messages.Gap(oldest_seq=oldest))
             return None
         return resume.last_seq
 
@@ -353,14 +339,14 @@ class Connection:
                 await self._writer.wait_closed()
 
 
-def _refusal(error: Exception, what: str) -> Error:
+def _refusal(error: Exception, what: str) -> messages.Error:
     """Return the error to send for an exception. An internal error is logged in full and sent without details."""
     if is_shortage(error):
         error = ShortageError()
     if isinstance(error, SpriteError):
-        return Error(error.code, str(error))
+        return messages.Error(error.code, str(error))
     log.error("handling %s failed", what, exc_info=error)
-    return Error("internal", "Something went wrong inside the sprite; see its log.")
+    return messages.Error("internal", "Something went wrong inside the sprite; see its log.")
 
 
 #: Start of 2026 in Unix seconds: lower bound for a machine whose clock is not set yet.

@@ -29,67 +29,9 @@ from sprite.log.curations import seconds_since_midnight
 from sprite.memory.actions import Actions
 from sprite.memory.decision import Change
 from sprite.memory.projection import Projection
+from sprite.protocol import memory as wire
+from sprite.protocol import messages
 from sprite.protocol.frames import ClientMessage, encode
-from sprite.protocol.memory import (
-    AcceptRequest,
-    AcceptResult,
-    AddActionRequest,
-    AnyMemoryRequest,
-    AnyMemoryResult,
-    BootRequest,
-    BootResult,
-    ChangesRequest,
-    ChangesResult,
-    ChatRequest,
-    ChatResult,
-    DeleteUserFileRequest,
-    DeleteUserFileResult,
-    EditRequest,
-    EditResult,
-    ForgetRequest,
-    ForgetResult,
-    HealthRequest,
-    HealthResult,
-    LearningRequest,
-    LearningResult,
-    MemoryRequest,
-    RejectRequest,
-    RejectResult,
-    RenameSessionRequest,
-    RenameSessionResult,
-    ResolveActionRequest,
-    RetryRequest,
-    RetryResult,
-    SessionsRequest,
-    SessionsResult,
-    UndoRequest,
-    UndoResult,
-    UpdateActionRequest,
-    UserFilesRequest,
-    UserFilesResult,
-)
-from sprite.protocol.messages import (
-    CHAT_LIMIT,
-    MAX_ASKED_BY_CHARS,
-    MAX_FRAME_BYTES,
-    MAX_MISSION_CHARS,
-    MOST_PICTURES,
-    Ack,
-    CanvasInteraction,
-    ClientPayload,
-    Error,
-    FileUpload,
-    Heartbeat,
-    Image,
-    Interrupt,
-    Mission,
-    Permission,
-    Ping,
-    ServerPayload,
-    StateSync,
-    Status,
-    System,
-)
 from sprite.protocol.observing import Observe
 from sprite.protocol.pasted import problem_of, to_spans
 from sprite.protocol.reach import Reach, ReachResult
@@ -175,7 +117,7 @@ class Gateway:
         self._user_files = user_files.files
         self._undoing = user_files.undoing
 
-    async def snapshot(self) -> StateSync:
+    async def snapshot(self) -> messages.StateSync:
         """Return the state for a client that cannot be updated by replay."""
         parts = (self._workspace, self._feed, self._work.desk, self._work.runtime, self._work.actions)
         return await state_sync(*parts, await self._memory_state())
@@ -184,9 +126,9 @@ class Gateway:
         """Answer one message. Raises PeerError for an invalid one; the caller reports it to the client."""
         _check_lengths(message.payload)
         match message.payload:
-            case Mission() as mission:
+            case messages.Mission() as mission:
                 await self._mission(connection, message.id, mission)
-            case Ping():
+            case messages.Ping():
                 pass
             case Ship() as asked:
                 await self._memory.shipping.ship(connection, asked, connection.send)
@@ -195,27 +137,27 @@ class Gateway:
             case _:
                 connection.send(await self._answer(message), reply_to=message.id)
 
-    async def _answer(self, message: ClientMessage) -> ServerPayload:
-        answer: ServerPayload = Ack("done")
+    async def _answer(self, message: ClientMessage) -> messages.ServerPayload:
+        answer: messages.ServerPayload = messages.Ack("done")
         match message.payload:
-            case Heartbeat():
+            case messages.Heartbeat():
                 await self._work.scheduler.run_due()
-            case Interrupt(mission_id):
+            case messages.Interrupt(mission_id):
                 stopped = await self._work.runtime.interrupt(mission_id)
                 first = stopped[0].id if stopped and stopped[0].kind in {"mission", "turn"} else None
-                answer = Ack("done", mission_id=first, stopped=stopped)
-            case CanvasInteraction() as interaction:
+                answer = messages.Ack("done", mission_id=first, stopped=stopped)
+            case messages.CanvasInteraction() as interaction:
                 answer = await self._canvas.take(interaction, message.id)
-            case FileUpload() as chunk:
+            case messages.FileUpload() as chunk:
                 answer = await self._upload(chunk)
-            case MemoryRequest() as request:
+            case wire.MemoryRequest() as request:
                 answer = await self._asked_of_memory(request)
             case Observe() as observed:
                 answer = await self._memory.intake.take(observed)
-            case Permission(request_id, decision):
+            case messages.Permission(request_id, decision):
                 self._work.desk.answer(request_id, decision)
                 self._undoing.permitted()
-            case System() as system:
+            case messages.System() as system:
                 answer = await self._system(system)
             case Reach(revoke):
                 answer = await self._reach(revoke)
@@ -223,7 +165,7 @@ class Gateway:
                 raise PeerError("This connection is authenticated already.", code="unexpected")
         return answer
 
-    async def _mission(self, connection: Connection, mission_id: str, mission: Mission) -> None:
+    async def _mission(self, connection: Connection, mission_id: str, mission: messages.Mission) -> None:
         if not 0 < len(mission_id) <= MAX_ID_CHARS:
             raise PeerError("A mission needs an id, by which a resend is known.")
         if not mission.text.strip():
@@ -231,9 +173,9 @@ class Gateway:
         if len(mission.stack_id or "") > MAX_ID_CHARS:
             # It is stored while the mission waits; ids of former stacks are shorter.
             raise PeerError("There is no such stack.", code="not_found")
-        if len(mission.text) > MAX_MISSION_CHARS:
+        if len(mission.text) > messages.MAX_MISSION_CHARS:
             raise PeerError(
-                f"The message has {len(mission.text):,} characters, {MAX_MISSION_CHARS:,} are allowed: send a file.",
+                f"The message has {len(mission.text):,} characters, of {messages.MAX_MISSION_CHARS:,}: send a file.",
                 code="too_long",
             )
         pasted = to_spans(mission.pasted)
@@ -249,23 +191,23 @@ class Gateway:
             images=await self._pictures(mission.images),
         )
         if before is None:
-            connection.send(Ack("duplicate"), reply_to=mission_id)
+            connection.send(messages.Ack("duplicate"), reply_to=mission_id)
         else:
-            connection.send(Ack("queued" if before else "accepted", position=before), reply_to=mission_id)
+            connection.send(messages.Ack("queued" if before else "accepted", position=before), reply_to=mission_id)
 
-    async def _pictures(self, images: list[Image]) -> list[str]:
+    async def _pictures(self, images: list[messages.Image]) -> list[str]:
         """Return the paths of a message's pictures, stored as the person's files. Raises PeerError for an unfit one."""
         paths = []
-        for image in images[: MOST_PICTURES + 1]:
+        for image in images[: messages.MOST_PICTURES + 1]:
             path = image.path
             if image.data is not None:
                 name = f"picture.{image.media_type.rpartition('/')[2]}"
-                path = (await self._upload(FileUpload(str(uuid.uuid4()), name, 0, True, image.data))).path
+                path = (await self._upload(messages.FileUpload(str(uuid.uuid4()), name, 0, True, image.data))).path
             paths.append(path or "")
         await asyncio.to_thread(picture_blocks, self._settings.workspace, paths)
         return paths
 
-    async def _system(self, system: System) -> Status:
+    async def _system(self, system: messages.System) -> messages.Status:
         stopped = None
         if system.action == "new_session":
             stopped = await self._work.runtime.new_session()
@@ -289,7 +231,7 @@ class Gateway:
         )
         spend = await self._spend()
         # No await from here on, so that later session changes are sent after this status.
-        return Status(
+        return messages.Status(
             action=system.action,
             session=self._work.runtime.session_state(),
             memory=memory,
@@ -333,116 +275,129 @@ class Gateway:
         except ModelError as error:
             return False, str(error)
 
-    async def _upload(self, chunk: FileUpload) -> Ack:
+    async def _upload(self, chunk: messages.FileUpload) -> messages.Ack:
         path = await self._uploads.take(chunk)
         if path is not None:
             await self._user_files.uploaded(path)
-        return Ack("done" if chunk.last else "accepted", path=path, upload_id=chunk.upload_id, index=chunk.index)
+        return messages.Ack(
+            "done" if chunk.last else "accepted", path=path, upload_id=chunk.upload_id, index=chunk.index
+        )
 
     # --- memory ---
 
-    async def _asked_of_memory(self, request: AnyMemoryRequest) -> AnyMemoryResult | Error:
-        result: AnyMemoryResult | Error
+    async def _asked_of_memory(self, request: wire.AnyMemoryRequest) -> wire.AnyMemoryResult | messages.Error:
+        result: wire.AnyMemoryResult | messages.Error
         match request:
-            case EditRequest() | AcceptRequest() | RejectRequest() | RetryRequest() | LearningRequest():
+            case (
+                wire.EditRequest()
+                | wire.AcceptRequest()
+                | wire.RejectRequest()
+                | wire.RetryRequest()
+                | wire.LearningRequest()
+            ):
                 result = await self._change(request)
-            case AddActionRequest() | UpdateActionRequest() | ResolveActionRequest():
+            case wire.AddActionRequest() | wire.UpdateActionRequest() | wire.ResolveActionRequest():
                 result = await act(self._work.actions, self._memory.view, request)
-            case ForgetRequest():
+            case wire.ForgetRequest():
                 result = await self._forget(request)
-            case SessionsRequest(before, limit):
-                result = SessionsResult(await self._workspace.sessions(limit or PAGE_ROWS, before))
-            case RenameSessionRequest(session_id, title):
+            case wire.SessionsRequest(before, limit):
+                result = wire.SessionsResult(await self._workspace.sessions(limit or PAGE_ROWS, before))
+            case wire.RenameSessionRequest(session_id, title):
                 await self._workspace.rename_session(session_id, own_secrets.without(title))
-                result = RenameSessionResult(session_id)
-            case ChatRequest(before, limit):
+                result = wire.RenameSessionResult(session_id)
+            case wire.ChatRequest(before, limit):
                 result = await self._chat(before, limit or PAGE_ROWS)
-            case HealthRequest():
+            case wire.HealthRequest():
                 last_error = self._memory.processor.last_error
                 health = await self._memory.view.health(daily_cap_usd=self._settings.daily_usd, last_error=last_error)
                 health.spend = await self._spend()
-                result = HealthResult(health)
-            case UserFilesRequest() | DeleteUserFileRequest() | ChangesRequest() | UndoRequest():
+                result = wire.HealthResult(health)
+            case wire.UserFilesRequest() | wire.DeleteUserFileRequest() | wire.ChangesRequest() | wire.UndoRequest():
                 result = await self._files(request)
-            case BootRequest(project):
-                result = BootResult(await self._memory.boots.text(self._memory.view.project(project)))
+            case wire.BootRequest(project):
+                result = wire.BootResult(await self._memory.boots.text(self._memory.view.project(project)))
             case _:
                 result = await look(self._memory.view, request, self._settings.run)
         return result
 
     async def _change(
-        self, request: EditRequest | AcceptRequest | RejectRequest | RetryRequest | LearningRequest
-    ) -> AnyMemoryResult:
-        result: AnyMemoryResult
+        self,
+        request: wire.EditRequest | wire.AcceptRequest | wire.RejectRequest | wire.RetryRequest | wire.LearningRequest,
+    ) -> wire.AnyMemoryResult:
+        result: wire.AnyMemoryResult
         match request:
-            case EditRequest(version=int()) | AcceptRequest(curation_id=int()) | RejectRequest(curation_id=int()):
+            case (
+                wire.EditRequest(version=int())
+                | wire.AcceptRequest(curation_id=int())
+                | wire.RejectRequest(curation_id=int())
+            ):
                 # A request based on an older version may be refused because the file changed on disk. Announce that
                 # change to every client first.
                 self._publish(await self._memory.projection.settle())
         match request:
-            case EditRequest(name, content, version):
+            case wire.EditRequest(name, content, version):
                 self._publish(await self._memory.projection.edit(name, own_secrets.without(content), version))
-                result = EditResult(name, *await self._memory.view.file(name))
-            case AcceptRequest(name, seen):
+                result = wire.EditResult(name, *await self._memory.view.file(name))
+            case wire.AcceptRequest(name, seen):
                 self._publish(await self._memory.projection.accept(name, seen))
-                result = AcceptResult(name, *await self._memory.view.file(name))
-            case RejectRequest(name, seen):
+                result = wire.AcceptResult(name, *await self._memory.view.file(name))
+            case wire.RejectRequest(name, seen):
                 self._publish(await self._memory.projection.reject(name, seen))
-                result = RejectResult(name, *await self._memory.view.file(name))
-            case LearningRequest(learning_id, answer, content):
+                result = wire.RejectResult(name, *await self._memory.view.file(name))
+            case wire.LearningRequest(learning_id, answer, content):
                 self._publish(await self._memory.projection.answer(learning_id, answer, own_secrets.without(content)))
-                result = LearningResult(await self._memory.view.learning(learning_id))
-            case RetryRequest(turn_id):
+                result = wire.LearningResult(await self._memory.view.learning(learning_id))
+            case wire.RetryRequest(turn_id):
                 self._publish(await self._memory.projection.retry(turn_id))
                 self._memory.processor.request(all_=True)
-                result = RetryResult(await self._memory.view.quarantined())
+                result = wire.RetryResult(await self._memory.view.quarantined())
         return result
 
-    async def _chat(self, before: int | None, limit: int) -> ChatResult:
-        limit = max(1, min(limit, CHAT_LIMIT))
-        result = ChatResult(shown(await self._workspace.chat(limit, before)))
-        while len(result.chat) > 1 and len(encode(result)) > MAX_FRAME_BYTES:
+    async def _chat(self, before: int | None, limit: int) -> wire.ChatResult:
+        limit = max(1, min(limit, messages.CHAT_LIMIT))
+        result = wire.ChatResult(shown(await self._workspace.chat(limit, before)))
+        while len(result.chat) > 1 and len(encode(result)) > messages.MAX_FRAME_BYTES:
             # The client asks for the older half again.
             result.chat = result.chat[len(result.chat) // 2 :]
         return result
 
     async def _files(
-        self, request: UserFilesRequest | DeleteUserFileRequest | ChangesRequest | UndoRequest
-    ) -> AnyMemoryResult:
-        if isinstance(request, UndoRequest):
+        self, request: wire.UserFilesRequest | wire.DeleteUserFileRequest | wire.ChangesRequest | wire.UndoRequest
+    ) -> wire.AnyMemoryResult:
+        if isinstance(request, wire.UndoRequest):
             return await self._undo(request)
-        if isinstance(request, DeleteUserFileRequest):
+        if isinstance(request, wire.DeleteUserFileRequest):
             await self._user_files.delete(request.path)
-            return DeleteUserFileResult(request.path)
-        result: ChangesResult | UserFilesResult
-        if isinstance(request, ChangesRequest):
+            return wire.DeleteUserFileResult(request.path)
+        result: wire.ChangesResult | wire.UserFilesResult
+        if isinstance(request, wire.ChangesRequest):
             result = await self._undoing.changes(request.turn)
         else:
-            result = UserFilesResult(*await self._user_files.listed(request.folder))
-        while len(result.files) > 1 and len(encode(result)) > MAX_FRAME_BYTES:
+            result = wire.UserFilesResult(*await self._user_files.listed(request.folder))
+        while len(result.files) > 1 and len(encode(result)) > messages.MAX_FRAME_BYTES:
             # Names may have 4,096 characters each.
             kept = len(result.files) // 2
             result.more += len(result.files) - kept
             del result.files[kept:]
         return result
 
-    async def _undo(self, request: UndoRequest) -> UndoResult:
+    async def _undo(self, request: wire.UndoRequest) -> wire.UndoResult:
         if self._work.runtime.is_busy:
             raise PeerError("A turn is under way. Wait for its end, or stop it.", code="busy")
 
-        async def undo() -> UndoResult:
+        async def undo() -> wire.UndoResult:
             return await self._undoing.undo(request.turn, request.paths, request.over)
 
         return await self._work.runtime.between_turns(undo)
 
-    async def _forget(self, request: ForgetRequest) -> ForgetResult:
+    async def _forget(self, request: wire.ForgetRequest) -> wire.ForgetResult:
         target = Target(request.text, request.turn, request.session, request.learning)
         if request.preview:
             try:
                 preview = await self._memory.forgetter.preview(target)
                 if self._work.runtime.is_busy:
                     preview.gone.append(Place("the turn under way", "is finished first; what it says of it goes, too"))
-                return ForgetResult(preview, done=False)
+                return wire.ForgetResult(preview, done=False)
             except PeerError as error:
                 if error.code != "not_found" or not self._work.runtime.is_busy:
                     raise
@@ -463,16 +418,16 @@ class Gateway:
         self._feed.publish(await self.snapshot(), durable=False)
         # If the machine is lost now, it would be restored with the text from an old replica.
         is_done = await self._memory.shipping.has_forgotten(CONFIRM_SECONDS)
-        return ForgetResult(await self._memory.forgetter.search(made), done=is_done)
+        return wire.ForgetResult(await self._memory.forgetter.search(made), done=is_done)
 
     def _publish(self, changes: list[Change]) -> None:
         for change in changes:
             self._memory.announce(change)
 
 
-def _check_lengths(payload: ClientPayload) -> None:
+def _check_lengths(payload: messages.ClientPayload) -> None:
     """Raise PeerError for a question or the like that is too long, because handling it takes too much time."""
-    if isinstance(payload, MemoryRequest) and not isinstance(payload, EditRequest):
+    if isinstance(payload, wire.MemoryRequest) and not isinstance(payload, wire.EditRequest):
         for name in ("query", "text", "content", "title", "line"):
             value = getattr(payload, name, None)
             if isinstance(value, str) and len(value) > MAX_WORDS_CHARS:
@@ -482,5 +437,5 @@ def _check_lengths(payload: ClientPayload) -> None:
 
 def _program(name: str) -> str:
     """Return a program's name in the form to store and show: one line, and never empty."""
-    shown = "".join(sign if sign.isprintable() else " " for sign in name[: 4 * MAX_ASKED_BY_CHARS])
-    return " ".join(shown.split())[:MAX_ASKED_BY_CHARS] or _NAMELESS
+    shown = "".join(sign if sign.isprintable() else " " for sign in name[: 4 * messages.MAX_ASKED_BY_CHARS])
+    return " ".join(shown.split())[: messages.MAX_ASKED_BY_CHARS] or _NAMELESS

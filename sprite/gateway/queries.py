@@ -9,36 +9,8 @@ from sprite.agent.runtime import AgentRuntime
 from sprite.config import Settings
 from sprite.memory.actions import Actions, StaleActionError
 from sprite.memory.files import shown_to
+from sprite.protocol import memory as wire
 from sprite.protocol.frames import encode
-from sprite.protocol.memory import (
-    ActionsRequest,
-    ActionsResult,
-    AddActionRequest,
-    AddActionResult,
-    AnyMemoryResult,
-    AroundRequest,
-    AroundResult,
-    CurationsRequest,
-    CurationsResult,
-    FileRequest,
-    FileResult,
-    FilesRequest,
-    FilesResult,
-    HistoryRequest,
-    HistoryResult,
-    LearningsRequest,
-    LearningsResult,
-    LoggedTurnResult,
-    ObservationsRequest,
-    ObservationsResult,
-    ResolveActionRequest,
-    ResolveActionResult,
-    SearchRequest,
-    SearchResult,
-    TurnRequest,
-    UpdateActionRequest,
-    UpdateActionResult,
-)
 from sprite.protocol.messages import CHAT_LIMIT, CHAT_TEXT_CHARS, MAX_FRAME_BYTES, Error, StateSync
 from sprite.protocol.pasted import clipped
 from sprite.protocol.reach import AllowedHost, ReachedHost, ReachResult
@@ -54,47 +26,49 @@ from sprite.workspace.feed import Feed
 #: Rows of a list if the client sends no limit.
 PAGE_ROWS = 100
 
-Lists = SearchRequest | LearningsRequest | ActionsRequest | CurationsRequest | ObservationsRequest
-Look = FilesRequest | FileRequest | HistoryRequest | TurnRequest | AroundRequest | Lists
+Lists = (
+    wire.SearchRequest | wire.LearningsRequest | wire.ActionsRequest | wire.CurationsRequest | wire.ObservationsRequest
+)
+Look = wire.FilesRequest | wire.FileRequest | wire.HistoryRequest | wire.TurnRequest | wire.AroundRequest | Lists
 
 
-async def look(view: MemoryView, request: Look, scratch: Path) -> AnyMemoryResult:
+async def look(view: MemoryView, request: Look, scratch: Path) -> wire.AnyMemoryResult:
     """Return the result of a request. Raises PeerError for an unknown file, version or turn."""
-    result: AnyMemoryResult
+    result: wire.AnyMemoryResult
     match request:
-        case FilesRequest():
-            result = FilesResult(view.files())
-        case FileRequest():
+        case wire.FilesRequest():
+            result = wire.FilesResult(view.files())
+        case wire.FileRequest():
             result = await _file(view, request, scratch)
-        case HistoryRequest(name):
-            result = HistoryResult(name, await view.history(name))
-        case TurnRequest(turn_id, mission_id):
-            result = LoggedTurnResult(await view.turn(turn_id if mission_id is None else mission_id))
-        case AroundRequest():
+        case wire.HistoryRequest(name):
+            result = wire.HistoryResult(name, await view.history(name))
+        case wire.TurnRequest(turn_id, mission_id):
+            result = wire.LoggedTurnResult(await view.turn(turn_id if mission_id is None else mission_id))
+        case wire.AroundRequest():
             result = await _around(view, request)
         case _:
             result = await _list(view, request)
     return result
 
 
-async def _list(view: MemoryView, request: Lists) -> AnyMemoryResult:
-    result: AnyMemoryResult
+async def _list(view: MemoryView, request: Lists) -> wire.AnyMemoryResult:
+    result: wire.AnyMemoryResult
     match request:
-        case SearchRequest(query, limit, project):
+        case wire.SearchRequest(query, limit, project):
             found = await view.search(query, limit or DEFAULT_LIMIT, project)
-            result = SearchResult(found.hits, found.indexed_through, found.waiting, list(found.notes))
-        case LearningsRequest():
+            result = wire.SearchResult(found.hits, found.indexed_through, found.waiting, list(found.notes))
+        case wire.LearningsRequest():
             result = await _learnings(view, request)
-        case ActionsRequest():
-            result = ActionsResult(await view.actions())
-        case CurationsRequest(before, limit):
-            result = CurationsResult(await view.curations(before, limit or PAGE_ROWS))
-        case ObservationsRequest(before, limit):
-            result = ObservationsResult(await view.observations(before, limit or PAGE_ROWS))
+        case wire.ActionsRequest():
+            result = wire.ActionsResult(await view.actions())
+        case wire.CurationsRequest(before, limit):
+            result = wire.CurationsResult(await view.curations(before, limit or PAGE_ROWS))
+        case wire.ObservationsRequest(before, limit):
+            result = wire.ObservationsResult(await view.observations(before, limit or PAGE_ROWS))
     return result
 
 
-async def _file(view: MemoryView, request: FileRequest, scratch: Path) -> FileResult:
+async def _file(view: MemoryView, request: wire.FileRequest, scratch: Path) -> wire.FileResult:
     project = view.project(request.project)
     result = await _whole_file(view, request, scratch)
     if request.project is not None:
@@ -102,21 +76,21 @@ async def _file(view: MemoryView, request: FileRequest, scratch: Path) -> FileRe
     return result
 
 
-async def _whole_file(view: MemoryView, request: FileRequest, scratch: Path) -> FileResult:
+async def _whole_file(view: MemoryView, request: wire.FileRequest, scratch: Path) -> wire.FileResult:
     if request.version is not None:
         found = await view.file_version(request.name, request.version)
-        return FileResult(request.name, found.content, found.version)
+        return wire.FileResult(request.name, found.content, found.version)
     if request.as_of is not None:
-        return FileResult(request.name, *await view.file_at(request.name, request.as_of, scratch))
+        return wire.FileResult(request.name, *await view.file_at(request.name, request.as_of, scratch))
     content, version = await view.file(request.name)
     drift = (await view.drift()).get(request.name)
     if drift is None:
-        return FileResult(request.name, content, version)
-    return FileResult(request.name, content, version, drift.content, drifted(drift))
+        return wire.FileResult(request.name, content, version)
+    return wire.FileResult(request.name, content, version, drift.content, drifted(drift))
 
 
-async def _around(view: MemoryView, request: AroundRequest) -> AroundResult:
-    result = AroundResult(await view.around(request.turn, request.before, request.after))
+async def _around(view: MemoryView, request: wire.AroundRequest) -> wire.AroundResult:
+    result = wire.AroundResult(await view.around(request.turn, request.before, request.after))
     while len(result.turns) > 1 and len(encode(result)) > MAX_FRAME_BYTES:
         # The client requests the turns farthest away separately.
         first, last = result.turns[0], result.turns[-1]
@@ -124,13 +98,13 @@ async def _around(view: MemoryView, request: AroundRequest) -> AroundResult:
     return result
 
 
-async def _learnings(view: MemoryView, request: LearningsRequest) -> LearningsResult:
+async def _learnings(view: MemoryView, request: wire.LearningsRequest) -> wire.LearningsResult:
     limit = request.limit or PAGE_ROWS
     if request.line is not None:
-        return LearningsResult(await view.behind(request.line))
+        return wire.LearningsResult(await view.behind(request.line))
     if request.newest or request.before is not None:
-        return LearningsResult(await view.newest_learnings(request.before, limit))
-    return LearningsResult(await view.learnings(request.after or 0, limit))
+        return wire.LearningsResult(await view.newest_learnings(request.before, limit))
+    return wire.LearningsResult(await view.learnings(request.after or 0, limit))
 
 
 async def state_sync(
@@ -215,8 +189,10 @@ def shown(chat: list[ChatMessage]) -> list[ChatMessage]:
 
 
 async def act(
-    actions: Actions, view: MemoryView, request: AddActionRequest | UpdateActionRequest | ResolveActionRequest
-) -> AnyMemoryResult | Error:
+    actions: Actions,
+    view: MemoryView,
+    request: wire.AddActionRequest | wire.UpdateActionRequest | wire.ResolveActionRequest,
+) -> wire.AnyMemoryResult | Error:
     """Apply a person's change. If it is outdated, return an error with the current action.
 
     Raises PeerError for an invalid change: see `Actions`.
@@ -228,17 +204,19 @@ async def act(
 
 
 async def _act(
-    actions: Actions, view: MemoryView, request: AddActionRequest | UpdateActionRequest | ResolveActionRequest
-) -> AnyMemoryResult:
+    actions: Actions,
+    view: MemoryView,
+    request: wire.AddActionRequest | wire.UpdateActionRequest | wire.ResolveActionRequest,
+) -> wire.AnyMemoryResult:
     match request:
-        case AddActionRequest(content, due, rrule, tz, priority):
+        case wire.AddActionRequest(content, due, rrule, tz, priority):
             made = await actions.add(content, by="person", due=due, rrule=rrule, tz=tz, priority=priority)
-            return AddActionResult(action_row(made), await view.actions())
-        case UpdateActionRequest(action_id, content, due, rrule, tz, priority, seen):
+            return wire.AddActionResult(action_row(made), await view.actions())
+        case wire.UpdateActionRequest(action_id, content, due, rrule, tz, priority, seen):
             changed = await actions.update(
                 action_id, by="person", content=content, due=due, rrule=rrule, tz=tz, priority=priority, seen=seen
             )
-            return UpdateActionResult(action_row(changed), await view.actions())
-        case ResolveActionRequest(action_id, status, seen):
+            return wire.UpdateActionResult(action_row(changed), await view.actions())
+        case wire.ResolveActionRequest(action_id, status, seen):
             await actions.resolve(action_id, status, by="person", seen=seen)
-            return ResolveActionResult(await view.actions())
+            return wire.ResolveActionResult(await view.actions())

@@ -16,26 +16,10 @@ import msgspec
 
 from sprite.errors import PeerError
 from sprite.mcp import shapes
+from sprite.protocol import memory as wire
 from sprite.protocol.events import Compacting, Complete, Ending, Failed, Started, ToolUse, WholeText
 from sprite.protocol.frames import well_formed
 from sprite.protocol.framing import on_one_line
-from sprite.protocol.memory import (
-    LARGEST_ID,
-    ActionsRequest,
-    ActionsResult,
-    AddActionRequest,
-    AddActionResult,
-    AnyMemoryRequest,
-    AroundRequest,
-    AroundResult,
-    FileRequest,
-    FileResult,
-    FilesRequest,
-    FilesResult,
-    MemoryResult,
-    SearchRequest,
-    SearchResult,
-)
 from sprite.protocol.messages import PermissionRequest
 from sprite.protocol.shapes import ActionRow, LoggedTurn, Payload
 
@@ -49,7 +33,7 @@ _SHORT_CHARS = 80
 #: The calendar's first moment of year 1 and last of year 9999.
 _EARLIEST, _LATEST = -62_135_596_800.0, 253_402_300_799.0
 
-_R = TypeVar("_R", bound=MemoryResult)
+_R = TypeVar("_R", bound=wire.MemoryResult)
 #: Receives the progress of a mission as text.
 Told = Callable[[str], Awaitable[None]]
 
@@ -57,7 +41,7 @@ Told = Callable[[str], Awaitable[None]]
 class Source(Protocol):
     """One person's memory, which answers the tools."""
 
-    async def answer(self, request: AnyMemoryRequest) -> MemoryResult:
+    async def answer(self, request: wire.AnyMemoryRequest) -> wire.MemoryResult:
         """Return the answer to a memory request. Raises PeerError with a text for people if there is none."""
 
 
@@ -116,18 +100,18 @@ def offered(scopes: Collection[str]) -> list[Tool]:
 
 async def _search(source: Source, asked: shapes.SearchMemory, _told: Told) -> Said:
     limit = max(1, min(asked.limit, shapes.MAX_HITS))
-    request = SearchRequest(asked.query, limit, asked.project)
-    found = await _answer(source, request, SearchResult)
+    request = wire.SearchRequest(asked.query, limit, asked.project)
+    found = await _answer(source, request, wire.SearchResult)
     text = shapes.hits_text(found.hits, found.notes, found.indexed_through, found.waiting)
     hits = [shapes.ShownHit(**msgspec.structs.asdict(hit), when=shapes.minute(hit.at)) for hit in found.hits]
     return Said(text, shapes.Hits(hits, found.indexed_through, found.waiting, found.notes))
 
 
 async def _around(source: Source, asked: shapes.Around, _told: Told) -> Said:
-    if not 0 <= asked.turn <= LARGEST_ID:
+    if not 0 <= asked.turn <= wire.LARGEST_ID:
         raise PeerError(f"There is no turn {_short(asked.turn)}.", code="not_found")
     before, after = (max(0, min(turns, shapes.MAX_AROUND)) for turns in (asked.before, asked.after))
-    found = await _answer(source, AroundRequest(asked.turn, before, after), AroundResult)
+    found = await _answer(source, wire.AroundRequest(asked.turn, before, after), wire.AroundResult)
     given = shapes.Turns([_shown_turn(turn) for turn in found.turns])
     return Said(shapes.turns_text(given), given)
 
@@ -136,10 +120,10 @@ async def _read(source: Source, asked: shapes.ReadMemory, _told: Told) -> Said:
     as_of = None if asked.as_of is None else _moment(asked.as_of)
     names = [asked.file]
     if asked.file is None:
-        files = await _answer(source, FilesRequest(), FilesResult)
+        files = await _answer(source, wire.FilesRequest(), wire.FilesResult)
         names = [file.name for file in files.files if file.managed == "curated"]
     contents = [
-        await _answer(source, FileRequest(name, as_of=as_of, project=asked.project), FileResult)
+        await _answer(source, wire.FileRequest(name, as_of=as_of, project=asked.project), wire.FileResult)
         for name in names
         if name is not None
     ]
@@ -148,7 +132,7 @@ async def _read(source: Source, asked: shapes.ReadMemory, _told: Told) -> Said:
 
 
 async def _list_actions(source: Source, _asked: shapes.ListActions, _told: Told) -> Said:
-    listed = (await _answer(source, ActionsRequest(), ActionsResult)).actions
+    listed = (await _answer(source, wire.ActionsRequest(), wire.ActionsResult)).actions
     is_open = [action for action in listed if action.status == "open"]
     is_open.sort(key=lambda action: (action.due is None, action.due or 0.0))
     given = shapes.ActionList([_shown_action(action) for action in is_open])
@@ -158,8 +142,8 @@ async def _list_actions(source: Source, _asked: shapes.ListActions, _told: Told)
 async def _add_action(source: Source, asked: shapes.AddAction, _told: Told) -> Said:
     if isinstance(asked.due, float) and not math.isfinite(asked.due):
         raise PeerError("`due` is no moment.")
-    request = AddActionRequest(asked.content, asked.due, asked.rrule, asked.tz, asked.priority)
-    made = await _answer(source, request, AddActionResult)
+    request = wire.AddActionRequest(asked.content, asked.due, asked.rrule, asked.tz, asked.priority)
+    made = await _answer(source, request, wire.AddActionResult)
     given = shapes.AddedAction(_shown_action(made.action))
     return Said(shapes.added_text(given), given)
 
@@ -171,7 +155,7 @@ async def _ask(source: AgentSource, asked: shapes.AskSprite, told: Told) -> Said
     return Said(shapes.reply_text(given), given)
 
 
-async def _answer(source: Source, request: AnyMemoryRequest, kind: type[_R]) -> _R:
+async def _answer(source: Source, request: wire.AnyMemoryRequest, kind: type[_R]) -> _R:
     answer = await source.answer(request)
     if not isinstance(answer, kind):
         raise PeerError("The sprite's answer makes no sense; update the bridge and the sprite.", code="unexpected")

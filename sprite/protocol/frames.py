@@ -18,19 +18,7 @@ from msgspec import Struct, field
 
 from sprite.errors import FatalPeerError as FatalPeerError
 from sprite.errors import PeerError as PeerError
-from sprite.protocol.messages import (
-    CLIENT_TYPES,
-    MAX_FRAME_BYTES,
-    PROTOCOL_VERSION,
-    RELAYED_TYPES,
-    SERVER_TYPES,
-    TYPE_NAMES,
-    VISITOR_TYPES,
-    ClientPayload,
-    LinkState,
-    ResumeFrom,
-    ServerPayload,
-)
+from sprite.protocol import messages
 
 _P = TypeVar("_P")
 
@@ -58,10 +46,10 @@ class Message(Struct, Generic[_P]):
 
 
 #: By sender: a client to the sprite, the sprite, a page or terminal to the bridge, and the bridge to those.
-ClientMessage = Message[ClientPayload]
-ServerMessage = Message[ServerPayload]
-VisitorMessage = Message[ClientPayload | ResumeFrom]
-RelayedMessage = Message[ServerPayload | LinkState]
+ClientMessage = Message[messages.ClientPayload]
+ServerMessage = Message[messages.ServerPayload]
+VisitorMessage = Message[messages.ClientPayload | messages.ResumeFrom]
+RelayedMessage = Message[messages.ServerPayload | messages.LinkState]
 
 
 class _Outgoing(Struct, omit_defaults=True):
@@ -77,7 +65,7 @@ class _Outgoing(Struct, omit_defaults=True):
 _Side = dict[str, msgspec.json.Decoder[Any]]
 _client, _server, _visitor, _relayed = (
     {name: msgspec.json.Decoder(payload) for name, payload in types.items()}
-    for types in (CLIENT_TYPES, SERVER_TYPES, VISITOR_TYPES, RELAYED_TYPES)
+    for types in (messages.CLIENT_TYPES, messages.SERVER_TYPES, messages.VISITOR_TYPES, messages.RELAYED_TYPES)
 )
 _envelopes = msgspec.json.Decoder(Envelope)
 _encoder = msgspec.json.Encoder()
@@ -158,7 +146,7 @@ def _reason(error: Exception) -> str:
 
 
 def encode(
-    payload: ClientPayload | ServerPayload | ResumeFrom | LinkState,
+    payload: messages.ClientPayload | messages.ServerPayload | messages.ResumeFrom | messages.LinkState,
     *,
     message_id: str | None = None,
     seq: int | None = None,
@@ -167,7 +155,7 @@ def encode(
 ) -> bytes:
     """Return one frame including its newline; `timestamp` in ms, 0 for now."""
     outgoing = _Outgoing(
-        type=TYPE_NAMES[type(payload)],
+        type=messages.TYPE_NAMES[type(payload)],
         id=message_id or str(uuid.uuid4()),
         timestamp=int(timestamp or time.time() * 1000),
         payload=payload,
@@ -196,7 +184,7 @@ class FrameDecoder:
     `limit` is in bytes.
     """
 
-    def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
+    def __init__(self, limit: int = messages.MAX_FRAME_BYTES) -> None:
         self._limit = limit
         self._buffer = bytearray()
         self._searched = 0
@@ -246,7 +234,7 @@ def json_schema() -> dict[str, Any]:
     schemas = iter(found)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"Sprite wire protocol, version {PROTOCOL_VERSION}",
+        "title": f"Sprite wire protocol, version {messages.PROTOCOL_VERSION}",
         **{
             name: {kind: _defined(decoder.type, next(schemas), definitions) for kind, decoder in side.items()}
             for name, side in sides.items()

@@ -6,25 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from sprite.protocol.shapes import (
-    ActionRow,
-    ChangedFile,
-    ChatMessage,
-    CurationRow,
-    Drifted,
-    FileState,
-    Forgotten,
-    Health,
-    LearningRow,
-    LoggedTurn,
-    Payload,
-    QuarantinedTurn,
-    SearchHit,
-    SessionRow,
-    TurnRow,
-    UserFile,
-    VersionRow,
-)
+from sprite.protocol import shapes
+from sprite.protocol.shapes import Payload
 
 #: SQLite's largest row number.
 LARGEST_ID = 2**63 - 1
@@ -305,7 +288,7 @@ class MemoryResult(Payload, tag_field="op"):
 class FilesResult(MemoryResult, tag="files"):
     """The memory files, in the order of the boot prompt."""
 
-    files: list[FileState]
+    files: list[shapes.FileState]
 
 
 class FileResult(MemoryResult, tag="file"):
@@ -319,14 +302,14 @@ class FileResult(MemoryResult, tag="file"):
     content: str
     version: int
     drift: str | None = None
-    drifted: Drifted | None = None
+    drifted: shapes.Drifted | None = None
 
 
 class HistoryResult(MemoryResult, tag="history"):
     """A file's versions, oldest first."""
 
     name: str
-    history: list[VersionRow]
+    history: list[shapes.VersionRow]
 
 
 class SearchResult(MemoryResult, tag="search"):
@@ -335,7 +318,7 @@ class SearchResult(MemoryResult, tag="search"):
     `notes` say which filter left nothing, and how far the search by meaning reaches.
     """
 
-    hits: list[SearchHit]
+    hits: list[shapes.SearchHit]
     indexed_through: int
     waiting: int
     notes: list[str] = field(default_factory=list)
@@ -344,7 +327,7 @@ class SearchResult(MemoryResult, tag="search"):
 class AroundResult(MemoryResult, tag="around"):
     """Turns of one conversation, oldest first."""
 
-    turns: list[LoggedTurn]
+    turns: list[shapes.LoggedTurn]
 
 
 class BootResult(MemoryResult, tag="boot"):
@@ -356,19 +339,19 @@ class BootResult(MemoryResult, tag="boot"):
 class LearningsResult(MemoryResult, tag="learnings"):
     """Learnings, in the order that was asked for."""
 
-    learnings: list[LearningRow]
+    learnings: list[shapes.LearningRow]
 
 
 class LoggedTurnResult(MemoryResult, tag="turn"):
     """One turn of the log."""
 
-    turn: LoggedTurn
+    turn: shapes.LoggedTurn
 
 
 class ActionsResult(MemoryResult, tag="actions"):
     """Every action."""
 
-    actions: list[ActionRow]
+    actions: list[shapes.ActionRow]
 
 
 class _FileNow(MemoryResult):
@@ -392,27 +375,27 @@ class RejectResult(_FileNow, tag="reject"):
 class AddActionResult(MemoryResult, tag="add_action"):
     """The action that was made, and every action as it now is."""
 
-    action: ActionRow
-    actions: list[ActionRow]
+    action: shapes.ActionRow
+    actions: list[shapes.ActionRow]
 
 
 class UpdateActionResult(MemoryResult, tag="update_action"):
     """The action, and every action as it now is."""
 
-    action: ActionRow
-    actions: list[ActionRow]
+    action: shapes.ActionRow
+    actions: list[shapes.ActionRow]
 
 
 class ResolveActionResult(MemoryResult, tag="resolve_action"):
     """Every action as it now is."""
 
-    actions: list[ActionRow]
+    actions: list[shapes.ActionRow]
 
 
 class UserFilesResult(MemoryResult, tag="user_files"):
     """The files, newest first; `more` is how many are not listed."""
 
-    files: list[UserFile]
+    files: list[shapes.UserFile]
     more: int = 0
 
 
@@ -431,7 +414,7 @@ class ChangesResult(MemoryResult, tag="changes"):
     turn: str
     turn_id: int | None
     at: float
-    files: list[ChangedFile]
+    files: list[shapes.ChangedFile]
     more: int = 0
     undoes: str | None = None
     undone_by: str | None = None
@@ -454,13 +437,13 @@ class UndoResult(MemoryResult, tag="undo"):
 class RetryResult(MemoryResult, tag="retry"):
     """The turns that are quarantined now."""
 
-    quarantined: list[QuarantinedTurn]
+    quarantined: list[shapes.QuarantinedTurn]
 
 
 class LearningResult(MemoryResult, tag="learning"):
     """The learning as it now is."""
 
-    learning: LearningRow
+    learning: shapes.LearningRow
 
 
 class ForgetResult(MemoryResult, tag="forget"):
@@ -470,32 +453,32 @@ class ForgetResult(MemoryResult, tag="forget"):
     that the copy did not confirm in time: `forgotten.still` says so, and the copy is told until it does.
     """
 
-    forgotten: Forgotten
+    forgotten: shapes.Forgotten
     done: bool
 
 
 class CurationsResult(MemoryResult, tag="curations"):
     """Curations, newest first."""
 
-    curations: list[CurationRow]
+    curations: list[shapes.CurationRow]
 
 
 class ObservationsResult(MemoryResult, tag="observations"):
     """Turns, newest first."""
 
-    observations: list[TurnRow]
+    observations: list[shapes.TurnRow]
 
 
 class ChatResult(MemoryResult, tag="chat"):
     """Lines of the conversation, oldest first; as many of the newest as fit one frame."""
 
-    chat: list[ChatMessage]
+    chat: list[shapes.ChatMessage]
 
 
 class SessionsResult(MemoryResult, tag="sessions"):
     """Sessions."""
 
-    sessions: list[SessionRow]
+    sessions: list[shapes.SessionRow]
 
 
 class RenameSessionResult(MemoryResult, tag="rename_session"):
@@ -507,7 +490,7 @@ class RenameSessionResult(MemoryResult, tag="rename_session"):
 class HealthResult(MemoryResult, tag="health"):
     """Memory in numbers."""
 
-    health: Health
+    health: shapes.Health
 
 
 AnyMemoryResult = (

@@ -9,31 +9,13 @@ from typing import Annotated, Any, Literal, get_args
 
 from msgspec import UNSET, Meta, UnsetType, field
 
+from sprite.protocol import shapes
 from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.memory import AnyMemoryRequest, AnyMemoryResult
 from sprite.protocol.observing import Observe, Observed
 from sprite.protocol.reach import Reach, ReachResult
 from sprite.protocol.replication import Lease, Ship, ShipAck, Shipped
-from sprite.protocol.shapes import (
-    FARTHEST,
-    LARGEST,
-    SMALLEST,
-    ActionRow,
-    Block,
-    Card,
-    ChatMessage,
-    Effort,
-    LearningRow,
-    MemoryState,
-    Origin,
-    Payload,
-    Point,
-    SessionState,
-    Size,
-    Spend,
-    Stack,
-    Stopped,
-)
+from sprite.protocol.shapes import Payload
 
 PROTOCOL_VERSION = 1
 
@@ -65,8 +47,8 @@ CHAT_TEXT_CHARS = 20_000
 
 # --- a person's changes to the canvas -----------------------------------------------------------
 
-_Coordinate = Annotated[float, Meta(ge=-FARTHEST, le=FARTHEST)]
-_Length = Annotated[float, Meta(ge=SMALLEST, le=LARGEST)]
+_Coordinate = Annotated[float, Meta(ge=-shapes.FARTHEST, le=shapes.FARTHEST)]
+_Length = Annotated[float, Meta(ge=shapes.SMALLEST, le=shapes.LARGEST)]
 
 
 class CardPlace(Payload, omit_defaults=False):
@@ -85,8 +67,8 @@ class CardSize(Payload, omit_defaults=False):
 
 #: The refusal of an invalid number in one of them.
 OUT_OF_BOUNDS: dict[type[Payload], str] = {
-    CardPlace: f"A card lies within {FARTHEST:,} pixels of the canvas' top left, in each direction.",
-    CardSize: f"A card is between {SMALLEST} and {LARGEST:,} pixels wide and high.",
+    CardPlace: f"A card lies within {shapes.FARTHEST:,} pixels of the canvas' top left, in each direction.",
+    CardSize: f"A card is between {shapes.SMALLEST} and {shapes.LARGEST:,} pixels wide and high.",
 }
 
 
@@ -284,7 +266,7 @@ class System(Payload):
     tz: str | None = None
     raise_limit: bool = False
     model: str | UnsetType | None = UNSET
-    effort: Effort | UnsetType | None = UNSET
+    effort: shapes.Effort | UnsetType | None = UNSET
 
 
 class Ping(Payload):
@@ -366,7 +348,7 @@ class Ack(Payload):
     stack_id: str | None = None
     card_id: str | None = None
     mission_id: str | None = None
-    stopped: list[Stopped] | None = None
+    stopped: list[shapes.Stopped] | None = None
 
 
 class Error(Payload, omit_defaults=False):
@@ -377,9 +359,9 @@ class Error(Payload, omit_defaults=False):
 
     code: str
     message: str
-    block: Block | None = None
+    block: shapes.Block | None = None
     newest: int | UnsetType = UNSET
-    action: ActionRow | UnsetType = UNSET
+    action: shapes.ActionRow | UnsetType = UNSET
 
 
 class StateSync(Payload, omit_defaults=False):
@@ -390,11 +372,11 @@ class StateSync(Payload, omit_defaults=False):
     end of a turn that the agent began by itself, `running` is that turn; `session` names the mission.
     """
 
-    stacks: list[Stack]
-    cards: list[Card]
-    chat: list[ChatMessage]
-    session: SessionState
-    memory: MemoryState
+    stacks: list[shapes.Stack]
+    cards: list[shapes.Card]
+    chat: list[shapes.ChatMessage]
+    session: shapes.SessionState
+    memory: shapes.MemoryState
     permissions: list[PermissionRequest]
     running: Running | None
     queued: list[str]
@@ -432,19 +414,19 @@ class Status(Payload, omit_defaults=False):
     """The answer to a `system` message; `stopped` is what a `new_session` ended with the one before."""
 
     action: str
-    session: SessionState
-    memory: MemoryState
+    session: shapes.SessionState
+    memory: shapes.MemoryState
     last_error: str | None
     permissions: str
     model: str | None
     #: The answer to `check_model`: whether the model answers, and what was found in words.
     model_answers: bool | None = None
     model_words: str | None = None
-    stopped: list[Stopped] | None = None
+    stopped: list[shapes.Stopped] | None = None
     rules: list[StandingRule] = field(default_factory=list)
     next_due: NextDue | None = None
     tz: str = "UTC"
-    spend: Spend | None = None
+    spend: shapes.Spend | None = None
     #: Models to choose from; others can be named.
     models: list[str] = field(default_factory=list)
 
@@ -460,7 +442,7 @@ class Running(Payload, omit_defaults=False):
 class ActionUpdate(Payload, omit_defaults=False):
     """An action as it now is: made, changed, fired or closed, by whomever."""
 
-    action: ActionRow
+    action: shapes.ActionRow
 
 
 class ScheduleUpdate(Payload, omit_defaults=False):
@@ -472,7 +454,7 @@ class ScheduleUpdate(Payload, omit_defaults=False):
 class SessionUpdate(Payload, omit_defaults=False):
     """The session as it now is, after background work began or ended, or it was paused or goes on."""
 
-    session: SessionState
+    session: shapes.SessionState
 
 
 class ChatSaid(Payload, omit_defaults=False):
@@ -486,7 +468,7 @@ class ChatSaid(Payload, omit_defaults=False):
     role: Literal["user"]
     text: str
     at: float
-    origin: Origin = "person"
+    origin: shapes.Origin = "person"
     asked_by: str | None = None
     pasted: list[tuple[int, int]] = field(default_factory=list)
 
@@ -502,12 +484,12 @@ class CanvasUpdate(Payload):
     stack_id: str
     title: str
     card_type: str
-    blocks: list[Block]
-    position: Point | None = None
-    size: Size | None = None
+    blocks: list[shapes.Block]
+    position: shapes.Point | None = None
+    size: shapes.Size | None = None
 
     @classmethod
-    def of(cls, command: CanvasCommand, card: Card) -> CanvasUpdate:
+    def of(cls, command: CanvasCommand, card: shapes.Card) -> CanvasUpdate:
         """Return the update that clients receive for a card."""
         return cls(
             command=command,
@@ -537,10 +519,10 @@ class MemoryUpdate(Payload, omit_defaults=False):
     """
 
     files: list[str]
-    learnings: list[LearningRow]
+    learnings: list[shapes.LearningRow]
     curation_id: int
     drift: list[str] = field(default_factory=list)
-    answered: list[LearningRow] = field(default_factory=list)
+    answered: list[shapes.LearningRow] = field(default_factory=list)
 
 
 class PermissionRequest(Payload, omit_defaults=False):

@@ -19,40 +19,14 @@ from sprite.config import LEAST_TURNS
 from sprite.errors import PeerError
 from sprite.log.curations import CURATED, OFF_RECORD, QUARANTINED, Curation, Drift, seconds_since_midnight
 from sprite.log.transcript import Observation, TranscriptDB
+from sprite.memory import files as memory_files
 from sprite.memory.apply import MADE_IDS, Action, Projected
 from sprite.memory.database import FileVersion, MemoryDB, open_memory
-from sprite.memory.files import (
-    BOOT_ORDER,
-    DEPLOYED,
-    LINE_LIMITS,
-    MemoryFiles,
-    line_count,
-    lines_shown,
-    over_limits,
-    template,
-)
 from sprite.memory.opening import replay_aside
 from sprite.memory.query import any_term, own_names, significant
 from sprite.memory.words import content_words, share
+from sprite.protocol import shapes
 from sprite.protocol.observing import others_project, project_or_name
-from sprite.protocol.shapes import (
-    ActionChange,
-    ActionRow,
-    Cost,
-    CurationRow,
-    Drifted,
-    FileState,
-    Health,
-    LearningRow,
-    LoggedTurn,
-    MadeVersion,
-    MemoryState,
-    QuarantinedTurn,
-    Rejected,
-    TokenCount,
-    TurnRow,
-    VersionRow,
-)
 from sprite.search.meaning.meaning import Meaning
 from sprite.search.search import DEFAULT_LIMIT, Found, search
 
@@ -71,7 +45,7 @@ async def file_as_of(
             await replay_aside(transcript, path, lambda: None, until=until)
             async with open_memory(path) as then:
                 found = await then.latest_version(name)
-    return (found.content, found.version) if found else (template(name), 0)
+    return (found.content, found.version) if found else (memory_files.template(name), 0)
 
 
 #: A line rests on a learning that has this part of its words; this many of them are shown.
@@ -115,9 +89,9 @@ def action_of(curation: Curation) -> int | None:
     return number if isinstance(number, int) else None
 
 
-def turn_row(turn: Observation) -> TurnRow:
+def turn_row(turn: Observation) -> shapes.TurnRow:
     """Convert a turn to a row: both sides cut, with the names of the tools."""
-    return TurnRow(
+    return shapes.TurnRow(
         id=turn.id,
         at=turn.timestamp,
         session_id=turn.session_id,
@@ -137,9 +111,9 @@ def turn_row(turn: Observation) -> TurnRow:
     )
 
 
-def logged_turn(turn: Observation) -> LoggedTurn:
+def logged_turn(turn: Observation) -> shapes.LoggedTurn:
     """Convert a complete turn to its wire format."""
-    return LoggedTurn(
+    return shapes.LoggedTurn(
         id=turn.id,
         timestamp=turn.timestamp,
         session_id=turn.session_id,
@@ -202,7 +176,7 @@ REFUSALS_SHOWN = 5
 #: Thresholds for a warning: the age of a waiting turn, and the free disk space.
 LONGEST_WAIT_SECONDS = 86_400.0
 LEAST_FREE_BYTES = 256 * 2**20
-_HISTORY = msgspec.json.Decoder(list[ActionChange])
+_HISTORY = msgspec.json.Decoder(list[shapes.ActionChange])
 
 
 class MemoryView:
@@ -212,7 +186,7 @@ class MemoryView:
         self,
         transcript: TranscriptDB,
         memory: MemoryDB,
-        files: MemoryFiles,
+        files: memory_files.MemoryFiles,
         own_project: str | None = None,
         meaning: Meaning | None = None,
     ) -> None:
@@ -223,10 +197,10 @@ class MemoryView:
         self._own_project = own_project
         self._meaning = meaning
 
-    async def state(self) -> MemoryState:
+    async def state(self) -> shapes.MemoryState:
         """Return memory's key figures."""
         turns, waiting, _ = await self._transcript.counts()
-        return MemoryState(
+        return shapes.MemoryState(
             files=self.files(),
             learnings=await self._memory.learning_count(),
             turns=turns,
@@ -236,21 +210,21 @@ class MemoryView:
             drift=list(await self.drift()),
         )
 
-    async def quarantined(self) -> list[QuarantinedTurn]:
+    async def quarantined(self) -> list[shapes.QuarantinedTurn]:
         """Return the quarantined turns, oldest first."""
         return await self._transcript.quarantine.turns(MAX_QUARANTINED)
 
-    def files(self) -> list[FileState]:
+    def files(self) -> list[shapes.FileState]:
         """Return the six files in the order of the boot prompt."""
         return [
-            FileState(
+            shapes.FileState(
                 name=name,
-                lines=lines_shown(name, self._files.read(name)),
-                limit=LINE_LIMITS[name],
-                managed="deploy" if name in DEPLOYED else "curated",
+                lines=memory_files.lines_shown(name, self._files.read(name)),
+                limit=memory_files.LINE_LIMITS[name],
+                managed="deploy" if name in memory_files.DEPLOYED else "curated",
                 updated_at=self._files.modified_at(name),
             )
-            for name in BOOT_ORDER
+            for name in memory_files.BOOT_ORDER
         ]
 
     async def file(self, name: str) -> tuple[str, int]:
@@ -258,10 +232,10 @@ class MemoryView:
 
         Both come from one row, so an edit based on this version overwrites no newer content.
         """
-        if known_file(name) in DEPLOYED:
+        if known_file(name) in memory_files.DEPLOYED:
             return self._files.read(name), 0
         latest = await self._memory.latest_version(name)
-        return (latest.content, latest.version) if latest else (template(name), 0)
+        return (latest.content, latest.version) if latest else (memory_files.template(name), 0)
 
     async def file_at(self, name: str, at: float, scratch: Path) -> tuple[str, int]:
         """Return a file's content and version at a time in Unix seconds; `scratch` is a temporary folder."""
@@ -272,7 +246,7 @@ class MemoryView:
         """Return a requested project's key, or None for the user's own. PeerError if it is invalid."""
         return others_project(given, self._own_project)
 
-    async def around(self, turn_id: int, before: int, after: int) -> list[LoggedTurn]:
+    async def around(self, turn_id: int, before: int, after: int) -> list[shapes.LoggedTurn]:
         """Return a turn and its neighbours in the conversation, oldest first. PeerError if it does not exist."""
         turns = await self._transcript.conversation(turn_id, before, after)
         if not turns:
@@ -290,14 +264,14 @@ class MemoryView:
             raise PeerError(f"{name} has no version {version}.", code="not_found")
         return found
 
-    async def history(self, name: str) -> list[VersionRow]:
+    async def history(self, name: str) -> list[shapes.VersionRow]:
         """Return every version of a file, oldest first."""
         return [
-            VersionRow(
+            shapes.VersionRow(
                 version=version.version,
                 curation_id=version.curation_id,
                 at=version.created_at,
-                lines=line_count(version.content),
+                lines=memory_files.line_count(version.content),
                 source=version.source,
             )
             for version in await self._memory.versions(known_file(name))
@@ -322,22 +296,22 @@ class MemoryView:
             meaning=self._meaning,
         )
 
-    async def learnings(self, after: int = 0, limit: int = 100) -> list[LearningRow]:
+    async def learnings(self, after: int = 0, limit: int = 100) -> list[shapes.LearningRow]:
         """Return learnings above an id as rows, oldest first."""
         return await self._memory.learnings(after, max(1, min(limit, MAX_ROWS)))
 
-    async def learning(self, learning_id: int) -> LearningRow:
+    async def learning(self, learning_id: int) -> shapes.LearningRow:
         """Return one learning. PeerError if there is none."""
         found = await self._memory.learning(learning_id)
         if found is None:
             raise PeerError(f"There is no learning {learning_id}.", code="not_found")
         return found
 
-    async def newest_learnings(self, before: int | None = None, limit: int = 100) -> list[LearningRow]:
+    async def newest_learnings(self, before: int | None = None, limit: int = 100) -> list[shapes.LearningRow]:
         """Return learnings below an id as rows, newest first."""
         return await self._memory.learnings_before(before, max(1, min(limit, MAX_ROWS)))
 
-    async def curations(self, before: int | None = None, limit: int = 100) -> list[CurationRow]:
+    async def curations(self, before: int | None = None, limit: int = 100) -> list[shapes.CurationRow]:
         """Return events that changed memory, below an id, newest first."""
         curations = await self._transcript.curations.before(before, max(1, min(limit, MAX_ROWS)))
         if not curations:
@@ -353,7 +327,7 @@ class MemoryView:
             first, last = each.first_observation_id, each.last_observation_id
             usage = _object(each.usage_json)
             rows.append(
-                CurationRow(
+                shapes.CurationRow(
                     id=each.id,
                     at=each.created_at,
                     kind=each.kind,
@@ -362,11 +336,15 @@ class MemoryView:
                     last_turn=last,
                     turns=last - first + 1 if first is not None and last is not None else 0,
                     learnings=learnings.get(each.id, 0),
-                    files=[MadeVersion(name, version) for made_by, name, version in versions if made_by == each.id],
+                    files=[
+                        shapes.MadeVersion(name, version) for made_by, name, version in versions if made_by == each.id
+                    ],
                     cost_usd=each.cost_usd,
-                    tokens=TokenCount(usage.get("input_tokens"), usage.get("output_tokens")),
+                    tokens=shapes.TokenCount(usage.get("input_tokens"), usage.get("output_tokens")),
                     rejected=[
-                        Rejected(report.kind, report.detail) for report in reports if report.curation_id == each.id
+                        shapes.Rejected(report.kind, report.detail)
+                        for report in reports
+                        if report.curation_id == each.id
                     ],
                     detail=_detail(each, actions),
                     active=each.kind != "batch" or each.generation == generation,
@@ -374,23 +352,23 @@ class MemoryView:
             )
         return rows
 
-    async def observations(self, before: int | None = None, limit: int = 100) -> list[TurnRow]:
+    async def observations(self, before: int | None = None, limit: int = 100) -> list[shapes.TurnRow]:
         """Return turns below an id as rows, newest first."""
         turns = await self._transcript.observations_before(before, max(1, min(limit, MAX_ROWS)))
         return [turn_row(turn) for turn in turns]
 
-    async def spent(self, since: float) -> Cost:
+    async def spent(self, since: float) -> shapes.Cost:
         """Return the cost of memory since a time."""
         spending = self._transcript.spending
-        return Cost(await spending.total(since), await spending.estimated(since))
+        return shapes.Cost(await spending.total(since), await spending.estimated(since))
 
-    async def health(self, *, daily_cap_usd: float | None, last_error: str | None) -> Health:
+    async def health(self, *, daily_cap_usd: float | None, last_error: str | None) -> shapes.Health:
         """Return memory's figures and costs; the caller supplies the cap and the last error."""
         state = await self.state()
         spending = self._transcript.spending
         calls, unpriced, newest = await spending.curation_counts()
         curated = state.turns - state.waiting - await self._transcript.quarantine.count()
-        return Health(
+        return shapes.Health(
             sessions=await self._transcript.session_count(),
             turns=state.turns,
             waiting=state.waiting,
@@ -414,7 +392,7 @@ class MemoryView:
 
     async def _attention(self, waiting: int, last_error: str | None) -> list[str]:
         words = [last_error] if last_error else []
-        words += over_limits({name: self._files.read(name) for name in LINE_LIMITS})
+        words += memory_files.over_limits({name: self._files.read(name) for name in memory_files.LINE_LIMITS})
         # Fewer turns wait until more is said, which is normal.
         oldest = await self._transcript.oldest_waiting() if waiting >= LEAST_TURNS else None
         if oldest and time.time() - oldest.timestamp > LONGEST_WAIT_SECONDS:
@@ -426,11 +404,11 @@ class MemoryView:
             words.append(f"search by meaning is off: {self._meaning.trouble}")
         return words
 
-    async def actions(self) -> list[ActionRow]:
+    async def actions(self) -> list[shapes.ActionRow]:
         """Return every action as a row, most urgent first."""
         return [action_row(action) for action in await self._memory.actions()]
 
-    async def turn(self, key: int | str) -> LoggedTurn:
+    async def turn(self, key: int | str) -> shapes.LoggedTurn:
         """Return one turn of the log, by its number or its mission. PeerError if it does not exist."""
         by_number = isinstance(key, int)
         turn = await (self._transcript.observation(key) if isinstance(key, int) else self._transcript.turn_of(key))
@@ -439,29 +417,31 @@ class MemoryView:
             raise PeerError(words, code="not_found")
         return logged_turn(turn)
 
-    async def behind(self, line: str) -> list[LearningRow]:
+    async def behind(self, line: str) -> list[shapes.LearningRow]:
         """Return the learnings that a line of a memory file rests on, best first, whether they hold or not."""
         match, words = any_term(significant(line)), content_words(line)
 
-        def nearest(tx: Projected) -> list[LearningRow]:
+        def nearest(tx: Projected) -> list[shapes.LearningRow]:
             found = [*tx.nearest(match, MOST_BEHIND), *tx.nearest(match, MOST_BEHIND, replaced=True)]
             return [row for row in found if words and share(words, content_words(row.content)) >= RESTS_ON]
 
         return (await self._memory.rehearse(nearest))[:MOST_BEHIND]
 
 
-def action_row(action: Action) -> ActionRow:
+def action_row(action: Action) -> shapes.ActionRow:
     """Convert an action to its wire format."""
-    return msgspec.convert({**asdict(action), "history": _HISTORY.decode(action.history_json)}, ActionRow)
+    return msgspec.convert({**asdict(action), "history": _HISTORY.decode(action.history_json)}, shapes.ActionRow)
 
 
-def drifted(drift: Drift) -> Drifted:
+def drifted(drift: Drift) -> shapes.Drifted:
     """Convert a file's drift to its wire format, without its content."""
-    return Drifted(drift.name, drift.found_at, drift.curation_id)
+    return shapes.Drifted(drift.name, drift.found_at, drift.curation_id)
 
 
 def known_file(name: str) -> str:
     """Return the name of a memory file. PeerError for any other."""
-    if name not in LINE_LIMITS:
-        raise PeerError(f"There is no memory file {name[:80]!r}; there are {', '.join(BOOT_ORDER)}.", code="not_found")
+    if name not in memory_files.LINE_LIMITS:
+        raise PeerError(
+            f"There is no memory file {name[:80]!r}; there are {', '.join(memory_files.BOOT_ORDER)}.", code="not_found"
+        )
     return name

@@ -22,25 +22,9 @@ import msgspec
 
 from sprite.common.sqlite import Schema
 from sprite.errors import PeerError
+from sprite.protocol import shapes
 from sprite.protocol.pasted import Marked, Spans, read_spans, write_spans
 from sprite.protocol.replication import Lease
-from sprite.protocol.shapes import (
-    Block,
-    Card,
-    ChatMessage,
-    Cost,
-    Costs,
-    FileCounts,
-    MissionStatus,
-    Origin,
-    Point,
-    SearchHit,
-    SessionRow,
-    Size,
-    Spend,
-    Stack,
-    UsedTool,
-)
 from sprite.sandbox.hosts import SCHEMA as HOSTS
 from sprite.sandbox.hosts import HostTables
 from sprite.storage.changes import ROWS, SHIP_STATE, ShipChanges, ShipState, noted, shipped_tables
@@ -207,9 +191,9 @@ class StoredMission:
     id: str
     text: str = field(repr=False)
     stack_id: str | None
-    status: MissionStatus
+    status: shapes.MissionStatus
     session_id: str | None
-    origin: Origin = "person"
+    origin: shapes.Origin = "person"
     #: The action and the due time of a schedule's mission.
     action_id: int | None = None
     due: float | None = None
@@ -236,7 +220,7 @@ class ScheduledMission:
     action_id: int
     due: float
     received_at: float
-    status: MissionStatus
+    status: shapes.MissionStatus
     error_code: str | None
     error: str | None
 
@@ -246,7 +230,7 @@ class TurnBegan:
     """Effect: a turn that no message began has started."""
 
     mission_id: str
-    origin: Origin
+    origin: shapes.Origin
     session_id: str | None
 
 
@@ -259,7 +243,7 @@ class MissionMoved:
     """
 
     mission_id: str
-    status: MissionStatus
+    status: shapes.MissionStatus
     session_id: str | None = None
     cost_usd: float | None = None
     error_code: str | None = None
@@ -274,10 +258,10 @@ class ChatAdded:
     role: Literal["user", "assistant", "error"]
     text: str
     mission_id: str | None
-    origin: Origin = "person"
-    tools: Sequence[UsedTool] = ()
+    origin: shapes.Origin = "person"
+    tools: Sequence[shapes.UsedTool] = ()
     asked_by: str | None = None
-    found: Sequence[SearchHit] = ()
+    found: Sequence[shapes.SearchHit] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,15 +272,15 @@ class CardSaved:
     version.
     """
 
-    card: Card
+    card: shapes.Card
     base: Mapping[str, int] = field(default_factory=dict)
 
 
 Effect = TurnBegan | MissionMoved | ChatAdded | CardSaved
 
 
-_TOOLS = msgspec.json.Decoder(list[UsedTool])
-_FOUND = msgspec.json.Decoder(list[SearchHit])
+_TOOLS = msgspec.json.Decoder(list[shapes.UsedTool])
+_FOUND = msgspec.json.Decoder(list[shapes.SearchHit])
 
 #: Columns with people's text: (table, key, column, column of the mission it belongs to, if any). JSON columns end in
 #: `_json`.
@@ -479,7 +463,7 @@ class WorkspaceDB(Tables):
             )
         )
 
-    async def spend(self, since: float, session_id: str | None) -> Spend:
+    async def spend(self, since: float, session_id: str | None) -> shapes.Spend:
         """Return the cost of missions since a time and in a session, and of the newest one, without memory."""
         sums = ", ".join(
             f"coalesce(sum({column}) FILTER (WHERE {which}), 0.0)"
@@ -490,15 +474,19 @@ class WorkspaceDB(Tables):
             f"SELECT origin = 'schedule', {sums} FROM missions GROUP BY 1",  # noqa: S608 - ours
             (since, session_id),
         )
-        found = {bool(row[0]): (Cost(row[1], row[2]), Cost(row[3], row[4])) for row in rows}
-        (today, session), (of_schedules, scheduled) = (found.get(each, (Cost(), Cost())) for each in (False, True))
+        found = {bool(row[0]): (shapes.Cost(row[1], row[2]), shapes.Cost(row[3], row[4])) for row in rows}
+        (today, session), (of_schedules, scheduled) = (
+            found.get(each, (shapes.Cost(), shapes.Cost())) for each in (False, True)
+        )
         newest = await self._db.fetch_one(
             "SELECT cost_usd, estimated_usd FROM missions WHERE ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT 1"
         )
         turn = None
         if newest is not None and (newest[0] is not None or newest[1]):
-            turn = Cost(newest[0] or 0.0, newest[1])
-        return Spend(Costs(today, of_schedules, Cost()), Costs(session, scheduled, Cost()), turn)
+            turn = shapes.Cost(newest[0] or 0.0, newest[1])
+        return shapes.Spend(
+            shapes.Costs(today, of_schedules, shapes.Cost()), shapes.Costs(session, scheduled, shapes.Cost()), turn
+        )
 
     # --- forgetting ---
 
@@ -552,15 +540,15 @@ class WorkspaceDB(Tables):
 
     # --- canvas ---
 
-    async def stacks(self) -> list[Stack]:
+    async def stacks(self) -> list[shapes.Stack]:
         """Return every stack, oldest first."""
         rows = await self._db.fetch_all("SELECT stack_id, name, archived FROM stacks ORDER BY created_at, rowid")
-        return [Stack(row[0], row[1], archived=bool(row[2])) for row in rows]
+        return [shapes.Stack(row[0], row[1], archived=bool(row[2])) for row in rows]
 
-    async def stack(self, stack_id: str) -> Stack | None:
+    async def stack(self, stack_id: str) -> shapes.Stack | None:
         """Return a stack, or None."""
         row = await self._db.fetch_one("SELECT stack_id, name, archived FROM stacks WHERE stack_id = ?", (stack_id,))
-        return Stack(row[0], row[1], archived=bool(row[2])) if row else None
+        return shapes.Stack(row[0], row[1], archived=bool(row[2])) if row else None
 
     @in_transaction
     def create_stack(self, tx: sqlite3.Connection, name: str) -> str:
@@ -596,34 +584,34 @@ class WorkspaceDB(Tables):
             note_change(tx, "archived" if archived else "restored", stack_id=stack_id)
         return True
 
-    async def cards(self) -> list[Card]:
+    async def cards(self) -> list[shapes.Card]:
         """Return every card, oldest first."""
         return [_card(row) for row in await self._db.fetch_all("SELECT * FROM cards ORDER BY created_at, rowid")]
 
-    async def newest_cards(self) -> list[Card]:
+    async def newest_cards(self) -> list[shapes.Card]:
         """Return every card, most recently changed first."""
         return [
             _card(row) for row in await self._db.fetch_all("SELECT * FROM cards ORDER BY updated_at DESC, rowid DESC")
         ]
 
-    async def open_cards(self, limit: int) -> tuple[list[Card], int]:
+    async def open_cards(self, limit: int) -> tuple[list[shapes.Card], int]:
         """Return the most recently changed cards on open stacks, newest first, and their total number."""
         of_open = "FROM cards JOIN stacks USING (stack_id) WHERE cards.archived = 0 AND stacks.archived = 0"
 
-        def read(tx: sqlite3.Connection) -> tuple[list[Card], int]:
+        def read(tx: sqlite3.Connection) -> tuple[list[shapes.Card], int]:
             rows = tx.execute(f"SELECT cards.* {of_open} ORDER BY updated_at DESC, cards.rowid DESC LIMIT ?", (limit,))
             cards = [_card(row) for row in rows]
             return cards, int(tx.execute(f"SELECT count(*) {of_open}").fetchone()[0])
 
         return await self._db.read(read)
 
-    async def card(self, card_id: str) -> Card | None:
+    async def card(self, card_id: str) -> shapes.Card | None:
         """Return a card, or None."""
         row = await self._db.fetch_one("SELECT * FROM cards WHERE card_id = ?", (card_id,))
         return _card(row) if row else None
 
     @in_transaction
-    def make_card(self, tx: sqlite3.Connection, card: Card) -> None:
+    def make_card(self, tx: sqlite3.Connection, card: shapes.Card) -> None:
         """Store a person's new card."""
         _apply(tx, CardSaved(card))
         note_change(tx, "created", card_id=card.card_id)
@@ -631,7 +619,7 @@ class WorkspaceDB(Tables):
     @in_transaction
     def change_block(
         self, tx: sqlite3.Connection, card_id: str, block_id: str, data: dict[str, Any], seen: int
-    ) -> Card | None:
+    ) -> shapes.Card | None:
         """Replace a block's data at version `seen` by a person's data; return the changed card.
 
         Return None and change nothing if the card or the block is gone, or the block has another version.
@@ -649,7 +637,9 @@ class WorkspaceDB(Tables):
         return card
 
     @in_transaction
-    def move_card(self, tx: sqlite3.Connection, card_id: str, position: Point | None, size: Size | None) -> bool:
+    def move_card(
+        self, tx: sqlite3.Connection, card_id: str, position: shapes.Point | None, size: shapes.Size | None
+    ) -> bool:
         """Move or resize a card at the person's request. Return False if there is none."""
         before = _card_in(tx, card_id)
         if before is None:
@@ -692,7 +682,7 @@ class WorkspaceDB(Tables):
 
     # --- chat ---
 
-    async def chat(self, limit: int, before: int | None = None) -> list[ChatMessage]:
+    async def chat(self, limit: int, before: int | None = None) -> list[shapes.ChatMessage]:
         """Return the newest lines of chat (below an id), oldest first."""
         rows = await self._db.fetch_all(
             "SELECT line.id, role, line.text, line.at, mission_id, line.origin, tools_json, status, line.asked_by, "
@@ -705,10 +695,10 @@ class WorkspaceDB(Tables):
         )
         return [_chat_message(row) for row in reversed(rows)]
 
-    async def sessions(self, limit: int, before: int | None = None) -> list[SessionRow]:
+    async def sessions(self, limit: int, before: int | None = None) -> list[shapes.SessionRow]:
         """Return sessions (below a position), the last used first."""
         rows = await self._db.fetch_as(
-            SessionRow,
+            shapes.SessionRow,
             "SELECT missions.session_id, coalesce(nullif((SELECT title FROM session_titles AS given "
             "WHERE given.session_id = missions.session_id), ''), (SELECT line.text FROM missions AS first "
             "JOIN chat_messages AS line ON line.mission_id = first.id AND role = 'user' "
@@ -782,7 +772,7 @@ def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
             )
 
 
-def _with_persons(there: list[Block], new: list[Block], base: Mapping[str, int]) -> list[Block]:
+def _with_persons(there: list[shapes.Block], new: list[shapes.Block], base: Mapping[str, int]) -> list[shapes.Block]:
     """Return the agent's blocks, except those that the person changed since the agent read them."""
     kept = {block.id: block for block in there if block.by == "person" and block.version > base.get(block.id, 0)}
     blocks = [kept.pop(block.id, block) for block in new]
@@ -811,7 +801,7 @@ def _add_stack(tx: sqlite3.Connection, name: str) -> str:
     return stack_id
 
 
-def _card_in(tx: sqlite3.Connection, card_id: str) -> Card | None:
+def _card_in(tx: sqlite3.Connection, card_id: str) -> shapes.Card | None:
     row = tx.execute("SELECT * FROM cards WHERE card_id = ?", (card_id,)).fetchone()
     return _card(row) if row else None
 
@@ -820,7 +810,7 @@ def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _optional_json(value: Point | Size | None) -> str | None:
+def _optional_json(value: shapes.Point | shapes.Size | None) -> str | None:
     return None if value is None else msgspec.json.encode(value).decode()
 
 
@@ -829,26 +819,26 @@ def _stored_mission(row: sqlite3.Row) -> StoredMission:
     return StoredMission(pasted=read_spans(columns.pop("pasted_json")), **columns)
 
 
-def _chat_message(row: sqlite3.Row) -> ChatMessage:
+def _chat_message(row: sqlite3.Row) -> shapes.ChatMessage:
     columns = dict(row)
     pasted = list(read_spans(columns.pop("pasted")))
     counts = [columns.pop(name) for name in ("added", "modified", "deleted")]
-    changes = None if None in counts else FileCounts(*counts)
+    changes = None if None in counts else shapes.FileCounts(*counts)
     tools, found = _TOOLS.decode(columns.pop("tools_json")), _FOUND.decode(columns.pop("found_json"))
-    return ChatMessage(changes=changes, tools=tools, found=found, pasted=pasted, **columns)
+    return shapes.ChatMessage(changes=changes, tools=tools, found=found, pasted=pasted, **columns)
 
 
-def _card(row: sqlite3.Row) -> Card:
-    position = None if row["position_json"] is None else Point(**json.loads(row["position_json"]))
-    size = None if row["size_json"] is None else Size(**json.loads(row["size_json"]))
-    return Card(
+def _card(row: sqlite3.Row) -> shapes.Card:
+    position = None if row["position_json"] is None else shapes.Point(**json.loads(row["position_json"]))
+    size = None if row["size_json"] is None else shapes.Size(**json.loads(row["size_json"]))
+    return shapes.Card(
         card_id=row["card_id"],
         stack_id=row["stack_id"],
         title=row["title"],
         card_type=row["card_type"],
         position=position,
         size=size,
-        blocks=[Block(**block) for block in json.loads(row["blocks_json"])],
+        blocks=[shapes.Block(**block) for block in json.loads(row["blocks_json"])],
         archived=bool(row["archived"]),
     )
 

@@ -22,19 +22,7 @@ from sprite.common.tasks import LARGE_BYTES, WORDS, off_loop, owned_task
 from sprite.errors import StorageError
 from sprite.privacy.cutting import shown_input
 from sprite.privacy.redaction import discreet, discreet_value
-from sprite.protocol.events import (
-    AgentEvent,
-    AnyAgentEvent,
-    Complete,
-    Ending,
-    Failed,
-    Started,
-    TextDelta,
-    Thinking,
-    ToolResult,
-    ToolUse,
-    WholeText,
-)
+from sprite.protocol import events
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import CanvasUpdate, Error, PermissionRequest, PermissionResolved, Running, ServerPayload
 from sprite.protocol.shapes import Card, SlowWork
@@ -70,10 +58,10 @@ class Underway:
 
     def take(self, payload: ServerPayload, at: float | None = None) -> None:
         """Record an event that came `at` this time (Unix seconds; now by default)."""
-        if not isinstance(payload, AgentEvent) or payload.mission_id is None:
+        if not isinstance(payload, events.AgentEvent) or payload.mission_id is None:
             return
         self._note(payload, payload.mission_id, time.time() if at is None else at)
-        if isinstance(payload, Started):
+        if isinstance(payload, events.Started):
             running = Running(payload.mission_id, [payload], "")
             if payload.origin == "agent":
                 self._own = running
@@ -88,16 +76,16 @@ class Underway:
         """Return the running turns and the model calls that they wait for, of any age."""
         return [work for age in self._ages.values() for work in age.work()]
 
-    def _note(self, event: AgentEvent, turn: str, at: float) -> None:
-        if isinstance(event, Started):
+    def _note(self, event: events.AgentEvent, turn: str, at: float) -> None:
+        if isinstance(event, events.Started):
             self._ages[turn] = _Age(at, at)
-        elif isinstance(event, Ending):
+        elif isinstance(event, events.Ending):
             self._ages.pop(turn, None)
         elif (age := self._ages.get(turn)) is not None:
             age.last = at
-            if isinstance(event, ToolUse):
+            if isinstance(event, events.ToolUse):
                 age.tools.add(event.tool_use_id)
-            elif isinstance(event, ToolResult):
+            elif isinstance(event, events.ToolResult):
                 age.tools.discard(event.tool_use_id)
 
     def shown(self) -> Running | None:
@@ -106,16 +94,16 @@ class Underway:
         return running and Running(running.mission_id, list(running.events), running.partial)
 
 
-def _after(running: Running, event: AnyAgentEvent) -> Running | None:
-    if isinstance(event, Ending):
+def _after(running: Running, event: events.AnyAgentEvent) -> Running | None:
+    if isinstance(event, events.Ending):
         return None
-    if isinstance(event, Thinking):
+    if isinstance(event, events.Thinking):
         return running
-    if isinstance(event, TextDelta):
+    if isinstance(event, events.TextDelta):
         partial = f"{running.partial}{event.text}"[-MAX_PARTIAL_CHARS:]
         return Running(running.mission_id, running.events, partial)
     # A complete text replaces the partial text.
-    partial = "" if isinstance(event, WholeText) else running.partial
+    partial = "" if isinstance(event, events.WholeText) else running.partial
     return Running(running.mission_id, [*running.events[-MAX_EVENTS + 1 :], event], partial)
 
 
@@ -197,9 +185,9 @@ class Feed:
 
     def _discreet_event(self, payload: ServerPayload | None) -> ServerPayload | None:
         match payload:
-            case TextDelta() | Thinking() | WholeText() | Complete():
+            case events.TextDelta() | events.Thinking() | events.WholeText() | events.Complete():
                 return msgspec.structs.replace(payload, text=self._discreet(payload.text))
-            case Failed():
+            case events.Failed():
                 message, details = self._discreet(payload.message), self._discreet(payload.details)
                 return msgspec.structs.replace(payload, message=message, details=details)
             case CanvasUpdate():
@@ -362,11 +350,11 @@ def _size_of(item: _Published) -> int:
     """Return the approximate length of the text to redact."""
     match item.payload:
         case (
-            TextDelta(text=text)
-            | Thinking(text=text)
-            | WholeText(text=text)
-            | Complete(text=text)
-            | Failed(message=text)
+            events.TextDelta(text=text)
+            | events.Thinking(text=text)
+            | events.WholeText(text=text)
+            | events.Complete(text=text)
+            | events.Failed(message=text)
         ):
             return len(text)
         case CanvasUpdate(blocks=blocks) | PermissionRequest(input=blocks):

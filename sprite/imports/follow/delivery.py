@@ -22,14 +22,7 @@ from sprite.imports.observed_turns import import_key, session_name
 from sprite.log.transcript import ImportedTurn, TranscriptDB
 from sprite.owner import open_log, say_observed
 from sprite.privacy.cutting import clean
-from sprite.protocol.observing import (
-    MAX_OBSERVED_TURNS,
-    Observe,
-    Observed,
-    ObservedTool,
-    ObservedTurn,
-    RefusedTurn,
-)
+from sprite.protocol import observing
 
 #: Limit for a turn, so that it fits a frame and the log's limit for displayed turns.
 MOST_TURN_BYTES = 900_000
@@ -52,30 +45,32 @@ class Delivered:
         self.refused += other.refused
 
 
-def messages(turns: Sequence[ImportedTurn]) -> Iterator[Observe]:
+def messages(turns: Sequence[ImportedTurn]) -> Iterator[observing.Observe]:
     """Yield messages of one source and project each, limited to MOST_TURN_BYTES and MAX_OBSERVED_TURNS, in order.
 
     A larger single turn is shortened.
     """
-    packed: list[ObservedTurn] = []
+    packed: list[observing.ObservedTurn] = []
     source, project = "", None
     size = 0
     for turn in turns:
         fitted, length = _fitted(observed(turn))
         of = turn.observation.source or "", turn.observation.project
-        if packed and (of != (source, project) or size + length > MOST_TURN_BYTES or len(packed) == MAX_OBSERVED_TURNS):
-            yield Observe(source, packed, project)
+        if packed and (
+            of != (source, project) or size + length > MOST_TURN_BYTES or len(packed) == observing.MAX_OBSERVED_TURNS
+        ):
+            yield observing.Observe(source, packed, project)
             packed, size = [], 0
         packed.append(fitted)
         (source, project), size = of, size + length + 1
     if packed:
-        yield Observe(source, packed, project)
+        yield observing.Observe(source, packed, project)
 
 
-def observed(turn: ImportedTurn) -> ObservedTurn:
+def observed(turn: ImportedTurn) -> observing.ObservedTurn:
     """Return a turn in wire format with its program's own ids: redacted and cut as in the log."""
     kept, source = turn.observation, turn.observation.source or ""
-    return ObservedTurn(
+    return observing.ObservedTurn(
         external_id=turn.key.removeprefix(import_key(source, "")),
         session=kept.session_id.removeprefix(session_name(source, "")),
         at=turn.ended_at,
@@ -88,15 +83,15 @@ def observed(turn: ImportedTurn) -> ObservedTurn:
     )
 
 
-def _tool(call: Mapping[str, Any]) -> ObservedTool:
-    tool = msgspec.convert(call, ObservedTool)
+def _tool(call: Mapping[str, Any]) -> observing.ObservedTool:
+    tool = msgspec.convert(call, observing.ObservedTool)
     # A log's ids can be any text; half a surrogate pair cannot be sent.
     tool.tool_use_id = clean(tool.tool_use_id)
     tool.agent_id = None if tool.agent_id is None else clean(tool.agent_id)
     return tool
 
 
-def _fitted(turn: ObservedTurn) -> tuple[ObservedTurn, int]:
+def _fitted(turn: observing.ObservedTurn) -> tuple[observing.ObservedTurn, int]:
     """Return a turn that fits a frame, and its size in bytes."""
     size = len(msgspec.json.encode(turn))
     for most in _SHORTER:
@@ -128,7 +123,7 @@ _PAUSES = (0.2, 5.0)
 #: Error codes for a message that can never be accepted.
 _WRONG_CODES = frozenset({"bad_request", "bad_payload", "bad_message", "too_large"})
 #: Sends a message. Raises PeerError if it is refused, another error if it has to be sent again later.
-Send = Callable[[Observe], Awaitable[Observed]]
+Send = Callable[[observing.Observe], Awaitable[observing.Observed]]
 #: Stores turns safely.
 Write = Callable[[Sequence[ImportedTurn]], Awaitable[Delivered]]
 
@@ -188,7 +183,9 @@ async def send_all(turns: Sequence[ImportedTurn], send: Send) -> Delivered:
         except PeerError as error:
             if error.code not in _WRONG_CODES:
                 raise
-            answer = Observed(0, 0, [RefusedTurn(turn.external_id, str(error)) for turn in message.turns])
+            answer = observing.Observed(
+                0, 0, [observing.RefusedTurn(turn.external_id, str(error)) for turn in message.turns]
+            )
         refused = [(import_key(message.source, each.external_id), each.why) for each in answer.refused]
         delivered.add(Delivered(answer.stored, answer.known, refused))
     return delivered

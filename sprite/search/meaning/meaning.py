@@ -22,20 +22,8 @@ from sprite.errors import SpriteError
 from sprite.forget.plan import Plan
 from sprite.log.transcript import TranscriptDB
 from sprite.protocol.shapes import Place
+from sprite.search.meaning import vectors as store
 from sprite.search.meaning.embedders import Embedder, EmbedderDiedError, EndpointError, embedder_of
-from sprite.search.meaning.vectors import (
-    LEAST_TURNS,
-    NOTHING_NEAR,
-    PIECE_CHARS,
-    PIECE_RULE,
-    SCHEMA,
-    Near,
-    VectorsDB,
-    delete_vectors,
-    open_vectors,
-    packed,
-    piece,
-)
 from sprite.storage.connection import plain_reader
 from sprite.storage.full_text import Filters
 
@@ -58,7 +46,7 @@ class Meaning:
 
     name: ClassVar = "search by meaning"
 
-    def __init__(self, transcript: TranscriptDB, vectors: VectorsDB, embedder: Embedder, note: Path) -> None:
+    def __init__(self, transcript: TranscriptDB, vectors: store.VectorsDB, embedder: Embedder, note: Path) -> None:
         self._transcript = transcript
         self._vectors = vectors
         self._embedder = embedder
@@ -77,34 +65,34 @@ class Meaning:
 
     # --- questions ---
 
-    async def near(self, text: str) -> tuple[Near, tuple[str, ...]]:
+    async def near(self, text: str) -> tuple[store.Near, tuple[str, ...]]:
         """Return the turns near to a question, and notes on what was not searched by meaning."""
         if self.trouble or not self._is_loaded:
-            return NOTHING_NEAR, (f"{BY_WORDS}: {self.trouble or 'the vectors are being loaded'}.",)
+            return store.NOTHING_NEAR, (f"{BY_WORDS}: {self.trouble or 'the vectors are being loaded'}.",)
         total = self._vectors.count + len(self._missing)
         waiting = f"{len(self._missing)} of {total} turns are not yet searched by meaning."
-        if self._vectors.count < LEAST_TURNS:
-            return NOTHING_NEAR, (waiting,) if total >= LEAST_TURNS else ()
+        if self._vectors.count < store.LEAST_TURNS:
+            return store.NOTHING_NEAR, (waiting,) if total >= store.LEAST_TURNS else ()
         self._searches += 1
         try:
             # The answer is awaited in any case: it would be taken for the next text's.
-            call = self._calls.start(self._call(partial(self._embedder.embed, piece(text))), "embed a question")
+            call = self._calls.start(self._call(partial(self._embedder.embed, store.piece(text))), "embed a question")
             done, _ = await asyncio.wait({call}, timeout=QUERY_SECONDS)
             if not done:
-                return NOTHING_NEAR, (f"{BY_WORDS}: the model is not ready yet.",)
+                return store.NOTHING_NEAR, (f"{BY_WORDS}: the model is not ready yet.",)
             if (vector := call.result()) is None:
-                return NOTHING_NEAR, (f"{BY_WORDS}: {self.trouble or 'the endpoint does not answer'}.",)
+                return store.NOTHING_NEAR, (f"{BY_WORDS}: {self.trouble or 'the endpoint does not answer'}.",)
             near = await self._vectors.near(vector)
         except ValueError as error:
             self._fail(str(error))
-            return NOTHING_NEAR, (f"{BY_WORDS}: {self.trouble}.",)
+            return store.NOTHING_NEAR, (f"{BY_WORDS}: {self.trouble}.",)
         finally:
             self._searches -= 1
         return near, (waiting,) if self._missing else ()
 
     def turn_began(self) -> None:
         """Load the model: the agent may search in this turn."""
-        if self._is_loaded and not self.trouble and self._vectors.count >= LEAST_TURNS:
+        if self._is_loaded and not self.trouble and self._vectors.count >= store.LEAST_TURNS:
             self._calls.start(self._call(self._embedder.warm), "load the model")
 
     # --- turns ---
@@ -166,7 +154,7 @@ class Meaning:
         if importlib.util.find_spec("numpy") is None:
             self._fail("numpy is not installed; install the extra `meaning`")
             return
-        known = await self._vectors.load(f"{self._embedder.model}; {PIECE_RULE}")
+        known = await self._vectors.load(f"{self._embedder.model}; {store.PIECE_RULE}")
         times = dict(await self._transcript.ask(lambda look: look.times(0)))
         # Ids and times never change: vectors of another log, or of a newer copy of this one, have other times.
         if strange := {turn for turn, at in known.items() if times.get(turn) != at}:
@@ -194,15 +182,15 @@ class Meaning:
         """Embed one turn. Return whether to go on at once."""
         forgets = self._forgets
         outlines, openings = await self._transcript.ask(
-            lambda look: (look.outlines([turn], Filters()), look.openings([turn], PIECE_CHARS + 1))
+            lambda look: (look.outlines([turn], Filters()), look.openings([turn], store.PIECE_CHARS + 1))
         )
         sides = []
         for text in (openings[0].user_message, openings[0].agent_response) if turn in outlines else ():
-            part = piece(text)
+            part = store.piece(text)
             vector = await self._call(partial(self._embedder.embed, part)) if part else ()
             if vector is None:
                 return False
-            sides.append(packed(vector) if part else b"")
+            sides.append(store.packed(vector) if part else b"")
         if forgets == self._forgets:
             # Only a forget and this loop change the list.
             self._missing.pop()
@@ -235,10 +223,10 @@ async def open_meaning(settings: Settings, transcript: TranscriptDB) -> AsyncIte
     (settings.run / NOTE).unlink(missing_ok=True)
     if (embedder := embedder_of(settings)) is None:
         # It would fall behind the log.
-        delete_vectors(settings.vectors_db)
+        store.delete_vectors(settings.vectors_db)
         yield None
         return
-    async with open_vectors(settings.vectors_db) as vectors:
+    async with store.open_vectors(settings.vectors_db) as vectors:
         yield Meaning(transcript, vectors, embedder, settings.run / NOTE)
 
 
@@ -249,7 +237,7 @@ def state(settings: Settings) -> str:
     if (settings.run / NOTE).is_file():
         return f"off: {(settings.run / NOTE).read_text(encoding='utf-8', errors='replace').strip()}"
     try:
-        with plain_reader(settings.vectors_db, SCHEMA) as connection:
+        with plain_reader(settings.vectors_db, store.SCHEMA) as connection:
             number = connection.execute("SELECT count(*) FROM vectors").fetchone()[0]
     except SpriteError:
         number = 0
