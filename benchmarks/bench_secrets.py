@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.report import line
 from sprite.privacy.redaction import discreet, discreet_value
-from sprite.privacy.secret_commands import kept_result
+from sprite.privacy.secret_formats import kept_result
 
 Item = dict[str, Any]
 #: The shortest part of a secret that must not be left.

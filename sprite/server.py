@@ -39,10 +39,9 @@ from sprite.curation.processor import ObservationProcessor
 from sprite.errors import OperatorError
 from sprite.forget.forget import Forgetter
 from sprite.gateway.canvas import PersonsCanvas
-from sprite.gateway.connection import Connection, Leases, Service
+from sprite.gateway.connection import Connection, Leases, Port, Service, listening
 from sprite.gateway.dispatch import Gateway, Memory, UserFileChanges, Work
 from sprite.gateway.ingest import ObservationIngest
-from sprite.gateway.port import Port, listening
 from sprite.gateway.uploads import Uploads
 from sprite.log.transcript import open_transcript
 from sprite.memory.actions import Actions

@@ -31,7 +31,7 @@ from sprite.errors import AgentError, PeerError
 from sprite.protocol.shapes import Effort
 from sprite.protocol.tools import TOOL_SERVER
 from sprite.sandbox.cli_environment import SCRIPT, cli_environment
-from sprite.workspace.pictures import picture_blocks
+from sprite.workspace.user_files import picture_blocks
 
 log = logging.getLogger(__name__)
 

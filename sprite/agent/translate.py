@@ -16,7 +16,7 @@ from sprite.common.failures import NO_ANSWER, Failure, failure
 from sprite.common.prices import cost_usd
 from sprite.log.transcript import Outcome
 from sprite.privacy.cutting import Discreet, clean, cut, result_text, shown_input
-from sprite.privacy.secret_commands import NOT_KEPT, shows_secrets
+from sprite.privacy.secret_formats import NOT_KEPT, shows_secrets
 from sprite.protocol import events
 from sprite.protocol.shapes import PlanLimit
 

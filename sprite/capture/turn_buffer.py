@@ -14,7 +14,7 @@ from sprite.log.transcript import JournalEntry, NewObservation, Outcome, Trigger
 from sprite.memory.words import marked_without_memory, without_memory
 from sprite.privacy.cutting import clean, cut, cut_value, result_text
 from sprite.privacy.private_text import PrivateText, is_off_record
-from sprite.privacy.secret_commands import kept_result
+from sprite.privacy.secret_formats import kept_result
 from sprite.protocol.pasted import Marked, Spans, to_spans
 
 #: Id prefix of recorded calls that the agent never made: text added to its prompt.

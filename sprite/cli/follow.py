@@ -19,7 +19,7 @@ from sprite.common.locks import LockHeldError, held
 from sprite.common.settings import claude_code_logs
 from sprite.config import Settings
 from sprite.errors import OperatorError
-from sprite.imports.follow.follower import Follower, Marks
+from sprite.imports.follower import Follower, Marks
 from sprite.memory.folders import make_folders
 from sprite.protocol.framing import one_line
 

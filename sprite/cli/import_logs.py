@@ -24,8 +24,8 @@ from sprite.cli.output import say, say_json, warn
 from sprite.config import Settings
 from sprite.errors import OperatorError
 from sprite.imports.claude_code import Session, find_sessions
-from sprite.imports.follow.delivery import Delivered, writing
-from sprite.imports.tally import Surroundings, Tally
+from sprite.imports.claude_code_entries import Surroundings, Tally
+from sprite.imports.follower import Delivered, writing
 from sprite.log.transcript import ImportedTurn, read_transcript
 from sprite.memory.folders import Projects
 from sprite.protocol.framing import one_line

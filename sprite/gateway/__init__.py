@@ -1,3 +1,3 @@
 """The TCP server: connections, dispatch of messages, uploads."""
 
-__all__ = ["canvas", "connection", "dispatch", "ingest", "port", "queries", "uploads"]
+__all__ = ["canvas", "connection", "dispatch", "ingest", "queries", "uploads"]

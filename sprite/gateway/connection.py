@@ -1,4 +1,4 @@
-"""One client's connection: handshake, frames in, frames out. Sizes and times are limited here.
+"""The open port and its connections: handshake, frames in, frames out. Sizes and times are limited here.
 
 Owns both directions of the socket; the gateway interprets the messages.
 """
@@ -6,11 +6,13 @@ Owns both directions of the socket; the gateway interprets the messages.
 from __future__ import annotations
 
 import asyncio
+import errno
 import hmac
 import logging
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,11 +20,21 @@ import msgspec
 from msgspec import UNSET
 
 from sprite import __version__
+from sprite.common.limits import ConnectionLimiter, accept_for_ever, room
 from sprite.common.tasks import TaskSet, off_loop, owned_task
-from sprite.errors import FatalPeerError, PeerError, ShortageError, SpriteError, StaleOwnerError, is_shortage
+from sprite.errors import (
+    FatalPeerError,
+    OperatorError,
+    PeerError,
+    ShortageError,
+    SpriteError,
+    StaleOwnerError,
+    is_shortage,
+)
 from sprite.privacy.redaction import discreet
 from sprite.protocol import messages
 from sprite.protocol.frames import ClientMessage, FrameDecoder, decode_client, encode
+from sprite.protocol.messages import Error
 from sprite.protocol.outbox import Outbox
 from sprite.protocol.replication import EPOCHS_AHEAD, Lease
 from sprite.workspace.database import WorkspaceDB
@@ -422,3 +434,103 @@ def _check_owner(lease: Lease) -> None:
     if not 0 < len(lease.owner) <= _LONGEST_OWNER or not lease.owner.isprintable():
         words = f"A lease names its bridge by 1 to {_LONGEST_OWNER} printable characters."
         raise FatalPeerError(words, code="bad_payload")
+
+
+#: Concurrent connections; a bridge needs one, a person's tools a few. Each may hold an outbox of some MiB.
+MAX_CONNECTIONS = 512
+#: Pending connections in the kernel's queue.
+_BACKLOG = 256
+_FULL = Error("too_many_connections", "Too many clients are connected; try again later.")
+#: On a machine without IPv6, names may still resolve to both families.
+_NO_SUCH_FAMILY = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
+
+#: Creates a client's connection; the last argument is called once the client is authenticated.
+MakeConnection = Callable[[asyncio.StreamReader, asyncio.StreamWriter, Callable[[], None]], Connection]
+
+
+class Port:
+    """The open port."""
+
+    def __init__(self, listeners: list[socket.socket], accepting: AsyncExitStack) -> None:
+        self._accepting = accepting
+        #: Host and port; the first if there are several.
+        self.address: tuple[str, int] = listeners[0].getsockname()[:2]
+
+    async def close(self) -> None:
+        """Stop accepting clients; connected ones stay."""
+        await self._accepting.aclose()
+
+
+@asynccontextmanager
+async def listening(host: str, port: int, make: MakeConnection, on_death: Callable[[], None]) -> AsyncIterator[Port]:
+    """Serve clients while the block runs, then close the connections. Raises OperatorError if it cannot listen."""
+    async with TaskSet() as connections, AsyncExitStack() as accepting:
+        clients = _Clients(make, connections)
+        listeners = _bound(host, port)
+        for listener in listeners:
+            accepting.enter_context(listener)
+        for listener in listeners:
+            await accepting.enter_async_context(
+                owned_task(accept_for_ever(listener, clients.take, clients.make_room), name="accept", on_death=on_death)
+            )
+        yield Port(listeners, accepting)
+
+
+class _Clients:
+    def __init__(self, make: MakeConnection, connections: TaskSet) -> None:
+        self._make = make
+        self._connections = connections
+        self._arrivals: ConnectionLimiter[asyncio.StreamWriter] = ConnectionLimiter(*room(MAX_CONNECTIONS))
+
+    async def take(self, connection: socket.socket) -> None:
+        """Serve one more client."""
+        loop = asyncio.get_running_loop()
+        protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._arrived)
+        await loop.connect_accepted_socket(lambda: protocol, connection)
+
+    def make_room(self) -> None:
+        """Evict an unauthenticated client, if there is one, because its descriptor is needed."""
+        if (gone := self._arrivals.give_way()) is not None:
+            _send_away(gone)
+
+    def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        gone = self._arrivals.enter(writer)
+        if gone is not None:
+            _send_away(gone)
+        if gone is not writer:
+            connection = self._make(reader, writer, lambda: self._known(writer))
+            serving = self._connections.start(connection.serve(), "connection")
+            serving.add_done_callback(lambda _: self._arrivals.leave(writer))
+
+    def _known(self, writer: asyncio.StreamWriter) -> None:
+        # A client with the token acts for the sprite's person and may use all connections.
+        self._arrivals.welcome(writer, "")
+
+
+def _send_away(writer: asyncio.StreamWriter) -> None:
+    writer.write(encode(_FULL))
+    writer.close()
+
+
+def _bound(host: str, port: int) -> list[socket.socket]:
+    """Return a listening socket for each address of the host."""
+    bound: list[socket.socket] = []
+    failure: OSError | None = None
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, _, _, _, address in dict.fromkeys(found):
+            try:
+                bound.append(socket.create_server(address[:2], family=family, backlog=_BACKLOG))
+            except OSError as error:
+                if error.errno not in _NO_SUCH_FAMILY:
+                    raise
+                failure = error
+        if not bound and failure is not None:
+            raise failure
+    except OSError as error:
+        for listener in bound:
+            listener.close()
+        raise OperatorError(
+            f"Cannot listen on {host}:{port} ({error.strerror}). Choose another --port; 0 takes a free one."
+        ) from error
+    return bound

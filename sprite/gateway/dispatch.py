@@ -44,8 +44,7 @@ from sprite.search.view import MemoryView
 from sprite.undo.undo import Undoing
 from sprite.workspace.database import WorkspaceDB
 from sprite.workspace.feed import Feed
-from sprite.workspace.pictures import picture_blocks
-from sprite.workspace.user_files import UserFiles
+from sprite.workspace.user_files import UserFiles, picture_blocks
 
 #: A flush on request waits for one call to a model.
 FLUSH_SECONDS = 120.0

@@ -10,9 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from sprite.imports.claude_code_entries import MAX_LINE_BYTES, Entry, UnreadableError, read_head, read_line
+from sprite.imports.claude_code_entries import (
+    MAX_LINE_BYTES,
+    Entry,
+    Surroundings,
+    Tally,
+    UnreadableError,
+    read_head,
+    read_line,
+)
 from sprite.imports.claude_code_turns import SessionTurns, SubagentLogs
-from sprite.imports.tally import Surroundings, Tally
 from sprite.log.transcript import ImportedTurn
 
 #: Bytes read to recognise a session log, without which a file is none.

@@ -1,3 +1,3 @@
 """Redact secrets, drop private passages, and cut long values before text is stored."""
 
-__all__ = ["cutting", "private_text", "redaction", "secret_commands"]
+__all__ = ["cutting", "private_text", "redaction", "secret_formats"]

@@ -9,6 +9,7 @@ turn.
 from __future__ import annotations
 
 import asyncio
+import base64
 import errno
 import heapq
 import logging
@@ -22,13 +23,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from sprite.errors import PeerError, StorageError
 from sprite.log.file_table import Deed, Entry, FileDeed, KnownFiles, trace_of
 from sprite.log.transcript import NewObservation, Observation, TranscriptDB
 from sprite.privacy.cutting import MAX_STRING, Discreet, clean, cut
 from sprite.privacy.redaction import discreet
-from sprite.protocol.files import is_below_folders, on_disk, on_wire, shown
+from sprite.protocol.files import is_below_folders, on_disk, on_wire, picture_kind, shown
+from sprite.protocol.messages import MAX_PICTURE_BYTES, MAX_PICTURES_BYTES, MOST_PICTURES
 from sprite.protocol.shapes import FILE_FOLDERS, UserFile
 from sprite.protocol.tools import DEEDS_CALL, LOOK_CALL
 
@@ -437,3 +440,40 @@ def _day(entry: Entry) -> str:
 def not_said_in(entries: Iterable[Entry], texts: Collection[str]) -> list[Entry]:
     """Return the entries whose names are in none of the texts."""
     return [entry for entry in entries if not any(entry.path.rstrip("/").rpartition("/")[2] in text for text in texts)]
+
+
+def picture_blocks(workspace: Path, paths: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the image blocks of files. Raises PeerError for one that is missing, too large or no picture."""
+    if len(paths) > MOST_PICTURES:
+        raise PeerError(f"A message may have {MOST_PICTURES} pictures at most.", code="too_many")
+    blocks, left = [], MAX_PICTURES_BYTES
+    for path in paths:
+        data = _read(workspace, path)
+        kind = picture_kind(data)
+        if kind is None:
+            raise PeerError(f"{path} is not a PNG, JPEG, GIF or WebP picture.", code="bad_picture")
+        left -= len(data)
+        if len(data) > MAX_PICTURE_BYTES or left < 0:
+            raise PeerError(
+                f"A picture may have {MAX_PICTURE_BYTES / 2**20:.1f} MiB, and those of a message "
+                f"{MAX_PICTURES_BYTES // 2**20} MiB: send it as a file only.",
+                code="too_large",
+            )
+        source = {"type": "base64", "media_type": kind, "data": base64.b64encode(data).decode()}
+        blocks.append({"type": "image", "source": source})
+    return blocks
+
+
+def _read(workspace: Path, path: str) -> bytes:
+    try:
+        if not is_below_folders(path):
+            raise FileNotFoundError(path)
+        with folder_of(workspace, path) as (folder, name):
+            # Not a link, and no pipe that would block.
+            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+            with os.fdopen(file, "rb") as stream:
+                if stat.S_ISREG(os.fstat(file).st_mode):
+                    return stream.read(MAX_PICTURE_BYTES + 1)
+    except (OSError, ValueError):
+        pass
+    raise PeerError(f"There is no file {path}.", code="not_found")

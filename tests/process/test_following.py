@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from sprite.config import Settings
-from sprite.imports.follow.follower import Follower, Marks
+from sprite.imports.follower import Follower, Marks
 from tests.claude_code import ClaudeCode
 from tests.command_line import command, started
 from tests.forking import ForkedProcess, fork_module

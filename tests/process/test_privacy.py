@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from sprite.privacy.secret_commands import NOT_KEPT
+from sprite.privacy.secret_formats import NOT_KEPT
 from sprite.protocol.pasted import own_text, read_spans
 from tests.fake_secrets import TOKENS, password
 from tests.harness import Client

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sprite.imports.follow.delivery import MOST_TURN_BYTES, messages
+from sprite.imports.follower import MOST_TURN_BYTES, messages
 from sprite.log.transcript import ImportedTurn, NewObservation
 from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe
 

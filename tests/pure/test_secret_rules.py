@@ -10,15 +10,18 @@ import msgspec
 import pytest
 
 from sprite.privacy.redaction import redact
-from sprite.privacy.secret_commands import NOT_KEPT, CommandFile, kept_result, shows_secrets
 from sprite.privacy.secret_formats import (
+    NOT_KEPT,
     ClientFile,
+    CommandFile,
     Rule,
     Shape,
     ShapeFile,
     Span,
     index,
+    kept_result,
     read,
+    shows_secrets,
 )
 from tests.fake_secrets import ALNUM, BASE64, HEX, LOWER, UPPER, WORD
 from tests.forking import ROOT

@@ -16,9 +16,8 @@ from sprite.config import Settings
 from sprite.curation.provenance.kinds import kind_of
 from sprite.gateway.ingest import ObservationIngest
 from sprite.imports.claude_code import find_sessions
-from sprite.imports.follow.delivery import messages
-from sprite.imports.follow.follower import Follower, Marks
-from sprite.imports.tally import Surroundings, Tally
+from sprite.imports.claude_code_entries import Surroundings, Tally
+from sprite.imports.follower import Follower, Marks, messages
 from sprite.log.transcript import open_transcript
 from sprite.memory.folders import Projects
 from sprite.privacy.private_text import PrivateText
