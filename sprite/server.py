@@ -156,7 +156,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             settings,
             workspace,
             feed,
-            Work(runtime, desk, scheduler, actions, proxy, lambda: agent.boundary),
+            Work(runtime, desk, scheduler.run_due, actions, proxy, lambda: agent.boundary),
             Memory(
                 view,
                 projection,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from sprite.agent.permissions import PermissionBroker
@@ -23,7 +23,7 @@ from sprite.forget.plan import Plan, Target
 from sprite.gateway.canvas import PersonsCanvas
 from sprite.gateway.connection import Connection
 from sprite.gateway.ingest import ObservationIngest
-from sprite.gateway.queries import PAGE_ROWS, act, look, reach, shown, state_sync
+from sprite.gateway.queries import PAGE_ROWS, act, cut_to_fit, look, reach, shown
 from sprite.gateway.uploads import Uploads
 from sprite.log.curations import seconds_since_midnight
 from sprite.memory.actions import Actions
@@ -39,7 +39,6 @@ from sprite.protocol.replication import Ship, ShipAck
 from sprite.protocol.shapes import MemoryState, Place, Spend
 from sprite.sandbox.egress import EgressProxy
 from sprite.sandbox.sandbox import Boundary
-from sprite.scheduler.scheduler import Scheduler
 from sprite.search.view import MemoryView
 from sprite.undo.undo import Undoing
 from sprite.workspace.database import WorkspaceDB
@@ -63,7 +62,8 @@ class Work:
 
     runtime: AgentRuntime
     desk: PermissionBroker
-    scheduler: Scheduler
+    #: Runs the actions that are due, and returns when they have ended.
+    run_due: Callable[[], Awaitable[None]]
     actions: Actions
     network: EgressProxy
     #: Returns the detected sandbox, or None until the agent's first start.
@@ -118,8 +118,28 @@ class Gateway:
 
     async def snapshot(self) -> messages.StateSync:
         """Return the state for a client that cannot be updated by replay."""
-        parts = (self._workspace, self._feed, self._work.desk, self._work.runtime, self._work.actions)
-        return await state_sync(*parts, await self._memory_state())
+        memory, runtime, workspace = await self._memory_state(), self._work.runtime, self._workspace
+        stacks, cards, chat = (
+            await workspace.stacks(),
+            await workspace.cards(),
+            await workspace.chat(messages.CHAT_LIMIT),
+        )
+        next_due, tz = await self._work.actions.next_due(), await self._work.actions.zone()
+        # No await from here on, so that all parts are of one moment.
+        sync = messages.StateSync(
+            stacks=stacks,
+            cards=cards,
+            chat=chat,
+            session=runtime.session_state(),
+            memory=memory,
+            permissions=self._work.desk.questions(),
+            running=self._feed.underway.shown(),
+            queued=runtime.queued(),
+            model=runtime.model,
+            next_due=next_due,
+            tz=tz,
+        )
+        return cut_to_fit(sync)
 
     async def handle(self, connection: Connection, message: ClientMessage) -> None:
         """Answer one message. Raises PeerError for an invalid one; the caller reports it to the client."""
@@ -140,7 +160,7 @@ class Gateway:
         answer: messages.ServerPayload = messages.Ack("done")
         match message.payload:
             case messages.Heartbeat():
-                await self._work.scheduler.run_due()
+                await self._work.run_due()
             case messages.Interrupt(mission_id):
                 stopped = await self._work.runtime.interrupt(mission_id)
                 first = stopped[0].id if stopped and stopped[0].kind in {"mission", "turn"} else None

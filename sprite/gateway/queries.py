@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sprite.agent.permissions import PermissionBroker
-from sprite.agent.runtime import AgentRuntime
 from sprite.config import Settings
 from sprite.memory.actions import Actions, StaleActionError
 from sprite.memory.files import shown_to
 from sprite.protocol import memory as wire
 from sprite.protocol.frames import encode
-from sprite.protocol.messages import CHAT_LIMIT, CHAT_TEXT_CHARS, MAX_FRAME_BYTES, Error, StateSync
+from sprite.protocol.messages import CHAT_TEXT_CHARS, MAX_FRAME_BYTES, Error, StateSync
 from sprite.protocol.pasted import clipped
 from sprite.protocol.reach import AllowedHost, ReachedHost, ReachResult
-from sprite.protocol.shapes import ChatMessage, MemoryState
+from sprite.protocol.shapes import ChatMessage
 from sprite.sandbox.egress import EgressProxy
 from sprite.sandbox.hosts import REGISTRIES, HostTables, HostUse
 from sprite.sandbox.sandbox import Boundary
 from sprite.search.search import DEFAULT_LIMIT
 from sprite.search.view import MemoryView, action_row, drifted
-from sprite.workspace.database import WorkspaceDB
-from sprite.workspace.feed import Feed
 
 #: Rows of a list if the client sends no limit.
 PAGE_ROWS = 100
@@ -107,32 +103,8 @@ async def _learnings(view: MemoryView, request: wire.LearningsRequest) -> wire.L
     return wire.LearningsResult(await view.learnings(request.after or 0, limit))
 
 
-async def state_sync(
-    workspace: WorkspaceDB,
-    feed: Feed,
-    desk: PermissionBroker,
-    runtime: AgentRuntime,
-    actions: Actions,
-    memory: MemoryState,
-) -> StateSync:
-    """Return the state that a client displays, cut to fit one frame."""
-    stacks, cards, chat = await workspace.stacks(), await workspace.cards(), await workspace.chat(CHAT_LIMIT)
-    next_due, tz = await actions.next_due(), await actions.zone()
-    # No await from here on, so that all parts are of one moment.
-    sync = StateSync(
-        stacks=stacks,
-        cards=cards,
-        chat=shown(chat),
-        session=runtime.session_state(),
-        memory=memory,
-        permissions=desk.questions(),
-        running=feed.underway.shown(),
-        queued=runtime.queued(),
-        model=runtime.model,
-        next_due=next_due,
-        tz=tz,
-    )
-    # Drop old chat lines first, then archived cards, then the oldest cards: the visible parts stay longest.
+def cut_to_fit(sync: StateSync) -> StateSync:
+    """Cut a state to one frame: old chat lines first, then archived cards, then the oldest cards."""
     while len(encode(sync)) > MAX_FRAME_BYTES:
         if len(sync.chat) > 1:
             sync.chat = sync.chat[(len(sync.chat) + 1) // 2 :]
