@@ -1,0 +1,95 @@
+"""Count the functions between a raw answer and the commit of its decision: `python benchmarks/bench_decision_path.py`.
+
+Each stage is measured by itself with `sys.setprofile`, for an answer with one learning about the person:
+
+- verify: find the lines that need the verifier, and build its request
+- decide: the raw answer with its verdicts -> the decision, ready for the log
+- commit: append answer and decision to transcript.db
+- fold: apply the logged decision to memory.db
+
+Comprehensions and lambdas count as the function around them. `verify` and `decide` share most functions: the request is
+found by a rehearsal of the decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, FrameType
+
+from sprite.log.curations import NewCuration
+from tests.memory_stores import open_stores
+
+_PACKAGE = str(Path(__file__).resolve().parents[1] / "sprite") + "/"
+_SAID = "I work in Lisbon now."
+_ANSWER = f'FACT: [t{{turn}}] The user works in Lisbon. | "{_SAID}"'
+
+
+class Entered:
+    """The functions of ours that a stage enters, in any thread that starts after `watch`."""
+
+    def __init__(self) -> None:
+        self._codes: set[CodeType] | None = None
+
+    def watch(self) -> None:
+        """Watch this thread, and those that start from here on."""
+        threading.setprofile(self._note)
+        sys.setprofile(self._note)
+
+    @contextmanager
+    def stage(self) -> Iterator[set[CodeType]]:
+        """Yield the set that the functions of a block are added to."""
+        self._codes = codes = set()
+        try:
+            yield codes
+        finally:
+            self._codes = None
+
+    def _note(self, frame: FrameType, event: str, _argument: object) -> None:
+        code = frame.f_code
+        if self._codes is not None and event == "call" and code.co_filename.startswith(_PACKAGE):
+            if not code.co_name.startswith("<"):
+                self._codes.add(code)
+
+
+def show(stage: str, codes: set[CodeType]) -> None:
+    """Print a stage's functions by file."""
+    files: dict[str, list[str]] = {}
+    for code in codes:
+        files.setdefault(code.co_filename.removeprefix(_PACKAGE), []).append(code.co_qualname)
+    print(f"{stage}: {len(codes)} functions in {len(files)} files")
+    for file, names in sorted(files.items()):
+        print(f"    {file}: {', '.join(sorted(names))}")
+
+
+async def main() -> None:
+    """Log and apply one answer, stage by stage."""
+    entered = Entered()
+    entered.watch()
+    with tempfile.TemporaryDirectory() as folder:
+        async with open_stores(Path(folder)) as stores:
+            turn = await stores.turn(_SAID, "Noted.")
+            await stores.projection.settle()
+            answer = NewCuration("batch", _ANSWER.format(turn=turn), turn, turn, model="offline")
+            with entered.stage() as verify:
+                assert await stores.judge.request(answer) is not None
+            answer = await stores.verified(answer)
+            with entered.stage() as decide:
+                decided = await stores.judge.decided(answer)
+            with entered.stage() as commit:
+                await stores.transcript.curations.append_batch(decided)
+            with entered.stage() as fold:
+                (change,) = await stores.projection.settle()
+            assert change.learnings, await stores.reports()
+    for stage, codes in (("verify", verify), ("decide", decide), ("commit", commit), ("fold", fold)):
+        show(stage, codes)
+    show("raw answer to commit", decide | commit)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
