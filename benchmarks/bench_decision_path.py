@@ -52,9 +52,9 @@ class Entered:
 
     def _note(self, frame: FrameType, event: str, _argument: object) -> None:
         code = frame.f_code
-        if self._codes is not None and event == "call" and code.co_filename.startswith(_PACKAGE):
-            if not code.co_name.startswith("<"):
-                self._codes.add(code)
+        is_ours = code.co_filename.startswith(_PACKAGE) and not code.co_name.startswith("<")
+        if is_ours and event == "call" and self._codes is not None:
+            self._codes.add(code)
 
 
 def show(stage: str, codes: set[CodeType]) -> None:
