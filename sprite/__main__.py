@@ -146,11 +146,7 @@ def _parser(workspace: Path, program: str) -> argparse.ArgumentParser:
         "makes an empty workspace what another was.",
     )
     imports.add_argument(
-        "paths",
-        nargs="+",
-        type=Path,
-        metavar="PATH",
-        help="a file, or a folder such as ~/.claude/projects; an archive",
+        "paths", nargs="+", type=Path, metavar="PATH", help="a file, or a folder such as ~/.claude/projects; an archive"
     )
     imports.add_argument("--dry-run", action="store_true", help="only check an archive")
     imports.set_defaults(command="cli.import_logs.import_command")

@@ -92,13 +92,7 @@ class ModelError(SpriteError):
 
     code = "model"
 
-    def __init__(
-        self,
-        message: str | None = None,
-        *,
-        retryable: bool = True,
-        retry_after: float | None = None,
-    ) -> None:
+    def __init__(self, message: str | None = None, *, retryable: bool = True, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retryable = retryable
         self.retry_after = retry_after

@@ -89,14 +89,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await projection.agent_rests()
         shipping = Shipping(settings, transcript, workspace)
         meaning = await stack.enter_async_context(open_meaning(settings, transcript))
-        forgetter = Forgetter(
-            settings,
-            transcript,
-            memory,
-            workspace,
-            projection,
-            (meaning, shipping),
-        )
+        forgetter = Forgetter(settings, transcript, memory, workspace, projection, (meaning, shipping))
         await forgetter.finish_interrupted()
         view = MemoryView(transcript, memory, files, settings.own_project, meaning)
         boots = BootFiles(settings.boot_files, transcript, ProjectBoot(files, memory, transcript))

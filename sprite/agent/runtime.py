@@ -177,7 +177,7 @@ class AgentRuntime:
                 time.time(),
                 asked_by=asked_by,
                 pasted=clipped(shown.pasted, CHAT_TEXT_CHARS),
-            ),
+            )
         )
         before = len(self._inbox) + (self._turn is not None)
         self._inbox.put(replace(mission, text=text, pasted=pasted, images=tuple(images)))

@@ -118,10 +118,7 @@ def _said(message: sdk.AssistantMessage, discreet: Discreet, secret_calls: set[s
 def _tool_result(block: sdk.ToolResultBlock, discreet: Discreet, secret_calls: set[str]) -> events.ToolResult:
     said = NOT_KEPT if block.tool_use_id in secret_calls else _for_people(result_text(block.content, discreet))
     return events.ToolResult(
-        None,
-        tool_use_id=block.tool_use_id,
-        is_error=bool(block.is_error),
-        summary=cut(said, SUMMARY_CHARS, discreet),
+        None, tool_use_id=block.tool_use_id, is_error=bool(block.is_error), summary=cut(said, SUMMARY_CHARS, discreet)
     )
 
 

@@ -273,12 +273,7 @@ def _identity(stream: BinaryIO) -> tuple[int, int] | None:
 
 
 #: Allowed types of a column by its declared type; SQLite itself would take anything.
-_KINDS: Final[dict[str, tuple[type, ...]]] = {
-    "INTEGER": (int,),
-    "REAL": (int, float),
-    "TEXT": (str,),
-    "BLOB": (bytes,),
-}
+_KINDS: Final[dict[str, tuple[type, ...]]] = {"INTEGER": (int,), "REAL": (int, float), "TEXT": (str,), "BLOB": (bytes,)}
 
 
 @dataclass(frozen=True)

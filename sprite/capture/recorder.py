@@ -37,10 +37,7 @@ class TurnRecorder:
     """
 
     def __init__(
-        self,
-        transcript: TranscriptDB,
-        on_storage_error: Callable[[str], None],
-        private_text: PrivateText | None = None,
+        self, transcript: TranscriptDB, on_storage_error: Callable[[str], None], private_text: PrivateText | None = None
     ) -> None:
         self._transcript = transcript
         #: Private words of the conversation, which are not stored.
@@ -83,13 +80,7 @@ class TurnRecorder:
         self._tool_began, self._tool_ended = began, ended
 
     def open_mission(
-        self,
-        mission_id: str,
-        text: str,
-        trigger: Trigger = "user",
-        *,
-        asked_by: str | None = None,
-        pasted: Spans = (),
+        self, mission_id: str, text: str, trigger: Trigger = "user", *, asked_by: str | None = None, pasted: Spans = ()
     ) -> None:
         """Begin a mission's turn before the agent gets it. A schedule's text becomes a notice.
 

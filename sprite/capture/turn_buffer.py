@@ -109,14 +109,7 @@ class TurnBuffer:
         return call
 
     def end_tool(
-        self,
-        tool_use_id: str,
-        name: str,
-        tool_input: Any,
-        result: Any,
-        *,
-        is_error: bool,
-        agent_id: str | None = None,
+        self, tool_use_id: str, name: str, tool_input: Any, result: Any, *, is_error: bool, agent_id: str | None = None
     ) -> dict[str, Any]:
         """Record the end of a tool call from a hook, and return its logged form."""
         said = kept_result(tool_input, self._said(result))

@@ -228,11 +228,7 @@ def _workspace(settings: Settings) -> Finding:
 
 def _databases(settings: Settings) -> Finding:
     found = []
-    for path in (
-        settings.transcript_db,
-        settings.memory_db,
-        settings.workspace_db,
-    ):
+    for path in (settings.transcript_db, settings.memory_db, settings.workspace_db):
         if not path.exists():
             continue
         try:

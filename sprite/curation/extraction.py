@@ -20,14 +20,7 @@ from sprite.errors import ModelError, SpriteError
 from sprite.log.curations import Failures, LostCall, NewCuration, seconds_since_midnight
 from sprite.log.transcript import Observation, TranscriptDB, projects_of
 from sprite.memory.database import MemoryDB
-from sprite.memory.files import (
-    CURATED,
-    PROMPT_BUDGET_TOKENS,
-    MemoryFiles,
-    estimate_tokens,
-    shown_to,
-    within_limits,
-)
+from sprite.memory.files import CURATED, PROMPT_BUDGET_TOKENS, MemoryFiles, estimate_tokens, shown_to, within_limits
 from sprite.memory.query import any_term, significant
 from sprite.memory.words import content_words
 from sprite.privacy.redaction import redact

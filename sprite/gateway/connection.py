@@ -73,11 +73,7 @@ class Connection:
     """Serve one client from the first byte to the last."""
 
     def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        service: Service,
-        on_known: Callable[[], None],
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, service: Service, on_known: Callable[[], None]
     ) -> None:
         self._reader = reader
         self._writer = writer

@@ -183,7 +183,7 @@ SCHEMA = Schema(
                 *("log_identity", "sessions", "observations", "turn_journal", "curations", "lost_calls"),
                 *("disk_entries", "disk_look", "file_deeds"),
             )
-        ),
+        )
     ],
 )
 
@@ -450,12 +450,7 @@ class TranscriptDB(Tables):
                 "started_at = min(started_at, ?2), ended_at = max(coalesce(ended_at, 0), ?3), "
                 "message_count = message_count + ?4, observation_count = observation_count + 1, "
                 "last_active_at = max(last_active_at, ?3)",
-                (
-                    turn.observation.session_id,
-                    turn.started_at,
-                    turn.ended_at,
-                    turn.observation.trigger == "user",
-                ),
+                (turn.observation.session_id, turn.started_at, turn.ended_at, turn.observation.trigger == "user"),
             )
             _add(tx, turn.observation, turn.ended_at, turn.key)
             added.append(turn)

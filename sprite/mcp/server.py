@@ -48,11 +48,7 @@ class Caller:
 
 
 def offering(
-    name: str,
-    version: str,
-    caller_of: Callable[[Context], Caller],
-    *,
-    lacking: Callable[[Tool], str],
+    name: str, version: str, caller_of: Callable[[Context], Caller], *, lacking: Callable[[Tool], str]
 ) -> Server[Any]:
     """Return an MCP server of these tools. `lacking` returns the text on how to get a tool's scope."""
 

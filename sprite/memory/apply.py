@@ -412,8 +412,7 @@ class Projected:
     def supersede(self, learning_id: int, by: int) -> None:
         """Mark a valid learning as replaced."""
         self.tx.execute(
-            "UPDATE learnings SET superseded_by = ?1 WHERE id = ?2 AND superseded_by IS NULL",
-            (by, learning_id),
+            "UPDATE learnings SET superseded_by = ?1 WHERE id = ?2 AND superseded_by IS NULL", (by, learning_id)
         )
 
     def add_version(self, name: str, content: str, *, curation_id: int, at: float, source: str) -> None:

@@ -106,7 +106,7 @@ SCHEMA = Schema(
         );
         INSERT INTO log_seen VALUES (1, NULL, 0, 0, 0, 0);
         """  # noqa: S608 - our own schema
-        + LEARNING_INDEX,
+        + LEARNING_INDEX
     ],
 )
 

@@ -34,10 +34,7 @@ Run = tuple[str, ...]
 SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 _UNSPACED = re.compile(f"[{SPACELESS}]+")
 #: Letters of other scripts that look Latin: the lower-case part of Unicode's confusables that keyboards have.
-_LOOKALIKES = str.maketrans(
-    "аеорсухіјѕԁһкмтвнгԛԝαεορυχικντβηγѵӏ",
-    "aeopcyxijsdhkmtbhrqwaeopuxikvtbnyvl",
-)
+_LOOKALIKES = str.maketrans("аеорсухіјѕԁһкмтвнгԛԝαεορυχικντβηγѵӏ", "aeopcyxijsdhkmtbhrqwaeopuxikvtbnyvl")
 
 
 def plain_text(text: str) -> str:

@@ -431,9 +431,7 @@ def _outgoing(request: h11.Request, place: Place, path: bytes) -> h11.Request:
     own = host if place.port == _HTTP_PORT else f"{host}:{place.port}"
     headers = [(name, value) for name, value in _end_to_end(list(request.headers)) if name != b"host"]
     return h11.Request(
-        method=request.method,
-        target=path,
-        headers=[(b"Host", own.encode()), *headers, (b"Connection", b"close")],
+        method=request.method, target=path, headers=[(b"Host", own.encode()), *headers, (b"Connection", b"close")]
     )
 
 

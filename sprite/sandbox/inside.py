@@ -18,10 +18,7 @@ MOST_PROCESSES = 4096
 OOM_SCORE = "500"
 CHUNK_BYTES = 1 << 16
 #: The kernel's number of each machine: AUDIT_ARCH, then add_key, request_key, keyctl, socket and ioctl.
-_CALLS = {
-    "x86_64": (0xC000003E, 248, 249, 250, 41, 16),
-    "aarch64": (0xC00000B7, 217, 218, 219, 198, 29),
-}
+_CALLS = {"x86_64": (0xC000003E, 248, 249, 250, 41, 16), "aarch64": (0xC00000B7, 217, 218, 219, 198, 29)}
 _IO_URING_SETUP = 425
 _AF_VSOCK, _TIOCSTI, _TIOCLINUX = 40, 0x5412, 0x541C
 #: Offsets in `struct seccomp_data`: the call, the architecture, the lower halves of the first two arguments.

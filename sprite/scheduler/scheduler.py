@@ -92,9 +92,7 @@ def late_words(due: float, now: float) -> str:
 #: Delays before each retry; together they extend from one day's budget into the next.
 TRIED_AGAIN_SECONDS = (900.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 24 * 3600.0)
 #: Temporary errors of the model or the connection to it.
-PASSING = frozenset(
-    {"budget_used_up", "rate_limited", "overloaded", "model_error", "agent_error", "shortage"},
-)
+PASSING = frozenset({"budget_used_up", "rate_limited", "overloaded", "model_error", "agent_error", "shortage"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,12 +51,7 @@ _P = ParamSpec("_P")
 _Tables = TypeVar("_Tables", bound="Tables")
 #: Primary result codes that blame the disk, not the statement.
 _STORAGE_CODES = frozenset(
-    {
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CANTOPEN,
-    }
+    {sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 )
 #: Primary result codes for a damaged file.
 _DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})

@@ -175,7 +175,7 @@ SCHEMA = Schema(
         + HOSTS
         + FILE_CHANGES
         + noted((*_REPLICATED, "host_rules", "host_connections"))
-        + SHIP_STATE,
+        + SHIP_STATE
     ],
 )
 
