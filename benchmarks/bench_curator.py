@@ -20,7 +20,7 @@ def turns(number: int, characters: int) -> list[Observation]:
         "is_error": False,
     }
     return [
-        Observation(n, 1.8e9, "s", n, text, [call] * 5, text, 0, "complete", None, "user", "")
+        Observation("s", text, [call] * 5, text, "complete", id=n, timestamp=1.8e9, sequence_num=n)
         for n in range(1, number + 1)
     ]
 

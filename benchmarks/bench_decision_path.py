@@ -44,7 +44,7 @@ class Entered:
     @contextmanager
     def stage(self) -> Iterator[set[CodeType]]:
         """Yield the set that the functions of a block are added to."""
-        self._codes = codes = set()
+        self._codes = codes = set[CodeType]()
         try:
             yield codes
         finally:

@@ -245,7 +245,8 @@ async def budget() -> None:
     text = "All work and no play makes a dull day. " * 600
     called = call("Bash", text[:2000], {"command": text[:2000]})
     turns = [
-        Observation(n, 1.8e9, "s", n, text, [called] * 5, text, 0, "complete", None, "user", "") for n in range(1, 26)
+        Observation("s", text, [called] * 5, text, "complete", id=n, timestamp=1.8e9, sequence_num=n)
+        for n in range(1, 26)
     ]
     learnings = [OpenLearning(n, "FACT", "x" * 1000, n, "user", 0.0) for n in range(NEAREST_LEARNINGS)]
     given: dict[str, Any] = {

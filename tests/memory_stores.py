@@ -23,7 +23,7 @@ from sprite.curation.rebuild import Regrowth
 from sprite.curation.verifier import Verification, off_record, read_answer
 from sprite.forget.forget import Forgetter, Store
 from sprite.forget.plan import Plan, Target
-from sprite.log.curations import NewCuration
+from sprite.log.curations import OFF_RECORD, WAITING, NewCuration
 from sprite.log.transcript import NewObservation, Observation, TranscriptDB, open_transcript
 from sprite.memory.actions import Actions
 from sprite.memory.database import MemoryDB, open_memory
@@ -204,7 +204,7 @@ async def seed_turns(workspace: Path, *said: str, off_record: bool = False) -> N
     async with open_stores(folder) as stores:
         session = await stores.transcript.start_session(str(uuid.uuid4()))
         for text in said:
-            await stores.turn(text, "Noted.", session=session.id, off_record=off_record)
+            await stores.turn(text, "Noted.", session=session.id, processed=OFF_RECORD if off_record else WAITING)
         await stores.transcript.end_sessions()
 
 

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from sprite.log.curations import OFF_RECORD, WAITING
 from sprite.log.transcript import JournalEntry, NewObservation, Outcome, Trigger
 from sprite.memory.words import marked_without_memory, without_memory
 from sprite.privacy.cutting import clean, cut, cut_value, result_text
@@ -185,7 +186,7 @@ class TurnBuffer:
             mission_id=self.mission_id,
             trigger=self.trigger,
             notice="\n".join([*self._notices, self._discreet(clean(notice))]).strip(),
-            off_record=self.trigger == "user" and is_off_record(asked.own),
+            processed=OFF_RECORD if self.trigger == "user" and is_off_record(asked.own) else WAITING,
             asked_by=self.asked_by,
             pasted=asked.pasted,
         )

@@ -270,7 +270,7 @@ def _calls(lines: Sequence[Line]) -> Iterator[tuple[list[Line], Request]]:
 
 
 def _turn(number: int, message: str) -> Observation:
-    return Observation(number, _AT, f"live-{number}", 1, message, [], "", 0, "complete", None, "user", "")
+    return Observation(f"live-{number}", message, [], "", "complete", id=number, timestamp=_AT, sequence_num=1)
 
 
 async def _not_logged(_answer: Answer, _reason: str, _asked: Asked | None) -> int:

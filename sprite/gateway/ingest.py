@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from sprite.errors import PeerError
 from sprite.imports.observed_turns import CLAUDE_CODE, checked_source, logged, session_name
+from sprite.log.curations import WAITING
 from sprite.log.transcript import ImportedTurn, TranscriptDB
 from sprite.privacy.private_text import PrivateText
 from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, Observed, ObservedTurn, RefusedTurn, others_project
@@ -75,7 +76,7 @@ class ObservationIngest:
         # In a thread: rules over a mebibyte of text would block the loop for too long.
         turns, wrong = await asyncio.to_thread(self._read, source, project, wanted)
         new = await self._transcript.add_imported(turns) if turns else []
-        if any(not turn.observation.off_record for turn in new):
+        if any(turn.observation.processed == WAITING for turn in new):
             await self._turns_ended()
         return Observed(len(new), known + len(turns) - len(new), [*refused, *wrong])
 

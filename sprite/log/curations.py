@@ -103,21 +103,24 @@ class NewCuration:
 
     def at(self, moment: float) -> Curation:
         """Return it as a log row of that moment, for a decision before it is logged."""
+        return Curation(0, moment, *self.columns())
+
+    def columns(self) -> tuple[Any, ...]:
+        """Return the columns after the id and the time, in their order."""
         usage = None if self.usage is None else to_json(self.usage)
-        return Curation(
-            id=0,
-            created_at=moment,
-            kind=self.kind,
-            first_observation_id=self.first_observation_id,
-            last_observation_id=self.last_observation_id,
-            model=self.model,
-            prompt_sha256=self.prompt_sha256,
-            response=self.response,
-            usage_json=usage,
-            cost_usd=self.cost_usd,
-            seen_curation_id=self.seen_curation_id,
-            generation=self.generation,
-            verification_json=self.verification,
+        return (
+            self.kind,
+            self.first_observation_id,
+            self.last_observation_id,
+            self.model,
+            self.prompt_sha256,
+            self.response,
+            usage,
+            self.cost_usd,
+            self.seen_curation_id,
+            self.generation,
+            self.decision,
+            self.verification,
         )
 
 
@@ -338,21 +341,7 @@ def append(tx: sqlite3.Connection, curation: NewCuration) -> int:
     """Write one curation inside the caller's transaction; return its id."""
     cursor = tx.execute(
         f"INSERT INTO curations ({_ROW}) VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - ours
-        (
-            time.time() if curation.created_at is None else curation.created_at,
-            curation.kind,
-            curation.first_observation_id,
-            curation.last_observation_id,
-            curation.model,
-            curation.prompt_sha256,
-            curation.response,
-            None if curation.usage is None else to_json(curation.usage),
-            curation.cost_usd,
-            curation.seen_curation_id,
-            curation.generation,
-            curation.decision,
-            curation.verification,
-        ),
+        (time.time() if curation.created_at is None else curation.created_at, *curation.columns()),
     )
     tx.executemany("DELETE FROM lost_calls WHERE id = ?", [(call,) for call in curation.lost_calls])
     tx.executemany("UPDATE observations SET processed = 3 WHERE id = ?", [(turn,) for turn in curation.off_record])
@@ -550,13 +539,4 @@ def _log_retry(tx: sqlite3.Connection, turn_id: int, generation: int) -> None:
 
 
 def _log(tx: sqlite3.Connection, turn_id: int, said: dict[str, object], generation: int) -> None:
-    append(
-        tx,
-        NewCuration(
-            kind="quarantine",
-            response=to_json(said),
-            first_observation_id=turn_id,
-            last_observation_id=turn_id,
-            generation=generation,
-        ),
-    )
+    append(tx, NewCuration("quarantine", to_json(said), turn_id, turn_id, generation=generation))

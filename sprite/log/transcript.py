@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from sprite.common.sqlite import LARGEST_ROW_ID, Schema
-from sprite.log.curations import OFF_RECORD, WAITING, Curations, LostCalls, NewCuration, Quarantine, Spending, append
+from sprite.log.curations import WAITING, Curations, LostCalls, NewCuration, Quarantine, Spending, append
 from sprite.log.file_table import USER_FILES, Entry, UserFilesLog, keep_look
 from sprite.log.turn_index import REINDEX, TURN_INDEX, TurnLook
 from sprite.protocol.pasted import Spans, read_spans, write_spans
@@ -268,15 +268,15 @@ class NewObservation:
     mission_id: str | None = None
     trigger: Trigger = "user"
     notice: str = ""
-    #: Whether its person asked not to remember it.
-    off_record: bool = False
+    #: WAITING, CURATED, QUARANTINED or OFF_RECORD.
+    processed: int = WAITING
     #: The turn's project: a root path on its machine, or a repository's address, or None for the person's own.
     project: str | None = None
     #: The program it was said to, such as "claude-code", or None for this sprite.
     source: str | None = None
     #: The program that wrote `user_message`, if `trigger` is "program", or None for the person.
     asked_by: str | None = None
-    #: The parts of `user_message` that the person pasted.
+    #: The parts of `user_message` that the person pasted: see `sprite/protocol/pasted.py`.
     pasted: Spans = ()
 
 
@@ -290,27 +290,13 @@ class ImportedTurn:
     observation: NewObservation
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """A logged turn; `processed` is WAITING, CURATED, QUARANTINED or OFF_RECORD."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation(NewObservation):
+    """A logged turn."""
 
     id: int
     timestamp: float
-    session_id: str
     sequence_num: int
-    user_message: str
-    tool_calls: list[dict[str, Any]]
-    agent_response: str
-    processed: int
-    outcome: Outcome
-    mission_id: str | None
-    trigger: Trigger
-    notice: str
-    project: str | None = None
-    source: str | None = None
-    asked_by: str | None = None
-    #: The parts of `user_message` that the person pasted: see `sprite/protocol/pasted.py`.
-    pasted: Spans = ()
     #: Whether its file changes were undone.
     undone: bool = False
 
@@ -703,7 +689,7 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
             "user" if observation.trigger == "user" else "task",
             observation.notice,
             import_key,
-            OFF_RECORD if observation.off_record else WAITING,
+            observation.processed,
             observation.trigger == "schedule",
             observation.project,
             observation.source,

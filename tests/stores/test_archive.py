@@ -32,7 +32,7 @@ from sprite.cli.import_logs import import_logs
 from sprite.common.files import whole_file
 from sprite.config import Settings
 from sprite.errors import OperatorError
-from sprite.log.curations import LostCall
+from sprite.log.curations import OFF_RECORD, LostCall
 from sprite.log.file_table import Entry
 from sprite.log.transcript import ImportedTurn, NewObservation
 from sprite.owner import open_log
@@ -91,7 +91,7 @@ async def live_in(workspace: Path) -> None:
         await stores.learn('ACTION [t] Buy oats | "Remember to buy oats."', "Remember to buy oats.")
         await stores.projection.edit("context.md", f"# Context\n- {ODD.replace(chr(0), '')}\n")
         await stores.turn(ODD, calls=[call("Bash", ODD, {"command": "ls"})], mission_id="m1")
-        await stores.turn("This is private", off_record=True)
+        await stores.turn("This is private", processed=OFF_RECORD)
         await log.add_imported(
             [
                 ImportedTurn(

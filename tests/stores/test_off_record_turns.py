@@ -30,18 +30,18 @@ async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
 async def three_turns(stores: Stores) -> list[int]:
     return [
         await stores.turn("I like tea."),
-        await stores.turn(SAID, "The merger: understood.", off_record=True),
+        await stores.turn(SAID, "The merger: understood.", processed=OFF_RECORD),
         await stores.turn("I like cake."),
     ]
 
 
 def test_turn_text_marks_it_off_record() -> None:
     said = TurnBuffer("s", "user", "m", SAID).observation("complete")
-    assert (said.off_record, said.user_message) == (True, SAID)
-    assert not TurnBuffer("s", "user", "m", "The merger is on Friday.").observation("crashed").off_record
+    assert (said.processed, said.user_message) == (OFF_RECORD, SAID)
+    assert not TurnBuffer("s", "user", "m", "The merger is on Friday.").observation("crashed").processed
     noticed = TurnBuffer("s", "task")
     noticed.add_notice(SAID)
-    assert not noticed.observation("complete").off_record
+    assert not noticed.observation("complete").processed
 
 
 async def test_log_keeps_off_record_turn_with_mark(stores: Stores) -> None:
