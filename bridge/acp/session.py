@@ -19,9 +19,9 @@ from acp.schema import (
 )
 
 from bridge.acp import tool_calls
+from bridge.client.link import MODEL_SECONDS
 from bridge.client.turns import Began, Call, Grew, Over, Reader
 from bridge.terminal import drawing
-from bridge.terminal.command import MODEL_SECONDS
 from bridge.terminal.drawing import counted, one_line
 from sprite.common.prices import OFFLINE, PRICES
 from sprite.protocol.events import Compacted, Compacting, Ending, Failed, Interrupted, ModelChanged

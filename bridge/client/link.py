@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 #: Does not include waking a sprite: a running bridge answers sooner, and another address may work.
 _CONNECT_SECONDS = 10.0
+#: Time that an answer may take. The end of a session and a flush wait for one or more model calls.
+LOOK_SECONDS, MODEL_SECONDS = 15.0, 180.0
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.25, 8.0
 #: At the first connection, a wrong address is likelier than a temporary failure.
 _ATTEMPTS_AT_A_STRANGER = 4

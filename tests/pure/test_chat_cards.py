@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console, Group
 
-from bridge.terminal import drawing
-from bridge.terminal import memory_commands as memory_views
+from bridge.terminal import drawing, memory_views
 from bridge.terminal.cards import draw_card
 from bridge.terminal.drawing import clean
 from bridge.terminal.turn import StreamedReply
