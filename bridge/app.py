@@ -22,18 +22,15 @@ import aiohttp
 from aiohttp import web
 
 from bridge.admin import control
-from bridge.admin.audit import Audit
 from bridge.admin.company import company_doors
-from bridge.admin.operator_actions import Inside, Operations, acts_of, people_of
-from bridge.admin.operator_api import OperatorApi, RunningApi
-from bridge.admin.operator_page import OperatorPage
+from bridge.admin.operator_actions import Audit, Inside, Operations, acts_of, people_of
+from bridge.admin.operator_api import OperatorApi, OperatorPage, RunningApi
 from bridge.admin.status import Overview, Running, slow_by_sprite
 from bridge.api.routes import Doors
 from bridge.auth.admission import Admission, OpenSockets, Revocations
 from bridge.auth.login import Arriving, Authenticator
 from bridge.auth.people import ONLY_ALONE, People, login_link
-from bridge.cluster.forward import Hops
-from bridge.cluster.forward_header import RequestSigner
+from bridge.cluster.forward import Hops, RequestSigner
 from bridge.cluster.leases import Leases
 from bridge.cluster.ownership import Holder, Homes, Ownership, holders, this_machine
 from bridge.config import DEFAULT_HOST, DEFAULT_PORT, LOCAL_PERSON, Settings
@@ -70,8 +67,7 @@ from bridge.routes.middleware import SecurityMiddleware
 from bridge.routes.owner import OwnerRouter
 from bridge.routes.routes import MAX_MESSAGE_BYTES, Readiness, Restoring, Routes
 from bridge.telemetry.metrics import Metrics
-from bridge.wakeups.due_dates import DueDates, stored
-from bridge.wakeups.waker import Waker
+from bridge.wakeups.waker import DueDates, Waker, stored
 from sprite.common import own_secrets
 from sprite.common.settings import default_data
 

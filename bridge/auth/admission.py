@@ -23,7 +23,7 @@ from aiohttp import WSCloseCode, web
 
 from bridge.auth.login import bearer
 from bridge.auth.tokens import REVOKED, Holder, PersonTokens, Scope
-from bridge.cluster.forward_header import PASSED, ForwardedIdentity
+from bridge.cluster.forward import PASSED, ForwardedIdentity
 from bridge.db.database import Database, DatabaseError, Transaction
 from bridge.errors import BridgeError
 from bridge.telemetry.logs import PERSON
@@ -32,7 +32,7 @@ from sprite.common.tasks import owned_task
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from bridge.cluster.forward_header import ForwardedIdentity
+    from bridge.cluster.forward import ForwardedIdentity
 
 
 #: Concurrent requests of one person; streams last for minutes.

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
-from bridge.db.database import Database, DatabaseError
-from bridge.db.write_behind import WriteBehind
+from bridge.db.database import Database, DatabaseError, WriteBehind
 from bridge.hub.room import Observer
 from bridge.notify import notice as wording
 from bridge.notify.notice import Notice, NoticeKind, is_seen_whole

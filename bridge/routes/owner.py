@@ -15,14 +15,15 @@ from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.typedefs import Handler
 
 from bridge.auth.login import Authenticator, bearer
-from bridge.cluster.forward import HopError, LookAgainError
-from bridge.cluster.forward_header import (
+from bridge.cluster.forward import (
     ANSWER,
     HOP,
     PASSED,
     ForwardedIdentity,
     ForwardHeader,
+    HopError,
     HopRefusedError,
+    LookAgainError,
     Refusal,
     RequestSigner,
     target_of,

@@ -14,8 +14,7 @@ from rich.text import Text
 
 from bridge.client.link import LOOK_SECONDS, MODEL_SECONDS, NotConnectedError
 from bridge.terminal import drawing, memory_views
-from bridge.terminal.cards import draw_card
-from bridge.terminal.drawing import counted, one_line
+from bridge.terminal.drawing import counted, draw_card, one_line
 from bridge.terminal.terminal import NobodyHereError
 from sprite.protocol import memory
 from sprite.protocol.files import picture_kind

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from bridge.client.link import NotConnectedError
 from bridge.client.turns import Turns
 from bridge.terminal import drawing
-from bridge.terminal.cards import draw_card
-from bridge.terminal.drawing import counted, one_line
+from bridge.terminal.drawing import counted, draw_card, one_line
 from bridge.terminal.turn import ShownTurns
 from sprite.protocol.messages import (
     MAX_MISSION_CHARS,

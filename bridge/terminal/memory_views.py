@@ -13,8 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from bridge.terminal.cards import markdown
-from bridge.terminal.drawing import clean, counted, due_words, exact, moment_words, one_line
+from bridge.terminal.drawing import clean, counted, due_words, exact, markdown, moment_words, one_line
 from sprite.common.due_times import repeat_words
 from sprite.protocol.shapes import Cost
 

@@ -28,8 +28,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from bridge.terminal import drawing
-from bridge.terminal.cards import markdown
-from bridge.terminal.drawing import counted, moment_words, one_line
+from bridge.terminal.drawing import counted, markdown, moment_words, one_line
 from bridge.terminal.pasted import PastedSpans
 from sprite.protocol.pasted import Marked
 

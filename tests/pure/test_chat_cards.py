@@ -10,8 +10,7 @@ import pytest
 from rich.console import Console, Group
 
 from bridge.terminal import drawing, memory_views
-from bridge.terminal.cards import draw_card
-from bridge.terminal.drawing import clean
+from bridge.terminal.drawing import clean, draw_card
 from bridge.terminal.turn import StreamedReply
 from sprite.protocol.messages import MemoryUpdate, PermissionRequest, Status
 from sprite.protocol.shapes import Block, ChatMessage, FileState, MemoryState, SearchHit, SessionState
