@@ -16,7 +16,6 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import aiohttp
 from aiohttp import web
@@ -53,6 +52,7 @@ from bridge.notify.webhook import Outbox, Webhook, shown
 from bridge.providers.child import Child, StartSprite
 from bridge.providers.local import LocalHost
 from bridge.providers.provider import Access, Guard, Host, HostError, ModelAccess
+from bridge.providers.sprites import SpritesHost
 from bridge.proxy.accounts import Accounts, UnavailableError
 from bridge.proxy.body import MAX_BODY_BYTES
 from bridge.proxy.budgets import Limits
@@ -70,10 +70,7 @@ from bridge.telemetry.metrics import Metrics
 from bridge.wakeups.waker import DueDates, Waker, stored
 from sprite.common import own_secrets
 from sprite.common.settings import default_data
-
-if TYPE_CHECKING:
-    from bridge.providers.sprites import SpritesHost
-    from sprite.protocol.shapes import SlowKind
+from sprite.protocol.shapes import SlowKind
 
 #: Code that is deployed to VMs stands beside the bridge package.
 _ROOT = Path(__file__).resolve().parent.parent

@@ -8,31 +8,23 @@ changed or given out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
-from bridge.auth.people import People
-from bridge.db.database import in_snapshot, in_transaction
-from bridge.providers.provider import Report
+from bridge.admin.status import Overview
+from bridge.auth.admission import Admission, OpenSockets
+from bridge.auth.people import People, Role
+from bridge.auth.tokens import Token
+from bridge.cluster.ownership import Ownership
+from bridge.config import Settings
+from bridge.db.database import Database, Transaction, in_snapshot, in_transaction
+from bridge.providers.provider import Host, Report
 from bridge.replicas.restore import moment
+from bridge.routes.routes import Restoring
 from sprite.common import own_secrets
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from bridge.admin.status import Overview
-    from bridge.auth.admission import Admission, OpenSockets
-    from bridge.auth.people import Role
-    from bridge.auth.tokens import Token
-    from bridge.cluster.ownership import Ownership
-    from bridge.config import Settings
-    from bridge.db.database import Database, Transaction
-    from bridge.providers.provider import Host
-    from bridge.routes.routes import Restoring
-
 
 #: The actor of commands typed on the bridge's own machine.
 CLI: Final = "cli"

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -18,9 +18,10 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from bridge.admin import control as peer
-from bridge.admin.operator_actions import CLI, EXPORT, Operations, of_what, told
-from bridge.admin.status import ago, damaged_words, estimate, held_by, stored, until
-from bridge.auth.people import Role
+from bridge.admin.operator_actions import CLI, EXPORT, Entry, Operations, of_what, told
+from bridge.admin.status import Row, ago, damaged_words, estimate, held_by, stored, until
+from bridge.auth.login import Authenticator, Caller
+from bridge.auth.people import Person, Role
 from bridge.auth.tokens import Token
 from bridge.cluster.ownership import NotOwnedError
 from bridge.config import LOCAL_PERSON
@@ -33,16 +34,7 @@ from bridge.replicas.archive import Source, exported
 from bridge.replicas.restore import SAY_OVER, Asked
 from bridge.replicas.store import StoreError
 from bridge.routes.owner import OwnerRouter
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from bridge.admin.operator_actions import Entry, Operations
-    from bridge.admin.status import Row
-    from bridge.auth.login import Authenticator, Caller
-    from bridge.auth.people import Person
-    from bridge.routes.routes import Routes
-
+from bridge.routes.routes import Routes
 
 _MAX_DETAIL_CHARACTERS = 400
 #: Each row needs one request to a host.

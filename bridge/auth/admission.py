@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from aiohttp import WSCloseCode, web
 
@@ -28,12 +28,6 @@ from bridge.db.database import Database, DatabaseError, Transaction
 from bridge.errors import BridgeError
 from bridge.telemetry.logs import PERSON
 from sprite.common.tasks import owned_task
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from bridge.cluster.forward import ForwardedIdentity
-
 
 #: Concurrent requests of one person; streams last for minutes.
 MAX_GUESTS_PER_PERSON = 32

@@ -35,7 +35,6 @@ from sprite.common.settings import default_data, is_loopback
 
 if TYPE_CHECKING:
     from bridge.auth.admission import OpenSockets
-    from bridge.auth.people import People
 
 
 #: Failures of one address within a minute that get individual answers.

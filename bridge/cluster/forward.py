@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self
+from typing import Any, Final, Literal, NoReturn, Self
 
 import aiohttp
 import msgspec
@@ -29,11 +29,8 @@ from aiohttp import WSCloseCode, WSMsgType, hdrs, web
 from multidict import CIMultiDict
 from yarl import URL
 
+from bridge.cluster.ownership import Owner
 from sprite.common.tasks import TaskSet
-
-if TYPE_CHECKING:
-    from bridge.cluster.ownership import Owner
-
 
 #: Prefix of headers reserved for bridges. From other clients they are neither trusted nor forwarded.
 PREFIX: Final = "X-Bridge-"

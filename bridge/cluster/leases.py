@@ -15,17 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 from weakref import WeakValueDictionary
 
 from bridge.cluster.ownership import NotOwnedError, OnChange, OwnedElsewhere, Owner, Ownership
-from bridge.db.database import DatabaseError
+from bridge.db.database import Database, DatabaseError
 from sprite.common.tasks import owned_task
 from sprite.protocol.replication import EPOCHS_AHEAD, Lease
-
-if TYPE_CHECKING:
-    from bridge.db.database import Database
-
 
 #: Interval of renewals, and the duration of a lease without renewal.
 BEAT_SECONDS: Final = 2.0

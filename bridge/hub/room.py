@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import msgspec
 
@@ -31,7 +31,7 @@ from bridge.hub.link import (
     SpriteConnection,
 )
 from bridge.hub.pending_requests import PendingRequests
-from bridge.hub.subscriber import QUIET_SECONDS, caught_up
+from bridge.hub.subscriber import QUIET_SECONDS, Subscriber, caught_up
 from bridge.providers.provider import Host, HostError, Phase, Reached, Report
 from sprite.common.limits import TokenBucket
 from sprite.protocol.events import AgentEvent, Ending
@@ -56,12 +56,8 @@ from sprite.protocol.messages import (
     StackUpdate,
     StateSync,
 )
+from sprite.protocol.replication import Lease
 from sprite.protocol.shapes import SessionState, SlowWork, oldest, slow
-
-if TYPE_CHECKING:
-    from bridge.hub.subscriber import Subscriber
-    from sprite.protocol.replication import Lease
-
 
 log = logging.getLogger(__name__)
 

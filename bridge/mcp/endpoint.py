@@ -11,7 +11,7 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 from aiohttp import hdrs, web
@@ -20,23 +20,19 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from bridge.api.bodies import UnreadableError, decoded
 from bridge.api.missions import AskError, Asking
 from bridge.auth.admission import Admission, NotAdmittedError, RevokedError
+from bridge.auth.login import Authenticator
 from bridge.auth.tokens import SCOPES, Holder
 from bridge.http.messages import body_within
+from bridge.hub.hub import Relay
 from bridge.hub.link import LinkDownError
 from sprite.common.tasks import TaskSet, off_loop
 from sprite.mcp.server import Caller, Context, offering
-from sprite.mcp.tools import Tool, progress, reply_of
+from sprite.mcp.shapes import Reply
+from sprite.mcp.tools import Told, Tool, progress, reply_of
 from sprite.protocol.events import Ending
 from sprite.protocol.frames import PeerError
 from sprite.protocol.memory import ActionsRequest, AddActionRequest, AnyMemoryRequest, MemoryResult
 from sprite.protocol.messages import PROTOCOL_VERSION, ClientPayload, Error, ServerPayload
-
-if TYPE_CHECKING:
-    from bridge.auth.login import Authenticator
-    from bridge.hub.hub import Relay
-    from sprite.mcp.shapes import Reply
-    from sprite.mcp.tools import Told
-
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Self
+from typing import BinaryIO, Self
 
 from bridge.providers.child import Child, RunningSprite, StartSprite, WorkspaceTakenError, passed_on, program_output
 from bridge.providers.provider import (
@@ -44,10 +44,6 @@ from sprite.common.files import sync
 from sprite.common.locks import is_held
 from sprite.common.tasks import TaskSet, backoff
 from sprite.protocol.files import on_disk
-
-if TYPE_CHECKING:
-    from bridge.providers.provider import Report
-
 
 _CONNECT_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS = 0.5

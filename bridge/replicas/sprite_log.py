@@ -15,10 +15,11 @@ import hmac
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from bridge.db.database import Transaction
 from bridge.replicas.keys import BrokenSealError, Keyring
 from bridge.replicas.store import (
     DamagedError,
@@ -33,10 +34,6 @@ from bridge.replicas.store import (
 from sprite.protocol.archive import PARTS
 from sprite.protocol.memory import LARGEST_ID
 from sprite.protocol.replication import Lacks
-
-if TYPE_CHECKING:
-    from bridge.db.database import Transaction
-
 
 _SECRET_BYTES = 32
 #: Disk overhead of a row or chunk beside its ciphertext: names and indexes.

@@ -6,12 +6,14 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from rich.text import Text
 
 from bridge.client.link import BridgeLink, BridgeUnreachableError
+from bridge.config import Settings
 from bridge.providers.provider import CHAT_HISTORY, SYSTEM
 from bridge.terminal import drawing
 from bridge.terminal.commands import Commands
@@ -19,15 +21,8 @@ from bridge.terminal.conversation import Conversation
 from bridge.terminal.drawing import one_line, own_zone
 from bridge.terminal.endpoints import LocalEndpoint, RemoteEndpoint
 from bridge.terminal.pipe import Pipe
+from bridge.terminal.terminal import Terminal
 from sprite.common.tasks import TaskDiedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from bridge.config import Settings
-    from bridge.terminal.terminal import Terminal
-
 
 #: Limit for a pipe's wait for an unreachable bridge, because no person can end the wait.
 _PATIENCE_SECONDS = 30.0

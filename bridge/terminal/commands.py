@@ -7,30 +7,33 @@ import difflib
 import shlex
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TypeVar, get_args
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
-from bridge.client.link import LOOK_SECONDS, MODEL_SECONDS, NotConnectedError
+from bridge.client.link import LOOK_SECONDS, MODEL_SECONDS, BridgeLink, NotConnectedError
 from bridge.terminal import drawing, memory_views
+from bridge.terminal.conversation import Conversation
 from bridge.terminal.drawing import counted, draw_card, one_line
-from bridge.terminal.terminal import NobodyHereError
+from bridge.terminal.terminal import NobodyHereError, Screen
 from sprite.protocol import memory
 from sprite.protocol.files import picture_kind
-from sprite.protocol.messages import MAX_PICTURE_BYTES, Ack, Error, Image, Status, System, upload_chunks
-from sprite.protocol.shapes import Effort
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from bridge.client.link import BridgeLink
-    from bridge.terminal.conversation import Conversation
-    from bridge.terminal.terminal import Screen
-    from sprite.protocol.memory import AnyMemoryRequest
-    from sprite.protocol.messages import ClientPayload, LinkState, ServerPayload, StandingRule
-    from sprite.protocol.shapes import LearningRow
-
+from sprite.protocol.memory import AnyMemoryRequest
+from sprite.protocol.messages import (
+    MAX_PICTURE_BYTES,
+    Ack,
+    ClientPayload,
+    Error,
+    Image,
+    LinkState,
+    ServerPayload,
+    StandingRule,
+    Status,
+    System,
+    upload_chunks,
+)
+from sprite.protocol.shapes import Effort, LearningRow
 
 _RECENT_LEARNINGS = 8
 _PAGE_ROWS = 100

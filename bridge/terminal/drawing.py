@@ -9,9 +9,10 @@ import re
 import time
 import unicodedata
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
@@ -23,15 +24,9 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from sprite.protocol.messages import MemoryUpdate, PermissionRequest
+from sprite.protocol.shapes import Block, ChatMessage, Origin, Paused, UsedTool
 from sprite.protocol.tools import NETWORK, OWN_TOOLS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from rich.console import RenderableType
-
-    from sprite.protocol.messages import MemoryUpdate, PermissionRequest
-    from sprite.protocol.shapes import Block, ChatMessage, Origin, Paused, UsedTool
 
 
 def counted(number: int, noun: str) -> str:

@@ -6,35 +6,29 @@ import math
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from bridge.terminal.drawing import clean, counted, due_words, exact, markdown, moment_words, one_line
 from sprite.common.due_times import repeat_words
-from sprite.protocol.shapes import Cost
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from sprite.protocol.memory import ChangesResult, UndoResult
-    from sprite.protocol.messages import StandingRule, Status
-    from sprite.protocol.shapes import (
-        ActionRow,
-        ChangedFile,
-        Costs,
-        FileState,
-        Forgotten,
-        LearningRow,
-        Place,
-        SearchHit,
-        SessionState,
-        Spend,
-    )
-
+from sprite.protocol.memory import ChangesResult, UndoResult
+from sprite.protocol.messages import StandingRule, Status
+from sprite.protocol.shapes import (
+    ActionRow,
+    ChangedFile,
+    Cost,
+    Costs,
+    FileState,
+    Forgotten,
+    LearningRow,
+    Place,
+    SearchHit,
+    SessionState,
+    Spend,
+)
 
 _HIT_CHARS = 300
 _TURNS_LISTED = 20

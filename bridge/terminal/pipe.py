@@ -12,24 +12,18 @@ import os
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
 
 from bridge.terminal import drawing
+from bridge.terminal.commands import Commands
+from bridge.terminal.conversation import Conversation
 from bridge.terminal.drawing import one_line
 from bridge.terminal.terminal import NobodyHereError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rich.console import RenderableType
-    from rich.text import Text
-
-    from bridge.terminal.commands import Commands
-    from bridge.terminal.conversation import Conversation
-
 
 _WIDTH = 100
 _READ_BYTES = 1 << 16

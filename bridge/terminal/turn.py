@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
 
-from bridge.client.turns import Began, Call, Grew, Over, Reader
+from bridge.client.turns import Began, Call, Grew, News, Over, Reader, Turn
 from bridge.terminal import drawing
 from bridge.terminal.drawing import clean
+from bridge.terminal.terminal import Screen
 from sprite.protocol.events import Compacted, Compacting, Complete, Ending, Failed, Interrupted, ModelChanged
-from sprite.protocol.shapes import UsedTool
-
-if TYPE_CHECKING:
-    from bridge.client.turns import News, Turn
-    from bridge.terminal.terminal import Screen
-    from sprite.protocol.shapes import FileCounts
-
+from sprite.protocol.shapes import FileCounts, UsedTool
 
 _FENCES = ("```", "~~~")
 

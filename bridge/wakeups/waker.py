@@ -24,17 +24,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from bridge.cluster.ownership import NotOwnedError, Ownership
 from bridge.db.database import Database, DatabaseError, WriteBehind
 from bridge.hub.link import LinkDownError
-from bridge.hub.room import Observer
+from bridge.hub.room import Observer, SpriteHub
 from bridge.providers.provider import printable
 from sprite.common.tasks import TaskSet, jittered, owned_task
+from sprite.protocol.frames import ServerMessage
 from sprite.protocol.messages import Heartbeat, NextDue, ScheduleUpdate, StateSync, Status, System
+from sprite.protocol.shapes import SessionState
 
 if TYPE_CHECKING:
-    from bridge.cluster.ownership import Ownership
     from bridge.hub.hub import Relay
-    from bridge.hub.room import SpriteHub
-    from sprite.protocol.frames import ServerMessage
-    from sprite.protocol.shapes import SessionState
 
 
 log = logging.getLogger(__name__)
