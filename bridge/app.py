@@ -4,8 +4,6 @@ Start-up follows the order of entry. Shutdown starts out of order: WebSockets cl
 model proxy still answers, because a sprite's last flush needs it. The listener, the ledger and the database follow.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import tempfile
@@ -236,7 +234,7 @@ async def _followed(
     restorer: Restorer,
     ownership: Ownership,
     due: Observer,
-    notices: _Notices,
+    notices: "_Notices",
     accounts: Accounts,
     on_death: Callable[[], None],
 ) -> AsyncIterator[tuple[Relay, Replicator]]:

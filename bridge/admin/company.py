@@ -1,7 +1,5 @@
 """Login methods for organisations: an OpenID Connect provider, and passkeys."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial

@@ -5,8 +5,6 @@ secrets; `python -m bridge audit` shows it. A short action is logged when it was
 changed or given out.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -106,7 +104,7 @@ class Operations:
     """The operators' view and changes, on their page and with commands; `link_of` makes a login link from its token."""
 
     people: People
-    acts: Acts
+    acts: "Acts"
     host: Host
     ownership: Ownership
     overview: Overview

@@ -3,8 +3,6 @@
 The socket serves people, status, deploys, and requests of `bridge chat`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

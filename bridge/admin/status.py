@@ -1,7 +1,5 @@
 """`bridge status`: an overview of all sprites, collected from other modules; wakes none."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

@@ -9,8 +9,6 @@ sync (which follows a forget or missed events) they are dropped first, and pendi
 content is not served again. A forget on the sprite's own machine while it is stopped takes effect at the next link.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections import Counter, OrderedDict

@@ -4,8 +4,6 @@ A client that disconnects early (as its Stop button does) stops the mission, and
 has a mission, no error asks clients to retry.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 import uuid

@@ -3,8 +3,6 @@
 A program receives only its mission's turn, without state and replay. A missed end is looked up in the chat.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable

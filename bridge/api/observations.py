@@ -4,8 +4,6 @@ The turns go to the person's sprite, which redacts, truncates and stores each on
 timeout they may have been stored anyway: a retry counts them as `known`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """All API endpoints for programs: their routes and background tasks."""
 
-from __future__ import annotations
-
 from contextlib import AsyncExitStack
 from typing import Self
 

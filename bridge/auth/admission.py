@@ -8,8 +8,6 @@ its own connections. It notifies the others (`tell_revoked` in tokens.py), and e
 credentials of its open connections.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

@@ -4,8 +4,6 @@ State, nonce and PKCE verifier of a login are in a signed cookie of the browser 
 issued elsewhere or replayed is rejected. Tokens of the provider are neither stored nor logged.
 """
 
-from __future__ import annotations
-
 import hmac
 import logging
 import secrets

@@ -3,8 +3,6 @@
 Owns the HTTP requests; has no data of people. No token is stored: an access token is used for one userinfo request.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import logging

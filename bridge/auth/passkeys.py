@@ -1,7 +1,5 @@
 """`/passkeys` lists, adds and removes the logged-in person's passkeys. `/login/passkey` logs in with one."""
 
-from __future__ import annotations
-
 import logging
 import secrets
 from typing import Annotated, Any, Literal

@@ -5,8 +5,6 @@ Secrets are random and stored as SHA-256 only, so the database alone grants no a
 and subject, never by a claimed name or address.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import secrets

@@ -3,8 +3,6 @@
 Its content is signed, not encrypted, and valid for some minutes. `Spent` makes sure that each answer counts once.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from typing import Final, Generic, TypeVar

@@ -4,8 +4,6 @@ Owns the socket, reconnecting and the messages that must arrive. Does not interp
 the socket is passed in.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 import uuid

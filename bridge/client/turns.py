@@ -3,8 +3,6 @@
 The page has the same fold (web/chat/conversation.js). Both are tested with tests/vectors.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable

@@ -9,8 +9,6 @@ bridges. It has the time, person, credential, expected epoch and request id, and
 and the query. It is valid for 30 seconds, once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hmac
@@ -384,7 +382,7 @@ class Hops:
         return sign
 
     async def _answered(
-        self, passing: _Passing, session: aiohttp.ClientSession, owner: Owner, headers: CIMultiDict[str]
+        self, passing: "_Passing", session: aiohttp.ClientSession, owner: Owner, headers: CIMultiDict[str]
     ) -> web.StreamResponse:
         request = passing.request
         url = URL(f"{owner.address}{target_of(request)}", encoded=True)

@@ -5,8 +5,6 @@ rely on, by its own clock. One statement renews all leases of a bridge. Listener
 lost, expired or given back, and stop using the sprite at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -4,8 +4,6 @@ A sprite belongs to one bridge at a time. That bridge talks to it, wakes it and 
 forward requests to it.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Each module keeps its own SQL and runs it with `Database.write` and `Database.read`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import logging

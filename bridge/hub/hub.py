@@ -4,8 +4,6 @@ A room is one sprite with all its clients. It stays open for a while after the l
 are delivered, and while the sprite is busy. Then the connection is closed, so that the sprite's machine can sleep.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

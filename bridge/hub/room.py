@@ -5,8 +5,6 @@ link is ready. Then it is brought up to date and joins the live stream, with eve
 live members have the same events as the link.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

@@ -4,8 +4,6 @@ Owns admission and shutdown. The tools are in sprite/mcp; the `mcp` package impl
 sessions: the token authorizes each request, at any bridge. A request is cancelled by closing its connection.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import uuid

@@ -4,8 +4,6 @@ The `mcp` package implements the protocol. Grants and consent are the bridge's o
 unverified.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Final

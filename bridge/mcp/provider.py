@@ -4,8 +4,6 @@ Registrations are not verified, so the person sees a program's name as its own c
 the receiver of an answer gets access.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable

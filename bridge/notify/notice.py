@@ -1,7 +1,5 @@
 """Notifications for people without an open page, and the interface of the channels (pure)."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol

@@ -3,8 +3,6 @@
 They accept only the session cookie of a logged-in browser: a subscription ends with the session that made it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

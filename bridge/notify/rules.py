@@ -6,8 +6,6 @@ connected are found in the sprite's next state: those after the mark that the ta
 sprite.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

@@ -5,8 +5,6 @@ workspace is used and left alone. The model's real key never enters a sprite's e
 bridge's address and its own token.
 """
 
-from __future__ import annotations
-
 import asyncio
 import glob
 import os
@@ -213,7 +211,7 @@ class LocalHost:
         finally:
             self._restores.pop(sprite).set()
 
-    async def _resident(self, sprite: str) -> _Resident:
+    async def _resident(self, sprite: str) -> "_Resident":
         workspace = await self.home(sprite, claim=True)
         if sprite not in self._residents or self._residents[sprite].workspace != workspace:
             self._residents[sprite] = _Resident(workspace, lambda: self._start(sprite, workspace))
@@ -244,7 +242,7 @@ class LocalHost:
         }
         return await self._start_sprite(workspace, environment, permissions=self._permissions)
 
-    async def _connected(self, resident: _Resident, address: tuple[str, int]) -> Reached:
+    async def _connected(self, resident: "_Resident", address: tuple[str, int]) -> Reached:
         try:
             token = await asyncio.to_thread(_told_by, resident.workspace, TOKEN)
             async with asyncio.timeout(_CONNECT_SECONDS):

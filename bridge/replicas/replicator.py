@@ -4,8 +4,6 @@ It uses a separate connection beside the room's link, and only while that link i
 sprite's data is limited by a read rate and a quota; one that ships invalid data is paused and affects no other.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

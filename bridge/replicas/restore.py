@@ -3,8 +3,6 @@
 After an interruption at any point, either the earlier sprite continues or the next restore finishes; see LostSprites.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -3,8 +3,6 @@
 Owns the timing of storage and expiry; `sprite_log.py` has the tables, a shelf holds them.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -9,8 +9,6 @@ cannot be exchanged. A census counts the rows and sums the keyed hashes of their
 row. Only the living sprite can notice a rollback of all tables.
 """
 
-from __future__ import annotations
-
 import hmac
 import secrets
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Checks of a store: whether every piece is what was stored, and none is missing."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import logging

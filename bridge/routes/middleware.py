@@ -3,8 +3,6 @@
 Turns exceptions into answers. Independent of the routes' meaning.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import secrets

@@ -5,8 +5,6 @@ The owning bridge's endpoint authorizes the request. The local endpoint answers 
 single bridge needs none of this.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Sequence
 from typing import Final, Literal

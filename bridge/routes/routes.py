@@ -1,7 +1,5 @@
 """The public routes, with their access checks."""
 
-from __future__ import annotations
-
 import hmac
 from collections.abc import Callable
 from functools import partial

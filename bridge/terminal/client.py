@@ -1,7 +1,5 @@
 """The parts of `python -m bridge chat`: a connection to a bridge, a link over it, a screen, and shutdown."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -92,7 +90,7 @@ class _Ends:
         self._talking: asyncio.Task[None] | None = None
         self.status = 0
 
-    def of(self, talking: asyncio.Task[None]) -> _Ends:
+    def of(self, talking: asyncio.Task[None]) -> "_Ends":
         self._talking = talking
         return self
 

@@ -1,7 +1,5 @@
 """Lines that begin with `/`: commands for this client, which are never sent to the agent."""
 
-from __future__ import annotations
-
 import asyncio
 import difflib
 import shlex

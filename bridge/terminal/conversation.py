@@ -4,8 +4,6 @@ Owns that state and turns each message of the sprite into output. Uses only the 
 Input and drawing are implemented elsewhere.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Iterator

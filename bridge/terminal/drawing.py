@@ -3,8 +3,6 @@
 A line takes one terminal line and is cut to its width. Other renderables take the space they need.
 """
 
-from __future__ import annotations
-
 import re
 import time
 import unicodedata

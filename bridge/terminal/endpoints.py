@@ -1,7 +1,5 @@
 """Connections to a bridge: of a local data folder (starting one if necessary), or remote by address."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack

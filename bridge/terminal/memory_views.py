@@ -1,7 +1,5 @@
 """Answers of the sprite to commands, drawn for the terminal (pure)."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ For scripts and tests: no colours and no cursor. A line `y`, `n` or `a` answers 
 message's turn. Messages about waiting go to stderr.
 """
 
-from __future__ import annotations
-
 import asyncio
 import codecs
 import os
@@ -102,7 +100,7 @@ class Pipe:
                 self._err.flush()
                 said = words
 
-    async def _answered(self, mission_id: str, conversation: Conversation, lines: _Lines) -> None:
+    async def _answered(self, mission_id: str, conversation: Conversation, lines: "_Lines") -> None:
         while conversation.is_outstanding(mission_id):
             if conversation.questions:
                 await self._answer(conversation, lines)
@@ -110,7 +108,7 @@ class Pipe:
                 lambda: bool(conversation.questions) or not conversation.is_outstanding(mission_id)
             )
 
-    async def _answer(self, conversation: Conversation, lines: _Lines) -> None:
+    async def _answer(self, conversation: Conversation, lines: "_Lines") -> None:
         """Take the next line as the answer if it is one; otherwise deny, because a pipe has no person to ask."""
         decision = conversation.decision_of((await lines.peek() or "").strip())
         if decision is None:

@@ -1,7 +1,5 @@
 """The agent's turns as shown: growing text, tool calls and endings."""
 
-from __future__ import annotations
-
 from weakref import WeakKeyDictionary, WeakSet
 
 from bridge.client.turns import Began, Call, Grew, News, Over, Reader, Turn
