@@ -49,8 +49,7 @@ from bridge.notify.rules import NotificationRules
 from bridge.notify.webhook import Outbox, Webhook, shown
 from bridge.providers.child import Child, StartSprite
 from bridge.providers.local import LocalHost
-from bridge.providers.provider import Access, Guard, Host, HostError, ModelAccess
-from bridge.providers.sprites import SpritesHost
+from bridge.providers.provider import Access, Guard, Host, HostError, ModelAccess, Restorable
 from bridge.proxy.accounts import Accounts, UnavailableError
 from bridge.proxy.body import MAX_BODY_BYTES
 from bridge.proxy.budgets import Limits
@@ -253,7 +252,7 @@ async def _followed(
 
 
 @asynccontextmanager
-async def _relayed(relay: Relay, host: LocalHost | SpritesHost, followers: Replicator) -> AsyncIterator[None]:
+async def _relayed(relay: Relay, host: Restorable, followers: Replicator) -> AsyncIterator[None]:
     """Run the relay. At the end, follow local sprites until they stop, to replicate their last curation, too."""
     async with relay:
         yield
@@ -403,7 +402,7 @@ def _home(
     ownership: Ownership,
     port: int,
     start_sprite: StartSprite = Child.start,
-) -> tuple[LocalHost | SpritesHost, Restorer]:
+) -> tuple[Restorable, Restorer]:
     """Return the host of the sprites, not yet open, and the restorer of lost sprites."""
     losses = LostSprites(database, store)
     host = _host(settings, tokens, port, database, losses.refuse, ownership, start_sprite)
@@ -411,9 +410,7 @@ def _home(
 
 
 @asynccontextmanager
-async def _opened(
-    host: LocalHost | SpritesHost, restorer: Restorer, ownership: Ownership, due: DueDates
-) -> AsyncIterator[None]:
+async def _opened(host: Restorable, restorer: Restorer, ownership: Ownership, due: DueDates) -> AsyncIterator[None]:
     """Open the host while the block runs. Then release all sprites to other bridges, before slower shutdown steps."""
     try:
         async with host, restorer:
@@ -432,7 +429,7 @@ def _host(
     guard: Guard,
     ownership: Ownership,
     start_sprite: StartSprite,
-) -> LocalHost | SpritesHost:
+) -> Restorable:
     """Return the host of the sprites. Raises OperatorError if the provider lacks a setting."""
     if settings.provider == "sprites":
         if settings.sprites_token is None:

@@ -164,7 +164,7 @@ class Host(Protocol):
         """
 
 
-class Restorable(Protocol):
+class Restorable(Host, Protocol):
     """A host that can restore a lost sprite."""
 
     @property
