@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from benchmarks.report import line
 from bridge.cluster.leases import Leases
 from bridge.db.open import open_database
-from bridge.wakeups.due_dates import DueDates
+from bridge.wakeups.waker import DueDates
 from tests.postgres import binaries, own_server
 
 REGISTERED, AWAKE, BRIDGES = 10_000, 500, 3

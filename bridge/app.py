@@ -4,8 +4,6 @@ Start-up follows the order of entry. Shutdown starts out of order: WebSockets cl
 model proxy still answers, because a sprite's last flush needs it. The listener, the ledger and the database follow.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import tempfile
@@ -16,24 +14,20 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import aiohttp
 from aiohttp import web
 
 from bridge.admin import control
-from bridge.admin.audit import Audit
 from bridge.admin.company import company_doors
-from bridge.admin.operator_actions import Inside, Operations, acts_of, people_of
-from bridge.admin.operator_api import OperatorApi, RunningApi
-from bridge.admin.operator_page import OperatorPage
+from bridge.admin.operator_actions import Audit, Inside, Operations, acts_of, people_of
+from bridge.admin.operator_api import OperatorApi, OperatorPage, RunningApi
 from bridge.admin.status import Overview, Running, slow_by_sprite
 from bridge.api.routes import Doors
 from bridge.auth.admission import Admission, OpenSockets, Revocations
 from bridge.auth.login import Arriving, Authenticator
 from bridge.auth.people import ONLY_ALONE, People, login_link
-from bridge.cluster.forward import Hops
-from bridge.cluster.forward_header import RequestSigner
+from bridge.cluster.forward import Hops, RequestSigner
 from bridge.cluster.leases import Leases
 from bridge.cluster.ownership import Holder, Homes, Ownership, holders, this_machine
 from bridge.config import DEFAULT_HOST, DEFAULT_PORT, LOCAL_PERSON, Settings
@@ -55,7 +49,7 @@ from bridge.notify.rules import NotificationRules
 from bridge.notify.webhook import Outbox, Webhook, shown
 from bridge.providers.child import Child, StartSprite
 from bridge.providers.local import LocalHost
-from bridge.providers.provider import Access, Guard, Host, HostError, ModelAccess
+from bridge.providers.provider import Access, Guard, Host, HostError, ModelAccess, Restorable
 from bridge.proxy.accounts import Accounts, UnavailableError
 from bridge.proxy.body import MAX_BODY_BYTES
 from bridge.proxy.budgets import Limits
@@ -70,14 +64,10 @@ from bridge.routes.middleware import SecurityMiddleware
 from bridge.routes.owner import OwnerRouter
 from bridge.routes.routes import MAX_MESSAGE_BYTES, Readiness, Restoring, Routes
 from bridge.telemetry.metrics import Metrics
-from bridge.wakeups.due_dates import DueDates, stored
-from bridge.wakeups.waker import Waker
+from bridge.wakeups.waker import DueDates, Waker, stored
 from sprite.common import own_secrets
 from sprite.common.settings import default_data
-
-if TYPE_CHECKING:
-    from bridge.providers.sprites import SpritesHost
-    from sprite.protocol.shapes import SlowKind
+from sprite.protocol.shapes import SlowKind
 
 #: Code that is deployed to VMs stands beside the bridge package.
 _ROOT = Path(__file__).resolve().parent.parent
@@ -243,7 +233,7 @@ async def _followed(
     restorer: Restorer,
     ownership: Ownership,
     due: Observer,
-    notices: _Notices,
+    notices: "_Notices",
     accounts: Accounts,
     on_death: Callable[[], None],
 ) -> AsyncIterator[tuple[Relay, Replicator]]:
@@ -262,7 +252,7 @@ async def _followed(
 
 
 @asynccontextmanager
-async def _relayed(relay: Relay, host: LocalHost | SpritesHost, followers: Replicator) -> AsyncIterator[None]:
+async def _relayed(relay: Relay, host: Restorable, followers: Replicator) -> AsyncIterator[None]:
     """Run the relay. At the end, follow local sprites until they stop, to replicate their last curation, too."""
     async with relay:
         yield
@@ -412,7 +402,7 @@ def _home(
     ownership: Ownership,
     port: int,
     start_sprite: StartSprite = Child.start,
-) -> tuple[LocalHost | SpritesHost, Restorer]:
+) -> tuple[Restorable, Restorer]:
     """Return the host of the sprites, not yet open, and the restorer of lost sprites."""
     losses = LostSprites(database, store)
     host = _host(settings, tokens, port, database, losses.refuse, ownership, start_sprite)
@@ -420,9 +410,7 @@ def _home(
 
 
 @asynccontextmanager
-async def _opened(
-    host: LocalHost | SpritesHost, restorer: Restorer, ownership: Ownership, due: DueDates
-) -> AsyncIterator[None]:
+async def _opened(host: Restorable, restorer: Restorer, ownership: Ownership, due: DueDates) -> AsyncIterator[None]:
     """Open the host while the block runs. Then release all sprites to other bridges, before slower shutdown steps."""
     try:
         async with host, restorer:
@@ -441,7 +429,7 @@ def _host(
     guard: Guard,
     ownership: Ownership,
     start_sprite: StartSprite,
-) -> LocalHost | SpritesHost:
+) -> Restorable:
     """Return the host of the sprites. Raises OperatorError if the provider lacks a setting."""
     if settings.provider == "sprites":
         if settings.sprites_token is None:

@@ -1,7 +1,5 @@
 """Settings of the bridge: one frozen value. Help and documentation are made from its declarations."""
 
-from __future__ import annotations
-
 import base64
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Errors by blame; the docstring is the default message, the argument the sentence a person reads."""
 
-from __future__ import annotations
-
 #: Exit statuses of a command: a bug in the bridge, invalid usage, and Ctrl-C.
 FAULT = 1
 BAD_USAGE = 2

@@ -19,8 +19,7 @@ from aiohttp.typedefs import Handler
 from bridge.auth.admission import Admission, OpenSockets, Revocations
 from bridge.auth.login import Authenticator
 from bridge.auth.people import People
-from bridge.cluster.forward import Hops
-from bridge.cluster.forward_header import ForwardedIdentity, ForwardHeader, RequestSigner
+from bridge.cluster.forward import ForwardedIdentity, ForwardHeader, Hops, RequestSigner
 from bridge.cluster.ownership import OwnedElsewhere, Owner, Ownership
 from bridge.config import Settings
 from bridge.db.database import Database

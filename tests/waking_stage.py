@@ -17,8 +17,7 @@ from bridge.db.open import open_database
 from bridge.hub.hub import Relay
 from bridge.hub.room import RoomTimes
 from bridge.providers.provider import HostError, Reached, Report
-from bridge.wakeups.due_dates import DueDates
-from bridge.wakeups.waker import Pace, Waker
+from bridge.wakeups.waker import DueDates, Pace, Waker
 from sprite.common.tasks import TaskSet
 from sprite.protocol.messages import Ack, NextDue, Status
 from tests.chat_stand_in import StandIn, Visitor, state_sync

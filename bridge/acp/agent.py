@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,25 +24,20 @@ from acp.schema import (
 from msgspec import ValidationError, convert
 
 from bridge.acp import session as slash_commands
-from bridge.acp.conversation import unavailable
-from bridge.acp.prompt import PromptRefusedError, read_prompt
+from bridge.acp.conversation import Conversation, unavailable
+from bridge.acp.prompt import Attachment, PromptRefusedError, read_prompt
 from bridge.acp.session import DEFAULT, Prompt, Session, config_options
 from bridge.terminal.drawing import one_line
 from sprite.common.tasks import TaskSet
-from sprite.protocol.events import Failed, Interrupted
+from sprite.protocol.events import Ending, Failed, Interrupted
 from sprite.protocol.messages import MAX_PICTURES_BYTES, Ack, Status, System, upload_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from acp.helpers import ContentBlock, SessionUpdate
     from acp.interfaces import Client
     from acp.schema import PermissionOption, StopReason, ToolCallUpdate
 
-    from bridge.acp.conversation import Conversation
     from bridge.acp.program import StdioTransport
-    from bridge.acp.prompt import Attachment
-    from sprite.protocol.events import Ending
 
 
 class Editor:

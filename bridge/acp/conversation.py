@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
@@ -20,42 +21,37 @@ from acp.helpers import start_tool_call, update_tool_call
 from acp.schema import PermissionOption, ToolCallUpdate
 
 from bridge.acp import tool_calls
-from bridge.acp.session import Session
-from bridge.client.link import BridgeLink, BridgeUnreachableError, NotConnectedError
+from bridge.acp.session import Prompt, Session
+from bridge.client.link import BridgeLink, BridgeUnreachableError, Connect, NotConnectedError
 from bridge.client.turns import Turns
 from bridge.terminal import drawing
 from bridge.terminal.drawing import one_line
 from sprite.common.tasks import TaskSet, owned_task
 from sprite.protocol.events import Interrupted
+from sprite.protocol.frames import RelayedMessage
 from sprite.protocol.messages import (
     Ack,
+    ClientPayload,
+    Decision,
     Error,
     Image,
     Interrupt,
     LinkState,
     Mission,
     Permission,
+    PermissionRequest,
     PermissionResolved,
     SessionUpdate,
     StateSync,
 )
+from sprite.protocol.pasted import Marked
+from sprite.protocol.shapes import Effort, Paused
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Mapping, Sequence
-
     from bridge.acp.agent import Editor
-    from bridge.acp.session import Prompt, Session
-    from bridge.client.link import BridgeLink, Connect
-    from sprite.common.tasks import TaskSet
-    from sprite.protocol.frames import RelayedMessage
-    from sprite.protocol.messages import ClientPayload, Decision, PermissionRequest
-    from sprite.protocol.pasted import Marked
-    from sprite.protocol.shapes import Effort, Paused
-
-    _T = TypeVar("_T")
 
 
+_T = TypeVar("_T")
 log = logging.getLogger(__name__)
 _DECISIONS: dict[str, Decision] = {"allow": "allow", "session": "session", "always": "always", "deny": "deny"}
 

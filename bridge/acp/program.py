@@ -11,25 +11,22 @@ import json
 import logging
 import signal
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from acp.agent.connection import AgentSideConnection
 
 from bridge.acp.agent import Editor, SpriteAgent
 from bridge.acp.conversation import Conversation
+from bridge.client.link import Connect
 from bridge.errors import FAULT, OperatorError
 from bridge.telemetry import logs
+from bridge.terminal.endpoints import LocalEndpoint, RemoteEndpoint
 from sprite.common.tasks import TaskDiedError, TaskSet
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from typing import BinaryIO
-
     from acp.interfaces import Agent
-
-    from bridge.client.link import Connect
-    from bridge.terminal.endpoints import LocalEndpoint, RemoteEndpoint
 
 
 log = logging.getLogger(__name__)

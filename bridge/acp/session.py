@@ -6,6 +6,7 @@ Shows the missions sent from it. While none of them runs, it also shows other tu
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -19,25 +20,21 @@ from acp.schema import (
 )
 
 from bridge.acp import tool_calls
-from bridge.client.turns import Began, Call, Grew, Over, Reader
+from bridge.client.link import MODEL_SECONDS
+from bridge.client.turns import Began, Call, Grew, News, Over, Reader, Turn
 from bridge.terminal import drawing
-from bridge.terminal.command import MODEL_SECONDS
 from bridge.terminal.drawing import counted, one_line
 from sprite.common.prices import OFFLINE, PRICES
 from sprite.protocol.events import Compacted, Compacting, Ending, Failed, Interrupted, ModelChanged
-from sprite.protocol.messages import Status, System
+from sprite.protocol.messages import PermissionRequest, Status, System
 from sprite.protocol.shapes import Effort, UsedTool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from acp.helpers import ContentBlock, SessionUpdate
     from acp.schema import ToolCallStatus
 
     from bridge.acp.agent import Editor
     from bridge.acp.conversation import Conversation
-    from bridge.client.turns import News, Turn
-    from sprite.protocol.messages import PermissionRequest
 
 
 class Prompt:

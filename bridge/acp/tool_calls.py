@@ -9,17 +9,16 @@ from acp.helpers import start_tool_call, text_block, tool_content, tool_diff_con
 from acp.helpers import update_tool_call as update
 from acp.schema import ToolCallLocation, ToolKind
 
+from bridge.client.turns import Call
 from bridge.terminal import drawing
 from bridge.terminal.drawing import clean, exact, one_line
+from sprite.protocol.events import ToolUse
+from sprite.protocol.messages import PermissionRequest
 from sprite.protocol.tools import NETWORK
 
 if TYPE_CHECKING:
     from acp.helpers import ToolCallContentVariant
     from acp.schema import ToolCallProgress, ToolCallStart
-
-    from bridge.client.turns import Call
-    from sprite.protocol.events import ToolUse
-    from sprite.protocol.messages import PermissionRequest
 
 
 _KINDS: dict[str, ToolKind] = {

@@ -1,24 +1,18 @@
 """Login methods for organisations: an OpenID Connect provider, and passkeys."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
+from aiohttp import web
+
+from bridge.admin.operator_actions import Acts
+from bridge.auth.login import Arriving, Authenticator
 from bridge.auth.passkey_store import Passkeys
 from bridge.auth.passkeys import Asked, PasskeyDoor, PasskeyFlow, no_passkeys
 from bridge.auth.sealed_cookie import Spent
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from bridge.admin.operator_actions import Acts
-    from bridge.auth.login import Arriving, Authenticator
-    from bridge.config import Settings
-    from bridge.db.database import Database
-
+from bridge.config import Settings
+from bridge.db.database import Database
 
 #: The actor of role changes that follow from a person's groups at the provider.
 _PROVIDER = "oidc"

@@ -24,8 +24,6 @@ that the program is not an agent's (`refusal`). It speaks HTTP:
 An error is `{"error": {"code", "message"}}`; the message is for people.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import select

@@ -1,7 +1,5 @@
 """`bridge status`: an overview of all sprites, collected from other modules; wakes none."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -15,7 +13,7 @@ from bridge.hub.hub import Seen
 from bridge.providers.provider import Host, HostError, HostState, printable
 from bridge.proxy.calls import Spend
 from bridge.replicas.replicator import Standing
-from bridge.wakeups.due_dates import DueDate
+from bridge.wakeups.waker import DueDate
 from sprite.protocol.shapes import SlowWork, oldest, slow, slow_words
 
 #: Total time limit for all states, so that a host that does not answer does not delay the others.

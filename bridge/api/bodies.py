@@ -1,7 +1,5 @@
 """JSON from programs, tolerant of lone surrogates from text that was cut inside an emoji (pure)."""
 
-from __future__ import annotations
-
 import json
 from functools import wraps
 from typing import Any, NoReturn

@@ -9,31 +9,24 @@ sync (which follows a forget or missed events) they are dropped first, and pendi
 content is not served again. A forget on the sprite's own machine while it is stopped takes effect at the next link.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from aiohttp import web
 
 from bridge.api.bodies import refusing
-from bridge.auth.admission import DoorError
+from bridge.auth.admission import Admission, DoorError
+from bridge.hub.hub import Relay
 from bridge.hub.link import LinkDownError
 from bridge.hub.room import Observer
 from sprite.common.tasks import TaskSet
-from sprite.protocol.frames import PeerError
+from sprite.protocol.frames import PeerError, ServerMessage
 from sprite.protocol.memory import BootRequest, BootResult
 from sprite.protocol.messages import Error, MemoryUpdate, StateSync
 from sprite.protocol.observing import project_key
-
-if TYPE_CHECKING:
-    from bridge.auth.admission import Admission
-    from bridge.hub.hub import Relay
-    from sprite.protocol.frames import ServerMessage
-
 
 #: Limits of the cache, in total and per person. A text has at most 8,000 tokens; the least recently used is evicted.
 _MAX_TEXTS, _MAX_TEXTS_EACH = 1024, 16

@@ -8,8 +8,6 @@
 - Fields that would change the answer's form (tools, JSON, several choices, audio) are refused.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,35 +4,26 @@ A client that disconnects early (as its Stop button does) stops the mission, and
 has a mission, no error asks clients to retry.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 
-from bridge.api.completion_request import MODEL, UnfitError, read, unknown_model
-from bridge.api.missions import AskError
-from bridge.auth.admission import DoorError, RevokedError
-from bridge.client.turns import Grew, Reader
+from bridge.api.completion_request import MODEL, Asked, UnfitError, read, unknown_model
+from bridge.api.missions import AskError, Asking
+from bridge.auth.admission import Admission, DoorError, RevokedError
+from bridge.auth.tokens import Holder
+from bridge.client.turns import Grew, News, Reader, Turn
 from bridge.http.messages import body_within
 from bridge.notify import notice as wording
 from sprite.common.tasks import off_loop
 from sprite.protocol.events import Complete, Ending, Failed, Interrupted
 from sprite.protocol.messages import PermissionRequest
-
-if TYPE_CHECKING:
-    from bridge.api.completion_request import Asked
-    from bridge.api.missions import Asking
-    from bridge.auth.admission import Admission
-    from bridge.auth.tokens import Holder
-    from bridge.client.turns import News, Turn
-
 
 _BETWEEN = "\n\n"
 _INTERRUPTED = "(This was stopped before it was done.)"

@@ -3,34 +3,32 @@
 A program receives only its mission's turn, without state and replay. A missed end is looked up in the chat.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from bridge.client.turns import Turns
-from bridge.hub.link import LinkDownError
-from bridge.hub.room import HubListener
+from bridge.client.turns import Turn, Turns
+from bridge.hub.hub import Relay
+from bridge.hub.link import LinkChange, LinkDownError
+from bridge.hub.room import HubListener, SpriteHub
 from sprite.common.tasks import TaskSet
 from sprite.protocol.events import AgentEvent, TextDelta, ToolResult, ToolUse, WholeText
+from sprite.protocol.frames import ServerMessage
 from sprite.protocol.memory import ChatRequest, ChatResult
-from sprite.protocol.messages import CHAT_LIMIT, Ack, Error, Interrupt, Mission, PermissionRequest, StateSync
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from bridge.client.turns import Turn
-    from bridge.hub.hub import Relay
-    from bridge.hub.link import LinkChange
-    from bridge.hub.room import SpriteHub
-    from sprite.protocol.frames import ServerMessage
-    from sprite.protocol.messages import ServerPayload
-    from sprite.protocol.pasted import Spans
-    from sprite.protocol.shapes import ChatMessage
-
+from sprite.protocol.messages import (
+    CHAT_LIMIT,
+    Ack,
+    Error,
+    Interrupt,
+    Mission,
+    PermissionRequest,
+    ServerPayload,
+    StateSync,
+)
+from sprite.protocol.pasted import Spans
+from sprite.protocol.shapes import ChatMessage
 
 log = logging.getLogger(__name__)
 

@@ -4,19 +4,19 @@ The turns go to the person's sprite, which redacts, truncates and stores each on
 timeout they may have been stored anyway: a retry counts them as `known`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
 from aiohttp import web
 
 from bridge.api.bodies import UnreadableError, decoded, refusing, whole_body
-from bridge.auth.admission import DoorError
+from bridge.auth.admission import Admission, DoorError
+from bridge.hub.hub import Relay
 from bridge.hub.link import LinkDownError
+from bridge.hub.room import SpriteHub
 from sprite.common.tasks import off_loop
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import MAX_FRAME_BYTES, Error
@@ -31,12 +31,6 @@ from sprite.protocol.observing import (
     ObservedTurn,
     RefusedTurn,
 )
-
-if TYPE_CHECKING:
-    from bridge.auth.admission import Admission
-    from bridge.hub.hub import Relay
-    from bridge.hub.room import SpriteHub
-
 
 #: Leaves room for the envelope, the source and the project.
 _MAX_TURNS_BYTES = MAX_FRAME_BYTES - 32 * 1024

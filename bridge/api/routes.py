@@ -1,9 +1,7 @@
 """All API endpoints for programs: their routes and background tasks."""
 
-from __future__ import annotations
-
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -12,12 +10,10 @@ from bridge.api.boot import Boot
 from bridge.api.completions import Completions
 from bridge.api.missions import Asking
 from bridge.api.observations import Observations
+from bridge.auth.admission import Admission
 from bridge.auth.login import bearer
 from bridge.auth.tokens import is_persons
-
-if TYPE_CHECKING:
-    from bridge.auth.admission import Admission
-    from bridge.hub.hub import Relay
+from bridge.hub.hub import Relay
 
 
 class Doors:

@@ -8,8 +8,6 @@ its own connections. It notifies the others (`tell_revoked` in tokens.py), and e
 credentials of its open connections.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re
@@ -17,23 +15,17 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from aiohttp import WSCloseCode, web
 
 from bridge.auth.login import bearer
 from bridge.auth.tokens import REVOKED, Holder, PersonTokens, Scope
-from bridge.cluster.forward_header import PASSED, ForwardedIdentity
+from bridge.cluster.forward import PASSED, ForwardedIdentity
 from bridge.db.database import Database, DatabaseError, Transaction
 from bridge.errors import BridgeError
 from bridge.telemetry.logs import PERSON
 from sprite.common.tasks import owned_task
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from bridge.cluster.forward_header import ForwardedIdentity
-
 
 #: Concurrent requests of one person; streams last for minutes.
 MAX_GUESTS_PER_PERSON = 32

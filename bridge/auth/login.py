@@ -26,7 +26,7 @@ from itsdangerous import BadSignature, TimestampSigner
 from bridge.auth.passkey_store import party_of
 from bridge.auth.people import SESSION_SECONDS, Link, LinkProblem, People, Session
 from bridge.auth.sealed_cookie import SealedCookie
-from bridge.cluster.forward_header import PASSED, ForwardedIdentity
+from bridge.cluster.forward import PASSED, ForwardedIdentity
 from bridge.config import LOCAL_PERSON, Settings
 from bridge.db.database import token_sha256
 from bridge.http.messages import AnsweredError, Way, page, redirect
@@ -35,7 +35,6 @@ from sprite.common.settings import default_data, is_loopback
 
 if TYPE_CHECKING:
     from bridge.auth.admission import OpenSockets
-    from bridge.auth.people import People
 
 
 #: Failures of one address within a minute that get individual answers.

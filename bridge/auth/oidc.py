@@ -4,29 +4,23 @@ State, nonce and PKCE verifier of a login are in a signed cookie of the browser 
 issued elsewhere or replayed is rejected. Tokens of the provider are neither stored nor logged.
 """
 
-from __future__ import annotations
-
 import hmac
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from bridge.auth.login import Arriving, WrongLinks, back_to, return_path, sent_to
+from bridge.auth.login import Arriving, Authenticator, WrongLinks, back_to, return_path, sent_to
 from bridge.auth.oidc_provider import CodeRefusedError, IdTokenError, Provider, ProviderError
 from bridge.auth.people import Identities, Role, groups_in, role_in, wanted_name
+from bridge.auth.sealed_cookie import SealedCookie, Spent
 from bridge.auth.tokens import PeopleError
 from bridge.errors import BridgeError
 from bridge.http import messages
 from bridge.http.messages import Way
-
-if TYPE_CHECKING:
-    from bridge.auth.login import Authenticator
-    from bridge.auth.sealed_cookie import SealedCookie, Spent
-
 
 log = logging.getLogger(__name__)
 

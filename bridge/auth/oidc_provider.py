@@ -3,14 +3,12 @@
 Owns the HTTP requests; has no data of people. No token is stored: an access token is used for one userinfo request.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 import aiohttp
@@ -23,12 +21,9 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
 from bridge.auth.people import claim_in
+from bridge.config import OidcSettings
 from bridge.errors import BridgeError
 from sprite.common.settings import is_loopback
-
-if TYPE_CHECKING:
-    from bridge.config import OidcSettings
-
 
 #: Excludes `none` and algorithms with a shared secret.
 ALGORITHMS: Final = "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA Ed25519".split()

@@ -1,23 +1,17 @@
 """`/passkeys` lists, adds and removes the logged-in person's passkeys. `/login/passkey` logs in with one."""
 
-from __future__ import annotations
-
 import logging
 import secrets
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from aiohttp import web
 
-from bridge.auth.login import Arriving, WrongLinks, return_path
+from bridge.auth.login import Arriving, Authenticator, WrongLinks, return_path
 from bridge.auth.passkey_store import MAX_LABEL_CHARACTERS, Party, PasskeyError, Passkeys, credential_named, user_handle
+from bridge.auth.sealed_cookie import SealedCookie, Spent
 from bridge.http import messages
 from bridge.http.messages import body_within, small_form
-
-if TYPE_CHECKING:
-    from bridge.auth.login import Authenticator
-    from bridge.auth.sealed_cookie import SealedCookie, Spent
-
 
 _UNKNOWN = "This passkey is not known here. Come in another way, and add it anew."
 

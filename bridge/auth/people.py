@@ -5,8 +5,6 @@ Secrets are random and stored as SHA-256 only, so the database alone grants no a
 and subject, never by a claimed name or address.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import secrets
@@ -15,10 +13,10 @@ import unicodedata
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from bridge.auth.tokens import FULL_LABEL, PeopleError, PersonTokens, new_token, require, tell_revoked
-from bridge.config import LOCAL_PERSON
+from bridge.config import LOCAL_PERSON, OidcSettings
 from bridge.db.database import (
     Database,
     DatabaseError,
@@ -30,10 +28,6 @@ from bridge.db.database import (
 )
 from bridge.providers.provider import NAME
 from sprite.common import own_secrets
-
-if TYPE_CHECKING:
-    from bridge.config import OidcSettings
-
 
 log = logging.getLogger(__name__)
 

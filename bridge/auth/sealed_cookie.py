@@ -3,21 +3,16 @@
 Its content is signed, not encrypted, and valid for some minutes. `Spent` makes sure that each answer counts once.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
+from aiohttp import web
 from itsdangerous import BadSignature, TimestampSigner
 from itsdangerous.encoding import base64_decode, base64_encode
 
 from bridge.db.database import Database, Transaction, in_transaction, token_sha256
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
 
 #: A person may have to find their phone first.
 SECONDS: Final = 600

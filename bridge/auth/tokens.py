@@ -4,8 +4,6 @@ A *full* token has all access of its person: the WebSocket, files and the API. A
 endpoints that these name. Owns the table `person_tokens`; has no HTTP. Tokens are random and stored as SHA-256 only.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import secrets

@@ -4,13 +4,12 @@ Owns the socket, reconnecting and the messages that must arrive. Does not interp
 the socket is passed in.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 import uuid
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import aiohttp
 
@@ -31,14 +30,12 @@ from sprite.protocol.messages import (
 )
 from sprite.protocol.outbox import Position
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    #: Opens a WebSocket to the bridge. Raises BridgeUnreachableError, ConnectionError or TimeoutError.
-    Connect = Callable[[], Awaitable[aiohttp.ClientWebSocketResponse]]
-
+#: Opens a WebSocket to the bridge. Raises BridgeUnreachableError, ConnectionError or TimeoutError.
+Connect = Callable[[], Awaitable[aiohttp.ClientWebSocketResponse]]
 #: Does not include waking a sprite: a running bridge answers sooner, and another address may work.
 _CONNECT_SECONDS = 10.0
+#: Time that an answer may take. The end of a session and a flush wait for one or more model calls.
+LOOK_SECONDS, MODEL_SECONDS = 15.0, 180.0
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.25, 8.0
 #: At the first connection, a wrong address is likelier than a temporary failure.
 _ATTEMPTS_AT_A_STRANGER = 4

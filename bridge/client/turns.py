@@ -3,13 +3,12 @@
 The page has the same fold (web/chat/conversation.js). Both are tested with tests/vectors.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from os.path import commonprefix
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from sprite.protocol.events import (
     AgentEvent,
@@ -34,17 +33,12 @@ from sprite.protocol.messages import (
     LinkState,
     PermissionRequest,
     PermissionResolved,
+    Running,
+    ServerPayload,
     SessionUpdate,
     StateSync,
 )
-from sprite.protocol.shapes import UsedTool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from sprite.protocol.messages import Running, ServerPayload
-    from sprite.protocol.shapes import ChatMessage, Origin
-
+from sprite.protocol.shapes import ChatMessage, Origin, UsedTool
 
 #: `sending`: sent from here, and not acknowledged yet.
 Status = Literal["sending", "sent", "queued", "running", "complete", "interrupted", "error"]

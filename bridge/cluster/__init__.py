@@ -1,3 +1,3 @@
 """Several bridges over one database: which bridge owns a sprite, and how requests are forwarded to it."""
 
-__all__ = ["forward", "forward_header", "leases", "ownership"]
+__all__ = ["forward", "leases", "ownership"]

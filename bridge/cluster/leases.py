@@ -5,8 +5,6 @@ rely on, by its own clock. One statement renews all leases of a bridge. Listener
 lost, expired or given back, and stop using the sprite at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -15,17 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 from weakref import WeakValueDictionary
 
 from bridge.cluster.ownership import NotOwnedError, OnChange, OwnedElsewhere, Owner, Ownership
-from bridge.db.database import DatabaseError
+from bridge.db.database import Database, DatabaseError
 from sprite.common.tasks import owned_task
 from sprite.protocol.replication import EPOCHS_AHEAD, Lease
-
-if TYPE_CHECKING:
-    from bridge.db.database import Database
-
 
 #: Interval of renewals, and the duration of a lease without renewal.
 BEAT_SECONDS: Final = 2.0

@@ -4,23 +4,17 @@ A sprite belongs to one bridge at a time. That bridge talks to it, wakes it and 
 forward requests to it.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bridge.db.database import DatabaseError
+from bridge.db.database import Database, DatabaseError
 from bridge.providers.provider import HostError
-
-if TYPE_CHECKING:
-    from bridge.db.database import Database
-    from sprite.protocol.replication import Lease
-
+from sprite.protocol.replication import Lease
 
 #: Called in the event loop for each sprite whose owner changed, as far as this bridge knows. Must not block or raise.
 OnChange = Callable[[str], None]

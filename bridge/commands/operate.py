@@ -13,8 +13,8 @@ from functools import partial
 import msgspec
 
 from bridge.admin import status
-from bridge.admin.audit import MOST_SHOWN, Entry, told
 from bridge.admin.control import ControlError
+from bridge.admin.operator_actions import MOST_SHOWN, Entry, told
 from bridge.admin.status import Row
 from bridge.auth.people import ROLES, Person
 from bridge.commands import tokens

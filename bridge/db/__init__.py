@@ -1,3 +1,3 @@
 """The bridge's database: SQLite, or a Postgres that bridges share."""
 
-__all__ = ["data_folder", "database", "open", "tables", "write_behind"]
+__all__ = ["data_folder", "database", "open", "tables"]

@@ -1,7 +1,5 @@
 """The bridge's data folder: its creation, its lock and the bridge's last address."""
 
-from __future__ import annotations
-
 import logging
 import secrets
 import sys

@@ -1,7 +1,5 @@
 """Open the database of one or more bridges."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

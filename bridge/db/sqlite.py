@@ -3,8 +3,6 @@
 Opening the file, its pragmas and migrations are in `sprite/common/sqlite.py`, which the sprite uses, too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sqlite3

@@ -4,8 +4,6 @@ Tokens are stored only as SHA-256: they are random, so no slower hash is needed.
 messages and webhooks are stored; alone they give no access.
 """
 
-from __future__ import annotations
-
 #: People and their login methods. `spent_challenges` are passkey challenges that were already used.
 _PEOPLE = """
 CREATE TABLE people (

@@ -4,8 +4,6 @@ Pure and deterministic, except for "in 10 minutes". Each rule is a function `(te
 first one that matches the person's last message answers.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Callable, Iterable, Iterator

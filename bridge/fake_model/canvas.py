@@ -4,8 +4,6 @@ Pure: text in, the tool's name and input out. The tools' input is `{title, card_
 data}`; `update_card` and `close_card` take a `card_id`, which `known_cards` resolves.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -3,8 +3,6 @@
 Pure. It learns only from plain statements of a person and from successful tool calls.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -146,20 +144,20 @@ class FileDraft:
         #: Added statements with their headings.
         self._added: dict[str, tuple[str, Finding]] = {}
 
-    def add(self, heading: str, statement: str, found: Finding) -> None:
+    def add(self, heading: str, statement: str, found: "Finding") -> None:
         """Add a line under `## heading`, unless it is known, or put it in the place of the same subject's line."""
         known = {normalised(line) for line in (*self._statements().values(), *self._added)}
         if normalised(statement) not in known:
             self.replace(lambda line: _same_subject(statement, line), heading, statement, found)
 
-    def correct(self, heading: str, statement: str, replaced: str | None, found: Finding) -> None:
+    def correct(self, heading: str, statement: str, replaced: str | None, found: "Finding") -> None:
         """Replace the line about the same topic by `statement`, or add it under `heading`."""
         old = normalised(replaced or "")
         self.replace(
             lambda line: normalised(line) == old if old else related(statement, line), heading, statement, found
         )
 
-    def replace(self, fits: Callable[[str], bool], heading: str, statement: str, found: Finding) -> None:
+    def replace(self, fits: Callable[[str], bool], heading: str, statement: str, found: "Finding") -> None:
         """Put a statement in the place of the first one that fits, or add it under `heading`."""
         for index, line in self._statements().items():
             if fits(line):
@@ -170,7 +168,7 @@ class FileDraft:
                 del self._added[added]
         self._added[statement] = heading, found
 
-    def drop(self, statement: str, reason: str, found: Finding) -> None:
+    def drop(self, statement: str, reason: str, found: "Finding") -> None:
         """Delete the line that says this."""
         for index, line in self._statements().items():
             if normalised(line) == normalised(statement):
@@ -210,7 +208,7 @@ def _same_subject(one: str, other: str) -> bool:
     return bool(left and right and left[1].lower() == right[1].lower() and left[1].lower() != "the user is")
 
 
-def _cited(text: str, found: Finding) -> str:
+def _cited(text: str, found: "Finding") -> str:
     """Return a text with its turn and its quote."""
     return f'[t{found.turn_id}] {text} | "{found.quote}"'
 

@@ -4,8 +4,6 @@ With it the real Agent SDK, the real CLI and the real `anthropic` client run wit
 listener; other modules choose the answers (agent, curator, verifier).
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any, Self
 

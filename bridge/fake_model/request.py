@@ -15,8 +15,6 @@ on CLI 2.1.329:
 Pure; it does not choose answers.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

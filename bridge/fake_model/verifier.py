@@ -3,8 +3,6 @@
 It agrees to the lines that the fake curator would learn from these messages, and to no others.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Iterator, Sequence

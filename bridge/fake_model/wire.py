@@ -3,8 +3,6 @@
 Pure: builds bytes and dictionaries. https://platform.claude.com/docs/en/build-with-claude/streaming
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections.abc import Iterable, Iterator

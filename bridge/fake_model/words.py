@@ -3,8 +3,6 @@
 Used by recall (memory lines that answer a question) and by the curator (the line that a correction replaces). Pure.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

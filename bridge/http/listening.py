@@ -1,7 +1,5 @@
 """The listening socket, bound before anything else starts, and the HTTP server with its limits."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
 import socket

@@ -3,8 +3,6 @@
 Programs get the text of the short ones as JSON. The pages never repeat a visitor's input.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence

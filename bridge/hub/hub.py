@@ -4,29 +4,24 @@ A room is one sprite with all its clients. It stays open for a while after the l
 are delivered, and while the sprite is busy. Then the connection is closed, so that the sprite's machine can sleep.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from aiohttp import WSCloseCode, web
 
 from bridge.cluster.ownership import Ownership
 from bridge.hub.room import TIMES, Observer, RoomTimes, SpriteHub
 from bridge.hub.subscriber import Subscriber
+from bridge.providers.provider import Host, Phase
 from sprite.common.tasks import TaskSet
 from sprite.protocol.frames import FatalPeerError, VisitorMessage
 from sprite.protocol.messages import Error, System
-
-if TYPE_CHECKING:
-    from bridge.providers.provider import Host, Phase
-    from sprite.protocol.shapes import SlowWork
-
+from sprite.protocol.shapes import SlowWork
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,6 @@ Owns the connection attempts, the liveness checks and the position in the event 
 terminals: it has one listener, and one connection at a time, however many clients wait for it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -94,7 +92,7 @@ class SpriteConnection:
     @classmethod
     async def open(
         cls, reach: Reach, report: Report, resume: Resume | None, pace: Pace, client: str = "bridge"
-    ) -> tuple[SpriteConnection, AuthOk]:
+    ) -> tuple["SpriteConnection", AuthOk]:
         """Connect to the sprite and shake hands. Raise HostError, LinkError, OSError or TimeoutError."""
         reached = await reach(report)
         connection = cls(reached.channel, pace, reached.lease)

@@ -5,8 +5,6 @@ link is ready. Then it is brought up to date and joins the live stream, with eve
 live members have the same events as the link.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re
@@ -15,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import msgspec
 
@@ -31,7 +29,7 @@ from bridge.hub.link import (
     SpriteConnection,
 )
 from bridge.hub.pending_requests import PendingRequests
-from bridge.hub.subscriber import QUIET_SECONDS, caught_up
+from bridge.hub.subscriber import QUIET_SECONDS, Subscriber, caught_up
 from bridge.providers.provider import Host, HostError, Phase, Reached, Report
 from sprite.common.limits import TokenBucket
 from sprite.protocol.events import AgentEvent, Ending
@@ -56,12 +54,8 @@ from sprite.protocol.messages import (
     StackUpdate,
     StateSync,
 )
+from sprite.protocol.replication import Lease
 from sprite.protocol.shapes import SessionState, SlowWork, oldest, slow
-
-if TYPE_CHECKING:
-    from bridge.hub.subscriber import Subscriber
-    from sprite.protocol.replication import Lease
-
 
 log = logging.getLogger(__name__)
 

@@ -3,8 +3,6 @@
 Owns the socket's two directions and their limits. The room interprets messages and routes events.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator

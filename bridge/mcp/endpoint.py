@@ -4,14 +4,12 @@ Owns admission and shutdown. The tools are in sprite/mcp; the `mcp` package impl
 sessions: the token authorizes each request, at any bridge. A request is cancelled by closing its connection.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 from aiohttp import hdrs, web
@@ -20,23 +18,19 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from bridge.api.bodies import UnreadableError, decoded
 from bridge.api.missions import AskError, Asking
 from bridge.auth.admission import Admission, NotAdmittedError, RevokedError
+from bridge.auth.login import Authenticator
 from bridge.auth.tokens import SCOPES, Holder
 from bridge.http.messages import body_within
+from bridge.hub.hub import Relay
 from bridge.hub.link import LinkDownError
 from sprite.common.tasks import TaskSet, off_loop
 from sprite.mcp.server import Caller, Context, offering
-from sprite.mcp.tools import Tool, progress, reply_of
+from sprite.mcp.shapes import Reply
+from sprite.mcp.tools import Told, Tool, progress, reply_of
 from sprite.protocol.events import Ending
 from sprite.protocol.frames import PeerError
 from sprite.protocol.memory import ActionsRequest, AddActionRequest, AnyMemoryRequest, MemoryResult
 from sprite.protocol.messages import PROTOCOL_VERSION, ClientPayload, Error, ServerPayload
-
-if TYPE_CHECKING:
-    from bridge.auth.login import Authenticator
-    from bridge.hub.hub import Relay
-    from sprite.mcp.shapes import Reply
-    from sprite.mcp.tools import Told
-
 
 log = logging.getLogger(__name__)
 

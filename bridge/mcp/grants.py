@@ -5,8 +5,6 @@ The program gets an access token and a refresh token, which end with it. Only SH
 works once: a second use ends the grant, because it means the token leaked.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 import time

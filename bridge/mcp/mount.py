@@ -14,13 +14,14 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from bridge.auth.admission import Admission
+from bridge.auth.login import Authenticator
+from bridge.config import Settings
+from bridge.hub.hub import Relay
+from bridge.mcp.grants import Grants
+
 if TYPE_CHECKING:
-    from bridge.auth.admission import Admission
-    from bridge.auth.login import Authenticator
-    from bridge.config import Settings
-    from bridge.hub.hub import Relay
     from bridge.mcp.endpoint import McpDoor
-    from bridge.mcp.grants import Grants
     from bridge.mcp.oauth import OAuth
 
 

@@ -4,11 +4,9 @@ The `mcp` package implements the protocol. Grants and consent are the bridge's o
 unverified.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from aiohttp import web
@@ -20,26 +18,22 @@ from mcp.server.auth.middleware.client_auth import ClientAuthenticator
 from mcp.server.auth.provider import AuthorizationParams, construct_redirect_uri
 from mcp.server.auth.settings import ClientRegistrationOptions
 from mcp.server.transport_security import RequestBodyLimitMiddleware
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import request_response
 
+from bridge.auth.admission import Admission
+from bridge.auth.login import Authenticator
 from bridge.auth.tokens import MEANING, Scope
 from bridge.http import messages
 from bridge.http.messages import body_within
 from bridge.mcp import mount
 from bridge.mcp.endpoint import Application, served_by
+from bridge.mcp.grants import Grants
+from bridge.mcp.mount import Addresses
 from bridge.mcp.provider import GRANTABLE, GrantedAccess, Program, leads_to
 from bridge.telemetry.logs import PERSON
 from sprite.common.limits import TokenBucket
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from bridge.auth.admission import Admission
-    from bridge.auth.login import Authenticator
-    from bridge.mcp.grants import Grants
-    from bridge.mcp.mount import Addresses
-
 
 _MAX_ANSWER_BYTES, _MAX_FIELDS = 4_096, 20
 _NAME_CHARS = 60

@@ -4,12 +4,10 @@ Registrations are not verified, so the person sees a program's name as its own c
 the receiver of an answer gets access.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from itsdangerous import BadSignature, URLSafeTimedSerializer
@@ -26,11 +24,9 @@ from mcp.server.auth.provider import (
 from mcp.shared.auth import InvalidRedirectUriError, InvalidScopeError, OAuthClientInformationFull, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
+from bridge.auth.tokens import Scope
 from bridge.mcp.grants import ACCESS_SECONDS, CODE_SECONDS, Code, Grants, Issued
 from bridge.mcp.mount import CONSENT, is_here
-
-if TYPE_CHECKING:
-    from bridge.auth.tokens import Scope
 
 #: Scopes that a program can be granted here. `observe` requires a token that a person creates.
 GRANTABLE: Final[tuple[Scope, ...]] = ("memory:read", "actions", "ask")

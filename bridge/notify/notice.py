@@ -1,17 +1,12 @@
 """Notifications for people without an open page, and the interface of the channels (pure)."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from sprite.common import own_secrets
+from sprite.protocol.messages import PermissionRequest
 from sprite.protocol.tools import NETWORK
-
-if TYPE_CHECKING:
-    from sprite.protocol.messages import PermissionRequest
-
 
 #: A background turn ended, a permission waits, a budget is nearly or fully spent, or the agent paused.
 NoticeKind = Literal["ended", "permission", "budget", "paused"]

@@ -4,8 +4,6 @@ Owns the table `notices`. It holds the keys of delivered notices, so that none i
 that the next bridge continues after a crash. Only the keys of delivered notices are kept.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

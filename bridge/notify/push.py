@@ -5,8 +5,6 @@ signed with the bridge's key (RFC 8292). Tries, waits and response sizes are bou
 service affects no other browser.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii

@@ -3,30 +3,23 @@
 They accept only the session cookie of a logged-in browser: a subscription ends with the session that made it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from aiohttp import web
 
+from bridge.auth.login import Authenticator, Caller
 from bridge.db.database import Database, Transaction, in_snapshot
 from bridge.http import messages
 from bridge.http.messages import small_body
+from bridge.hub.hub import Relay
 from bridge.hub.link import LinkDownError
-from bridge.notify.push import Subscription, SubscriptionError, Subscriptions
+from bridge.notify.push import Push, Subscription, SubscriptionError, Subscriptions, VapidKey
 from sprite.common.limits import TokenBucket
-from sprite.protocol.messages import Ack, Error, Permission, Status, System
-
-if TYPE_CHECKING:
-    from bridge.auth.login import Authenticator, Caller
-    from bridge.hub.hub import Relay
-    from bridge.notify.push import Push, VapidKey
-    from sprite.protocol.messages import ServerPayload
-
+from sprite.protocol.messages import Ack, Error, Permission, ServerPayload, Status, System
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -6,8 +6,6 @@ connected are found in the sprite's next state: those after the mark that the ta
 sprite.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time
@@ -15,22 +13,18 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from bridge.db.database import Database, DatabaseError
-from bridge.db.write_behind import WriteBehind
+from bridge.db.database import Database, DatabaseError, WriteBehind
 from bridge.hub.room import Observer
 from bridge.notify import notice as wording
 from bridge.notify.notice import Notice, NoticeKind, is_seen_whole
+from bridge.notify.notifier import Notifier
 from sprite.common.tasks import TaskSet
 from sprite.protocol.events import Complete, Ending, Failed, Started
+from sprite.protocol.frames import ServerMessage
 from sprite.protocol.messages import Error, PermissionRequest, PermissionResolved, SessionUpdate, StateSync
-
-if TYPE_CHECKING:
-    from bridge.notify.notifier import Notifier
-    from sprite.protocol.frames import ServerMessage
-    from sprite.protocol.shapes import ChatMessage, Origin, SessionState
-
+from sprite.protocol.shapes import ChatMessage, Origin, SessionState
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,6 @@ Pending messages survive a restart. Tries and pending messages are bounded, so a
 never ends its answer delays no other.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib

@@ -5,8 +5,6 @@ claims are trusted. A user with root on the VM can still send one file and run a
 all input from a sprite as hostile, whatever its version; the hashes cover everything short of that.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
@@ -47,7 +45,7 @@ class Archive:
     data: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, root: Path) -> Archive:
+    def of(cls, root: Path) -> "Archive":
         """Build the archive from a checkout: `sprite/`, its requirements, and the tested versions."""
         contents = {
             path.relative_to(root).as_posix(): path.read_bytes()

@@ -1,7 +1,5 @@
 """Processes of `python -m sprite` on this machine: the sprite and its commands."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
@@ -150,7 +148,7 @@ class Child:
         ]
 
     @classmethod
-    async def start(cls, workspace: Path, environment: Mapping[str, str], *, permissions: str | None = None) -> Child:
+    async def start(cls, workspace: Path, environment: Mapping[str, str], *, permissions: str | None = None) -> "Child":
         """Start a sprite and wait until it listens. Raise WorkspaceTakenError, or HostError with its last output."""
         command = ["serve", "--workspace", str(workspace), "--port", "0"]
         if permissions is not None:

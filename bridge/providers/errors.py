@@ -3,8 +3,6 @@
 Some errors differ only in their text.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

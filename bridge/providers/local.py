@@ -5,8 +5,6 @@ workspace is used and left alone. The model's real key never enters a sprite's e
 bridge's address and its own token.
 """
 
-from __future__ import annotations
-
 import asyncio
 import glob
 import os
@@ -18,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Self
+from typing import BinaryIO, Self
 
 from bridge.providers.child import Child, RunningSprite, StartSprite, WorkspaceTakenError, passed_on, program_output
 from bridge.providers.provider import (
@@ -44,10 +42,6 @@ from sprite.common.files import sync
 from sprite.common.locks import is_held
 from sprite.common.tasks import TaskSet, backoff
 from sprite.protocol.files import on_disk
-
-if TYPE_CHECKING:
-    from bridge.providers.provider import Report
-
 
 _CONNECT_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS = 0.5
@@ -217,7 +211,7 @@ class LocalHost:
         finally:
             self._restores.pop(sprite).set()
 
-    async def _resident(self, sprite: str) -> _Resident:
+    async def _resident(self, sprite: str) -> "_Resident":
         workspace = await self.home(sprite, claim=True)
         if sprite not in self._residents or self._residents[sprite].workspace != workspace:
             self._residents[sprite] = _Resident(workspace, lambda: self._start(sprite, workspace))
@@ -248,7 +242,7 @@ class LocalHost:
         }
         return await self._start_sprite(workspace, environment, permissions=self._permissions)
 
-    async def _connected(self, resident: _Resident, address: tuple[str, int]) -> Reached:
+    async def _connected(self, resident: "_Resident", address: tuple[str, int]) -> Reached:
         try:
             token = await asyncio.to_thread(_told_by, resident.workspace, TOKEN)
             async with asyncio.timeout(_CONNECT_SECONDS):

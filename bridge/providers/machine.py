@@ -3,8 +3,6 @@
 This module knows the Sprites API and nothing of the software on the VM. The organisation's token stays here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

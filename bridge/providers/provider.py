@@ -4,8 +4,6 @@ A host creates, starts, wakes, updates and connects to sprites; it knows nothing
 sprite has the name of its person: `[a-z][a-z0-9-]{0,38}`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -53,7 +51,7 @@ class HostError(Exception):
         super().__init__(message)
         self.retryable = retryable
 
-    def again(self) -> HostError:
+    def again(self) -> "HostError":
         """Return a copy for another waiter: an exception has only one traceback."""
         return HostError(str(self), retryable=self.retryable)
 
@@ -68,7 +66,7 @@ class MachineGoneError(HostError):
         super().__init__(message, retryable=False)
         self.as_of = as_of
 
-    def again(self) -> MachineGoneError:
+    def again(self) -> "MachineGoneError":
         """See HostError."""
         return MachineGoneError(str(self), self.as_of)
 
@@ -166,7 +164,7 @@ class Host(Protocol):
         """
 
 
-class Restorable(Protocol):
+class Restorable(Host, Protocol):
     """A host that can restore a lost sprite."""
 
     @property
@@ -192,7 +190,7 @@ class TcpChannel:
         self._writer = writer
 
     @classmethod
-    async def open(cls, host: str, port: int) -> TcpChannel:
+    async def open(cls, host: str, port: int) -> "TcpChannel":
         """Connect or raise OSError; the caller sets the timeout."""
         return cls(*await asyncio.open_connection(host, port))
 

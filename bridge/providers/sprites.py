@@ -4,8 +4,6 @@ Each sprite has one VM of the same name in the token's organisation. Output of a
 lists the checks from outside.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -179,7 +177,7 @@ class SpritesHost:
         async with vm.alone():
             return await vm.restore(archive, report, begin=begin)
 
-    def _vm(self, sprite: str) -> _VM:
+    def _vm(self, sprite: str) -> "_VM":
         if (client := self._client) is None:
             raise RuntimeError("the host is not open")
         if checked_name(sprite) not in self._vms:

@@ -14,6 +14,7 @@ import msgspec
 
 from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Ownership
 from bridge.providers.provider import Host, HostError, Report, checked_name, with_first
+from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.store import DamagedError, StoredRow, StoreError
 from sprite.protocol.archive import (
     CHUNK_BYTES,
@@ -31,7 +32,6 @@ from sprite.protocol.replication import MOST_LONG_ROW_BYTES, whole_row
 
 if TYPE_CHECKING:
     from bridge.replicas.restore import Restorer
-    from bridge.replicas.sealed_store import SealedStore
 
 
 #: Stored rows that are no tables of an archive; see store.py.

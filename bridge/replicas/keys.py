@@ -6,8 +6,6 @@ Each ciphertext is bound to its place by associated data, so it cannot be decryp
 Keys come from the environment, or from a file that is created at the first start. The first key seals, all unseal.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import os

@@ -4,20 +4,19 @@ It uses a separate connection beside the room's link, and only while that link i
 sprite's data is limited by a read rate and a quota; one that ships invalid data is paused and affects no other.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from bridge.errors import BridgeError
 from bridge.hub.link import LinkChange, LinkDownError, LinkError, SpriteConnection
 from bridge.hub.room import HubListener, Observer, SpriteHub
 from bridge.providers.provider import HostError, printable
+from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.sprite_log import SpriteLog
 from bridge.replicas.store import (
     BadShipmentError,
@@ -33,10 +32,6 @@ from sprite.common.tasks import TaskSet, backoff, owned_task
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import STORE, Error
 from sprite.protocol.replication import Ship, ShipAck, Shipped, Unpacker
-
-if TYPE_CHECKING:
-    from bridge.replicas.sealed_store import SealedStore
-
 
 log = logging.getLogger(__name__)
 

@@ -3,8 +3,6 @@
 After an interruption at any point, either the earlier sprite continues or the next restore finishes; see LostSprites.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
@@ -16,19 +14,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import msgspec
 
 from bridge.db.database import Database, DatabaseError, Transaction, in_transaction
 from bridge.providers.provider import HostError, MachineGoneError, Report, Restorable, checked_name
 from bridge.replicas.archive import LeftOut, archive_of
+from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.store import StoreError
 from sprite.common.tasks import TaskSet
 from sprite.protocol.archive import MANIFEST, Manifest
-
-if TYPE_CHECKING:
-    from bridge.replicas.sealed_store import SealedStore
 
 
 def moment(at: float) -> str:

@@ -3,14 +3,14 @@
 Owns the timing of storage and expiry; `sprite_log.py` has the tables, a shelf holds them.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from bridge.config import Settings
+from bridge.db.database import Database, Transaction
 from bridge.replicas.keys import FixedKeys, KeyFile, Keyring, key_of_secret
 from bridge.replicas.sprite_log import START, Cursor, SpriteLog, View
 from bridge.replicas.store import (
@@ -29,12 +29,7 @@ from bridge.replicas.store import (
     in_pieces,
 )
 from bridge.replicas.tables import DatabaseShelf, FolderShelf, Shelf
-
-if TYPE_CHECKING:
-    from bridge.config import Settings
-    from bridge.db.database import Database, Transaction
-    from sprite.protocol.replication import Shipped
-
+from sprite.protocol.replication import Shipped
 
 _T = TypeVar("_T")
 _DAY = 86400.0

@@ -9,16 +9,15 @@ cannot be exchanged. A census counts the rows and sums the keyed hashes of their
 row. Only the living sprite can notice a rollback of all tables.
 """
 
-from __future__ import annotations
-
 import hmac
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from bridge.db.database import Transaction
 from bridge.replicas.keys import BrokenSealError, Keyring
 from bridge.replicas.store import (
     DamagedError,
@@ -33,10 +32,6 @@ from bridge.replicas.store import (
 from sprite.protocol.archive import PARTS
 from sprite.protocol.memory import LARGEST_ID
 from sprite.protocol.replication import Lacks
-
-if TYPE_CHECKING:
-    from bridge.db.database import Transaction
-
 
 _SECRET_BYTES = 32
 #: Disk overhead of a row or chunk beside its ciphertext: names and indexes.

@@ -14,8 +14,6 @@ A column or entry that is a list of SHA-256 names chunks, which are kept while a
 are Unix seconds.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
@@ -169,7 +167,7 @@ class Shipment:
     baseline: int
     is_whole: bool
 
-    def doomed(self, chunk: Callable[[str], bytes]) -> Named:
+    def doomed(self, chunk: Callable[[str], bytes]) -> "Named":
         """Return the ids of the rows that the tombstones name, by table; chunks of long ones may have come before.
 
         Raise BadShipmentError if they are invalid, or name too many rows.

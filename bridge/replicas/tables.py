@@ -5,8 +5,6 @@ sleeping sprites cost nothing, and a command may work beside a bridge. Its journ
 deleted data is overwritten: data exists only in the tables.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import logging

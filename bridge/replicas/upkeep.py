@@ -1,7 +1,5 @@
 """Checks of a store: whether every piece is what was stored, and none is missing."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import logging
@@ -9,18 +7,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bridge.db.database import Transaction
 from bridge.errors import BridgeError
+from bridge.replicas.keys import Keyring
 from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.sprite_log import SpriteLog, chunk_place
-from bridge.replicas.store import DamagedError, named_chunks
-
-if TYPE_CHECKING:
-    from bridge.db.database import Transaction
-    from bridge.replicas.keys import Keyring
-    from bridge.replicas.store import Health
-
+from bridge.replicas.store import DamagedError, Health, named_chunks
 
 #: Pieces in one transaction: other writes wait no longer than this takes.
 _PIECES_AT_ONCE = 50

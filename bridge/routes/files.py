@@ -4,8 +4,6 @@ A person's files are streamed from the sprite. A download is never displayed. A 
 types, without sniffing. Opened previews have an opaque origin, no scripts and no requests.
 """
 
-from __future__ import annotations
-
 import functools
 import gzip
 import hashlib

@@ -3,8 +3,6 @@
 Turns exceptions into answers. Independent of the routes' meaning.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import secrets
@@ -17,7 +15,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from bridge.auth import login
 from bridge.auth.login import Authenticator
-from bridge.cluster.forward_header import HOP
+from bridge.cluster.forward import HOP
 from bridge.db.database import DatabaseAwayError
 from bridge.http import messages
 from bridge.proxy.body import MAX_BODY_BYTES

@@ -5,24 +5,26 @@ The owning bridge's endpoint authorizes the request. The local endpoint answers 
 single bridge needs none of this.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.typedefs import Handler
 
+from bridge.auth.admission import Revocations
 from bridge.auth.login import Authenticator, bearer
-from bridge.cluster.forward import HopError, LookAgainError
-from bridge.cluster.forward_header import (
+from bridge.auth.tokens import PersonTokens
+from bridge.cluster.forward import (
     ANSWER,
     HOP,
     PASSED,
     ForwardedIdentity,
     ForwardHeader,
+    HopError,
     HopRefusedError,
+    Hops,
+    LookAgainError,
     Refusal,
     RequestSigner,
     target_of,
@@ -30,12 +32,6 @@ from bridge.cluster.forward_header import (
 from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Owner, Ownership
 from bridge.http import messages
 from bridge.telemetry.logs import PERSON, REQUEST_ID
-
-if TYPE_CHECKING:
-    from bridge.auth.admission import Revocations
-    from bridge.auth.tokens import PersonTokens
-    from bridge.cluster.forward import Hops
-
 
 _By = Literal["anything", "token", "cookie"]
 

@@ -1,11 +1,9 @@
 """The public routes, with their access checks."""
 
-from __future__ import annotations
-
 import hmac
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aiohttp import WSCloseCode, web
 from aiohttp.typedefs import Handler
@@ -19,6 +17,7 @@ from bridge.config import LOCAL_PERSON, Settings
 from bridge.db import data_folder
 from bridge.db.database import DatabaseAwayError, DatabaseError
 from bridge.http import messages
+from bridge.hub.hub import Relay
 from bridge.providers.provider import Host, HostError, Phase, Report
 from bridge.replicas.restore import Asked, Restored, Restorer, RestoreRefusedError
 from bridge.replicas.store import StoreError
@@ -27,9 +26,6 @@ from bridge.routes.files import Pages
 from bridge.telemetry.logs import PERSON
 from bridge.telemetry.metrics import Metrics, Probe
 from sprite.protocol.messages import MAX_FRAME_BYTES
-
-if TYPE_CHECKING:
-    from bridge.hub.hub import Relay
 
 #: A frame above the protocol's limit still gets an error message. One far above it ends the connection.
 MAX_MESSAGE_BYTES = 2 * MAX_FRAME_BYTES

@@ -4,8 +4,6 @@ Lines hold ids, names, states and durations; never content, tokens, queries of a
 may contain any of these. For an exception its type and stack are logged. The bridge's own keys are redacted by value.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import traceback

@@ -1,7 +1,5 @@
 """Metrics for Prometheus: names and numbers only; each bridge has its own registry."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress

@@ -65,4 +65,4 @@ def person_token(given: str | None = None) -> str:
     return token
 
 
-__all__ = ["add_arguments", "address_of", "command", "drawing", "endpoints", "person_token", "run"]
+__all__ = ["add_arguments", "address_of", "drawing", "endpoints", "person_token", "run"]

@@ -1,17 +1,17 @@
 """The parts of `python -m bridge chat`: a connection to a bridge, a link over it, a screen, and shutdown."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from rich.text import Text
 
 from bridge.client.link import BridgeLink, BridgeUnreachableError
+from bridge.config import Settings
 from bridge.providers.provider import CHAT_HISTORY, SYSTEM
 from bridge.terminal import drawing
 from bridge.terminal.commands import Commands
@@ -19,15 +19,8 @@ from bridge.terminal.conversation import Conversation
 from bridge.terminal.drawing import one_line, own_zone
 from bridge.terminal.endpoints import LocalEndpoint, RemoteEndpoint
 from bridge.terminal.pipe import Pipe
+from bridge.terminal.terminal import Terminal
 from sprite.common.tasks import TaskDiedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from bridge.config import Settings
-    from bridge.terminal.terminal import Terminal
-
 
 #: Limit for a pipe's wait for an unreachable bridge, because no person can end the wait.
 _PATIENCE_SECONDS = 30.0
@@ -97,7 +90,7 @@ class _Ends:
         self._talking: asyncio.Task[None] | None = None
         self.status = 0
 
-    def of(self, talking: asyncio.Task[None]) -> _Ends:
+    def of(self, talking: asyncio.Task[None]) -> "_Ends":
         self._talking = talking
         return self
 

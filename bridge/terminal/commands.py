@@ -1,48 +1,37 @@
 """Lines that begin with `/`: commands for this client, which are never sent to the agent."""
 
-from __future__ import annotations
-
 import asyncio
 import difflib
+import shlex
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TypeVar, get_args
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
-from bridge.terminal import drawing
-from bridge.terminal import memory_commands as memory_views
-from bridge.terminal.action_commands import ActionCommands, PermissionCommands
-from bridge.terminal.cards import draw_card
-from bridge.terminal.change_commands import ChangeCommands
-from bridge.terminal.command import LOOK_SECONDS, MODEL_SECONDS, Command, CommandGroup
-from bridge.terminal.drawing import counted, one_line
-from bridge.terminal.memory_commands import MemoryCommands
-from bridge.terminal.terminal import NobodyHereError
+from bridge.client.link import LOOK_SECONDS, MODEL_SECONDS, BridgeLink, NotConnectedError
+from bridge.terminal import drawing, memory_views
+from bridge.terminal.conversation import Conversation
+from bridge.terminal.drawing import counted, draw_card, one_line
+from bridge.terminal.terminal import NobodyHereError, Screen
+from sprite.protocol import memory
 from sprite.protocol.files import picture_kind
-from sprite.protocol.memory import (
-    FileRequest,
-    FileResult,
-    FilesRequest,
-    FilesResult,
-    LearningsRequest,
-    LearningsResult,
-    RetryRequest,
-    RetryResult,
-    SearchRequest,
-    SearchResult,
+from sprite.protocol.memory import AnyMemoryRequest
+from sprite.protocol.messages import (
+    MAX_PICTURE_BYTES,
+    Ack,
+    ClientPayload,
+    Error,
+    Image,
+    LinkState,
+    ServerPayload,
+    StandingRule,
+    Status,
+    System,
+    upload_chunks,
 )
-from sprite.protocol.messages import MAX_PICTURE_BYTES, Ack, Image, Status, System, upload_chunks
-from sprite.protocol.shapes import Effort
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from bridge.client.link import BridgeLink
-    from bridge.terminal.conversation import Conversation
-    from bridge.terminal.terminal import Screen
-    from sprite.protocol.shapes import LearningRow
-
+from sprite.protocol.shapes import Effort, LearningRow
 
 _RECENT_LEARNINGS = 8
 _PAGE_ROWS = 100
@@ -54,38 +43,55 @@ _KEYS = [
     ("Alt-Enter", "a new line in the message"),
     ("Ctrl-D", "leaves"),
 ]
+#: The action status for each word.
+_RESOLVED = {"done": "done", "dismiss": "dismissed", "reopen": "open"}
+_ACTIONS_USAGE = "/actions [done N | dismiss N | reopen N]"
+_CLOSE_ADVICE = "such as /actions done 4. Ask the agent to note something new, or to change it."
+_NOTHING_ALLOWED = "nothing is allowed for good: the agent asks each time"
+_UNDO_USAGE = "/undo [TURN] [FILE...] [--over FILE...]; TURN is a number as /search shows it, or the id of an undo."
+
+_Result = TypeVar("_Result", bound=memory.MemoryResult)
 
 
-class Commands(CommandGroup):
+_Row = tuple[str, str, Callable[[str], Awaitable[None]]]
+
+
+class Commands:
     """The commands of one conversation; `names` is for completion."""
 
     def __init__(self, conversation: Conversation, screen: Screen, link: BridgeLink) -> None:
-        super().__init__(conversation, screen, link)
-        groups: tuple[type[CommandGroup], ...] = (
-            MemoryCommands,
-            ActionCommands,
-            ChangeCommands,
-            PermissionCommands,
+        self._conversation = conversation
+        self._screen = screen
+        self._link = link
+        #: The version of each action, and the standing rules, as last listed.
+        self._seen: dict[int, int] = {}
+        self._listed: list[StandingRule] = []
+        rows: tuple[_Row, ...] = (
+            ("/new", "ends this session; what was said is remembered", self._new),
+            ("/stop", "stops the turn, or what goes on in the background", self._stop),
+            ("/go-on", "lets a paused agent go on; without money, raises today's limit", self._go_on),
+            ("/memory [FILE]", "what is remembered, or one of its files", self._memory),
+            ("/search QUERY", "searches everything ever said and learned", self._search),
+            ("/forget TEXT", "takes words out of everything, for good; asks first", self._forget),
+            (_ACTIONS_USAGE, "what is to be done, by number; closes one", self._actions),
+            ("/changes [TURN]", "which files the last or another turn changed", self._changes),
+            ("/undo [TURN] [FILE...]", "takes the file changes of a turn back", self._undo),
+            (
+                "/permissions [revoke N | revoke all]",
+                "what runs without asking in this session; takes it back",
+                self._permissions,
+            ),
+            ("/model [NAME]", "which model answers in this session; `default` is yours", self._model),
+            ("/effort [LEVEL]", "how much it thinks: low to max, or `default`", self._effort),
+            ("/attach FILE", "adds a picture to your next message", self._attach),
+            ("/cards", "the cards on the canvas", self._cards),
+            ("/status", "the sprite in numbers", self._status),
+            ("/retry TURN", "tries again to learn from a turn that was set aside", self._retry),
+            ("/flush", "learns now from what was said so far", self._flush),
+            ("/help", "this", self._help),
         )
-        others: dict[str, Command] = {}
-        for group in groups:
-            others |= group(conversation, screen, link).table
-        self._commands = {
-            "/new": Command("/new", "ends this session; what was said is remembered", self._new),
-            "/stop": Command("/stop", "stops the turn, or what goes on in the background", self._stop),
-            "/go-on": Command("/go-on", "lets a paused agent go on; without money, raises today's limit", self._go_on),
-            "/memory": Command("/memory [FILE]", "what is remembered, or one of its files", self._memory),
-            "/search": Command("/search QUERY", "searches everything ever said and learned", self._search),
-            **others,
-            "/model": Command("/model [NAME]", "which model answers in this session; `default` is yours", self._model),
-            "/effort": Command("/effort [LEVEL]", "how much it thinks: low to max, or `default`", self._effort),
-            "/attach": Command("/attach FILE", "adds a picture to your next message", self._attach),
-            "/cards": Command("/cards", "the cards on the canvas", self._cards),
-            "/status": Command("/status", "the sprite in numbers", self._status),
-            "/retry": Command("/retry TURN", "tries again to learn from a turn that was set aside", self._retry),
-            "/flush": Command("/flush", "learns now from what was said so far", self._flush),
-            "/help": Command("/help", "this", self._help),
-        }
+        self._help_rows = [(usage, does) for usage, does, _ in rows]
+        self._commands = {usage.partition(" ")[0]: run for usage, _, run in rows}
         self.names = [*self._commands, "/quit"]
 
     async def run(self, line: str) -> bool:
@@ -101,7 +107,7 @@ class Commands(CommandGroup):
             await self._screen.show(drawing.problem(f"There is no command {one_line(name)}.", advice))
             return True
         try:
-            await command.run(rest.strip())
+            await command(rest.strip())
         except NobodyHereError:
             problem = f"{name} needs a person at a terminal: in a pipe it changes nothing."
             await self._screen.show(
@@ -192,17 +198,17 @@ class Commands(CommandGroup):
     async def _retry(self, turn: str) -> None:
         if not turn.isdecimal():
             await self._screen.show(drawing.problem("Which turn?", "/retry TURN; /status names those set aside."))
-        elif (done := await self.look(RetryRequest(int(turn)), RetryResult)) is not None:
+        elif (done := await self.look(memory.RetryRequest(int(turn)), memory.RetryResult)) is not None:
             left = f", {counted(len(done.quarantined), 'turn')} still set aside" if done.quarantined else ""
             await self._screen.line(drawing.note(f"turn {turn} waits to be learned from again{left}"))
 
     async def _memory(self, name: str) -> None:
         if name:
-            found = await self.look(FileRequest(name), FileResult)
+            found = await self.look(memory.FileRequest(name), memory.FileResult)
             if found is not None:
                 await self._screen.show(memory_views.memory_file(name, found.content))
             return
-        files = await self.look(FilesRequest(), FilesResult)
+        files = await self.look(memory.FilesRequest(), memory.FilesResult)
         if files is None:
             return
         recent = await self._newest_learnings()
@@ -220,7 +226,7 @@ class Commands(CommandGroup):
         after = max(0, self._conversation.learnings - _RECENT_LEARNINGS)
         newest: list[LearningRow] = []
         while True:
-            page = await self.look(LearningsRequest(after=after, limit=_PAGE_ROWS), LearningsResult)
+            page = await self.look(memory.LearningsRequest(after=after, limit=_PAGE_ROWS), memory.LearningsResult)
             if page is None:
                 return None
             rows = page.learnings
@@ -233,13 +239,118 @@ class Commands(CommandGroup):
         if not query:
             await self._screen.show(drawing.problem("What for?", "/search QUERY, in your own words."))
             return
-        found = await self.look(SearchRequest(query, _SEARCH_HITS), SearchResult)
+        found = await self.look(memory.SearchRequest(query, _SEARCH_HITS), memory.SearchResult)
         if found is not None:
             await self._screen.show(memory_views.hits(found.hits, waiting=found.waiting, notes=found.notes))
 
+    async def _forget(self, text: str) -> None:
+        if not text:
+            await self._screen.show(drawing.problem("Forget what?", "/forget TEXT, word by word as it was said."))
+            return
+        preview = await self.look(
+            memory.ForgetRequest(text=text, preview=True), memory.ForgetResult, "searching all turns", MODEL_SECONDS
+        )
+        if preview is None:
+            return
+        await self._screen.show(memory_views.forgetting(preview.forgotten))
+        with self._conversation.busy("yes or no"):
+            said = await self._screen.ask("Forget it? It cannot be undone. Type yes; anything else is a no.")
+        if said.lower() != "yes":
+            await self._screen.line(drawing.note("Nothing was forgotten."))
+            return
+        # A running turn is finished first.
+        sure = memory.ForgetRequest(text=text, yes=True)
+        done = await self.look(sure, memory.ForgetResult, "forgetting", MODEL_SECONDS)
+        if done is not None:
+            self._screen.forget(text)
+            await self._screen.show(memory_views.forgotten(done.forgotten))
+
+    async def _actions(self, rest: str) -> None:
+        word, _, number = rest.partition(" ")
+        if not rest:
+            await self._show_actions(await self.look(memory.ActionsRequest(), memory.ActionsResult))
+        elif word in _RESOLVED and number.strip().isdecimal():
+            request = memory.ResolveActionRequest(int(number), _RESOLVED[word], self._seen.get(int(number)))
+            await self._show_actions(await self.look(request, memory.ResolveActionResult))
+        else:
+            await self._screen.show(drawing.problem("Which one, and how?", _CLOSE_ADVICE))
+
+    async def _show_actions(self, found: memory.ActionsResult | memory.ResolveActionResult | None) -> None:
+        if found is not None:
+            self._seen |= {action.id: action.version for action in found.actions}
+            await self._screen.show(memory_views.actions(found.actions))
+
+    async def _changes(self, rest: str) -> None:
+        found = await self.look(memory.ChangesRequest(rest.strip() or None), memory.ChangesResult)
+        if found is not None:
+            await self._screen.show(memory_views.changed(found))
+
+    async def _undo(self, rest: str) -> None:
+        try:
+            words = shlex.split(rest)
+        except ValueError:
+            await self._screen.show(drawing.problem("A quotation mark is missing.", _UNDO_USAGE))
+            return
+        turn = words.pop(0) if words and (words[0].isdigit() or words[0].startswith("undo-")) else None
+        at = words.index("--over") if "--over" in words else len(words)
+        request = memory.UndoRequest(turn, words[:at] or None, words[at + 1 :])
+        done = await self.look(request, memory.UndoResult, "undoing", MODEL_SECONDS)
+        if done is not None:
+            await self._screen.show(memory_views.undone(done))
+
+    async def _permissions(self, rest: str) -> None:
+        match rest.split():
+            case []:
+                await self._show_permissions(System(action="status"))
+            case ["revoke", "all"]:
+                await self._show_permissions(System(action="revoke"))
+            case ["revoke", number] if number.isdecimal() and 1 <= int(number) <= len(self._listed):
+                await self._show_permissions(System(action="revoke", rule_id=self._listed[int(number) - 1].rule_id))
+            case _:
+                advice = "/permissions lists them by number; then /permissions revoke N, or revoke all."
+                await self._screen.show(drawing.problem("Which one?", advice))
+
+    async def _show_permissions(self, system: System) -> None:
+        status = await self.ask(system, "asking", LOOK_SECONDS)
+        if not isinstance(status, Status):
+            return
+        self._listed = status.rules
+        if status.permissions == "bypass":
+            await self._screen.line(drawing.note("the agent does as it sees fit and asks nobody"))
+        elif status.rules:
+            await self._screen.show(memory_views.rules(status.rules))
+        else:
+            await self._screen.line(drawing.note(_NOTHING_ALLOWED))
+
     async def _help(self, _rest: str) -> None:
-        rows = [(command.usage, command.does) for command in self._commands.values()]
-        await self._screen.show(drawing.help_table(rows + _KEYS))
+        await self._screen.show(drawing.help_table(self._help_rows + _KEYS))
+
+    async def ask(self, payload: ClientPayload, doing: str, seconds: float) -> ServerPayload | LinkState | None:
+        """Send any request; the state line shows `doing` meanwhile."""
+        try:
+            with self._conversation.busy(doing):
+                answer = (await self._link.ask(payload, timeout_seconds=seconds)).payload
+        except NotConnectedError:
+            await self._screen.show(drawing.problem("Not connected right now.", "Try again in a moment."))
+        except TimeoutError:
+            text = f"No answer within {seconds:.0f} seconds."
+            await self._screen.show(drawing.problem(text, "It may still be done; /status tells."))
+        else:
+            if not isinstance(answer, Error):
+                return answer
+            await self._screen.show(drawing.problem(answer.message))
+        return None
+
+    async def look(
+        self,
+        request: AnyMemoryRequest,
+        expected: type[_Result],
+        doing: str = "looking",
+        seconds: float = LOOK_SECONDS,
+    ) -> _Result | None:
+        """Send a memory request."""
+        result = await self.ask(request, doing, seconds)
+        return result if isinstance(result, expected) else None
 
 
 def _picture(path: Path) -> bytes | None:

@@ -4,23 +4,25 @@ Owns that state and turns each message of the sprite into output. Uses only the 
 Input and drawing are implemented elsewhere.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-from bridge.client.link import NotConnectedError
-from bridge.client.turns import Turns
+from rich.console import RenderableType
+
+from bridge.client.link import BridgeLink, NotConnectedError
+from bridge.client.turns import Turn, Turns
 from bridge.terminal import drawing
-from bridge.terminal.cards import draw_card
-from bridge.terminal.drawing import counted, one_line
+from bridge.terminal.drawing import counted, draw_card, one_line
+from bridge.terminal.terminal import Screen
 from bridge.terminal.turn import ShownTurns
+from sprite.protocol.frames import RelayedMessage
 from sprite.protocol.messages import (
     MAX_MISSION_CHARS,
     Ack,
     CanvasUpdate,
+    Decision,
     Error,
     Gap,
     Image,
@@ -28,27 +30,18 @@ from sprite.protocol.messages import (
     LinkState,
     MemoryUpdate,
     Mission,
+    NextDue,
     Permission,
+    PermissionRequest,
     ScheduleUpdate,
+    ServerPayload,
     SessionUpdate,
     StateSync,
     Status,
     System,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rich.console import RenderableType
-
-    from bridge.client.link import BridgeLink
-    from bridge.client.turns import Turn
-    from bridge.terminal.terminal import Screen
-    from sprite.protocol.frames import RelayedMessage
-    from sprite.protocol.messages import Decision, NextDue, PermissionRequest, ServerPayload
-    from sprite.protocol.pasted import Spans
-    from sprite.protocol.shapes import BackgroundWork, Card, MemoryState, Paused, SessionState, Stopped
-
+from sprite.protocol.pasted import Spans
+from sprite.protocol.shapes import BackgroundWork, Card, MemoryState, Paused, SessionState, Stopped
 
 #: Shown until the bridge gives a reason.
 _STARTING = "Starting the agent…"

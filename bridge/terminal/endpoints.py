@@ -1,25 +1,19 @@
 """Connections to a bridge: of a local data folder (starting one if necessary), or remote by address."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import aiohttp
 
 from bridge.admin.control import NoBridgeError, control_session
 from bridge.client.link import BridgeUnreachableError
+from bridge.config import Settings
 from bridge.db.data_folder import FolderTakenError
 from bridge.errors import OperatorError
 from bridge.terminal.drawing import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from bridge.config import Settings
-
 
 #: Keeps NAT mappings open. A hanging or lost bridge is noticed after one and a half of these.
 _HEARTBEAT_SECONDS = 10.0

@@ -1,7 +1,5 @@
 """Track the pasted parts of an input line while the person edits it (pure)."""
 
-from __future__ import annotations
-
 from sprite.protocol.pasted import Spans, joined, limited
 
 #: Earlier texts that are remembered for undo and for the line history: number, and characters in total.

@@ -4,32 +4,24 @@ For scripts and tests: no colours and no cursor. A line `y`, `n` or `a` answers 
 message's turn. Messages about waiting go to stderr.
 """
 
-from __future__ import annotations
-
 import asyncio
 import codecs
 import os
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
 
 from bridge.terminal import drawing
+from bridge.terminal.commands import Commands
+from bridge.terminal.conversation import Conversation
 from bridge.terminal.drawing import one_line
 from bridge.terminal.terminal import NobodyHereError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rich.console import RenderableType
-    from rich.text import Text
-
-    from bridge.terminal.commands import Commands
-    from bridge.terminal.conversation import Conversation
-
 
 _WIDTH = 100
 _READ_BYTES = 1 << 16
@@ -108,7 +100,7 @@ class Pipe:
                 self._err.flush()
                 said = words
 
-    async def _answered(self, mission_id: str, conversation: Conversation, lines: _Lines) -> None:
+    async def _answered(self, mission_id: str, conversation: Conversation, lines: "_Lines") -> None:
         while conversation.is_outstanding(mission_id):
             if conversation.questions:
                 await self._answer(conversation, lines)
@@ -116,7 +108,7 @@ class Pipe:
                 lambda: bool(conversation.questions) or not conversation.is_outstanding(mission_id)
             )
 
-    async def _answer(self, conversation: Conversation, lines: _Lines) -> None:
+    async def _answer(self, conversation: Conversation, lines: "_Lines") -> None:
         """Take the next line as the answer if it is one; otherwise deny, because a pipe has no person to ask."""
         decision = conversation.decision_of((await lines.peek() or "").strip())
         if decision is None:

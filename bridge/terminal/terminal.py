@@ -24,25 +24,22 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from bridge.terminal import drawing
-from bridge.terminal.cards import markdown
-from bridge.terminal.drawing import counted, moment_words, one_line
+from bridge.terminal.drawing import counted, markdown, moment_words, one_line
 from bridge.terminal.pasted import PastedSpans
-from sprite.protocol.pasted import Marked
+from sprite.protocol.pasted import Marked, Spans
+from sprite.protocol.shapes import BackgroundWork
 
 if TYPE_CHECKING:
     from prompt_toolkit.buffer import Buffer
     from prompt_toolkit.input import Input
     from prompt_toolkit.output import Output
-    from rich.console import RenderableType
 
     from bridge.terminal.commands import Commands
     from bridge.terminal.conversation import Conversation
-    from sprite.protocol.pasted import Spans
-    from sprite.protocol.shapes import BackgroundWork
 
 
 class NobodyHereError(Exception):

@@ -1,58 +1,36 @@
 """The agent's turns as shown: growing text, tool calls and endings."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
 
-from bridge.client.turns import Began, Call, Grew, Over, Reader
+from bridge.client.turns import Began, Call, Grew, News, Over, Reader, Turn
 from bridge.terminal import drawing
 from bridge.terminal.drawing import clean
+from bridge.terminal.terminal import Screen
 from sprite.protocol.events import Compacted, Compacting, Complete, Ending, Failed, Interrupted, ModelChanged
-from sprite.protocol.shapes import UsedTool
-
-if TYPE_CHECKING:
-    from bridge.client.turns import News, Turn
-    from bridge.terminal.terminal import Screen
-    from sprite.protocol.shapes import FileCounts
-
+from sprite.protocol.shapes import FileCounts, UsedTool
 
 _FENCES = ("```", "~~~")
 
 
 class StreamedReply:
-    """`feed` deltas, `finish` with the whole text; each returns the newly finished pieces."""
+    """`feed` pieces of a text, then `finish`; each returns the newly finished lines or blocks."""
 
     def __init__(self, *, by_line: bool = False) -> None:
         self._by_line = by_line
-        self._given: str
-        self._reset()
+        #: The unfinished rest.
+        self.tail = ""
+        self._begin_scan()
 
-    @property
-    def tail(self) -> str:
-        """Return the unfinished rest."""
-        return self._pending
-
-    def feed(self, delta: str) -> list[str]:
-        """Add the next delta."""
-        self._pending += clean(delta)
+    def feed(self, piece: str) -> list[str]:
+        """Add the next piece."""
+        self.tail += clean(piece)
         return self._cut()
 
-    def finish(self, whole: str | None = None) -> list[str]:
-        """End the text. Return its rest: of `whole` if given, else of the deltas."""
-        if whole is not None:
-            self._pending = _after(clean(whole), self._given)
-            self._begin_scan()
-        pieces = self._cut()
-        if self._pending.strip():
-            pieces.append(self._pending.rstrip("\n") if self._by_line else self._pending.strip("\n"))
-        self._reset()
-        return pieces
-
-    def _reset(self) -> None:
-        self._pending = ""
-        self._given = ""
+    def finish(self) -> list[str]:
+        """End the text and return its rest."""
+        rest, self.tail = self.tail, ""
         self._begin_scan()
+        return [rest.rstrip("\n") if self._by_line else rest.strip("\n")] if rest.strip() else []
 
     def _begin_scan(self) -> None:
         """Reset the scan. Pieces end outside of fences, so the next one starts without state."""
@@ -66,8 +44,7 @@ class StreamedReply:
             cut = self._next_line_end() if self._by_line else self._next_block_end()
             if cut is None:
                 return pieces
-            piece, self._pending = self._pending[:cut], self._pending[cut:]
-            self._given += piece
+            piece, self.tail = self.tail[:cut], self.tail[cut:]
             self._begin_scan()
             if self._by_line:
                 pieces.append(piece.removesuffix("\n"))
@@ -75,7 +52,7 @@ class StreamedReply:
                 pieces.append(piece.strip("\n"))
 
     def _next_line_end(self) -> int | None:
-        end = self._pending.find("\n")
+        end = self.tail.find("\n")
         return None if end == -1 else end + 1
 
     def _next_block_end(self) -> int | None:
@@ -83,14 +60,14 @@ class StreamedReply:
 
         An indented line continues the list item before the blank. Each line is scanned once.
         """
-        while self._scanned < len(self._pending):
+        while self._scanned < len(self.tail):
             start = self._scanned
-            if self._blank and not self._fence and not self._pending[start].isspace():
+            if self._blank and not self._fence and not self.tail[start].isspace():
                 return start
-            end = self._pending.find("\n", start)
+            end = self.tail.find("\n", start)
             if end == -1:
                 return None
-            line = self._pending[start:end].strip()
+            line = self.tail[start:end].strip()
             self._scanned = end + 1
             self._blank = not line
             if self._fence:
@@ -99,14 +76,6 @@ class StreamedReply:
             elif line.startswith(_FENCES):
                 self._fence = line[:3]
         return None
-
-
-def _after(whole: str, given: str) -> str:
-    if whole.startswith(given):
-        return whole[len(given) :]
-    # The final text may be trimmed, unlike the stream.
-    inner, done = whole.strip(), given.strip()
-    return inner[len(done) :] if inner.startswith(done) else whole
 
 
 class ShownTurns:
@@ -151,7 +120,7 @@ class ShownTurns:
             case Began():
                 await self._begin(turn, news)
             case Grew(text=text, piece=piece):
-                pieces = self._reply.finish(text.text) if text.is_done else self._reply.feed(piece)
+                pieces = self._reply.feed(piece) + (self._reply.finish() if text.is_done else [])
                 await self._screen.reply(pieces, self._reply.tail)
             case Call(use=use):
                 self._newest_call = news

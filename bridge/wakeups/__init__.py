@@ -1,3 +1,3 @@
 """Wake sprites when an action is due."""
 
-__all__ = ["due_dates", "waker"]
+__all__ = ["waker"]

@@ -18,8 +18,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from bridge.cluster.forward import MAX_HEAD_BYTES, Pulses
-from bridge.cluster.forward_header import PASSED, ForwardedIdentity, ForwardHeader, RequestSigner
+from bridge.cluster.forward import MAX_HEAD_BYTES, PASSED, ForwardedIdentity, ForwardHeader, Pulses, RequestSigner
 from bridge.db.open import open_database
 from bridge.telemetry.logs import REQUEST_ID
 from tests.harness import PATIENCE

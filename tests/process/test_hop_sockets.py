@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from bridge.cluster.forward_header import PASSED
+from bridge.cluster.forward import PASSED
 from tests.harness import PATIENCE
 from tests.hop_stage import Two, bearing, two
 from tests.inspection import comes_to_rest, eventually

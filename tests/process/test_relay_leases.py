@@ -11,8 +11,7 @@ import aiohttp
 from bridge.cluster.leases import Leases
 from bridge.db.database import Database
 from bridge.db.open import open_database
-from bridge.wakeups.due_dates import DueDates
-from bridge.wakeups.waker import Waker
+from bridge.wakeups.waker import DueDates, Waker
 from sprite.protocol.replication import Lease
 from sprite.workspace.database import open_workspace
 from tests.harness import Sprite, running_sprite

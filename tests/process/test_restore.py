@@ -19,7 +19,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bridge.admin.audit import Audit
+from bridge.admin.operator_actions import Audit
 from bridge.cluster.ownership import Ownership
 from bridge.config import Settings
 from bridge.db.open import open_database

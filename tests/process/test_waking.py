@@ -17,7 +17,7 @@ import pytest
 from bridge.admin.status import Row, drawn
 from bridge.cluster.ownership import Ownership
 from bridge.db.open import open_database
-from bridge.wakeups.due_dates import DueDates, stored
+from bridge.wakeups.waker import DueDates, stored
 from sprite.protocol.events import Complete, Started
 from sprite.protocol.frames import ServerMessage
 from sprite.protocol.messages import NextDue, ScheduleUpdate

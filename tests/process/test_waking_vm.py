@@ -19,8 +19,7 @@ from bridge.hub.room import RoomTimes
 from bridge.notify.notifier import Notifier
 from bridge.notify.rules import NotificationRules
 from bridge.notify.webhook import Outbox, Webhook
-from bridge.wakeups.due_dates import DueDates
-from bridge.wakeups.waker import Waker
+from bridge.wakeups.waker import DueDates, Waker
 from sprite.protocol.memory import AddActionRequest
 from tests.bridge_harness import bridge_environment, bridge_process, run_bridge, running_bridge
 from tests.emulator import Emulator

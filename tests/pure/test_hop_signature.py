@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.cluster.forward_header import ForwardedIdentity, ForwardHeader, HopRefusedError, RequestSigner
+from bridge.cluster.forward import ForwardedIdentity, ForwardHeader, HopRefusedError, RequestSigner
 
 SECRET = "a secret that two bridges share"
 TARGET = "/files/a%20b.txt?preview=1"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bridge.admin.audit import Entry
-from bridge.admin.operator_page import page
+from bridge.admin.operator_actions import Entry
+from bridge.admin.operator_api import page
 from bridge.admin.status import Row
 from bridge.admin.status import drawn as table
 from bridge.auth.people import Person

@@ -118,6 +118,11 @@ def test_text_with_gap_waits_for_whole() -> None:
     assert Text("xyz", is_done=True, has_gap=True).after("abc") == "xyz"
 
 
+def test_trimmed_final_text_is_not_repeated() -> None:
+    assert Text("One.\n\nTwo.", is_done=True).after("\n\nOne.\n\nTwo.") == ""
+    assert Text("One.\n\nTwo is here.", is_done=True).after("\n\nOne.\n\nTw") == "o is here."
+
+
 def test_turn_begun_during_outage_waits_for_whole() -> None:
     turns, reader = Turns(), Reader()
     turns.hear(CUT)

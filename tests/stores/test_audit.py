@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.admin.audit import CLI, Audit, told
-from bridge.admin.operator_actions import Acts
+from bridge.admin.operator_actions import CLI, Acts, Audit, told
 from bridge.auth.people import People
 from bridge.auth.tokens import PeopleError
 from bridge.db.database import Database

@@ -14,14 +14,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from bridge.auth.people import People, Session
 from bridge.cluster.ownership import Ownership
-from bridge.db.database import Database
+from bridge.db.database import Database, WriteBehind
 from bridge.db.open import open_database
-from bridge.db.write_behind import WriteBehind
 from bridge.notify.push import MAX_PER_PERSON, Keys, Subscription, SubscriptionError, Subscriptions, kept_key
 from bridge.notify.routes import NotifySettings, NotifySettingsStore
 from bridge.notify.webhook import MOST_WAITING, Outbox
 from bridge.proxy.sprite_tokens import SpriteTokens
-from bridge.wakeups.due_dates import DueDate, DueDates, stored
+from bridge.wakeups.waker import DueDate, DueDates, stored
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from bridge.cluster.leases import LeaseBook, Leases
 from bridge.db.database import Database
 from bridge.db.open import open_database
-from bridge.wakeups.due_dates import DueDate, DueDates, stored
+from bridge.wakeups.waker import DueDate, DueDates, stored
 from sprite.protocol.frames import ServerMessage
 from sprite.protocol.messages import NextDue, ScheduleUpdate
 from tests.looks import eventually

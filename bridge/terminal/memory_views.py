@@ -1,45 +1,32 @@
-"""Memory in the terminal: its views, and the command that forgets."""
-
-from __future__ import annotations
+"""Answers of the sprite to commands, drawn for the terminal (pure)."""
 
 import math
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from bridge.terminal import drawing
-from bridge.terminal.cards import markdown
-from bridge.terminal.command import MODEL_SECONDS, Command, CommandGroup
-from bridge.terminal.drawing import clean, counted, due_words, moment_words, one_line
+from bridge.terminal.drawing import clean, counted, due_words, exact, markdown, moment_words, one_line
 from sprite.common.due_times import repeat_words
-from sprite.protocol.memory import (
-    ForgetRequest,
-    ForgetResult,
+from sprite.protocol.memory import ChangesResult, UndoResult
+from sprite.protocol.messages import StandingRule, Status
+from sprite.protocol.shapes import (
+    ActionRow,
+    ChangedFile,
+    Cost,
+    Costs,
+    FileState,
+    Forgotten,
+    LearningRow,
+    Place,
+    SearchHit,
+    SessionState,
+    Spend,
 )
-from sprite.protocol.shapes import Cost
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from sprite.protocol.messages import Status
-    from sprite.protocol.shapes import (
-        ActionRow,
-        Costs,
-        FileState,
-        Forgotten,
-        LearningRow,
-        Place,
-        SearchHit,
-        SessionState,
-        Spend,
-    )
-
 
 _HIT_CHARS = 300
 _TURNS_LISTED = 20
@@ -260,34 +247,57 @@ def _under_way(session: SessionState) -> str:
     return ", ".join([*parts, f"in the background: {titles}"] if titles else parts)
 
 
-class MemoryCommands(CommandGroup):
-    """The commands of one conversation."""
+def rules(rules: list[StandingRule]) -> Table:
+    """Draw standing permissions by number."""
+    drawn = Table.grid(padding=(0, 2))
+    drawn.add_column(style="bold", no_wrap=True)
+    drawn.add_column()
+    drawn.add_column(style="dim", no_wrap=True)
+    for number, rule in enumerate(rules, 1):
+        words = Text(one_line(rule.words))
+        if rule.command:
+            words = Text.assemble(words, "\n", exact(rule.command))
+        drawn.add_row(Text(str(number)), words, Text(when(rule.at)))
+    return drawn
 
-    @property
-    def table(self) -> dict[str, Command]:
-        """Return the commands by name."""
-        return {
-            "/forget": Command("/forget TEXT", "takes words out of everything, for good; asks first", self._forget),
-        }
 
-    async def _forget(self, text: str) -> None:
-        if not text:
-            await self._screen.show(drawing.problem("Forget what?", "/forget TEXT, word by word as it was said."))
-            return
-        preview = await self.look(
-            ForgetRequest(text=text, preview=True), ForgetResult, "searching all turns", MODEL_SECONDS
-        )
-        if preview is None:
-            return
-        await self._screen.show(forgetting(preview.forgotten))
-        with self._conversation.busy("yes or no"):
-            said = await self._screen.ask("Forget it? It cannot be undone. Type yes; anything else is a no.")
-        if said.lower() != "yes":
-            await self._screen.line(drawing.note("Nothing was forgotten."))
-            return
-        # A running turn is finished first.
-        sure = ForgetRequest(text=text, yes=True)
-        done = await self.look(sure, ForgetResult, "forgetting", MODEL_SECONDS)
-        if done is not None:
-            self._screen.forget(text)
-            await self._screen.show(forgotten(done.forgotten))
+_KINDS = {"added": ("+ ", "green"), "modified": ("~ ", "yellow"), "deleted": ("- ", "red")}
+_LINES = {"+": "green", "-": "red", "@": "cyan"}
+#: Lines shown of one diff.
+_MOST_LINES = 60
+
+
+def changed(found: ChangesResult) -> RenderableType:
+    """Draw a change set with diffs."""
+    name = f"Turn {found.turn_id}" if found.turn_id is not None else one_line(found.turn)
+    drawn = [Text.assemble((name, "bold"), (" (undone)" if found.undone_by else "", "yellow"))]
+    for file in found.files:
+        drawn.append(_file(file))
+        lines = (file.diff or "").split("\n")
+        drawn += [exact(line, style=_LINES.get(line[:1], "dim")) for line in lines[:_MOST_LINES] if line]
+        if len(lines) > _MOST_LINES:
+            drawn.append(Text(f"and {counted(len(lines) - _MOST_LINES, 'line')} more", style="dim"))
+    if found.more:
+        drawn.append(Text(f"and {counted(found.more, 'file')} more", style="dim"))
+    return Group(*drawn)
+
+
+def _file(file: ChangedFile) -> Text:
+    sign, style = _KINDS[file.kind]
+    marks = "" if file.kept else " (not kept: cannot be undone)"
+    marks += " (maybe yours: undone when named)" if file.yours else ""
+    return Text.assemble((sign, style), one_line(file.path), (marks, "dim"))
+
+
+def undone(done: UndoResult) -> RenderableType:
+    """Draw the result of an undo."""
+    groups = (
+        ("restored: ", done.restored),
+        ("changed since, and left (--over FILE restores it): ", done.conflicts),
+        ("maybe yours, and left (name it to restore it): ", done.yours),
+        ("not kept, and left: ", done.unkept),
+    )
+    drawn = [Text.assemble((words, "dim"), one_line(path)) for words, paths in groups for path in paths]
+    if done.undo is not None:
+        drawn.append(Text(f"/undo {one_line(done.undo)} takes this back.", style="dim"))
+    return Group(*drawn) if drawn else Text("Nothing to restore: the files are as they were before.")
