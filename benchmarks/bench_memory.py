@@ -247,7 +247,7 @@ async def budget() -> None:
     turns = [
         Observation(n, 1.8e9, "s", n, text, [called] * 5, text, 0, "complete", None, "user", "") for n in range(1, 26)
     ]
-    learnings = [OpenLearning(n, "FACT", "x" * 1000, n, "user", 0.0) for n in range(NEAREST_LEARNINGS)]
+    learnings = [OpenLearning(n, "FACT", "x" * 1000, "user", 0.0) for n in range(NEAREST_LEARNINGS)]
     given: dict[str, Any] = {
         "files": dict.fromkeys(BOOT_ORDER, "y" * BYTE_LIMIT),
         "open_learnings": learnings,

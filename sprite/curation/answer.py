@@ -4,7 +4,7 @@
     TYPE [tN] content | "verbatim quote"
     TYPE [tN] supersedes LN, LM: content | "verbatim quote"
     ACTION [tN] due 2026-12-01T09:00 every FREQ=WEEKLY;BYDAY=MO: content | "verbatim quote"
-    DONE L61 | [t33] reason | "verbatim quote"
+    DONE L61 "first words" | [t33] reason | "verbatim quote"
     USER_MD_EDIT:
     DELETE 5 "- first words" | [tN] why | "verbatim quote"
     REPLACE 8 "- first words" | [tN] - the new line | "verbatim quote"
@@ -75,7 +75,8 @@ _DUE = re.compile(
 _EVERY = re.compile(r"[ \t]*\(?every[ \t:]{0,4}(?:RRULE:)?(FREQ=[A-Z0-9=;,+-]{1,300})\)?,?", re.IGNORECASE | re.ASCII)
 _DONE = re.compile(
     rf"[ \t>]{{0,16}}(?:[-*+][ \t])?(?:\*\*|`)?DONE(?:\*\*|`)?[ \t:]{{1,4}}(?P<ids>{_LEARNING_ID.pattern}"
-    rf"(?:[ \t]{{0,4}}(?:,|;|&|and)[ \t]{{0,4}}{_LEARNING_ID.pattern}){{0,64}})[ \t]{{0,4}}(?:[|:]|\Z)(?P<rest>.*)",
+    rf"(?:[ \t]{{0,4}}(?:,|;|&|and)[ \t]{{0,4}}{_LEARNING_ID.pattern}){{0,64}})"
+    r"(?:[ \t]{1,4}[\"“](?P<words>[^\"”\n]{1,200})[\"”])?[ \t]{0,4}(?:[|:]|\Z)(?P<rest>.*)",
     re.IGNORECASE | re.ASCII | re.DOTALL,
 )
 _COLON = re.compile(r"[ \t]*:")
@@ -101,10 +102,14 @@ class ParsedLearning:
 
 @dataclass(frozen=True, slots=True)
 class ParsedDone:
-    """A `DONE` line: actions that are finished or dropped, by the ids of their learnings, and why."""
+    """A `DONE` line: actions that are finished or dropped, by the ids of their learnings, and why.
+
+    `words` are the first words of the only one, or empty.
+    """
 
     ids: tuple[int, ...]
     why: Line
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +205,7 @@ def read_done(line: str) -> ParsedDone | None:
     if found is None:
         return None
     ids = tuple(dict.fromkeys(int(number) for number in _LEARNING_ID.findall(found["ids"])))
-    return ParsedDone(ids, read_line(found["rest"]))
+    return ParsedDone(ids, read_line(found["rest"]), found["words"] or "")
 
 
 def _read_marks(rest: str) -> tuple[int, int | None, tuple[int, ...], str | None, str | None]:
