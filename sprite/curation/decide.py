@@ -160,6 +160,10 @@ class BatchFold:
     def apply(self) -> None:
         """Apply learnings first, since files may rest on them."""
         response = parse_response(self._curation.response)
+        for number in response.off_record:
+            if number in self._turns.batch:
+                # The verifier decides, or a page could hide what the person said.
+                self._rulings.of(keep_item(number))
         # Refused learnings have a number, too: later answers refer to numbers, and forgetting must not change them.
         first = self._tx.numbered() + 1
         if response.learnings:
@@ -564,8 +568,8 @@ class Judge:
         )
         if not rulings.asked:
             return None
-        items = [*rulings.asked.values(), *map(keep_item, cited)]
-        return build_request(items, turns, await self._memory.zone())
+        items = rulings.asked | {item.key: item for item in map(keep_item, cited)}
+        return build_request(items.values(), turns, await self._memory.zone())
 
     async def decided(self, answer: NewCuration) -> NewCuration:
         """Return an answer with a decision made now, ready for the log."""
