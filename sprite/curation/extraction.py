@@ -31,10 +31,11 @@ from sprite.memory.files import (
     shown_to,
     within_limits,
 )
-from sprite.memory.query import any_term, phrase, significant
+from sprite.memory.query import any_term, significant
 from sprite.memory.words import content_words
 from sprite.privacy.redaction import redact
 from sprite.protocol.shapes import LearningRow
+from sprite.storage.full_text import phrase
 
 #: Token budget for the learnings that are always shown, newest first: some 100 of them.
 STANDING_TOKENS = 4_000
