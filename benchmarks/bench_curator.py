@@ -27,7 +27,7 @@ def turns(number: int, characters: int) -> list[Observation]:
 
 def main() -> None:
     """Prints every figure."""
-    learnings = [OpenLearning(n, "FACT", "x" * 1000, n, "user", 0.0) for n in range(NEAREST_LEARNINGS)]
+    learnings = [OpenLearning(n, "FACT", "x" * 1000, "user", 0.0) for n in range(NEAREST_LEARNINGS)]
     full = dict.fromkeys(BOOT_ORDER, "y" * BYTE_LIMIT)
     shipped = {name: template(name) for name in BOOT_ORDER}
     cases = {

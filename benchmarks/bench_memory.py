@@ -248,7 +248,7 @@ async def budget() -> None:
         Observation("s", text, [called] * 5, text, "complete", id=n, timestamp=1.8e9, sequence_num=n)
         for n in range(1, 26)
     ]
-    learnings = [OpenLearning(n, "FACT", "x" * 1000, n, "user", 0.0) for n in range(NEAREST_LEARNINGS)]
+    learnings = [OpenLearning(n, "FACT", "x" * 1000, "user", 0.0) for n in range(NEAREST_LEARNINGS)]
     given: dict[str, Any] = {
         "files": dict.fromkeys(BOOT_ORDER, "y" * BYTE_LIMIT),
         "open_learnings": learnings,

@@ -408,9 +408,9 @@ def curate(text: str) -> str:
     batch = parse_batch(text)
     learned = _new_findings(batch)
     finished = list(_finished(batch))
-    if not learned and not finished:
+    lines = [f"OFF_RECORD [t{turn.id}]" for turn in batch.turns if turn.origin == "user" and asks_to_forget(turn.user)]
+    if not learned and not finished and not lines:
         return "NONE"
-    lines = []
     drafts = {name: FileDraft(name, batch.files.get(name, "")) for name in _FILES}
     for found in learned:
         old = _superseded(found, batch.learnings) if found.type == "CORRECTION" else None

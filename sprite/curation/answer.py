@@ -4,7 +4,8 @@
     TYPE [tN] content | "verbatim quote"
     TYPE [tN] supersedes LN, LM: content | "verbatim quote"
     ACTION [tN] due 2026-12-01T09:00 every FREQ=WEEKLY;BYDAY=MO: content | "verbatim quote"
-    DONE L61 | [t33] reason | "verbatim quote"
+    DONE L61 "first words" | [t33] reason | "verbatim quote"
+    OFF_RECORD [t34]
     USER_MD_EDIT:
     DELETE 5 "- first words" | [tN] why | "verbatim quote"
     REPLACE 8 "- first words" | [tN] - the new line | "verbatim quote"
@@ -75,9 +76,14 @@ _DUE = re.compile(
 _EVERY = re.compile(r"[ \t]*\(?every[ \t:]{0,4}(?:RRULE:)?(FREQ=[A-Z0-9=;,+-]{1,300})\)?,?", re.IGNORECASE | re.ASCII)
 _DONE = re.compile(
     rf"[ \t>]{{0,16}}(?:[-*+][ \t])?(?:\*\*|`)?DONE(?:\*\*|`)?[ \t:]{{1,4}}(?P<ids>{_LEARNING_ID.pattern}"
-    rf"(?:[ \t]{{0,4}}(?:,|;|&|and)[ \t]{{0,4}}{_LEARNING_ID.pattern}){{0,64}})[ \t]{{0,4}}(?:[|:]|\Z)(?P<rest>.*)",
+    rf"(?:[ \t]{{0,4}}(?:,|;|&|and)[ \t]{{0,4}}{_LEARNING_ID.pattern}){{0,64}})"
+    r"(?:[ \t]{1,4}[\"“](?P<words>[^\"”\n]{1,200})[\"”])?[ \t]{0,4}(?:[|:]|\Z)(?P<rest>.*)",
     re.IGNORECASE | re.ASCII | re.DOTALL,
 )
+_OFF_RECORD = re.compile(
+    r"[ \t>]{0,16}(?:[-*+][ \t])?(?:\*\*|`)?OFF[_ ]RECORD(?:\*\*|`)?[ \t:]{1,4}(?=\[?t[0-9])", re.IGNORECASE | re.ASCII
+)
+_TURN_ID = re.compile(r"\bt([0-9]{1,15})\b", re.IGNORECASE | re.ASCII)
 _COLON = re.compile(r"[ \t]*:")
 _QUOTE_START = re.compile(r"\|[ \t]{0,4}[\"“]")
 
@@ -101,21 +107,26 @@ class ParsedLearning:
 
 @dataclass(frozen=True, slots=True)
 class ParsedDone:
-    """A `DONE` line: actions that are finished or dropped, by the ids of their learnings, and why."""
+    """A `DONE` line: actions that are finished or dropped, by the ids of their learnings, and why.
+
+    `words` are the first words of the only one, or empty.
+    """
 
     ids: tuple[int, ...]
     why: Line
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CuratorResponse:
     """A parsed answer: learnings in order, finished actions, and per file either edits or complete new content.
 
-    Complete content ends in one newline.
+    Complete content ends in one newline. `off_record` are turns that the user seems to want off the record.
     """
 
     learnings: tuple[ParsedLearning, ...]
     done: tuple[ParsedDone, ...]
+    off_record: tuple[int, ...]
     files: Mapping[str, str]
     edits: Mapping[str, tuple[Edit, ...]]
     nothing: bool
@@ -125,8 +136,8 @@ class CuratorResponse:
 
     @property
     def usable(self) -> bool:
-        """Return whether the answer settles its batch: NONE, or at least one learning, DONE, file or edit."""
-        return self.nothing or bool(self.learnings or self.done or self.files or self.edits)
+        """Return whether the answer settles its batch: it says NONE, or anything that counts."""
+        return self.nothing or bool(self.learnings or self.done or self.off_record or self.files or self.edits)
 
 
 def parse_response(text: str) -> CuratorResponse:
@@ -134,6 +145,7 @@ def parse_response(text: str) -> CuratorResponse:
     lines = plain_text(text).split("\n")
     learnings: list[ParsedLearning] = []
     done: list[ParsedDone] = []
+    hidden: list[int] = []
     unparsed: list[str] = []
     said_none = False
     wrapped = False  # inside a code fence around the whole answer
@@ -150,27 +162,35 @@ def parse_response(text: str) -> CuratorResponse:
             said_none = True
         elif (learning := read_learning(line)) is not None:
             learnings.append(learning)
-        elif (finished := read_done(line)) is not None:
-            done.append(finished)
         else:
-            unparsed.append(line)
+            _read_other(line, done, hidden, unparsed)
     bodies = read_bodies(_unwrapped(lines[start:]) if wrapped else lines[start:], unparsed)
     edits: dict[str, tuple[Edit, ...]] = {}
     for name, body in bodies.edits.items():
         left: list[str] = []
         if found := read_edits(body, left):
             edits[name] = found
-        read = [(line, read_done(line)) for line in left]
-        done += [finished for _, finished in read if finished is not None]
-        unparsed += [line for line, finished in read if finished is None]
+        for line in left:
+            _read_other(line, done, hidden, unparsed)
     return CuratorResponse(
         learnings=tuple(learnings),
         done=tuple(done),
+        off_record=tuple(dict.fromkeys(hidden)),
         files=bodies.files,
         edits=edits,
-        nothing=said_none and not (learnings or done or bodies.files or edits),
+        nothing=said_none and not (learnings or done or hidden or bodies.files or edits),
         unparsed=_reported(unparsed),
     )
+
+
+def _read_other(line: str, done: list[ParsedDone], off_record: list[int], unparsed: list[str]) -> None:
+    """Parse a line that is no learning and no edit."""
+    if (finished := read_done(line)) is not None:
+        done.append(finished)
+    elif turns := read_off_record(line):
+        off_record += turns
+    else:
+        unparsed.append(line)
 
 
 def read_learning(line: str) -> ParsedLearning | None:
@@ -200,7 +220,13 @@ def read_done(line: str) -> ParsedDone | None:
     if found is None:
         return None
     ids = tuple(dict.fromkeys(int(number) for number in _LEARNING_ID.findall(found["ids"])))
-    return ParsedDone(ids, read_line(found["rest"]))
+    return ParsedDone(ids, read_line(found["rest"]), found["words"] or "")
+
+
+def read_off_record(line: str) -> list[int]:
+    """Return the turns of an `OFF_RECORD [t34]` line; none for any other line."""
+    found = _OFF_RECORD.match(line)
+    return [int(number) for number in _TURN_ID.findall(line, found.end())] if found else []
 
 
 def _read_marks(rest: str) -> tuple[int, int | None, tuple[int, ...], str | None, str | None]:

@@ -352,10 +352,9 @@ class EditedFile:
 
     def find(self, edit: Edit) -> int:
         """Return the position of the line that an edit names. ValueError with the reason if there is none."""
-        wanted = _first_words(edit.words)
-        if not wanted:
+        if not _first_words(edit.words):
             raise ValueError("name the line by its first words, in quotation marks")
-        alike = [at for at, line in enumerate(self._lines) if self._now[at] and _first_words(line).startswith(wanted)]
+        alike = [at for at, line in enumerate(self._lines) if self._now[at] and begins(line, edit.words)]
         named = (edit.number or 0) - 1
         if not alike:
             raise ValueError("no line begins like this")
@@ -399,6 +398,11 @@ class EditedFile:
                 heading = line if depth > 2 else None  # noqa: PLR2004 - title and main headings
             elif heading is not None and not self._now[at]:
                 yield heading
+
+
+def begins(line: str, words: str) -> bool:
+    """Return whether a line begins with these words, whatever its marks, case and spaces."""
+    return _first_words(line).startswith(_first_words(words))
 
 
 def _first_words(text: str) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from sprite.common.due_times import parse_due
 from sprite.common.recurrence import DEFAULT_ZONE, first_after, next_after, parse_rule
 from sprite.curation.answer import ParsedDone, ParsedLearning, parse_response, read_learning
-from sprite.curation.answer_files import Header, read_header
+from sprite.curation.answer_files import Header, begins, read_header
 from sprite.curation.file_decisions import NEAREST, FileFold, Replaced, rests_on
 from sprite.curation.provenance.checks import Given, disguise
 from sprite.curation.provenance.evidence import Evidence, Turns, day_of, flaw
@@ -160,6 +160,10 @@ class BatchFold:
     def apply(self) -> None:
         """Apply learnings first, since files may rest on them."""
         response = parse_response(self._curation.response)
+        for number in response.off_record:
+            if number in self._turns.batch:
+                # The verifier decides, or a page could hide what the person said.
+                self._rulings.of(keep_item(number))
         # Refused learnings have a number, too: later answers refer to numbers, and forgetting must not change them.
         first = self._tx.numbered() + 1
         if response.learnings:
@@ -375,7 +379,7 @@ class BatchFold:
         """Close the actions of a `DONE` line."""
         evidence = self._turns.find(done.why.turn_id, done.why.quote)
         turn = evidence.turn if evidence is not None else self._turns.batch.get(done.why.turn_id or 0)
-        for number in done.ids:
+        for number in self._meant(done):
             known = self._tx.known(number)
             is_written = number > MADE_IDS
             actions = [self._tx.actions.get(number)] if is_written else self._tx.actions.standing_for(number)
@@ -391,6 +395,24 @@ class BatchFold:
                     # Nothing replaces it: it is finished.
                     self._draft.put(Superseded(number, number))
                 self._retired.append(open_[0].content if known is None else known.content)
+
+    def _meant(self, done: ParsedDone) -> Sequence[int]:
+        """Return the numbers of the actions that a `DONE` line names, by its first words if it has some."""
+        if not done.words:
+            return done.ids
+        alike = [
+            number
+            for action in self._tx.actions.open()
+            for number in [action.source_learning_id or action.id]
+            for known in [self._tx.known(number)]
+            if any(begins(text, done.words) for text in (action.content, known.content if known else ""))
+        ]
+        found = [number for number in alike if number in done.ids] or alike
+        if len(found) == 1:
+            return found
+        why = "several open actions begin" if found else "no open action begins"
+        self._draft.refuse("done_refused", f"{why} like this: {done.words}", done.why.turn_id)
+        return ()
 
     def _is_finished(self, content: str, reason: str, turn: Turn, name: str) -> bool:
         """Return whether a turn finishes an action: by a command that concerns it, or by the user's word."""
@@ -477,7 +499,7 @@ class BatchFold:
         if known.type == "ACTION":
             is_done = self._is_finished(known.content, new.content, evidence.turn, f"L{known.id}")
             return None if is_done else "it is not finished"
-        if known.origin == "user" and new.origin != "user":
+        if known.origin == "user" and new.origin != "user" and not self._is_asked_work(evidence):
             return "only the user's word could replace it"
         if known.origin != "user":
             is_outranked = new.origin in {"user", "assistant"} or known.origin not in {"user", "assistant"}
@@ -485,6 +507,10 @@ class BatchFold:
         item = Item("supersede", new.content, evidence.turn.logged.id, evidence.quote, known.content)
         ruling = self._rulings.of(item)
         return None if ruling.verdict == "yes" else ruling.reason or "the user's messages do not replace it"
+
+    def _is_asked_work(self, evidence: Evidence) -> bool:
+        """Return whether work on this computer, which a message of the user's asks for, may replace their learning."""
+        return evidence.voice.kind in {"input", "result"} and bool(evidence.turn.own) and not self._rulings.is_off
 
     def _is_unrelated(self, known: LearningRow, by: int, new: NewLearning, evidence: Evidence) -> str | None:
         """Return why two learnings have nothing to do with each other, or None."""
@@ -542,8 +568,8 @@ class Judge:
         )
         if not rulings.asked:
             return None
-        items = [*rulings.asked.values(), *map(keep_item, cited)]
-        return build_request(items, turns, await self._memory.zone())
+        items = rulings.asked | {item.key: item for item in map(keep_item, cited)}
+        return build_request(items.values(), turns, await self._memory.zone())
 
     async def decided(self, answer: NewCuration) -> NewCuration:
         """Return an answer with a decision made now, ready for the log."""

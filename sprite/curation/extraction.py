@@ -5,9 +5,12 @@ This module gathers the input of a call: the files, the related open learnings, 
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -25,6 +28,7 @@ from sprite.memory.query import any_term, significant
 from sprite.memory.words import content_words
 from sprite.privacy.redaction import redact
 from sprite.protocol.shapes import LearningRow
+from sprite.storage.full_text import phrase
 
 #: Token budget for the learnings that are always shown, newest first: some 100 of them.
 STANDING_TOKENS = 4_000
@@ -37,6 +41,8 @@ NEAREST_TO_TEXT = 5
 NEAREST_TERMS = 48
 #: Learnings about a project that the turns name.
 NEAREST_TO_NAME = 15
+#: Names of hosts, packages and paths that are looked for, and learnings that have one: more are about much else.
+MOST_NAMES, MOST_WITH_NAME = 100, 10
 NEAREST_LEARNINGS = 30
 #: Lines of user.md that are shown with the learning behind them. If the user's life changes, both must change.
 MOST_PROFILE_LINES = 40
@@ -45,6 +51,8 @@ MAX_WORDS_CHARS = 2_000
 #: Refused parts of the last answer that the prompt lists, and the characters of each.
 MOST_REFUSED = 12
 MAX_REFUSED_CHARS = 400
+#: A name of several parts, with a letter: "pi-attic", "postgresql-15", "work/shop".
+_NAME = re.compile(r"(?=[\w./-]*[^\W\d_])\w+(?:[./-]+\w+)+")
 
 
 async def log_lost_call(transcript: TranscriptDB, answer: Answer, reason: str, asked: Asked | None) -> int:
@@ -149,7 +157,7 @@ class Extractor:
         refused = [words[:MAX_REFUSED_CHARS] for words in await self._memory.refused_last(MOST_REFUSED)]
         again = await self._memory.refused_turns(before=turns[0].id) if turns else []
         shown_again = list((await self._transcript.observations_of(again)).values())
-        learnings = await self._open_learnings(turns, files, [*refused, *map(_words_of, shown_again)])
+        learnings = await self._open_learnings(turns, files, [*refused, *map(_words_of, shown_again)], tz)
         number = fit(
             turns,
             files=files,
@@ -179,9 +187,9 @@ class Extractor:
         return {name: within_limits(name, content)[0] for name, content in shown.items()}
 
     async def _open_learnings(
-        self, turns: Sequence[Observation], files: Mapping[str, str], again: Sequence[str]
+        self, turns: Sequence[Observation], files: Mapping[str, str], again: Sequence[str], tz: str | None
     ) -> list[OpenLearning]:
-        """Return the learnings to show: standing ones, those behind user.md, and those related to the turns.
+        """Return the learnings to show: standing ones, plans, those behind user.md, and those related to the turns.
 
         `again` are refused parts and turns that are shown again: a second answer has to know the same learnings.
         """
@@ -190,9 +198,13 @@ class Extractor:
         shown: dict[int, LearningRow] = {}
         projects = projects_of(turns)
         standing = await self._memory.standing({turn.session_id for turn in turns}, projects)
+        today = datetime.fromtimestamp(turns[0].timestamp, ZoneInfo(tz) if tz else None).date().isoformat()
         nearest = [
+            # A plan may be changed or called off in words that it does not share.
+            *await self._memory.ahead(today, projects),
             *await self._behind(files["user.md"], projects),
             *await self._of_named(turns, files["context.md"], projects),
+            *await self._with_names(turns, projects),
             *await self._near([*again, *(text for turn in turns for text in _texts_of(turn))], projects),
         ]
         for learnings, tokens in ((standing, STANDING_TOKENS), (nearest, NEAREST_TOKENS)):
@@ -210,7 +222,6 @@ class Extractor:
                 id=learning.id,
                 type=learning.type,
                 content=learning.content,
-                turn_id=learning.source_observation_id,
                 origin=learning.origin,
                 at=learning.created_at,
                 due=None if action is None else action.due,
@@ -226,7 +237,6 @@ class Extractor:
                 id=action.id,
                 type="ACTION",
                 content=action.content,
-                turn_id=None,
                 origin="user" if action.origin == "person" else "assistant",
                 at=action.created_at,
                 due=action.due,
@@ -255,6 +265,16 @@ class Extractor:
                 found += await self._memory.nearest(any_term(significant(name)), NEAREST_TO_NAME, projects)
         return found
 
+    async def _with_names(self, turns: Sequence[Observation], projects: Sequence[str]) -> list[LearningRow]:
+        """Return the learnings that have a name of the turns with several parts: its thing may be gone or moved."""
+        texts = (turn.user_message[:MAX_WORDS_CHARS] + " " + _inputs_of(turn) for turn in turns)
+        names = dict.fromkeys(name.casefold() for text in texts for name in _NAME.findall(text))
+        found: list[LearningRow] = []
+        for name in list(names)[:MOST_NAMES]:
+            nearest = await self._memory.nearest(phrase(name), MOST_WITH_NAME + 1, projects)
+            found += nearest if len(nearest) <= MOST_WITH_NAME else ()
+        return found
+
     async def _near(self, texts: Sequence[str], projects: Sequence[str]) -> list[LearningRow]:
         """Return related learnings. Each text has its own search, or the first one's words would use up all results."""
         found: dict[int, LearningRow] = {}
@@ -276,9 +296,12 @@ def _texts_of(turn: Observation) -> list[str]:
 
 def _words_of(turn: Observation) -> str:
     """Return a turn's words: the user's, the reply, then the tools' inputs."""
-    asked = " ".join(str(call.get("input")) for call in turn.tool_calls)
-    parts = (turn.user_message, turn.agent_response, asked)
+    parts = (turn.user_message, turn.agent_response, _inputs_of(turn))
     return " ".join(part[:MAX_WORDS_CHARS] for part in parts)
+
+
+def _inputs_of(turn: Observation) -> str:
+    return " ".join(str(call.get("input")) for call in turn.tool_calls)[:MAX_WORDS_CHARS]
 
 
 #: Calls for an unsplit batch.

@@ -263,8 +263,9 @@ class FileFold:
                 taught,
             )
         cited = self._tx.known(line.learning_id) if line.learning_id is not None else None
-        near = [cited] if cited is not None else self._tx.nearest(any_term(significant(line.text)), NEAREST)
-        resting = (known for known in near if known is cited or rests_on(line.text, known.content))
+        near = [*([cited] if cited else []), *self._tx.nearest(any_term(significant(line.text)), NEAREST)]
+        # A number may be wrong, and the words of a cited learning may be others.
+        resting = [known for known in near if rests_on(line.text, known.content)] or ([cited] if cited else [])
         return next((self._by_known(known) for known in resting if known.origin != UNPROVEN), None)
 
     def _by_known(self, known: LearningRow) -> Basis:

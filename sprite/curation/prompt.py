@@ -61,7 +61,6 @@ class OpenLearning:
     id: int
     type: str
     content: str
-    turn_id: int | None
     origin: str
     at: float
     due: float | None = None
@@ -171,13 +170,12 @@ def _learnings(learnings: Sequence[OpenLearning], tz: str | None) -> str:
 
 
 def _learning(learning: OpenLearning, tz: str | None) -> str:
-    turn = "" if learning.turn_id is None else f' turn="{learning.turn_id}"'
     kind, origin = _attribute(learning.type), _attribute(learning.origin)
     due = "" if learning.due is None else f' due="{_moment(learning.due, tz):%Y-%m-%dT%H:%M}"'
     every = "" if learning.rrule is None else f' every="{_attribute(learning.rrule)}"'
     day = f"{_moment(learning.at, tz):%Y-%m-%d}"
     return (
-        f'<learning id="{learning.id}" type="{kind}" from="{origin}" on="{day}"{turn}{due}{every}{_project(learning)}>'
+        f'<learning id="{learning.id}" type="{kind}" from="{origin}" on="{day}"{due}{every}{_project(learning)}>'
         f"{_escape(plain_text(learning.content))}</learning>\n"
     )
 

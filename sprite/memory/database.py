@@ -7,6 +7,7 @@ version is on disk. Times are Unix seconds.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
@@ -21,6 +22,9 @@ from sprite.protocol.shapes import LearningRow, Refusal
 from sprite.storage.connection import Tables, in_transaction, open_database, open_reader
 
 _T = TypeVar("_T")
+_DAY = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
+#: Learnings that may name a day, as an expression of SQLite's GLOB.
+_DATED = "*[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*"
 
 SCHEMA = Schema(
     name="memory.db",
@@ -288,6 +292,23 @@ class MemoryDB(Tables):
             *(action for action in actions if not projects or action.project in here),
             *digests,
             *(wish for wish in wishes if wish.project in here),
+        ]
+
+    async def ahead(self, day: str, projects: Collection[str] = (), limit: int = 500) -> list[LearningRow]:
+        """Return the valid learnings that name a day from this one on (`2026-12-01`), newest first.
+
+        Limited to these projects and the person's own. Digests are excluded.
+        """
+        dated = await self._learnings(
+            "WHERE superseded_by IS NULL AND type NOT IN ('DIGEST', 'ACTION') AND content GLOB ? "
+            "ORDER BY id DESC LIMIT ?",
+            (_DATED, limit),
+        )
+        here = {None, *projects}
+        return [
+            known
+            for known in dated
+            if known.project in here and any(named >= day for named in _DAY.findall(known.content))
         ]
 
     async def wishes(self, *types: str, limit: int = 500) -> list[LearningRow]:

@@ -166,6 +166,7 @@ def test_citation_and_quote_of_line_are_read(text: str, line: Line) -> None:
         ('- **DONE** L61, L62 and L61: [t33] sent | "I sent both"', (61, 62), 33, "sent", "I sent both"),
         ("done [L61] | sent", (61,), None, "sent", None),
         ("DONE L61", (61,), None, "", None),
+        ('DONE L61 "Send the" | [t33] sent | "sent it"', (61,), 33, "sent", "sent it"),
     ],
 )
 def test_done_line_is_read(line: str, ids: tuple[int, ...], turn: int | None, reason: str, quote: str | None) -> None:
@@ -249,3 +250,20 @@ def test_arbitrary_answer_keeps_headings_and_pins(answer: str) -> None:
         assert "<!-- pin -->\n- Never call before ten.\n<!-- /pin -->\n" in content
         headings = [line for line in CONTEXT.splitlines() if line.startswith("## ")]
         assert [line for line in content.splitlines() if line in headings][: len(headings)] == headings
+
+
+@pytest.mark.parametrize(
+    ("line", "turns"),
+    [
+        ("OFF_RECORD [t34]", (34,)),
+        ("- **OFF_RECORD** t34, t36 | between us", (34, 36)),
+        ("OFF_RECORD", ()),
+        ("OFF_RECORDS [t34]", ()),
+        ("off the record", ()),
+    ],
+)
+def test_turns_off_record_are_read(line: str, turns: tuple[int, ...]) -> None:
+    for answer in (line, f"USER_MD_EDIT:\n{line}"):
+        response = parse_response(answer)
+        assert response.off_record == turns
+        assert bool(response.unparsed) is not bool(turns)

@@ -53,8 +53,8 @@ def test_user_part_has_documented_form() -> None:
     prompt = build_prompt(
         files={"context.md": "", "user.md": "# User\n\n- <b> & co\n"},
         open_learnings=[
-            OpenLearning(12, "FACT", "a < b", 7, "tool", 0.0),
-            OpenLearning(13, "ACTION", "call", None, "user", 86_400.0),
+            OpenLearning(12, "FACT", "a < b", "tool", 0.0),
+            OpenLearning(13, "ACTION", "call", "user", 86_400.0),
         ],
         turns=[
             turn(
@@ -74,7 +74,7 @@ def test_user_part_has_documented_form() -> None:
         '<memory_file name="user.md" lines="3" limit="200">\n1| # User\n2| \n3| - &lt;b&gt; &amp; co\n</memory_file>\n'
         '<memory_file name="context.md" lines="0" limit="200">\n\n</memory_file>\n'
         "<open_learnings>\n"
-        '<learning id="12" type="FACT" from="tool" on="1970-01-01" turn="7">a &lt; b</learning>\n'
+        '<learning id="12" type="FACT" from="tool" on="1970-01-01">a &lt; b</learning>\n'
         '<learning id="13" type="ACTION" from="user" on="1970-01-02">call</learning>\n'
         "</open_learnings>\n"
         "<refused>\n- user.md: nobody said &lt;this&gt;\n</refused>\n"
@@ -152,7 +152,7 @@ def test_content_cannot_break_out_of_element(
 ) -> None:
     prompt = build_prompt(
         files={"user.md": content},
-        open_learnings=[OpenLearning(1, name, content, 1, name, 0.0)],
+        open_learnings=[OpenLearning(1, name, content, name, 0.0)],
         turns=[
             turn(
                 1, message, reply, session_id=name, outcome=name,

@@ -55,8 +55,8 @@ def test_four_full_english_files_fit_limit() -> None:
 
 @pytest.mark.parametrize("sign", SCRIPTS)
 def test_full_prompt_leaves_room_for_turns(sign: str) -> None:
-    wishes = [OpenLearning(n, "PREFERENCE", "x", n, "user", 0.0) for n in range(STANDING_TOKENS // ELEMENT_TOKENS)]
-    learnings = [OpenLearning(n, "FACT", "x", n, "user", 0.0) for n in range(NEAREST_TOKENS // ELEMENT_TOKENS)]
+    wishes = [OpenLearning(n, "PREFERENCE", "x", "user", 0.0) for n in range(STANDING_TOKENS // ELEMENT_TOKENS)]
+    learnings = [OpenLearning(n, "FACT", "x", "user", 0.0) for n in range(NEAREST_TOKENS // ELEMENT_TOKENS)]
     prompt = build_prompt(
         files=accepted(sign),
         open_learnings=wishes + learnings,

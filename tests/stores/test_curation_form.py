@@ -166,6 +166,25 @@ async def test_reminder_expires_while_its_action_stays(stores: Stores) -> None:
 # --- curator input ---
 
 
+async def test_plan_is_shown_until_its_day(stores: Stores) -> None:
+    plan = "Ada takes the crate over on 2026-12-03, back on 2026-12-05."
+    await learn(
+        stores, f'FACT [t] {plan} | "the 3rd till the 5th"', "crate goes over in december, the 3rd till the 5th"
+    )
+    for day, is_shown in (("2026-11-21", True), ("2026-12-05", True), ("2026-12-06", False)):
+        turn = await stores.turn("Isla called, it is all off", at=on(day))
+        assert (plan in (await stores.prompt(turn)).user) is is_shown
+
+
+async def test_learnings_with_name_of_moved_thing_are_shown(stores: Stores) -> None:
+    told = [f"The {thing} is looked after on pi-kelder." for thing in ("heating", "gauge", "camera", "door", "boiler")]
+    for said in (*told, *(f"The pi in the {room} is off." for room in ("hall", "attic", "study", "kitchen", "bath"))):
+        await learn(stores, f'FACT [t] {said} | "{said}"', said)
+    turn = await stores.turn("the pi is in the attic now", calls=[call("Bash", "", {"command": "ssh pi-kelder off"})])
+    shown = (await stores.prompt(turn)).user
+    assert all(said in shown for said in told)
+
+
 async def test_open_wanted_and_corrected_items_are_always_shown(stores: Stores) -> None:
     await learn(stores, 'ACTION [t] Water the ficus. | "water the ficus"', "water the ficus")
     await learn(stores, 'PREFERENCE [t] Ada always wants tea. | "always tea"', "always tea please")
@@ -174,7 +193,7 @@ async def test_open_wanted_and_corrected_items_are_always_shown(stores: Stores) 
     await learn(stores, "DIGEST [t] Talked of bees.", "bees again")
     turn = await stores.turn("Something else altogether")
     user = (await stores.prompt(turn)).user
-    assert '<learning id="1" type="ACTION" from="user" on="2026-11-20" turn="1">Water the ficus.</learning>' in user
+    assert '<learning id="1" type="ACTION" from="user" on="2026-11-20">Water the ficus.</learning>' in user
     assert all(words in user for words in ("always wants tea", "Dates are DD/MM", "Talked of bees"))
     assert "keeps bees" not in user
     await stores.actions.resolve(1, "done", by="person")

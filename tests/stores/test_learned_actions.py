@@ -144,6 +144,22 @@ async def test_curator_closes_recorded_action_by_number(stores: Stores) -> None:
     assert (await stores.actions.action(kept.id)).status == "open"
 
 
+@pytest.mark.parametrize(("words", "closed"), [("Water the", ["Water the ficus."]), ("Water", []), ("Feed the", [])])
+async def test_done_names_action_by_first_words(words: str, closed: list[str], stores: Stores) -> None:
+    for said in ("Water the ficus.", "Water flowers.", "Call the bank."):
+        await stores.learn(f'ACTION [t] {said} | "{said}"', f"Remind me: {said}")
+    # The number is that of another action, as when a model counts wrong.
+    await stores.learn(f'DONE L3 "{words}" | [t] done | "I have done it"', "I have done it")
+    assert [action.content for action in await stores.memory.actions("done")] == closed
+
+
+async def test_line_rests_on_learning_that_fits(stores: Stores) -> None:
+    await stores.learn('FACT [t] The kiln is called Ember. | "is called Ember"', "The kiln is called Ember")
+    await stores.learn('FACT [t] Bread is done. | "bread is done"', "Look", calls=[call("WebFetch", "bread is done")])
+    await stores.learn("USER_MD_EDIT:\nADD Notes | [L2] - The kiln is called Ember", "Hello")
+    assert "- The kiln is called Ember" in stores.path("user.md").read_text("utf-8")
+
+
 async def test_line_rests_on_action_finished_beside_it(stores: Stores) -> None:
     said = "Remind me to call Colm, the certificate runs out on 12 november"
     await stores.learn('ACTION [t] Call Colm; the certificate runs out on 12 November. | "Remind me"', said)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sprite.search.view import MemoryView
-from tests.memory_stores import Stores, call, open_stores
+from tests.memory_stores import Stores, agree, call, object_to, open_stores
 
 
 @pytest.fixture
@@ -86,6 +86,25 @@ async def test_agent_cannot_retract_persons_statement(stores: Stores) -> None:
     assert (await chain(stores))[0] == (1, None)
 
 
+@pytest.mark.parametrize(
+    ("user", "command", "verify", "is_replaced"),
+    [
+        ("archive shop", True, agree, True),
+        ("archive shop", True, object_to, False),
+        ("archive shop", False, agree, False),
+        ("", True, agree, False),
+    ],
+)
+async def test_work_asked_for_replaces_persons_fact(
+    user: str, command: bool, verify: Callable[[str], str], is_replaced: bool, stores: Stores
+) -> None:
+    await stores.learn('FACT [t] Shop papers are in ~/shop. | "are in ~/shop"', "papers are in ~/shop")
+    moved = call("Bash", "", {"command": "mv ~/shop ~/archive"}) if command else call("WebFetch", "mv ~/shop ~/archive")
+    answer = 'FACT [t] supersedes L1: Shop papers are in ~/archive. | "mv ~/shop ~/archive"'
+    await stores.learn(answer, user, calls=[moved], verify=verify)
+    assert (await chain(stores))[0] == (1, 2 if is_replaced else None)
+
+
 async def test_repeats_are_counted_with_last_time(stores: Stores) -> None:
     """Both exact and near repeats are counted."""
     for words in ("The user's office is in Lund.", "User's office is in Lund", "the user's office is in Lund!"):
@@ -152,6 +171,6 @@ async def test_curator_sees_open_learnings_nearest_to_turns(stores: Stores) -> N
     await stores.learn('FACT [t] Ada keeps bees. | "keep bees"', "I keep bees")
     prompt = await stores.prompt(await stores.turn("Which currency do the reports use?"))
     day = datetime.now().astimezone().strftime("%Y-%m-%d")
-    learning = f'<learning id="2" type="CORRECTION" from="user" on="{day}" turn="2">Tax reports are in SEK.</learning>'
+    learning = f'<learning id="2" type="CORRECTION" from="user" on="{day}">Tax reports are in SEK.</learning>'
     assert learning in prompt.user
     assert 'id="1"' not in prompt.user

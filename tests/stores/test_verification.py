@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -76,6 +76,18 @@ async def test_message_that_person_wants_forgotten_is_off_record(stores: Stores)
     assert names(await find(stores, "noon")) == ["T1"]
     assert await stores.transcript.waiting_count() == 0
     assert not any("tea" in detail for _, detail in await stores.reports())
+
+
+@pytest.mark.parametrize(("verify", "processed"), [(forget, [1, 3]), (lambda _: "yes", [1, 1])])
+async def test_curator_names_turn_off_record(
+    verify: Callable[[str], str], processed: list[int], stores: Stores
+) -> None:
+    kept = await stores.turn("I drink coffee at noon")
+    turn = await stores.turn("Dies bleibt unter uns: Ada trinkt Tee")
+    await stores.batch(f"OFF_RECORD [t{turn}]", kept, turn, verify=verify)
+    await stores.projection.settle()
+    assert [turn.processed for turn in await stores.observations()] == processed
+    assert names(await find(stores, "Tee")) == [f"T{turn}"][: processed.count(1) - 1]
 
 
 async def test_log_has_no_words_of_message_off_record(tmp_path: Path, stores: Stores) -> None:
