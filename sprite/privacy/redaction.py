@@ -15,7 +15,6 @@ from typing import Any
 
 from sprite.common import own_secrets
 from sprite.privacy import secret_formats
-from sprite.privacy.invisible import INVISIBLE, seen_through
 from sprite.privacy.secret_formats import Span, card_numbers, found_by_form, private_keys
 from sprite.privacy.secret_names import names, tables
 from sprite.protocol.pasted import Edit, Marked
@@ -30,6 +29,10 @@ _GAP = re.compile(r"[^\w+/=.-]")
 _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 #: Marks of an earlier pass; they stay unchanged, and no part of them is a secret.
 _REDACTED = re.compile(r"\[redacted:[a-z0-9-]+\]")
+
+#: Hidden inside keys that are copied from web pages: soft hyphens, joiners, zero-width spaces, marks of direction, the
+#: byte order mark, selectors.
+_INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff]")
 
 #: Limit for the nesting of a stored JSON value.
 _DEEPEST = 100
@@ -55,8 +58,10 @@ def redactions(text: str) -> list[Edit]:
 def secrets_in(text: str) -> list[Span]:
     """Return the spans (start, end, kind) of secrets, sorted and disjoint; the first detector to match names one."""
     found = _found(text)
-    if not text.isascii() and INVISIBLE.search(text):
-        found += seen_through(text, _found)
+    if not text.isascii() and _INVISIBLE.search(text):
+        places = [at for at, character in enumerate(text) if not _INVISIBLE.match(character)]
+        visible = _found("".join(text[at] for at in places))
+        found += [(places[start], places[end - 1] + 1, kind) for start, end, kind in visible if end > start]
     return _merged(found, text)
 
 
