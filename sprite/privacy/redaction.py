@@ -29,18 +29,13 @@ _GAP = re.compile(r"[^\w+/=.-]")
 _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 #: Marks of an earlier pass; they stay unchanged, and no part of them is a secret.
 _REDACTED = re.compile(r"\[redacted:[a-z0-9-]+\]")
-#: Characters copied from web pages, which would hide a secret: soft hyphen, combining joiner, zero-width spaces and
-#: joiners, marks of direction, the byte order mark, selectors.
+
+#: Hidden inside keys that are copied from web pages: soft hyphens, joiners, zero-width spaces, marks of direction, the
+#: byte order mark, selectors.
 _INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff]")
+
 #: Limit for the nesting of a stored JSON value.
 _DEEPEST = 100
-
-
-def _seen_through(text: str, find: Callable[[str], list[Span]]) -> list[Span]:
-    """Run `find` on the text without invisible characters; return its spans as positions in the original text."""
-    places = [at for at, character in enumerate(text) if not _INVISIBLE.match(character)]
-    seen = "".join(text[at] for at in places)
-    return [(places[start], places[end - 1] + 1, kind) for start, end, kind in find(seen) if end > start]
 
 
 def prepare() -> None:
@@ -64,7 +59,9 @@ def secrets_in(text: str) -> list[Span]:
     """Return the spans (start, end, kind) of secrets, sorted and disjoint; the first detector to match names one."""
     found = _found(text)
     if not text.isascii() and _INVISIBLE.search(text):
-        found += _seen_through(text, _found)
+        places = [at for at, character in enumerate(text) if not _INVISIBLE.match(character)]
+        visible = _found("".join(text[at] for at in places))
+        found += [(places[start], places[end - 1] + 1, kind) for start, end, kind in visible if end > start]
     return _merged(found, text)
 
 

@@ -40,10 +40,11 @@ _ASSIGNMENT = r"""(?xi)
       (?P<sign>(?:\\{0,3}["'`\])]|\*\*|__){0,3}(?:\[\d*\])?[ \t]{0,12}(?:\([\w .,@/-]{1,40}\)[ ]?)?
         (?::=|=>|->|:[ ]?[&'\w<>\[\]|.]{1,30}[ ]=(?=[ ]?["'`])|={1,3}|!=|:{1,2}|\?=|\|\|?|：|＝)(?:\*\*|__)?
         (?:[ \t]*[|>]?-?(?:\\?\r?\n[ \t]{0,20}){1,2}(?=["'`]|[^\s:=]{4,200}[ \t]*(?:\r?\n|\Z))|[ \t]{0,20})
-        (?:(?:new[ ])?(?:\[\]byte|\w*(?:bytes?|string|key|secret|password|decode|encode|from\w*))\((?=["']))?(?:[bfrtu@]{0,2}(?=["'`]))?(?:""(?=")|''(?='))?(?:\*\*|__)?)
+        (?:(?:new[ ])?(?:\[\]byte|(?:\w+::)?\w*(?:bytes?|string|key|secret|password|decode|encode|from\w*|make|hash))\((?=["']))?(?:[bfrtu@]{0,2}(?=["'`]))?(?:""(?=")|''(?='))?(?:\*\*|__)?)
     | (?P<pair>\\?["']?[\s,]{1,40}\\?["']?(?:\w{1,20}:)?value\\?["']?\s{0,4}[:=]\s{0,4}|</key>\s{0,20}<string>(?=[^<\n]))
     | (?P<comma>\\?["']\s{0,3},\s{0,20}(?=\\?["']))
     | (?P<tag>["']?(?:\s[^<>\n]{0,80})?>(?:<!\[CDATA\[)?(?=[^<\s]))
+    | (?P<below>[^\n:=]{0,90}:[ ]?(?:\r?\n[ \t]{0,20}){1,3}(?=\S{8,200}[ \t]*(?:\r?\n|\Z)))
     | (?P<said>["'”»`]?(?:[ ](?:%(about)s)(?:[ ][\w.@'’/%%()-]{1,40}){1,5}?|[ ]\([^()\n]{1,40}\))?[ ]?
         (?:[ ](?:%(links)s):?|:)[ ]{1,3}\*{0,2})
     | (?P<space>["'”»`]?[ \t]{1,16}(?:(?:[—–→-]|->)[ ])?(?:(?:[05789]|8)[ ])?)
@@ -75,6 +76,8 @@ _CALL = re.compile(r"""[(\[{,]\s{0,8}\\?["'][\w.-]*\Z""")
 _DIRECTIVE = re.compile(
     r"(?i)\s*(?:env|machine|login|requirepass|masterauth|enable|username|neighbor|snmp-server|host|rpc|auth|basic)\b"
 )
+#: A line with a user, whose next line has the password, also if that is a plain word.
+_USER_LINE = re.compile(r"(?im)^\W{0,8}(?:user(?:[-_ ]?name)?|login|e-?mail|account)\W{1,6}[^\s{}()]{2,60}\n\Z")
 _USER = frozenset(("login", "user", "machine", "account"))
 #: Names of passwords in sentences only, never in code: what follows at once is the password.
 _TOLD = re.compile(
@@ -236,6 +239,8 @@ class Names:
             if name.lower().endswith(("_pass", " pass")) or name.lower() == "pass":
                 return ("prose" if quoted or not is_words(value) else None), quoted
             return ("literal" if match["said"].rstrip(" *").endswith("s:") else "prose"), quoted
+        if match["below"]:
+            return "prose", False
         sign, bare = match["sign"].strip(), match["sign"].strip(" \t\r\n\"'`*_])|>-")
         if sign == "|" or (sign == ":" == line[-1:] and line[-2:-1].isalnum()):
             return None, False
@@ -252,7 +257,8 @@ class Names:
             # Of a line of a log: `user=ada password=hunter2`.
             return "prose", False
         if lead and not is_code and bare in {":", "="}:
-            return "literal", is_upper
+            start = text.rfind("\n", 0, match.start()) + 1
+            return "literal", is_upper or _USER_LINE.search(text[max(0, start - 100) : start]) is not None
         return ("code" if is_code or not match["sign"].endswith((" ", "*", "\n")) or "=" in sign else "prose"), False
 
     def _spaced(self, text: str, match: re.Match[str], name: str, line: str, value: str) -> tuple[Style | None, bool]:

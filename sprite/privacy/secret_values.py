@@ -156,7 +156,7 @@ def is_password(value: str, style: Style = "literal", *, sure: bool = True) -> b
 
 def _is_chosen(value: str) -> bool:
     """Return whether words and digits look like a password of a person: hunter2, Blue-Otter-42."""
-    return re.search(r"[A-Za-z]{3,}[\w.!-]*\d", value) is not None and not _ABOUT.search(value)
+    return re.search(r"[A-Za-z]{3,}[\w.!@-]*\d", value) is not None and not _ABOUT.search(value)
 
 
 def is_token(value: str, style: Style = "literal", *, sure: bool = True) -> bool:

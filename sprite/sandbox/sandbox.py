@@ -12,6 +12,7 @@ import os
 import shlex
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -58,6 +59,16 @@ _FRESH = (
     *(("--ro-bind", os.devnull, _SYSRQ) if Path(_SYSRQ).exists() else ()),
 )
 _NO_RIGHTS = ("--cap-drop", "ALL")
+#: The kernel's number of each machine: AUDIT_ARCH, then add_key, request_key, keyctl, socket and ioctl.
+_CALLS = {
+    "x86_64": (0xC000003E, 248, 249, 250, 41, 16),
+    "aarch64": (0xC00000B7, 217, 218, 219, 198, 29),
+}
+_IO_URING_SETUP = 425
+_AF_VSOCK, _TIOCSTI, _TIOCLINUX = 40, 0x5412, 0x541C
+#: Offsets in `struct seccomp_data`: the call, the architecture, the lower halves of the first two arguments.
+_CALL, _MACHINE, _FIRST, _SECOND = 0, 4, 16, 24
+_X32 = 0x40000000
 #: Addresses of a person's session, which lead nowhere inside.
 _SESSION_VARIABLES = (
     *("SSH_AUTH_SOCK", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY"),
@@ -238,7 +249,32 @@ def sandboxed(settings: Settings, engine: Engine, programs: dict[Path, str]) -> 
     closed = [str(place) for place, kind in found.items() if kind == "hide" and place.is_dir()]
     read_only = [part for path in closed for part in ("--remount-ro", path)]
     launcher = [sys.executable, "-I", "-S", str(LAUNCH)] if on_vm and _may_become_root() else []
-    return [*launcher, *command, *read_only, "--", *_first(settings, doors)]
+    (settings.run / "filter").write_bytes(_filter())
+    filtered = ["/bin/sh", "-c", 'exec "$@" 8< "$0"', str(run / "filter"), *launcher, *command]
+    return [*filtered, *read_only, "--seccomp", "8", "--", *_first(settings, doors)]
+
+
+def _filter() -> bytes:
+    """Return a program that refuses keyrings of the kernel, sockets of a hypervisor, and typing into terminals.
+
+    No namespace closes these. io_uring would make sockets beside the filter. Calls by 32-bit numbers end the program.
+    """
+    if os.uname().machine not in _CALLS:
+        raise OSError("Sprite knows no system call filter for this machine")
+    machine, *keys, sockets, ioctl = _CALLS[os.uname().machine]
+    load, equal, at_least, allow, refuse, kill = 0x20, 0x15, 0x35, 0x7FFF0000, 0x50001, 0x80000000
+    parts = [(load, 0, 0, _MACHINE), (equal, 1, 0, machine), (6, 0, 0, kill), (load, 0, 0, _CALL)]
+    parts += [(at_least, 0, 1, _X32), (6, 0, 0, kill)]
+    for number in (*keys, _IO_URING_SETUP):
+        parts += [(equal, 0, 1, number), (6, 0, 0, refuse)]
+    for number, offset, *values in ((sockets, _FIRST, _AF_VSOCK), (ioctl, _SECOND, _TIOCSTI, _TIOCLINUX)):
+        parts += [(equal, 0, 2 + 2 * len(values), number), (load, 0, 0, offset)]
+        for value in values:
+            parts += [(equal, 0, 1, value), (6, 0, 0, refuse)]
+        # The call's number again.
+        parts += [(load, 0, 0, _CALL)]
+    parts += [(6, 0, 0, allow)]
+    return b"".join(struct.pack("=HBBI", *part) for part in parts)
 
 
 def _in_seatbelt(settings: Settings, programs: dict[Path, str]) -> list[str]:
