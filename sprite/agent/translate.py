@@ -24,6 +24,7 @@ from claude_agent_sdk import (
 from sprite.agent.mission_end import TurnResult
 from sprite.common.failures import NO_ANSWER, Failure, failure
 from sprite.common.prices import cost_usd
+from sprite.common.tasks import size_of
 from sprite.log.transcript import Outcome
 from sprite.privacy.cutting import Discreet, clean, cut, result_text, shown_input
 from sprite.privacy.secret_commands import NOT_KEPT, shows_secrets
@@ -81,6 +82,15 @@ def events_of(message: Message, discreet: Discreet, secret_calls: set[str]) -> I
         ) if rest.get("scope") != "local":
             reason = "declined to answer" if why == "model_refusal_fallback" else "is not available"
             yield ModelChanged(None, after, f"{before} {reason}: {after} goes on.")
+
+
+def size_of_calls(message: Message) -> int:
+    """Return the size of a message's tool calls and results, which `events_of` redacts."""
+    if not isinstance(message, AssistantMessage | UserMessage) or isinstance(message.content, str):
+        return 0
+    calls = (block.input for block in message.content if isinstance(block, ToolUseBlock))
+    results = (block.content for block in message.content if isinstance(block, ToolResultBlock))
+    return sum(map(size_of, [*calls, *results]))
 
 
 def _streamed(event: dict[str, Any]) -> Iterator[TextDelta | Thinking]:
