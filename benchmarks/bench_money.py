@@ -2,7 +2,8 @@
 
 The cuts: answers with thinking (summarised or hidden), text and tool calls, at 25 to 110 tokens a second, each cut at a
 random moment; the truth is the prompt and what the model had written by then. Prompts are like the one before, and nine
-tenths of them are in the cache. Before, such a call was booked with all it held.
+tenths of them are in the cache. Before `message_start` the prompt's usage is not known: it counts as written to the
+cache. A cheaper guess would let a sprite that hangs up early pass its budget. An error there costs nothing.
 
 The calls: their money in a Postgres that bridges share beside SQLite, paired in one run.
 The two proxies, their upstream and Postgres are processes of their own on one machine. Postgres is asked to have each
@@ -25,10 +26,12 @@ from msgspec.structs import replace
 from benchmarks.bench_proxy import Target, process, rate, request
 from benchmarks.report import line, spread
 from bridge.proxy.upstream import Models
-from bridge.proxy.usage_meter import PromptSizes
+from bridge.proxy.usage_meter import PromptSizes, SseMeter
 from sprite.common.prices import Usage
+from tests import api_grammar
 from tests.cut_answers import MODEL, cut_answer
 from tests.postgres import own_server
+from tests.scripted_model import error_event
 
 CUTS = 1000
 #: Tokens that the API may add to a prompt; the bridge does not know their number.
@@ -85,6 +88,16 @@ def measure_cuts() -> None:
     line("booked / true of a cut answer, the least", f"{least:.3f}", ">= 1", ok=least >= 1)
     most = max(cut.booked / cut.held for cut in cuts)
     line("booked / held of a cut answer, the most", f"{most:.3f}", "<= 1", ok=most <= 1)
+    refused = [is_refused(kind) for kind in api_grammar.ERRORS]
+    value = f"{refused.count(True)} of {len(refused)} types"
+    line("errors before message_start that cost nothing", value, "all", ok=all(refused))
+
+
+def is_refused(kind: str) -> bool:
+    """Return whether a stream that is an error of this type is booked as free."""
+    meter = SseMeter()
+    meter.feed(error_event(kind, "no"))
+    return meter.read().is_refused
 
 
 @asynccontextmanager

@@ -73,10 +73,10 @@ class Workspace:
         buffer = TurnBuffer(turn.session, turn.trigger, None, turn.user, private_text=self.private_text)
         for place, call in enumerate(turn.tools):
             use = f"toolu_{turn.n}_{place}"
-            buffer.start_tool(use, call.name, call.input)
+            buffer.start_tool(buffer.call(use, call.name, call.input))
             if call.result is not None:
                 result = await self._live(call.input) if call.result == LIVE else call.result
-                buffer.end_tool(use, call.name, call.input, result, is_error=call.is_error)
+                buffer.end_tool(buffer.call(use, call.name, call.input, result, is_error=call.is_error))
         buffer.add_text(turn.reply or "")
         observation: NewObservation = buffer.observation(turn.outcome, turn.notice or "")
         written = await self.transcript.add_observation(observation, at=turn.at.timestamp())

@@ -1,4 +1,4 @@
-"""The longest time for which an event loop did nothing else, and what it did then."""
+"""The longest time for which an event loop did nothing else, without the time in which other programs ran instead."""
 
 from __future__ import annotations
 
@@ -6,9 +6,25 @@ import asyncio
 import threading
 import time
 from asyncio.events import Handle
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 TICK_SECONDS = 0.002
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Stall:
+    """A stall in milliseconds, and the longest callback.
+
+    `ms` leaves out the time in which the loop's thread waited for a processor, if Linux tells it: a busy machine does
+    not count. `wall_ms` is the stall with it, and `cpu_ms` the processor time of the longest callback.
+    """
+
+    ms: float
+    wall_ms: float
+    callback: str
+    cpu_ms: float
 
 
 class StallMeter:
@@ -16,7 +32,7 @@ class StallMeter:
 
     def __init__(self) -> None:
         self._worst: dict[str, tuple[float, str]] = {}
-        self._late: dict[str, float] = {}
+        self._late: dict[str, tuple[float, float]] = {}
         self._loops: dict[str, Any] = {}
         self._run = Handle._run  # noqa: SLF001 - nothing else sees each callback
 
@@ -25,35 +41,45 @@ class StallMeter:
         meter, run = self, self._run
 
         def measured(handle: Handle) -> None:
-            began = time.perf_counter()
+            began = time.thread_time()
             run(handle)
-            meter._note(time.perf_counter() - began, handle)
+            meter._note(time.thread_time() - began, handle)
 
         Handle._run = measured  # type: ignore[assignment,method-assign]  # noqa: SLF001 - as above
 
-    def _note(self, seconds: float, handle: Handle) -> None:
+    def _note(self, cpu: float, handle: Handle) -> None:
         name = threading.current_thread().name
         loop = asyncio.get_running_loop()
         if self._loops.get(name) is not loop:
             self._loops[name] = loop
-            self._tick(name, loop, time.perf_counter())
-        if seconds > self._worst.get(name, (0.0, ""))[0]:
+            self._tick(name, loop, time.perf_counter(), _waited())
+        if cpu > self._worst.get(name, (0.0, ""))[0]:
             callback = getattr(handle, "_callback", None)
             task = getattr(callback, "__self__", None)
             words = task.get_name() if isinstance(task, asyncio.Task) else getattr(callback, "__qualname__", "?")
-            self._worst[name] = seconds, words
+            self._worst[name] = cpu, words
 
-    def _tick(self, name: str, loop: asyncio.AbstractEventLoop, due: float) -> None:
-        now = time.perf_counter()
-        self._late[name] = max(self._late.get(name, 0.0), now - due)
+    def _tick(self, name: str, loop: asyncio.AbstractEventLoop, due: float, waited: float) -> None:
+        now, waits = time.perf_counter(), _waited()
+        self._late[name] = max(self._late.get(name, (0.0, 0.0)), (max(0.0, now - due - (waits - waited)), now - due))
         if not loop.is_closed():
-            loop.call_later(TICK_SECONDS, self._tick, name, loop, now + TICK_SECONDS)
+            loop.call_later(TICK_SECONDS, self._tick, name, loop, time.perf_counter() + TICK_SECONDS, waits)
 
     def reset(self) -> None:
         """Forget what was measured."""
         self._worst.clear()
         self._late.clear()
 
-    def longest(self, thread: str) -> tuple[float, str]:
-        """Return the longest stall of a thread's loop in milliseconds, and the callback that took longest."""
-        return self._late.get(thread, 0.0) * 1000, self._worst.get(thread, (0.0, "-"))[1]
+    def longest(self, thread: str) -> Stall:
+        """Return the longest stall of a thread's loop."""
+        own, wall = self._late.get(thread, (0.0, 0.0))
+        cpu, callback = self._worst.get(thread, (0.0, "-"))
+        return Stall(own * 1000, wall * 1000, callback, cpu * 1000)
+
+
+def _waited() -> float:
+    """Return for how many seconds this thread has waited for a processor; 0.0 where that is not known."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except OSError:
+        return 0.0

@@ -154,7 +154,7 @@ async def small_body(request: web.Request, type_: type[_T], example: str) -> _T:
         raise AnsweredError(response)
     try:
         return msgspec.json.decode(body, type=type_)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         words = f"Send JSON such as `{example}`."
         raise AnsweredError(
             page(request, 400, "This request is not as it must be", words, code="bad_request")

@@ -28,10 +28,19 @@ from sprite.agent.conversation import AgentOptions, Conversation
 from sprite.agent.permissions import ALLOWED, Call, DeniedError, PermissionBroker, word_of_sandbox
 from sprite.agent.tools.canvas import canvas_reader, canvas_tools
 from sprite.agent.tools.memory import action_tools, memory_tools
-from sprite.agent.translate import BrokenStream, CallCosts, events_of, model_trouble, plan_limits, result_of
+from sprite.agent.translate import (
+    BrokenStream,
+    CallCosts,
+    events_of,
+    model_trouble,
+    plan_limits,
+    result_of,
+    size_of_calls,
+)
 from sprite.boot.canvas import CanvasContext
 from sprite.capture.hooks import hook_matchers
 from sprite.capture.recorder import TurnRecorder
+from sprite.common.tasks import WORDS, off_loop
 from sprite.config import Settings
 from sprite.memory.action_rows import Maker
 from sprite.memory.actions import Actions
@@ -108,13 +117,16 @@ class Agent:
             nonlocal is_silent
             if (unsaid := broken.before(message)) is not None:
                 await on_message(unsaid)
-            self._capture(message)
+            await self._capture(message)
             if (usd := costs.take(message)) and not self._settings.is_free:
                 listener.paid(usd)
             _note_background(message, listener)
             await self._follow_work(message)
             if not _is_of_background(message, listener.background):
-                for event in events_of(message, self._recorder.private_text.others, secret_calls):
+                discreet = self._recorder.private_text.others
+                for event in await off_loop(
+                    WORDS * size_of_calls(message), list, events_of(message, discreet, secret_calls)
+                ):
                     is_silent &= isinstance(event, Thinking) or (
                         isinstance(event, TextDelta | WholeText) and not event.text.strip()
                     )
@@ -173,21 +185,23 @@ class Agent:
             case sdk.ResultMessage():
                 await self._watch.ends()
 
-    def _capture(self, message: sdk.Message) -> None:
+    async def _capture(self, message: sdk.Message) -> None:
         """Record the parts of a turn that only the stream contains: its texts, and calls that no hook reports."""
         match message:
             case sdk.AssistantMessage(parent_tool_use_id=None, error=None):
                 for block in message.content:
                     if isinstance(block, sdk.TextBlock):
-                        self._recorder.text(block.text)
+                        await self._recorder.text(block.text)
                     elif isinstance(block, sdk.ToolUseBlock):
-                        self._recorder.tool_started(block.id, block.name, block.input)
+                        await self._recorder.tool_started(block.id, block.name, block.input)
             case sdk.TaskStartedMessage(task_id=agent_id, tool_use_id=str(tool_use_id)):
                 self._recorder.agent_started(agent_id, tool_use_id)
             case sdk.UserMessage(content=list(blocks)):
                 for block in blocks:
                     if isinstance(block, sdk.ToolResultBlock):
-                        self._recorder.tool_answered(block.tool_use_id, block.content, is_error=bool(block.is_error))
+                        await self._recorder.tool_answered(
+                            block.tool_use_id, block.content, is_error=bool(block.is_error)
+                        )
 
     def _asker(
         self, listener: AgentRuntime, folders: CallFolders

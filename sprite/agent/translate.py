@@ -14,6 +14,7 @@ import msgspec
 from sprite.agent.mission_end import TurnResult
 from sprite.common.failures import NO_ANSWER, Failure, failure
 from sprite.common.prices import cost_usd
+from sprite.common.tasks import size_of
 from sprite.log.transcript import Outcome
 from sprite.privacy.cutting import Discreet, clean, cut, result_text, shown_input
 from sprite.privacy.secret_formats import NOT_KEPT, shows_secrets
@@ -61,6 +62,15 @@ def events_of(message: sdk.Message, discreet: Discreet, secret_calls: set[str]) 
         ) if rest.get("scope") != "local":
             reason = "declined to answer" if why == "model_refusal_fallback" else "is not available"
             yield events.ModelChanged(None, after, f"{before} {reason}: {after} goes on.")
+
+
+def size_of_calls(message: sdk.Message) -> int:
+    """Return the size of a message's tool calls and results, which `events_of` redacts."""
+    if not isinstance(message, sdk.AssistantMessage | sdk.UserMessage) or isinstance(message.content, str):
+        return 0
+    calls = (block.input for block in message.content if isinstance(block, sdk.ToolUseBlock))
+    results = (block.content for block in message.content if isinstance(block, sdk.ToolResultBlock))
+    return sum(map(size_of, [*calls, *results]))
 
 
 def _streamed(event: dict[str, Any]) -> Iterator[events.TextDelta | events.Thinking]:

@@ -15,8 +15,10 @@ import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from sprite.capture.turn_buffer import TOLD, Subagents, TurnBuffer
-from sprite.common.tasks import WORDS, TaskSet, off_loop
+from sprite.common.tasks import WORDS, TaskSet, off_loop, size_of
 from sprite.errors import StorageError
 from sprite.log.transcript import JournalEntry, NewObservation, Outcome, TranscriptDB, Trigger
 from sprite.privacy.cutting import clean
@@ -231,8 +233,8 @@ class TurnRecorder:
         """Journal the start of a tool call in its turn, so that a crash leaves a record."""
         self._tool_began(tool_use_id, name, tool_input)
         turn = self._turn_of(prompt_id, tool_use_id) if agent_id is None else self._agent(agent_id, prompt_id)
-        call = turn.start_tool(tool_use_id, name, tool_input, agent_id)
-        await self._journal(turn, "start", {"call": call})
+        call = turn.known(tool_use_id) or await _call(turn, tool_use_id, name, tool_input, agent_id=agent_id)
+        await self._journal(turn, "start", {"call": turn.start_tool(call)})
 
     async def tool_ended(
         self,
@@ -248,52 +250,52 @@ class TurnRecorder:
         """Journal the end of a tool call in its turn."""
         self._tool_ended(tool_use_id)
         turn = self._turn_of(prompt_id, tool_use_id) if agent_id is None else self._agent(agent_id, prompt_id)
-        call = turn.end_tool(tool_use_id, name, tool_input, result, is_error=is_error, agent_id=agent_id)
+        call = await _call(turn, tool_use_id, name, tool_input, result, is_error=is_error, agent_id=agent_id)
+        turn.end_tool(call)
         self._agents.note_launch(tool_use_id, result)
         await self._journal(turn, "tool", {"call": call})
 
     async def noted(self, prompt_id: str, name: str, given: Mapping[str, str], result: str) -> None:
         """Record text added to a prompt as a tool call that the agent did not make."""
         turn, call_id = self._turn_of(prompt_id, ""), f"{TOLD}{uuid.uuid4().hex}"
-        call = turn.end_tool(call_id, name, dict(given), result, is_error=False)
+        turn.end_tool(call := await _call(turn, call_id, name, dict(given), result))
         await self._journal(turn, "tool", {"call": call})
 
     async def stopped(self, prompt_id: str, message: str) -> None:
         """Record the agent's last message of a turn."""
         for turn in self._open_turns():
             if turn.prompt_id == prompt_id:
-                turn.set_last_message(message)
+                said = await off_loop(WORDS * len(message), turn.set_last_message, message)
                 # Not awaited: the observation follows within milliseconds, and the agent waits for this hook.
-                said = {"message": self.private_text.others(clean(message))}
-                self._entries.start(self._journal(turn, "stop", said), "stop entry")
+                self._entries.start(self._journal(turn, "stop", {"message": said}), "stop entry")
 
     # --- stream ---
 
-    def text(self, text: str) -> None:
+    async def text(self, text: str) -> None:
         """Add text of the agent to the current turn."""
         turn = self._current()
         if turn is not None:
-            turn.add_text(text)
+            await off_loop(WORDS * len(text), turn.add_text, text)
 
     def noticed(self, text: str) -> None:
         """Add a notice of ours to the current turn."""
         if (turn := self._current()) is not None:
             turn.add_notice(text)
 
-    def tool_started(self, tool_use_id: str, name: str, tool_input: Any) -> None:
+    async def tool_started(self, tool_use_id: str, name: str, tool_input: Any) -> None:
         """Add a tool call to the current turn; an interrupted call leaves no other trace."""
         turn = self._current()
         if turn is not None:
-            turn.start_tool(tool_use_id, name, tool_input)
+            turn.start_tool(turn.known(tool_use_id) or await _call(turn, tool_use_id, name, tool_input))
 
     def agent_started(self, agent_id: str, tool_use_id: str) -> None:
         """Record that a tool call started a subagent, in the foreground or background."""
         self._agents.started(agent_id, tool_use_id)
 
-    def tool_answered(self, tool_use_id: str, result: Any, *, is_error: bool) -> None:
+    async def tool_answered(self, tool_use_id: str, result: Any, *, is_error: bool) -> None:
         """Record a tool's result from the stream."""
         for turn in self._open_turns():
-            turn.tool_answered(tool_use_id, result, is_error=is_error)
+            await off_loop(WORDS * size_of(result), turn.tool_answered, tool_use_id, result, is_error=is_error)
 
     # --- internals ---
 
@@ -325,12 +327,12 @@ class TurnRecorder:
 
     async def _noticed(self, turn: TurnBuffer, notice: str) -> None:
         """Add a CLI notice to a turn, with the calls of the agents that it reports."""
-        turn.add_notice(notice)
+        kept = await off_loop(WORDS * len(notice), turn.add_notice, notice)
         agents = list(self._agents.take_reported(notice))
         for agent in agents:
             turn.adopt(agent)
             agent.within = turn
-        await self._journal(turn, "notice", {"notice": self.private_text.others(notice)})
+        await self._journal(turn, "notice", {"notice": kept})
         for agent in agents:
             await self._journal(agent, "reported", {})
 
@@ -369,6 +371,14 @@ class TurnRecorder:
                     # One unwritable turn must not block all others; its journal keeps it for a restart.
                     log.exception("a turn could not be written: %.500r", observation)
                 self._unsaved.pop(0)
+
+
+async def _call(
+    turn: TurnBuffer, tool_use_id: str, name: str, tool_input: Any, result: Any = UNSET, **more: Any
+) -> dict[str, Any]:
+    """Return the logged form of a call; see `TurnBuffer.call`."""
+    size = size_of(tool_input) + (0 if result is UNSET else size_of(result))
+    return await off_loop(WORDS * size, turn.call, tool_use_id, name, tool_input, result, **more)
 
 
 async def _within(event: asyncio.Event, seconds: float) -> bool:

@@ -10,6 +10,8 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from sprite.log.curations import OFF_RECORD, WAITING
 from sprite.log.transcript import JournalEntry, NewObservation, Outcome, Trigger
 from sprite.memory.words import marked_without_memory, without_memory
@@ -86,37 +88,61 @@ class TurnBuffer:
         """Return whether the agent has called a tool in the turn."""
         return any(not call_id.startswith(TOLD) for call_id in self._calls)
 
-    def add_notice(self, text: str) -> None:
-        """Add text that the CLI put into the turn. It is never the user's."""
-        self._notices.append(self._kept(text))
+    def add_notice(self, text: str) -> str:
+        """Add text that the CLI put into the turn, which is never the user's. Return it in its logged form."""
+        self._notices.append(kept := self._kept(text))
+        return kept
 
     def add_text(self, text: str) -> None:
         """Add a piece of the agent's reply."""
         if text.strip():
             self._texts.append(self._kept(text))
 
-    def set_last_message(self, text: str) -> None:
-        """Set the reply from the Stop hook, used if the stream had none."""
+    def set_last_message(self, text: str) -> str:
+        """Set the reply from the Stop hook, used if the stream had none. Return it in its logged form."""
         self._last_message = self._kept(text)
+        return self._last_message
 
-    def start_tool(self, tool_use_id: str, name: str, tool_input: Any, agent_id: str | None = None) -> dict[str, Any]:
-        """Add a starting tool call and return its logged form. Known data of the call is kept.
+    def call(
+        self,
+        tool_use_id: str,
+        name: str,
+        tool_input: Any,
+        result: Any = UNSET,
+        *,
+        is_error: bool = False,
+        agent_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Return the logged form of a tool call, without a result while it runs. The turn does not change."""
+        call: dict[str, Any] = {
+            "tool_use_id": tool_use_id,
+            "name": cut(name),
+            "input": cut_value(tool_input, discreet=self._discreet),
+            "result": None,
+            "is_error": is_error,
+        }
+        if result is not UNSET:
+            call["result"] = cut(kept_result(tool_input, self._said(result)), discreet=self._discreet)
+        if agent_id:
+            call["agent_id"] = agent_id
+        return call
+
+    def known(self, tool_use_id: str) -> dict[str, Any] | None:
+        """Return a call of this turn in its logged form, as far as it has come."""
+        return self._calls.get(tool_use_id)
+
+    def start_tool(self, call: dict[str, Any]) -> dict[str, Any]:
+        """Add a starting tool call. Known data of it is kept and returned.
 
         The stream has the true order: hooks of parallel calls arrive in the order of their ends.
         """
-        known = self._calls.pop(tool_use_id, None)
-        call = known or self._call(tool_use_id, name, tool_input, None, agent_id, is_error=False)
-        self._calls[tool_use_id] = call
-        return call
+        known = self._calls.pop(call["tool_use_id"], call)
+        self._calls[call["tool_use_id"]] = known
+        return known
 
-    def end_tool(
-        self, tool_use_id: str, name: str, tool_input: Any, result: Any, *, is_error: bool, agent_id: str | None = None
-    ) -> dict[str, Any]:
-        """Record the end of a tool call from a hook, and return its logged form."""
-        said = kept_result(tool_input, self._said(result))
-        call = self._call(tool_use_id, name, tool_input, said, agent_id, is_error=is_error)
-        self._calls[tool_use_id] = call
-        return call
+    def end_tool(self, call: dict[str, Any]) -> None:
+        """Record the end of a tool call from a hook."""
+        self._calls[call["tool_use_id"]] = call
 
     def tool_answered(self, tool_use_id: str, result: Any, *, is_error: bool) -> None:
         """Record a result from the stream, the only source for denied or interrupted calls."""
@@ -197,20 +223,6 @@ class TurnBuffer:
     def _said(self, result: Any) -> str:
         """Return the text of a result without memory's own text."""
         return without_memory(result_text(result, self._discreet))
-
-    def _call(
-        self, tool_use_id: str, name: str, tool_input: Any, result: str | None, agent_id: str | None, *, is_error: bool
-    ) -> dict[str, Any]:
-        call: dict[str, Any] = {
-            "tool_use_id": tool_use_id,
-            "name": cut(name),
-            "input": cut_value(tool_input, discreet=self._discreet),
-            "result": None if result is None else cut(result, discreet=self._discreet),
-            "is_error": is_error,
-        }
-        if agent_id:
-            call["agent_id"] = agent_id
-        return call
 
 
 _REPORTS = re.compile(r"<task-id>([\w-]{1,128})</task-id>")

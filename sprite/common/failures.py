@@ -121,7 +121,7 @@ _BY_STATUS: dict[int, tuple[str, str, Action]] = {
     408: ("model_error", "The model did not answer in time.", "retry"),
     413: ("request_too_large", "The conversation is larger than the model accepts.", "new_session"),
     429: ("rate_limited", "The model's rate limit is reached.", "retry"),
-    **dict.fromkeys((500, 502, 503), ("model_error", "The model's service has a fault.", "retry")),
+    **dict.fromkeys((409, 500, 502, 503), ("model_error", "The model's service has a fault.", "retry")),
     504: ("model_error", "The model did not answer in time.", "retry"),
     529: ("overloaded", "The model is overloaded.", "retry"),
 }

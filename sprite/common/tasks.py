@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec, Self, TypeVar
 
+import msgspec
+
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
@@ -164,6 +166,14 @@ _P = ParamSpec("_P")
 LARGE_BYTES = 64 * 1024
 #: Searching text for secrets costs this factor more than parsing it: 4 us per character at worst.
 WORDS = 16
+
+
+def size_of(value: Any) -> int:
+    """Return the length of a value as JSON; large for one that is no JSON or is nested too deeply."""
+    try:
+        return len(msgspec.json.encode(value))
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return LARGE_BYTES + 1
 
 
 async def off_loop(size: int, work: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:

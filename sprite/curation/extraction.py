@@ -5,6 +5,7 @@ This module gathers the input of a call: the files, the related open learnings, 
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from sprite.common.tasks import WORDS, off_loop
 from sprite.config import Settings
 from sprite.curation.decide import Judge
 from sprite.curation.model import Answer, Asked, CuratorModel, Fault, UnusableAnswerError
@@ -108,7 +110,7 @@ class Extractor:
         curation = NewCuration(
             kind="batch",
             # A curator may repeat a secret in a form that capture did not recognise.
-            response=redact(answer.text),
+            response=await off_loop(WORDS * len(answer.text), redact, answer.text),
             first_observation_id=asked.first,
             last_observation_id=asked.last,
             model=answer.model,
@@ -129,10 +131,9 @@ class Extractor:
         if request is None:
             return curation
         answer = await self._model.verify(request, asked)
-        rulings = read_answer(redact(answer.text), request.lines)
-        verification = Verification(
-            request.sha256, redact(answer.text), rulings, answer.model, answer.usage, answer.cost_usd
-        )
+        said = await off_loop(WORDS * len(answer.text), redact, answer.text)
+        rulings = read_answer(said, request.lines)
+        verification = Verification(request.sha256, said, rulings, answer.model, answer.usage, answer.cost_usd)
         costs = [curation.cost_usd, answer.cost_usd]
         return replace(
             curation,
@@ -158,7 +159,8 @@ class Extractor:
         again = await self._memory.refused_turns(before=turns[0].id) if turns else []
         shown_again = list((await self._transcript.observations_of(again)).values())
         learnings = await self._open_learnings(turns, files, [*refused, *map(_words_of, shown_again)], tz)
-        number = fit(
+        number = await asyncio.to_thread(
+            fit,
             turns,
             files=files,
             open_learnings=learnings,
@@ -167,7 +169,8 @@ class Extractor:
             shown_again=shown_again,
             budget_tokens=PROMPT_BUDGET_TOKENS,
         )
-        prompt = build_prompt(
+        prompt = await asyncio.to_thread(
+            build_prompt,
             files=files,
             open_learnings=learnings,
             turns=turns[:number],

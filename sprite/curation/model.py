@@ -24,6 +24,7 @@ import msgspec
 from sprite import __version__
 from sprite.common.failures import NO_KEY, failure
 from sprite.common.prices import DEAREST, OFFLINE, cost_usd, price_of
+from sprite.common.tasks import off_loop
 from sprite.config import STAND_IN, Settings
 from sprite.curation.answer import parse_response
 from sprite.curation.prompt import CuratorPrompt
@@ -149,8 +150,8 @@ class MessagesApi:
             words = " ".join((_error_words(answer) or response.reason_phrase).split())[:MAX_WORDS]
             raise RefusedCallError(response.status_code, words, _seconds(response.headers.get("retry-after")))
         try:
-            return msgspec.json.decode(answer, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return await off_loop(len(answer), msgspec.json.decode, answer, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ModelError("what answers there is no Messages API") from error
 
     def _headers(self) -> dict[str, str]:
@@ -179,7 +180,7 @@ async def _body(response: Response) -> bytes:
 def _error_words(body: bytes) -> str:
     try:
         return msgspec.json.decode(body, type=_ErrorBody).error.message
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from sprite.agent.tools.blocks import MAX_BLOCKS, BlockError, check_size, read_data, read_each
 from sprite.boot.canvas import CanvasContext
-from sprite.common.tasks import WORDS, off_loop
+from sprite.common.tasks import WORDS, off_loop, size_of
 from sprite.errors import PeerError
 from sprite.privacy.private_text import PrivateText
 from sprite.privacy.redaction import discreet, discreet_value
@@ -98,7 +98,7 @@ class PersonsCanvas:
             return self._shown(made)
         if not wanted.blocks:
             raise PeerError("Write something first: a note has at least one block.")
-        length = sum(_size_of(block.data) for block in wanted.blocks[: MAX_BLOCKS + 1])
+        length = sum(size_of(block.data) for block in wanted.blocks[: MAX_BLOCKS + 1])
         whole, blocks = await off_loop(WORDS * length, self._read, wanted.blocks)
         title = self._said(" ".join(wanted.title[:_MOST_READ].split()))[:MAX_NAME_CHARS] or UNTITLED
         stack_id = await self._stack(wanted.stack_id)
@@ -116,7 +116,7 @@ class PersonsCanvas:
         if block is None:
             raise PeerError("The card does not have that block any more.", code="not_found")
         whole = _fitting(block.type, edit.data, "the block")
-        data = await off_loop(WORDS * _size_of(whole), self._discreet, whole, before=block.data)
+        data = await off_loop(WORDS * size_of(whole), self._discreet, whole, before=block.data)
         if data == block.data:
             # Also on a resend, because the answer was lost.
             return self._shown(card)
@@ -227,7 +227,3 @@ def _name(value: str) -> str:
     if not name:
         raise PeerError("A stack needs a name.")
     return name
-
-
-def _size_of(data: Any) -> int:
-    return len(msgspec.json.encode(data))

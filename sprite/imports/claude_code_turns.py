@@ -391,7 +391,7 @@ class _Turn:
             name = from_elsewhere(block.name or "")
             if name in ECHO_CALLS:
                 self.echoes.add(block.id)
-            self.buffer.start_tool(block.id, name, block.input)
+            self.buffer.start_tool(self.buffer.call(block.id, name, block.input))
             self.calls.append(block.id)
 
     def answer(self, block: Block) -> None:
@@ -405,6 +405,6 @@ class _Turn:
 
 def _adopt(buffer: TurnBuffer, calls: Sequence[AgentCall]) -> None:
     for call in calls:
-        buffer.start_tool(call.tool_use_id, call.name, call.input, call.agent_id)
+        buffer.start_tool(buffer.call(call.tool_use_id, call.name, call.input, agent_id=call.agent_id))
         if call.answered:
             buffer.tool_answered(call.tool_use_id, call.result, is_error=call.is_error)

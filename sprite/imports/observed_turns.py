@@ -110,7 +110,7 @@ def _take_calls(buffer: TurnBuffer, calls: Sequence[ObservedTool]) -> None:
         key = clean(call.tool_use_id[:MAX_EXTERNAL_ID_CHARS]) or f"call-{place}"
         agent = None if call.agent_id is None else clean(call.agent_id[:MAX_EXTERNAL_ID_CHARS])
         name = from_elsewhere(call.name)
-        buffer.start_tool(key, name, call.input, agent)
+        buffer.start_tool(buffer.call(key, name, call.input, agent_id=agent))
         if call.result is not None:
             said = MEMORY_ANSWERED if name in ECHO_CALLS else call.result
             buffer.tool_answered(key, said, is_error=call.is_error)

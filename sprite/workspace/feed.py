@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
-from sprite.common.tasks import LARGE_BYTES, WORDS, off_loop, owned_task
+from sprite.common.tasks import WORDS, off_loop, owned_task, size_of
 from sprite.errors import StorageError
 from sprite.privacy.cutting import shown_input
 from sprite.privacy.redaction import discreet, discreet_value
@@ -358,11 +358,7 @@ def _size_of(item: _Published) -> int:
         ):
             return len(text)
         case CanvasUpdate(blocks=blocks) | PermissionRequest(input=blocks):
-            try:
-                return len(msgspec.json.encode(blocks))
-            except (TypeError, ValueError, RecursionError):
-                # Half a surrogate pair, deep nesting, or a value that JSON does not know: use a thread to be safe.
-                return LARGE_BYTES + 1
+            return size_of(blocks)
     return 0
 
 

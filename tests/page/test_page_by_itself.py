@@ -412,6 +412,16 @@ async def test_paused_agent_shows_reason_and_resumes(page: Page, wire: Wire) -> 
     await expect(line).to_be_hidden()
 
 
+async def test_slow_work_is_named_with_age(page: Page, wire: Wire) -> None:
+    ages = {"turn": 75, "queue": 85, "model_call": 95}
+    slow = [{"kind": kind, "since": time.time() - age} for kind, age in ages.items()]
+    wire.say("session_update", session={**IDLE, "slow": slow})
+    words = r"turn running for 1:[123]\d · message waiting for 1:[2345]\d · model silent for 1:[345]\d"
+    await expect(page.locator(".run-slow")).to_have_text(re.compile(words))
+    wire.say("session_update", session={**IDLE, "slow": []})
+    await expect(page.locator(".run-slow")).to_have_text("")
+
+
 async def test_learnings_are_shown_as_chat_notice(page: Page, wire: Wire) -> None:
     learning = {"id": 1, "type": "preference", "content": "Prefers tea to coffee"}
     wire.say("memory_update", curation_id=7, learnings=[learning], files=["user.md"], drift=[])

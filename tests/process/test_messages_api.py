@@ -96,7 +96,10 @@ async def test_error_status_raises_in_own_words(
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"<html>", b"[]", b"\xff\xfe", b"null", b'{"content": "text", "model": "m", "usage": {}}', b"{" * 9999],
+    [
+        *(b"", b"<html>", b"[]", b"\xff\xfe", b"null", b"{" * 9999, b'{"x":' + b"[" * 9999),
+        b'{"content": "text", "model": "m", "usage": {}}',
+    ],
 )
 async def test_invalid_response_raises_model_error(body: bytes) -> None:
     """The error counts as an outage, not as a refusal."""

@@ -42,6 +42,7 @@ FAILS = {
     "billing_error": ("no_credit", False),
     "permission_error": ("forbidden_model", False),
     "not_found_error": ("unknown_model", False),
+    "conflict_error": ("model_error", True),
     "request_too_large": ("request_too_large", False),
     "rate_limit_error": ("rate_limited", True),
     "api_error": ("model_error", True),
@@ -177,7 +178,7 @@ async def test_curator_distinguishes_outage_from_refusal(home: SharedSprite, kin
     assert isinstance(came, UnusableAnswerError) is is_about_turns
     assert bool(lost) is is_about_turns
     if not is_about_turns:
-        assert came.retryable is (kind in {"rate_limit_error", "api_error", "timeout_error", "overloaded_error"})
+        assert came.retryable is FAILS[kind][1]
 
 
 async def test_curator_retries_truncated_answer(home: SharedSprite) -> None:

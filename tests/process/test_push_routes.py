@@ -124,7 +124,8 @@ async def test_push_routes_need_session_and_origin(page: Door) -> None:
         assert (await page.ask(method, path, body, cookie=""))[0] == 401, path
         assert (await page.ask(method, path, body, origin="https://evil.example"))[0] == 403, path
         assert (await page.ask(method, path, body, origin=""))[0] == 403, path
-        for wrong in (b"", b"[]", b"null", b"{", b"\xff", b'{"endpoint": 1}', b'{"request_id": ""}'):
+        deep = b'{"x":' + b"[" * 4000 + b"]" * 4000 + b"}"
+        for wrong in (b"", b"[]", b"null", b"{", b"\xff", b'{"endpoint": 1}', b'{"request_id": ""}', deep):
             assert (await page.ask(method, path, wrong))[0] == 400, (path, wrong)
         assert (await page.ask(method, path, b" " * 100_000))[0] == 413, path
     assert (await page.ask("GET", "/push/key", cookie=""))[0] == 401

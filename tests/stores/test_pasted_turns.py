@@ -28,7 +28,7 @@ def own(turn: Observation) -> str:
 async def begin(rec: Recording) -> None:
     rec.recorder.open_mission("m-1", TEXT, pasted=PASTED)
     await rec.recorder.prompt_submitted("p", TEXT)
-    rec.recorder.text("Noted.")
+    await rec.recorder.text("Noted.")
 
 
 async def test_turn_stores_pasted_spans_of_redacted_text(tmp_path: Path) -> None:

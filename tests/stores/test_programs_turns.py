@@ -37,7 +37,7 @@ async def ask(rec: Recording, words: str, reply: str = "Noted.") -> None:
     """Run a program's mission up to its reply."""
     rec.recorder.open_mission("m-1", words, "program", asked_by="planner")
     await rec.recorder.prompt_submitted("p", words)
-    rec.recorder.text(reply)
+    await rec.recorder.text(reply)
 
 
 async def test_program_turn_stores_program_name(tmp_path: Path) -> None:

@@ -22,11 +22,11 @@ from tests.recording import SESSION, Recording, ids, recording
 async def test_mission_becomes_one_complete_observation(rec: Recording) -> None:
     rec.recorder.open_mission("m-1", "List my files")
     await rec.recorder.prompt_submitted("p", "List my files")
-    rec.recorder.text("I look.")
-    rec.recorder.tool_started("t1", "Bash", {"command": "t1"})
+    await rec.recorder.text("I look.")
+    await rec.recorder.tool_started("t1", "Bash", {"command": "t1"})
     await rec.tool("p", "t1", {"stdout": "a.txt", "stderr": ""})
-    rec.recorder.tool_answered("t1", "a.txt", is_error=False)
-    rec.recorder.text("There is a.txt.")
+    await rec.recorder.tool_answered("t1", "a.txt", is_error=False)
+    await rec.recorder.text("There is a.txt.")
     await rec.recorder.stopped("p", "There is a.txt.")
     await rec.recorder.close_mission("complete")
     turn = await rec.turn()
@@ -62,7 +62,7 @@ async def test_stop_hook_message_is_used_without_stream_text(rec: Recording) -> 
     for number, streamed in enumerate(["", "streamed"]):
         rec.recorder.open_mission(f"m-{number}", "Hello")
         await rec.recorder.prompt_submitted(f"p-{number}", "Hello")
-        rec.recorder.text(streamed)
+        await rec.recorder.text(streamed)
         await rec.recorder.stopped(f"p-{number}", "from the hook")
         await rec.recorder.close_mission("complete")
     assert [turn.agent_response for turn in await rec.turns()] == ["from the hook", "streamed"]
@@ -92,7 +92,7 @@ async def test_notice_in_mission_never_counts_as_persons(rec: Recording) -> None
 async def test_cli_started_turn_is_marked_without_person(rec: Recording) -> None:
     await rec.recorder.prompt_submitted("p", "<task-notification>")
     assert rec.recorder.in_task_turn
-    rec.recorder.text("The build is done.")
+    await rec.recorder.text("The build is done.")
     await rec.tool("p", "t1")
     await rec.recorder.close_task("complete")
     assert not rec.recorder.in_task_turn
@@ -103,15 +103,15 @@ async def test_cli_started_turn_is_marked_without_person(rec: Recording) -> None
 
 async def test_mission_merged_into_task_turn_takes_over(rec: Recording) -> None:
     await rec.recorder.prompt_submitted("p", "<task-notification>")
-    rec.recorder.text("The build")
+    await rec.recorder.text("The build")
     await rec.tool("p", "t1")
     rec.recorder.open_mission("m-1", "And the tests?")
-    rec.recorder.text(" is done.")
+    await rec.recorder.text(" is done.")
     assert rec.recorder.in_task_turn
     await rec.recorder.prompt_submitted("p", "And the tests?")
     assert not rec.recorder.in_task_turn
     await rec.tool("p", "t2")
-    rec.recorder.text("They pass.")
+    await rec.recorder.text("They pass.")
     await rec.recorder.stopped("p", "They pass.")
     await rec.recorder.close_mission("complete")
     task, mission = await rec.turns()
@@ -133,10 +133,10 @@ async def test_mission_merged_into_task_turn_takes_over(rec: Recording) -> None:
 async def test_mission_beside_task_turn_keeps_its_text(rec: Recording) -> None:
     rec.recorder.open_mission("m-1", "My question")
     await rec.recorder.prompt_submitted("p-task", "<task-notification>")
-    rec.recorder.text("of the task")
+    await rec.recorder.text("of the task")
     await rec.recorder.close_task("complete")
     await rec.recorder.prompt_submitted("p-mission", "My question")
-    rec.recorder.text("of the mission")
+    await rec.recorder.text("of the mission")
     await rec.recorder.close_mission("complete")
     assert [(t.trigger, t.user_message, t.agent_response) for t in await rec.turns()] == [
         ("task", "", "of the task"),
@@ -179,7 +179,7 @@ async def test_turns_ending_together_are_written_once_each(rec: Recording) -> No
 async def test_interrupted_tool_is_kept_and_marked(rec: Recording) -> None:
     rec.recorder.open_mission("m-1", "Sleep")
     await rec.recorder.prompt_submitted("p", "Sleep")
-    rec.recorder.tool_started("t1", "Bash", {"command": "sleep 60"})
+    await rec.recorder.tool_started("t1", "Bash", {"command": "sleep 60"})
     await rec.recorder.close_mission("interrupted")
     (call,) = (await rec.turn()).tool_calls
     assert (call["name"], call["input"]) == ("Bash", {"command": "sleep 60"})
@@ -190,8 +190,8 @@ async def test_denied_tool_is_kept_with_refusal(rec: Recording) -> None:
     """No hook reports a denied call: the stream's answer is the only source."""
     rec.recorder.open_mission("m-1", "Delete it")
     await rec.recorder.prompt_submitted("p", "Delete it")
-    rec.recorder.tool_started("t1", "Bash", {"command": "rm x"})
-    rec.recorder.tool_answered("t1", [{"type": "text", "text": "The person said no to this."}], is_error=True)
+    await rec.recorder.tool_started("t1", "Bash", {"command": "rm x"})
+    await rec.recorder.tool_answered("t1", [{"type": "text", "text": "The person said no to this."}], is_error=True)
     await rec.recorder.close_mission("complete")
     (call,) = (await rec.turn()).tool_calls
     assert (call["result"], call["is_error"]) == ("The person said no to this.", True)
@@ -201,16 +201,16 @@ async def test_failed_tool_stays_failed_despite_stream(rec: Recording) -> None:
     rec.recorder.open_mission("m-1", "Go")
     await rec.recorder.prompt_submitted("p", "Go")
     await rec.tool("p", "t1", "Exit code 1\nno such file", is_error=True)
-    rec.recorder.tool_answered("t1", "something else", is_error=False)
+    await rec.recorder.tool_answered("t1", "something else", is_error=False)
     await rec.recorder.close_mission("complete")
     (call,) = (await rec.turn()).tool_calls
     assert (call["result"], call["is_error"]) == ("Exit code 1\nno such file", True)
 
 
 async def test_answer_to_unknown_call_is_ignored(rec: Recording) -> None:
-    rec.recorder.tool_answered("t9", "x", is_error=False)
-    rec.recorder.text("to nobody")
-    rec.recorder.tool_started("t8", "Bash", {})
+    await rec.recorder.tool_answered("t9", "x", is_error=False)
+    await rec.recorder.text("to nobody")
+    await rec.recorder.tool_started("t8", "Bash", {})
     await rec.recorder.stopped("p", "x")
     await rec.recorder.close_session()
     assert await rec.turns() == []
@@ -218,7 +218,7 @@ async def test_answer_to_unknown_call_is_ignored(rec: Recording) -> None:
 
 # Hooks and stream are two tasks: their events interleave in any order
 
-Step = Callable[[Recording], Awaitable[object] | None]
+Step = Callable[[Recording], Awaitable[object]]
 #: Stream events of a turn with two parallel calls, a denied call and an unfinished one.
 STREAM: Sequence[Step] = [
     lambda r: r.recorder.text("I look."),
@@ -245,8 +245,7 @@ async def play(steps: Sequence[Step]) -> Observation:
         async with recording(Path(folder)) as rec:
             rec.recorder.open_mission("m-1", "Go")
             for step in steps:
-                if (awaitable := step(rec)) is not None:
-                    await awaitable
+                await step(rec)
             await rec.recorder.close_mission("complete")
             return await rec.turn()
 

@@ -17,7 +17,7 @@ async def test_background_agent_activity_belongs_to_reporting_turn(rec: Recordin
     await rec.tool("p", "late-2", agent_id="agent-7")
     assert len(await rec.turns()) == 1, "nothing is written before its turn ends"
     await rec.recorder.prompt_submitted("p-2", "<task-notification>")
-    rec.recorder.text("It is done.")
+    await rec.recorder.text("It is done.")
     await rec.recorder.close_task("complete")
     _, task = await rec.turns()
     assert (task.trigger, ids(task)) == ("task", ["late-1", "late-2"])
@@ -65,7 +65,7 @@ async def test_foreground_agent_belongs_to_waiting_turn(rec: Recording) -> None:
     """So do the agents that it starts."""
     rec.recorder.open_mission("m-1", "Delegate")
     await rec.recorder.prompt_submitted("p", "Delegate")
-    rec.recorder.tool_started("start-front", "Agent", {})
+    await rec.recorder.tool_started("start-front", "Agent", {})
     rec.recorder.agent_started("front", "start-front")
     await launch(rec, "p", "behind")
     rec.recorder.agent_started("below", "start-below")
@@ -102,9 +102,9 @@ async def test_agents_killed_with_process_belong_to_their_turn(tmp_path: Path) -
         await rec.recorder.prompt_submitted("p-2", notification("reported"))
         rec.recorder.open_mission("m-2", "Now in front")
         await rec.recorder.prompt_submitted("p-3", "Now in front")
-        rec.recorder.tool_started("start-front", "Agent", {})
+        await rec.recorder.tool_started("start-front", "Agent", {})
         rec.recorder.agent_started("front", "start-front")
-        rec.recorder.text("I wait.")
+        await rec.recorder.text("I wait.")
         await rec.tool("p-3", "front-1", agent_id="front")
 
     turns = {turn.user_message or turn.notice: turn for turn in await crash_and_recover(tmp_path, before=before)}

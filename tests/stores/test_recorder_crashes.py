@@ -13,10 +13,10 @@ async def test_killed_turn_is_recovered_from_journal(tmp_path: Path) -> None:
     async def before(rec: Recording) -> None:
         rec.recorder.open_mission("m-1", "List my files")
         await rec.recorder.prompt_submitted("p", "List my files")
-        rec.recorder.text("I look.")
+        await rec.recorder.text("I look.")
         await rec.tool("p", "t1", {"stdout": "a.txt"})
         await rec.recorder.prompt_submitted("p", "<task-notification>")
-        rec.recorder.text("There is a.txt.")
+        await rec.recorder.text("There is a.txt.")
         await rec.tool("p", "t2", "boom", is_error=True, agent_id="agent-1")
 
     (turn,) = await crash_and_recover(tmp_path, before=before)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sprite.capture.recorder import TurnRecorder
 from sprite.curation.provenance.voices import text_of
 from sprite.forget.scrub import map_strings
 from sprite.log.transcript import NewObservation
@@ -58,7 +61,7 @@ async def test_arbitrary_tool_values_are_valid_json(calls_made: list[tuple[Any, 
             for number, (tool_input, result) in enumerate(calls_made):
                 ended = f"ended{number}"
                 await rec.recorder.tool_ended("p", ended, "T", tool_input, result, is_error=False, agent_id=None)
-                rec.recorder.tool_started(f"started{number}", "T", tool_input)
+                await rec.recorder.tool_started(f"started{number}", "T", tool_input)
             await rec.recorder.close_mission("complete")
             assert len((await rec.turn()).tool_calls) == 2 * len(calls_made)
         (row,) = rows(Path(folder) / "transcript.db", "SELECT tool_calls_json FROM observations")
@@ -110,8 +113,8 @@ def test_tool_answers_of_every_shape_become_text(response: Any, text: str) -> No
 async def test_lone_surrogate_is_kept_and_harmless(half: str, rec: Recording) -> None:
     rec.recorder.open_mission("m-1", half)
     await rec.recorder.prompt_submitted("p", half)
-    rec.recorder.text(half)
-    rec.recorder.tool_started("t1", half, {half: half})
+    await rec.recorder.text(half)
+    await rec.recorder.tool_started("t1", half, {half: half})
     await rec.tool("p", "t2", half)
     await rec.recorder.prompt_submitted("p", f"a notice {half}")
     kept = half.encode("utf-8", "replace").decode()
@@ -156,8 +159,34 @@ async def test_deep_result_of_any_shape_is_kept(rec: Recording, result: Any) -> 
     rec.recorder.open_mission("m-1", "Go")
     await rec.recorder.prompt_submitted("p", "Go")
     await rec.recorder.tool_ended("p", "t1", "T", nested(5000), result, is_error=False, agent_id=None)
-    rec.recorder.tool_started("t2", "T", {})
-    rec.recorder.tool_answered("t2", result, is_error=False)
+    await rec.recorder.tool_started("t2", "T", {})
+    await rec.recorder.tool_answered("t2", result, is_error=False)
     await rec.recorder.close_mission("complete")
     for call in (await rec.turn()).tool_calls:
         assert "nested too deeply" in call["result"]
+
+
+LONG = "password: " * 40_000
+PARTS: dict[str, Callable[[TurnRecorder], Awaitable[object]]] = {
+    "a reply": lambda recorder: recorder.text(LONG),
+    "a last message": lambda recorder: recorder.stopped("p", LONG),
+    "a notice": lambda recorder: recorder.prompt_submitted("p", LONG),
+    "an input": lambda recorder: recorder.tool_started("t1", "T", {str(n): LONG for n in range(9)}),
+    "an output": lambda recorder: recorder.tool_answered("t0", LONG, is_error=False),
+    "a call": lambda recorder: recorder.tool_ended("p", "t0", "T", {}, LONG, is_error=False, agent_id=None),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+async def test_long_text_leaves_loop_free(rec: Recording, part: str) -> None:
+    rec.recorder.open_mission("m-1", "Go")
+    await rec.recorder.prompt_submitted("p", "Go")
+    await rec.recorder.tool_started("t0", "T", {})
+    recorded = asyncio.ensure_future(PARTS[part](rec.recorder))
+    passes = 0
+    while not recorded.done():
+        await asyncio.sleep(0.001)
+        passes += 1
+    assert passes > 2, "other tasks run meanwhile"
+    await rec.recorder.close_mission("complete")
+    assert "password" in str(await rec.turn())

@@ -27,7 +27,7 @@ async def test_schedule_prompt_is_stored_beside_turn_unattributed(tmp_path: Path
         rec.recorder.open_mission("m-1", WISH, "schedule")
         await rec.recorder.prompt_submitted("p", WISH)
         assert rec.recorder.has_taken_up
-        rec.recorder.text("Noted.")
+        await rec.recorder.text("Noted.")
         await rec.recorder.close_mission("complete")
         turn = await rec.turn()
     assert (turn.trigger, turn.user_message, turn.notice, turn.mission_id) == ("schedule", "", WISH, "m-1")
