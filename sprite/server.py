@@ -209,7 +209,7 @@ def _taken(settings: Settings) -> Iterator[None]:
             "Here, set ANTHROPIC_API_KEY instead."
         )
     make_folders(settings)
-    with workspace_lock(settings.lock, settings.memory):
+    with workspace_lock(settings):
         moving_in.finish(settings)
         end_orphans(settings.cli_state)
         yield
