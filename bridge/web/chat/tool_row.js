@@ -40,11 +40,10 @@ const STATES = {
   refused: 'not allowed',
   stopped: 'stopped by you',
   cut: 'interrupted',
-  running: 'running',
   failed: 'failed',
 };
 /** @type {Record<string, string>} */
-const ANSWERS = { allow: 'you allowed it', session: 'you allowed it', always: 'always allowed' };
+const ANSWERS = { allow: 'you allowed it', session: 'allowed in this session', always: 'always allowed' };
 
 /**
  * `redraw` draws the exchange again.
@@ -56,7 +55,7 @@ const ANSWERS = { allow: 'you allowed it', session: 'you allowed it', always: 'a
 export function toolRow(part, entry, page, redraw) {
   const state = stateOf(part, entry);
   const key = part.toolUseId ?? part;
-  const { words, detail } = describeCall(part.name, part.input, part.title, ['asks', 'refused'].includes(state));
+  const { words, detail } = describeCall(part.name, part.input, part.title, state);
   const ms = (part.endedAt ?? part.startedAt) - part.startedAt;
   const outcome = [ANSWERS[part.answer ?? ''], STATES[state], ms >= WORTH_SAYING_MS && duration(ms)];
   /** @param {Event} event */
