@@ -274,6 +274,7 @@ async def _at_work(
         owned_task(runtime.run(), name="runtime", on_death=on_death, finish=runtime.stop),
         owned_task(scheduler.run(), name="scheduler", on_death=on_death, finish=scheduler.stop),
         owned_task(runtime.tell_slow_work(), name="slow work", on_death=on_death),
+        owned_task(runtime.live_output.run(), name="live output", on_death=on_death),
         _embedding(processor, runtime, meaning, on_death),
     ):
         yield

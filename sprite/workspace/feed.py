@@ -31,6 +31,7 @@ from sprite.protocol.events import (
     Started,
     TextDelta,
     Thinking,
+    ToolOutput,
     ToolResult,
     ToolUse,
     WholeText,
@@ -109,7 +110,7 @@ class Underway:
 def _after(running: Running, event: AnyAgentEvent) -> Running | None:
     if isinstance(event, Ending):
         return None
-    if isinstance(event, Thinking):
+    if isinstance(event, Thinking | ToolOutput):
         return running
     if isinstance(event, TextDelta):
         partial = f"{running.partial}{event.text}"[-MAX_PARTIAL_CHARS:]

@@ -69,6 +69,7 @@ export function toolRow(part, entry, page, redraw) {
     opened.add(key);
     if (entry.missionId && part.endedAt && !whole.has(part)) void fetchWhole(part, entry.missionId, page).then(redraw);
   };
+  const output = state === 'running' && part.output ? html`<pre class="tool-live">${part.output}</pre>` : nothing;
   return html`<details class="tool" data-state=${state} ?open=${opened.has(key)} @toggle=${toggled}>
     <summary>
       ${icon(ICONS[shortName(part.name)] ?? 'tool', true)}
@@ -78,7 +79,7 @@ export function toolRow(part, entry, page, redraw) {
       ${icon('chevron', true)}
     </summary>
     <div class="tool-body">${opened.has(key) ? body(part, page) : nothing}</div>
-  </details>`;
+  </details>${output}`;
 }
 
 /** @param {ToolPart} part @param {Exchange} entry */
