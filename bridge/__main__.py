@@ -97,6 +97,12 @@ def _acp(parser: argparse.ArgumentParser) -> Run:
     return acp.run
 
 
+def _update(_: argparse.ArgumentParser) -> Run:
+    from bridge.commands import update
+
+    return update.run
+
+
 def _offline_model(parser: argparse.ArgumentParser) -> Run:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 (the default) picks a free one")
@@ -120,6 +126,7 @@ _COMMANDS: tuple[tuple[str, str, Fill], ...] = (
     ("users", "who may come in", _operating("operate", "add_users_arguments")),
     ("audit", "what operators did, here and on the operator's page", _operating("operate", "add_audit_arguments")),
     ("notify", "notifications: the webhook's key", _operating("operate", "add_notify_arguments")),
+    ("update", "install the newest version with the tool that installed this one", _update),
     ("model", "serve the built-in offline model alone", _offline_model),
 )
 

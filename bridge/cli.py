@@ -26,6 +26,7 @@ _BRIDGE = {
     "run": "start your agent and print the address of its page",
     "chat": "talk to your agent in this terminal",
     "status": "state, version, next to-do and spend",
+    "update": "install the newest version",
     "acp": "your agent in an editor, which starts this",
     "deploy": "create or update an agent now, with its steps",
     "restore": "restore a lost agent from its replica",
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _help() -> str:
-    everyday = ("run", "chat", "status", *_SPRITE)
+    everyday = ("run", "chat", "status", *_SPRITE, "update")
     return (
         "usage: sprite COMMAND\n\nAn agent that lives on its own computer and never forgets.\n\n"
         f"everyday:\n{_lines(*everyday)}\n"

@@ -227,6 +227,11 @@ class Settings:
         return self.system / "undo"
 
     @property
+    def backup(self) -> Path:
+        """Copies of the log and the chat from before the first start of this version; a forget deletes them."""
+        return self.system / "backup"
+
+    @property
     def lock(self) -> Path:
         """Lock file held by the process that owns the workspace."""
         return self.run / "lock"

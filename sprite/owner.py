@@ -83,7 +83,7 @@ async def owned(settings: Settings) -> AsyncIterator[Owned]:
     if not (settings.transcript_db).exists():
         raise OperatorError(f"There is no memory in {settings.workspace}: no sprite has run there yet.")
     async with AsyncExitStack() as stack:
-        stack.enter_context(workspace_lock(settings.lock, settings.memory))
+        stack.enter_context(workspace_lock(settings))
         transcript = await stack.enter_async_context(open_transcript(settings.transcript_db))
         memory = await stack.enter_async_context(open_own_memory(settings.memory_db, transcript))
         workspace = await stack.enter_async_context(open_workspace(settings.workspace_db))
@@ -98,7 +98,7 @@ async def open_log(settings: Settings, *, briefly: bool = False) -> AsyncIterato
     it.
     """
     make_folders(settings)
-    with workspace_lock(settings.lock, settings.memory, briefly=briefly):
+    with workspace_lock(settings, briefly=briefly):
         # A resumed import would replace what is written before.
         refuse_cut_off(settings)
         async with open_transcript(settings.transcript_db) as transcript:

@@ -201,7 +201,7 @@ def _taken(settings: Settings) -> Iterator[None]:
             "Here, set ANTHROPIC_API_KEY instead."
         )
     make_folders(settings)
-    with workspace_lock(settings.lock, settings.memory):
+    with workspace_lock(settings):
         moving_in.finish(settings)
         end_orphans(settings.cli_state)
         yield
@@ -266,6 +266,7 @@ async def _at_work(
         owned_task(runtime.run(), name="runtime", on_death=on_death, finish=runtime.stop),
         owned_task(scheduler.run(), name="scheduler", on_death=on_death, finish=scheduler.stop),
         owned_task(runtime.tell_slow_work(), name="slow work", on_death=on_death),
+        owned_task(runtime.live_output.run(), name="live output", on_death=on_death),
         _embedding(processor, runtime, meaning, on_death),
     ):
         yield

@@ -15,8 +15,10 @@ from typing import Any, TypeVar
 
 from bridge.db.database import ConstraintError, DatabaseError, Transaction
 from bridge.errors import OperatorError
+from sprite import __version__
 from sprite.common.files import sync
 from sprite.common.sqlite import Connection, RefusedFileError, Schema, connect, connected
+from sprite.common.versions import back_up_before
 
 _T = TypeVar("_T")
 #: "Spbr": a foreign SQLite file is never mistaken for the bridge's.
@@ -82,7 +84,7 @@ def _translated() -> Iterator[None]:
 
 @asynccontextmanager
 async def open_sqlite(path: Path, migrations: Sequence[str]) -> AsyncIterator[SqliteDatabase]:
-    """Open (or create) the file, readable only by its owner, and migrate it to the newest version.
+    """Open (or create) the file, readable only by its owner, back it up before a new version, and migrate it.
 
     Raise OperatorError if the file is damaged, foreign, from a newer bridge, or not writable.
     """
@@ -91,6 +93,9 @@ async def open_sqlite(path: Path, migrations: Sequence[str]) -> AsyncIterator[Sq
         with _explained(path):
             # SQLite would create the file readable for the group; its -wal and -shm take the mode of the file.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            # A forget does not reach the backup: it has no texts of people.
+            backup, stamp = path.with_name("backup"), path.with_name("version")
+            back_up_before(__version__, stamp, [path], backup, emptied=("notices", "webhook_outbox"))
             writer, reader = [
                 await stack.enter_async_context(connected(partial(_opened, path, schema, is_reader=is_reader), name))
                 for name, is_reader in (("bridge-db-writer", False), ("bridge-db-reader", True))

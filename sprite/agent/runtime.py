@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from msgspec import UnsetType
@@ -20,6 +21,7 @@ from msgspec.structs import replace as replace_hit
 from sprite.agent import mission_end
 from sprite.agent.background import Background, Unattended
 from sprite.agent.inbox import Inbox, InternalJob
+from sprite.agent.live_output import LiveOutput
 from sprite.agent.permissions import Call, DeniedError, PermissionBroker
 from sprite.agent.session import PrewarmedAgent, Session
 from sprite.agent.turn import BackgroundTurns, Turn
@@ -84,6 +86,10 @@ class AgentRuntime:
         self._private_text = recorder.private_text
         self._inbox = Inbox()
         self._stream = mission_end.TextStream(feed)
+        #: Its task runs beside the missions.
+        self.live_output = LiveOutput(
+            settings.cli_state, partial(feed.publish, durable=False), recorder.private_text.others
+        )
         self._turn: Turn | None = None
         self._is_stopping = False
         #: The limits of the person's Claude plan, as the newest call found them.
@@ -591,6 +597,7 @@ class AgentRuntime:
             # A late message of an ended turn: it is in the log, and clients consider the turn over.
             return
         event.mission_id = self.turn_id
+        self.live_output.happened(event)
         if isinstance(event, events.WholeText):
             turn.texts.append(event.text)
         if isinstance(event, events.TextDelta | events.Thinking):

@@ -100,7 +100,7 @@ async def restore_archive(settings: Settings, path: Path, *, dry_run: bool, as_j
 async def _restore(settings: Settings, archive: Archive) -> None:
     # Take the lock only now, so that a refused import leaves no folders behind.
     settings.system.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with workspace_lock(settings.lock, settings.memory):
+    with workspace_lock(settings):
         for folder in (settings.system, settings.memory, settings.run):
             folder.chmod(0o700)
         if restore.finish(settings) == archive.raw_manifest:

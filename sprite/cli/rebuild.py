@@ -60,7 +60,7 @@ async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[Transcript
         return
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(workspace_lock(settings.lock, settings.memory))
+            stack.enter_context(workspace_lock(settings))
         except WorkspaceLockedError as error:
             raise WorkspaceLockedError(f"{error} Start it again afterwards. `--dry-run` works beside it.") from error
         async with open_transcript(settings.transcript_db) as transcript:

@@ -12,4 +12,5 @@ __all__ = [
     "settings",
     "sqlite",
     "tasks",
+    "versions",
 ]

@@ -12,7 +12,8 @@ from sprite.errors import PeerError
 #: The time of day for a date without a time.
 MORNING = time(9)
 _ISO = re.compile(
-    r"(\d{4}-\d{2}-\d{2})(?:[T ]+(\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)\s?(Z|[+-]\d{2}:?\d{2})?)?", re.IGNORECASE
+    r"(\d{4}-\d{2}-\d{2})(?:(?:T| at | )(\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)\s?(Z|[+-]\d{2}:?\d{2})?)?",
+    re.IGNORECASE,
 )
 _SOON = re.compile(r"in (\d{1,5}) ?(minute|min|hour|h|day|week)s?", re.IGNORECASE)
 _DAY = re.compile(r"(?:(today|tomorrow)(?: at)?)?(?:(?:^| )(\d{1,2}:\d{2}))?", re.IGNORECASE)
@@ -44,9 +45,10 @@ def _moment_in(text: str, tz: str, now: float) -> float:
     """Return the moment. Raises ValueError if the text is none."""
     if found := _ISO.fullmatch(text):
         day, clock, offset = found.groups()
+        clock = _two_digits(clock or MORNING.isoformat())
         if offset is not None:
             return datetime.fromisoformat(f"{day}T{clock}{offset}").timestamp()
-        wall = datetime.fromisoformat(f"{day}T{clock or MORNING.isoformat()}")
+        wall = datetime.fromisoformat(f"{day}T{clock}")
         return moment(wall, tz)
     if found := _SOON.fullmatch(text):
         number, unit = int(found[1]), found[2].lower()
@@ -59,10 +61,14 @@ def _moment_in(text: str, tz: str, now: float) -> float:
     word, clock = found.groups()
     here = local(now, tz)
     day = here.date() + timedelta(days=word is not None and word.lower() == "tomorrow")
-    at = moment(datetime.combine(day, time.fromisoformat(clock.zfill(5)) if clock else MORNING), tz)
+    at = moment(datetime.combine(day, time.fromisoformat(_two_digits(clock)) if clock else MORNING), tz)
     if word is None and at <= now:
         at = moment(datetime.combine(day + timedelta(days=1), local(at, tz).time()), tz)
     return at
+
+
+def _two_digits(clock: str) -> str:
+    return clock if clock[2] == ":" else f"0{clock}"
 
 
 _DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

@@ -129,12 +129,13 @@ class FileStore:
 
     def _sweep(self, made: Plan) -> None:
         # The CLI's logs serve to resume a conversation, which must not happen with forgotten words in it. The last boot
-        # prompt and the boot files contain the old memory. An interrupted rebuild leaves a complete memory.db.
+        # prompt and the boot files contain the old memory, and a backup the old log. An interrupted rebuild leaves a
+        # complete memory.db.
         settings = self._settings
         refuse_links(settings)
         settings.boot_prompt.unlink(missing_ok=True)
         rebuilds = (settings.run / "re-extract", *settings.run.glob("reapply-*"))
-        for folder in (settings.cli_state, settings.boot_files, *rebuilds):
+        for folder in (settings.cli_state, settings.boot_files, settings.backup, *rebuilds):
             shutil.rmtree(folder, ignore_errors=True)
         for path in self._files():
             derived = path.parent == self._settings.memory

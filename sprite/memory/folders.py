@@ -50,7 +50,14 @@ USER_FOLDERS = ("ocr", "extractions", "artifacts", "skills")
 
 def refuse_links(settings: Settings) -> None:
     """Raise OperatorError if one of our folders is a link: what Sprite deletes there would be somebody else's."""
-    for folder in (settings.system, settings.memory, settings.run, settings.cli_state, settings.boot_files):
+    for folder in (
+        settings.system,
+        settings.memory,
+        settings.run,
+        settings.cli_state,
+        settings.boot_files,
+        settings.backup,
+    ):
         if folder.is_symlink():
             raise OperatorError(f"{folder} is a link, and a folder of Sprite's belongs there. Move it away.")
 

@@ -69,6 +69,13 @@ class ToolResult(AgentEvent, tag="tool_result"):
     summary: str
 
 
+class ToolOutput(AgentEvent, tag="tool_output"):
+    """The last lines that a running command has printed so far; they replace earlier ones. Not durable."""
+
+    tool_use_id: str
+    text: str
+
+
 class Compacting(AgentEvent, tag="compacting"):
     """The conversation is too long and is being summed up."""
 
@@ -130,6 +137,7 @@ AnyAgentEvent = (
     | WholeText
     | ToolUse
     | ToolResult
+    | ToolOutput
     | Compacting
     | Compacted
     | ModelChanged

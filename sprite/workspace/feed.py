@@ -97,7 +97,7 @@ class Underway:
 def _after(running: Running, event: events.AnyAgentEvent) -> Running | None:
     if isinstance(event, events.Ending):
         return None
-    if isinstance(event, events.Thinking):
+    if isinstance(event, events.Thinking | events.ToolOutput):
         return running
     if isinstance(event, events.TextDelta):
         partial = f"{running.partial}{event.text}"[-MAX_PARTIAL_CHARS:]

@@ -157,7 +157,8 @@ async def test_background_commands_are_shown_and_stopped(stack: PageStack, page:
     questions = page.get_by_role("group", name="May Sprite run a command?")
     for answered in (1, 2):
         await questions.get_by_role("button", name="Allow once").first.click()
-        await expect(questions.filter(has_text="Allowed")).to_have_count(answered)
+        await expect(page.locator(".tool", has_text="you allowed it")).to_have_count(answered)
+    await expect(questions).to_have_count(0)
     await settled(page, "Begin the build")
     line = page.get_by_role("group", name="In the background")
     await expect(line).to_contain_text(re.compile(r"the build \d+:\d\d"))
@@ -269,6 +270,25 @@ async def test_background_work_has_line_and_stop(page: Page, wire: Wire) -> None
     assert wire.asked[-1]["payload"] == {}
     wire.say("session_update", session=IDLE)
     await expect(line).to_be_hidden()
+
+
+async def test_row_tells_state_and_answer_of_call(page: Page, wire: Wire) -> None:
+    wire.say("chat_said", mission_id="s1", role="user", text="Run make", at=time.time() - 60)
+    await expect(page.locator(".run-words")).to_have_text("Starting the agent")
+    await expect(page.locator(".run-clock")).to_have_text(re.compile(r"1:0\d"))
+    wire.event("started", "s1", origin="person")
+    wire.event("tool_use", "s1", tool_use_id="s1", name="Bash", input={"command": "make"})
+    asked = {"mission_id": "s1", "tool_use_id": "s1", "tool": "Bash", "input": {"command": "make"}}
+    row = page.locator("[data-mission=s1] .tool")
+    wire.say("permission_request", **asked, request_id="s1", background=False)
+    await expect(row).to_contain_text("Wants to run a command")
+    wire.say("permission_resolved", request_id="s1", decision="allow")
+    await expect(row).to_contain_text("Running a command")
+    await expect(page.locator("[data-mission=s1] .question")).to_have_count(0)
+    wire.event("tool_result", "s1", tool_use_id="s1", is_error=False, summary="made")
+    await expect(row).to_contain_text("Ran a command")
+    await expect(row).to_contain_text("you allowed it")
+    wire.event("complete", "s1", text="Made.", usage=None, cost_usd=None, duration_ms=5)
 
 
 async def test_work_outliving_its_turn_may_still_ask(page: Page, wire: Wire) -> None:

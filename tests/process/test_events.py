@@ -57,6 +57,17 @@ async def test_slow_turn_does_not_delay_other_requests(home: SharedSprite) -> No
 
 
 @shared
+async def test_running_command_shows_its_output(home: SharedSprite) -> None:
+    async with home.client() as client:
+        mission = client.send("mission", {"text": "run `echo first; until [ -e go ]; do sleep 0.05; done`"})
+        output = await client.event("tool_output")
+        assert (output["text"], output["mission_id"]) == ("first", mission)
+        (home.workspace / "go").touch()
+        assert (await client.end_of(mission))["event"] == "complete"
+    assert "tool_output" not in {event["payload"].get("event") for event in durable_events(home.workspace)}
+
+
+@shared
 async def test_chat_keeps_tools_and_turn_status(home: SharedSprite) -> None:
     async with home.client() as client:
         used = client.send("mission", {"text": "run `echo one\necho two`"})

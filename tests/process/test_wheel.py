@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
+import sqlite3
+import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from http.cookiejar import CookieJar
 from pathlib import Path
 from urllib.request import HTTPCookieProcessor, ProxyHandler, build_opener
@@ -12,7 +16,7 @@ import pytest
 
 from sprite import __version__
 from tests.harness import PATIENCE
-from tests.wheel import installed_command, start
+from tests.wheel import PIP, installed_command, start
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +29,9 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _run(command: Path, home: Path, *arguments: str) -> tuple[int, str, str]:
-    process = start(command, home, *arguments)
-    out, error = process.communicate(timeout=PATIENCE)
+def _run(command: Path, home: Path, *arguments: str, said: str = "", **variables: str) -> tuple[int, str, str]:
+    process = start(command, home, *arguments, **variables)
+    out, error = process.communicate(said, timeout=PATIENCE)
     return process.returncode, out, error
 
 
@@ -67,3 +71,26 @@ def test_unknown_command(command: Path, home: Path) -> None:
 def test_command_before_first_run(command: Path, home: Path) -> None:
     code, _, error = _run(command, home, "memory", "learnings")
     assert (code, "no sprite has run there yet" in error) == (2, True)
+
+
+def test_update_installs_newest_version(tmp_path: Path) -> None:
+    """pip installed the command and finds a newer wheel, whose first start backs up the data."""
+    command = installed_command(tmp_path)
+    code = tmp_path / "code/sprite/__init__.py"
+    code.write_text(code.read_text().replace(f'"{__version__}"', '"99.0.0"'))
+    shutil.rmtree(tmp_path / "code/build")
+    build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path / "new")]
+    subprocess.run([*build, str(tmp_path / "code")], check=True, timeout=PATIENCE)
+    home = tmp_path / "home"
+    home.mkdir()
+    assert _run(command, home, "chat", said="My name is Ada.\n/flush\n")[0] == 0
+
+    index = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_FIND_LINKS": str(tmp_path / "new")}
+    _, out, error = _run(command, home, "update", **index)
+    assert f"Updated Sprite from {__version__} to 99.0.0." in out, error
+
+    assert "The user's name is Ada." in _run(command, home, "chat", said="/memory user.md\n")[1]
+    kept = home / "share/sprite/workspaces/local/.os/backup/transcript.db"
+    with closing(sqlite3.connect(kept)) as log:
+        assert log.execute("SELECT user_message FROM observations").fetchone() == ("My name is Ada.",)
+    assert (home / "share/sprite/backup/bridge.db").is_file()

@@ -181,7 +181,7 @@ async def test_files_are_private_to_owner(tmp_path: Path) -> None:
     async with open_database(tmp_path / "bridge.db") as db:
         await db.write(add("ada"))
         files = list(tmp_path.iterdir())
-        assert len(files) == 3
+        assert len(files) == 4
         assert all(path.stat().st_mode & 0o077 == 0 for path in files)
 
 

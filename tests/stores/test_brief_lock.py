@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from sprite.config import Settings
 from sprite.errors import WorkspaceLockedError
 from sprite.storage.connection import workspace_lock
 
 
 def test_short_lock_holder_is_awaited(workspace: Path) -> None:
-    lock, databases = workspace / ".os/run/lock", workspace / ".os/memory"
+    settings = Settings(workspace)
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with workspace_lock(lock, databases, briefly=True):
+        with workspace_lock(settings, briefly=True):
             held.set()
             done.wait()
 
@@ -24,18 +25,18 @@ def test_short_lock_holder_is_awaited(workspace: Path) -> None:
     holder.start()
     held.wait()
     threading.Timer(0.2, done.set).start()
-    with workspace_lock(lock, databases):
+    with workspace_lock(settings):
         assert done.is_set()
     holder.join()
 
 
 def test_long_lock_holder_is_named_after_short_one(workspace: Path) -> None:
-    lock, databases = workspace / ".os/run/lock", workspace / ".os/memory"
-    with workspace_lock(lock, databases, briefly=True):
+    settings = Settings(workspace)
+    with workspace_lock(settings, briefly=True):
         pass
     with (
-        workspace_lock(lock, databases),
+        workspace_lock(settings),
         pytest.raises(WorkspaceLockedError, match=r"process \d+\) already owns"),
-        workspace_lock(lock, databases),
+        workspace_lock(settings),
     ):
         pass

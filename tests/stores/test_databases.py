@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from sprite.common.sqlite import Schema
+from sprite.config import Settings
 from sprite.errors import DatabaseUnusableError, StorageError, WorkspaceLockedError
 from sprite.log import transcript
 from sprite.memory import database as memory
@@ -510,18 +511,18 @@ async def test_missing_folder_raises_storage_error(tmp_path: Path) -> None:
 
 
 def test_workspace_has_one_owner_named_to_second(tmp_path: Path) -> None:
-    lock = tmp_path / "home" / ".os" / "run" / "lock"
-    databases = lock.parent.parent / "memory"
-    with workspace_lock(lock, databases):
+    settings = Settings(tmp_path / "home")
+    lock = settings.lock
+    with workspace_lock(settings):
         with (
             pytest.raises(WorkspaceLockedError, match=rf"process {os.getpid()}\) already owns {tmp_path / 'home'}"),
-            workspace_lock(lock, databases),
+            workspace_lock(settings),
         ):
             pass
         assert lock.read_text() == f"{os.getpid()}\n", "the refused process leaves the owner's mark unchanged"
         lock.unlink()
         lock.parent.rmdir()
-        with pytest.raises(WorkspaceLockedError, match="already owns"), workspace_lock(lock, databases):
+        with pytest.raises(WorkspaceLockedError, match="already owns"), workspace_lock(settings):
             pass
-    with workspace_lock(lock, databases):
+    with workspace_lock(settings):
         pass

@@ -405,6 +405,11 @@ export class Conversation {
         }
         break;
       }
+      case 'tool_output': {
+        const found = this.#call(entry, event.tool_use_id);
+        if (found && !found.tool.endedAt) found.tool.output = event.text;
+        break;
+      }
       case 'model_changed':
         entry.parts.push({ kind: 'note', key: this.#key(), text: event.text });
         break;

@@ -62,11 +62,21 @@ export function exchange(entry, page) {
 function partOf(part, entry, page, redraw) {
   if (part.kind === 'tool') return toolRow(part, entry, page, redraw);
   if (part.kind === 'note') return html`<p class="notice">${icon('alert', true)}${part.text}</p>`;
-  if (part.kind === 'permission') return question(part, page, redraw);
+  if (part.kind === 'permission') return isInRow(part, entry) ? nothing : question(part, page, redraw);
   const text = texts.get(part) ?? new TextPart();
   texts.set(part, text);
   text.update(part);
   return text.element;
+}
+
+/**
+ * Whether the row of the call tells the answer. "Always" also shows where to take it back.
+ * @param {Types.PermissionPart} part
+ * @param {Exchange} entry
+ */
+function isInRow({ decision, tool_use_id: id }, { parts }) {
+  const isTold = decision === 'allow' || decision === 'session' || decision === 'deny';
+  return isTold && parts.some((part) => part.kind === 'tool' && id && part.toolUseId === id);
 }
 
 /** @param {Exchange} entry @param {string} text @param {Page} page @param {() => void} redraw */

@@ -6,7 +6,7 @@ import { codeOf, wordsOf } from '../problem.js';
 import { button, elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { offerLabel, restore } from './restore.js';
-import { doing } from './tools.js';
+import { capital, doing } from './tools.js';
 
 /** @import { Link, Page, SessionState, State } from '../types/page.js' */
 
@@ -20,15 +20,16 @@ const LINK = {
   'signed-out': 'Signed out',
 };
 /** @typedef {'link' | 'ask' | 'busy' | 'idle' | 'bad'} Kind */
-/** @typedef {{ kind: Kind, words: string, since?: number | null, retry?: boolean, thoughts?: string }} RunState */
+/** @typedef {{ kind: Kind, words: string, since?: number | null, retry?: boolean, thoughts?: string,
+ *   isBrief?: boolean }} RunState */
 
 /** Labels of work that takes longer than a minute. */
 const SLOW = { turn: 'turn running for', queue: 'message waiting for', model_call: 'model silent for' };
 const TICK_MS = 1000;
 /** Most background tasks that are named, so that the conversation keeps its space. */
 const NAMED = 3;
-/** A connection that is back within this time is not mentioned. */
-const PATIENCE_MS = 700;
+/** A connection that is back within this time is not mentioned, nor an agent that has started. */
+const PATIENCE_SECONDS = 0.7;
 
 /**
  * Returns the current state `{kind, words, since}`, from the store alone; kinds: link, ask, busy, idle, bad.
@@ -47,9 +48,12 @@ export function runState({ link, loaded, chat, permissions, session }, stopping)
   }
   if (link.state !== 'ready') return { kind: 'link', words: link.detail || LINK[link.state], since: link.since };
   if (!loaded) return { kind: 'link', words: 'Opening the conversation', since: link.since };
-  const running = chat.filter((entry) => entry.kind === 'exchange').findLast((entry) => entry.status === 'running');
+  const exchanges = chat.filter((entry) => entry.kind === 'exchange');
+  const running = exchanges.findLast((entry) => entry.status === 'running');
   if (permissions.length) return { kind: 'ask', words: 'Waiting for your answer' };
   if (!running && session.running_mission_id) return { kind: 'busy', words: 'Working' };
+  const sent = running ? undefined : exchanges.find(({ status }) => status === 'sent' || status === 'queued');
+  if (sent && !session.paused) return { kind: 'busy', words: LINK.connecting, since: sent.at * 1000, isBrief: true };
   // A pending decision is not an idle state.
   if (!running) return { kind: link.offer ? 'bad' : 'idle', words: link.detail };
   if (stopping) return { kind: 'busy', words: 'Stopping' };
@@ -122,7 +126,7 @@ export class StatusLines {
   #state(now, slow) {
     const { link, model } = this.page.store.state;
     const waited = now.since ? (Date.now() - now.since) / 1000 : 0;
-    const isFlash = link.state === 'offline' && Date.now() - link.since < PATIENCE_MS;
+    const isFlash = (link.state === 'offline' || now.isBrief) && waited < PATIENCE_SECONDS;
     const offer = offerLabel(link);
     const mayRetry = now.retry && (now.kind !== 'link' || waited >= 3);
     const mayStop = link.state === 'ready' && this.isRunning;
@@ -277,6 +281,3 @@ export class StatusLines {
     else if (now.kind === 'bad') this.page.announce(now.words);
   }
 }
-
-/** @param {string} words */
-const capital = (words) => words.charAt(0).toUpperCase() + words.slice(1);

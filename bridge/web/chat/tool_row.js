@@ -40,11 +40,10 @@ const STATES = {
   refused: 'not allowed',
   stopped: 'stopped by you',
   cut: 'interrupted',
-  running: 'running',
   failed: 'failed',
 };
 /** @type {Record<string, string>} */
-const ANSWERS = { allow: 'you allowed it', session: 'you allowed it', always: 'always allowed' };
+const ANSWERS = { allow: 'you allowed it', session: 'allowed in this session', always: 'always allowed' };
 
 /**
  * `redraw` draws the exchange again.
@@ -56,7 +55,7 @@ const ANSWERS = { allow: 'you allowed it', session: 'you allowed it', always: 'a
 export function toolRow(part, entry, page, redraw) {
   const state = stateOf(part, entry);
   const key = part.toolUseId ?? part;
-  const { words, detail } = describeCall(part.name, part.input, part.title, ['asks', 'refused'].includes(state));
+  const { words, detail } = describeCall(part.name, part.input, part.title, state);
   const ms = (part.endedAt ?? part.startedAt) - part.startedAt;
   const outcome = [ANSWERS[part.answer ?? ''], STATES[state], ms >= WORTH_SAYING_MS && duration(ms)];
   /** @param {Event} event */
@@ -70,6 +69,7 @@ export function toolRow(part, entry, page, redraw) {
     opened.add(key);
     if (entry.missionId && part.endedAt && !whole.has(part)) void fetchWhole(part, entry.missionId, page).then(redraw);
   };
+  const output = state === 'running' && part.output ? html`<pre class="tool-live">${part.output}</pre>` : nothing;
   return html`<details class="tool" data-state=${state} ?open=${opened.has(key)} @toggle=${toggled}>
     <summary>
       ${icon(ICONS[shortName(part.name)] ?? 'tool', true)}
@@ -79,7 +79,7 @@ export function toolRow(part, entry, page, redraw) {
       ${icon('chevron', true)}
     </summary>
     <div class="tool-body">${opened.has(key) ? body(part, page) : nothing}</div>
-  </details>`;
+  </details>${output}`;
 }
 
 /** @param {ToolPart} part @param {Exchange} entry */

@@ -44,20 +44,25 @@ const TOOLS = {
 export const shortName = (name) => name.split('__').at(-1) ?? name;
 
 /**
- * Returns the action of a call and its most telling argument.
+ * Returns the action of a call in a state, and its most telling argument.
  * @param {string} name
  * @param {ToolInput} input
- * @param {string | null} [title]  what it was for, where the input is not kept
- * @param {boolean} [isWish]  it has not run
+ * @param {string | null} title  what it was for, where the input is not kept
+ * @param {string} state
  */
-export function describeCall(name, input, title = null, isWish = false) {
+export function describeCall(name, input, title, state) {
   const known = TOOLS[shortName(name)];
   const field = known ? known.field : Object.keys(input).find((key) => typeof input[key] === 'string');
   const detail = title ?? (field && typeof input[field] === 'string' ? input[field] : '');
   const [line = ''] = detail.split('\n', 1);
-  const words = isWish ? `Wants to ${wants(name)}` : (known?.did ?? `Used ${plainName(name)}`);
+  const did = known?.did ?? `Used ${plainName(name)}`;
+  const isWish = state === 'asks' || state === 'refused';
+  const words = isWish ? `Wants to ${wants(name)}` : state === 'running' ? capital(doing(name)) : did;
   return { words, detail: line.slice(0, 300) };
 }
+
+/** @param {string} words */
+export const capital = (words) => words.charAt(0).toUpperCase() + words.slice(1);
 
 /** @param {string} name */
 const plainName = (name) => shortName(name).replaceAll('_', ' ');

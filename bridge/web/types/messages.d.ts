@@ -66,6 +66,7 @@ export interface Messages {
       | WholeText
       | ToolUse
       | ToolResult
+      | ToolOutput
       | Compacting
       | Compacted
       | ModelChanged
@@ -931,6 +932,7 @@ export interface Running {
     | WholeText
     | ToolUse
     | ToolResult
+    | ToolOutput
     | Compacting
     | Compacted
     | ModelChanged
@@ -997,6 +999,15 @@ export interface ToolResult {
   tool_use_id: string;
   is_error: boolean;
   summary: string;
+}
+/**
+ * The last lines that a running command has printed so far; they replace earlier ones. Not durable.
+ */
+export interface ToolOutput {
+  event: "tool_output";
+  mission_id: string | null;
+  tool_use_id: string;
+  text: string;
 }
 /**
  * The conversation is too long and is being summed up.

@@ -127,6 +127,8 @@ export interface ToolPart {
   summary: string | null;
   isError: boolean;
   stopped: boolean;
+  /** The last lines that a running command has printed. */
+  output?: string;
   /** The person's answer to the question about it; undefined if they were not asked. */
   answer?: Decision | null;
 }

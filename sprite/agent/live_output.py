@@ -1,0 +1,92 @@
+"""Live output of the command that runs: the end of the file into which the CLI lets it write."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from sprite.privacy.cutting import Discreet, clean
+from sprite.privacy.secret_commands import shows_secrets
+from sprite.protocol.events import AgentEvent, Ending, ToolOutput, ToolResult, ToolUse
+
+LOOK_SECONDS: Final = 1.0
+#: The end of the file that is read and redacted, enough for a private key before the shown lines.
+_READ_BYTES: Final = 16 * 1024
+_SHOWN_LINES: Final = 12
+_SHOWN_CHARS: Final = 2000
+#: Below the CLI's folder: user, project, session.
+_FILES: Final = "tmp/*/*/*/tasks/b*.output"
+
+
+class LiveOutput:
+    """Publish the last lines of a command while it runs alone: the CLI does not say which file is whose."""
+
+    def __init__(self, folder: Path, publish: Callable[[ToolOutput], None], discreet: Discreet) -> None:
+        self._folder = folder
+        self._publish = publish
+        self._discreet = discreet
+        #: Commands without a result, and the files that existed before each.
+        self._running: dict[str, tuple[ToolUse, frozenset[Path]]] = {}
+        self._runs = asyncio.Event()
+
+    def happened(self, event: AgentEvent) -> None:
+        """Handle the next event of a turn."""
+        match event:
+            case ToolUse(name="Bash", input=given) if not shows_secrets(given):
+                self._running[event.tool_use_id] = event, frozenset(self._folder.glob(_FILES))
+                self._runs.set()
+            case ToolResult():
+                self._running.pop(event.tool_use_id, None)
+            case Ending():
+                self._running.clear()
+
+    @property
+    def call(self) -> ToolUse | None:
+        """The running command, if it is the only one."""
+        return next(iter(self._running.values()))[0] if len(self._running) == 1 else None
+
+    async def run(self) -> None:
+        """Look every second while a command runs. Runs until cancelled."""
+        shown = ""
+        while True:
+            if not self._running:
+                self._runs.clear()
+                await self._runs.wait()
+            await asyncio.sleep(LOOK_SECONDS)
+            if (call := self.call) is None:
+                continue
+            text = await asyncio.to_thread(last_lines, self._folder, self._running[call.tool_use_id][1], self._discreet)
+            if text and text != shown and self.call is call:
+                self._publish(ToolOutput(call.mission_id, call.tool_use_id, text))
+            shown = text
+
+
+def last_lines(folder: Path, before: frozenset[Path], discreet: Discreet) -> str:
+    """Return the last lines of the only file that was not there before, or an empty text."""
+    new = set(folder.glob(_FILES)) - before
+    if len(new) != 1:
+        return ""
+    text = discreet(clean(_end_of(new.pop(), folder)))
+    return "\n".join(text.splitlines()[-_SHOWN_LINES:])[-_SHOWN_CHARS:]
+
+
+def _end_of(path: Path, folder: Path) -> str:
+    """Return the end of a regular file in the folder. The agent's commands can replace it by a link or a pipe."""
+    with suppress(OSError):
+        if not path.resolve().is_relative_to(folder.resolve()):
+            return ""
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return ""
+            begin = max(0, stream.seek(0, os.SEEK_END) - _READ_BYTES)
+            stream.seek(begin)
+            # The first line may have lost its beginning, and with it the mark of a secret.
+            text = stream.read(_READ_BYTES).decode(errors="replace")
+            return text.partition("\n")[2] if begin else text
+    return ""
