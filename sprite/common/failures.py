@@ -40,6 +40,7 @@ class Failure:
         return self.action == "retry"
 
 
+_BAD_KEY = "The model does not take the key or login: check ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN, and restart."
 _NO_CREDIT = "The account of the model's API has no credit: add some, or set another ANTHROPIC_API_KEY."
 _FULL = "The conversation is longer than the model can read."
 NO_ANSWER = Failure("no_answer", "No answer came.", "retry")
@@ -76,7 +77,7 @@ _BY_TEXT: tuple[tuple[str, str, str, Action], ...] = (
         "settings",
     ),
     (r"bridge's database|bridge is stopping", "model_error", "The bridge is not ready.", "retry"),
-    (r"/login|Not logged in", "unauthorized_model", f"There is no key for the model: {NO_KEY}.", "settings"),
+    (r"OAuth|subscription access|[Ll]ogin (?:expired|reached)", "unauthorized_model", _BAD_KEY, "settings"),
     (
         r"You've (?:hit|reached) your|out of (?:extra )?usage|seat type|usage (?:allocation|credits)|usage limit is",
         "plan_limit",
@@ -84,6 +85,12 @@ _BY_TEXT: tuple[tuple[str, str, str, Action], ...] = (
         "settings",
     ),
     (r"[Cc]redit balance|because of billing", "no_credit", _NO_CREDIT, "settings"),
+    (
+        r"API usage limit|disabled organization|organization has been disabled",
+        "no_credit",
+        "The account of the model's API is at its limit or disabled: see its console, or set another key.",
+        "settings",
+    ),
     (
         r"safeguards flagged|Usage Policy|[Oo]utput blocked",
         "declined",
@@ -99,6 +106,7 @@ _BY_TEXT: tuple[tuple[str, str, str, Action], ...] = (
 )
 #: As above, where no status says more.
 _BY_LOOSE_TEXT: tuple[tuple[str, str, str, Action], ...] = (
+    (r"/login|Not logged in", "unauthorized_model", f"There is no key for the model: {NO_KEY}.", "settings"),
     (r"[Oo]verloaded", "overloaded", "The model is overloaded.", "retry"),
     (r"[Rr]ate limit", "rate_limited", "The model's rate limit is reached.", "retry"),
     (r"in time|[Tt]imed out|took too long", "model_error", "The model did not answer in time.", "retry"),
@@ -110,11 +118,7 @@ _BY_LOOSE_TEXT: tuple[tuple[str, str, str, Action], ...] = (
 _SERVER_FAULT = 500
 _BY_STATUS: dict[int, tuple[str, str, Action]] = {
     400: ("invalid_request", "The model's API refused the request as invalid.", "new_session"),
-    401: (
-        "unauthorized_model",
-        "The model does not take the key: check ANTHROPIC_API_KEY or your login, and restart.",
-        "settings",
-    ),
+    401: ("unauthorized_model", _BAD_KEY, "settings"),
     402: ("no_credit", _NO_CREDIT, "settings"),
     403: ("forbidden_model", "The key does not permit this: check ANTHROPIC_API_KEY, or set SPRITE_MODEL.", "settings"),
     404: ("unknown_model", "The model does not exist for this key: set SPRITE_MODEL to another one.", "settings"),

@@ -651,6 +651,11 @@ async def test_forget_can_be_cancelled(page: Page) -> None:
 async def test_forget_shows_every_place_and_remainder(stack: PageStack, page: Page) -> None:
     panel = await memory(page, "Health")
     await expect(panel).to_contain_text("What memory has cost")
+    spend = panel.locator("section", has=page.get_by_role("heading", name="Spend", exact=True))
+    for name in ("Today", "This session"):
+        await expect(spend.locator("dl > div", has_text=name)).to_contain_text(
+            re.compile(r"agent \$[\d.]+, schedules \$[\d.]+, memory \$[\d.]+")
+        )
     await expect(panel).not_to_contain_text(HERE_ALONE)
     assert await violations(page) == []
     await shoot(page, "memory-health")

@@ -20,7 +20,7 @@ from sprite.protocol.messages import (
     StandingRule,
     Status,
 )
-from sprite.protocol.shapes import Forgotten, MemoryState, Place
+from sprite.protocol.shapes import Cost, Costs, Forgotten, MemoryState, Place, Spend
 from tests.chat_stage import Chat, in_a_pipe, in_a_terminal
 from tests.chat_stand_in import state_sync
 
@@ -105,6 +105,19 @@ async def test_forget_removes_text_from_input_history(tmp_path: Path) -> None:
         chat.type("\x1b[A\x1b[A\r")
         assert (await chat.visitor.receive("mission"))["payload"]["text"] == "and tea"
     assert "fish" not in history.read_text().lower()
+
+
+async def test_status_shows_spend_by_part() -> None:
+    costs = Costs(Cost(1.25, 0.5), schedules=Cost(0.25), memory=Cost(0.125))
+    status = Status("status", state_sync().session, memory(), None, "ask", None, spend=Spend(costs, costs, Cost(0.5)))
+    async with in_a_pipe() as chat:
+        chat.type("/status\n")
+        used, _ = await asked(chat, "system")
+        await chat.visitor.send(status, reply_to=used)
+        await chat.until_seen("last turn")
+    parts = "$1.6250 + $0.5000 estimated (agent $1.2500 + $0.5000 estimated, schedules $0.2500, memory $0.1250)"
+    # The pipe wraps lines.
+    assert f"spent today {parts} this session {parts} last turn $0.5000" in " ".join(chat.seen.split())
 
 
 async def test_standing_rules_are_listed_and_revoked() -> None:

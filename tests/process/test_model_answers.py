@@ -49,8 +49,8 @@ FAILS = {
     "timeout_error": ("model_error", True),
     "overloaded_error": ("overloaded", True),
 }
-#: Internal words of the CLI that no person should see.
-INTERNAL = ("ede_diagnostic", "CLAUDE_CODE_", "ANTHROPIC_BASE", "gateway", "req_", "msg_", "127.0.0.1")
+#: Internal words of the CLI and the API that no person should see.
+INTERNAL = ("API Error", "ede_", "CLAUDE_CODE_MAX", "ANTHROPIC_BASE", "gateway", "req_", "msg_", "127.0.0.1", "/login")
 ASKED = Asked(1, 2, 0, again=False)
 PROMPT = CuratorPrompt("You are Sprite's memory curator", "<turn id=1>Hello</turn>", tokens=20)
 
@@ -67,7 +67,8 @@ async def turn(home: SharedSprite, client: Client, step: dict[str, Any]) -> tupl
     mission = client.send("mission", {"text": "Say something"})
     end = await client.end_of(mission)
     home.model.script = Script()
-    assert not any(word in end.get("message", "") for word in INTERNAL), end
+    told = [{**each["payload"], "details": ""} for each in client.received if each["type"] != "state_sync"]
+    assert not any(word in str(told) for word in INTERNAL), told
     assert [event["event"] for event in client.events(mission)].count(end["event"]) == 1
     kept = observation_of(home.workspace, mission)
     assert kept["outcome"] == end["event"]

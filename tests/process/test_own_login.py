@@ -165,7 +165,7 @@ async def test_doctor_live_asks_by_login(tmp_path: Path, model: OfflineModel) ->
     ("step", "status", "words"),
     [
         ({"error": 529, "type": "overloaded_error"}, 529, "overloaded"),
-        ({"error": 401, "type": "authentication_error"}, 401, "your login"),
+        ({"error": 401, "type": "authentication_error"}, 401, "CLAUDE_CODE_OAUTH_TOKEN"),
         ({"text": "So", "cut": True}, None, "."),
     ],
 )

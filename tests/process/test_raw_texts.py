@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.text import Text
 
 from bridge.admin import control
@@ -23,7 +24,7 @@ from tests.harness import PATIENCE, observations, start_in_thread
 from tests.scripted_model import OfflineModel, Script
 
 #: Parts of texts of the CLI and the API.
-RAW = ("API Error", "Request ID", "Message ID", "ede_diagnostic", "CLAUDE_CODE_", "BASE_URL", "RAWTEXT", "req_",
+RAW = ("API Error", "Request ID", "Message ID", "ede_diagnostic", "CLAUDE_CODE_MAX", "BASE_URL", "RAWTEXT", "req_",
        "gateway", "safeguards", "token maximum", "Prompt is too long", "/login", "try again")  # fmt: skip
 FIRST_MODEL, SECOND_MODEL = "claude-fable-5", "claude-opus-4-8"
 STEPS: dict[str, dict[str, Any]] = {
@@ -31,8 +32,8 @@ STEPS: dict[str, dict[str, Any]] = {
     **{kind: {"error": status, "type": kind, "times": -1} for kind, status in api_grammar.ERRORS.items()},
     "too long": {"error": 400, "message": "prompt is too long: 210000 tokens > 200000 maximum RAWTEXT", "times": -1},
     "no credit": {"error": 400, "message": "Your credit balance is too low. RAWTEXT", "times": -1},
-    "unknown": {"error": 418, "type": "teapot", "times": -1},
-    **{name: {**step, "times": -1} for name, step in api_grammar.BREAKS.items()},
+    "unknown": {"error": 418, "type": "teapot", "message": "The kettle is empty.", "times": -1},
+    **{name: {**step, "message": "Overloaded RAWTEXT", "times": -1} for name, step in api_grammar.BREAKS.items()},
 }
 
 
@@ -48,11 +49,14 @@ async def _without_retries(workspace: Path, environment: Mapping[str, str], **op
     return await start_in_thread(workspace, {**environment, "CLAUDE_CODE_MAX_RETRIES": "0"}, **options)
 
 
-async def test_no_client_gets_raw_text(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "access", ["ANTHROPIC_API_KEY", pytest.param("CLAUDE_CODE_OAUTH_TOKEN", marks=pytest.mark.soak)]
+)
+async def test_no_client_gets_raw_text(tmp_path: Path, access: str) -> None:
     """The refusals also change the model, which is an event and in the log."""
     answers: dict[str, Any] = {}
     data = tmp_path / "data"
-    variables: dict[str, Any] = {"ANTHROPIC_API_KEY": "key", "SPRITE_MODEL": FIRST_MODEL}
+    variables: dict[str, Any] = {access: "a-planted-key-0123456789", "SPRITE_MODEL": FIRST_MODEL}
     async with (
         OfflineModel() as model,
         running_bridge(data, start_sprite=_without_retries, ANTHROPIC_BASE_URL=model.url, **variables) as bridge,

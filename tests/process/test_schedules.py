@@ -113,6 +113,10 @@ async def test_due_action_fires_and_is_reported(home: Home) -> None:
         assert said["payload"]["mission_id"] == mission
         assert (await client.end_of(mission))["event"] == "complete"
         assert (home.workspace / "watered").exists()
+        spend = (await client.ask("system", {"action": "status"}))["payload"]["spend"]
+        costs = [sum(spend[when][who].values()) for when in ("today", "session") for who in ("schedules", "agent")]
+        assert costs == [sum(spend["turn"].values()), 0, costs[0], 0]
+        assert costs[0] > 0
         done = await client.until(lambda m: m["type"] == "action_update" and m["payload"]["action"]["status"] == "done")
         assert done["payload"]["action"]["id"] == number
         assert [entry["by"] for entry in done["payload"]["action"]["history"]] == ["person", "sprite", "sprite"]

@@ -7,7 +7,7 @@ import pytest
 from sprite.common.failures import Failure, failure
 
 #: Words of the CLI and the API that no person should read.
-RAW = ("API Error", "Request ID", "ede_", "CLAUDE_CODE", "req_", "try again", "127.0.0.1", "https:", "{")
+RAW = ("API Error", "Request ID", "ede_", "CLAUDE_CODE_MAX", "req_", "try again", "127.0.0.1", "https:", "{")
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,12 @@ RAW = ("API Error", "Request ID", "ede_", "CLAUDE_CODE", "req_", "try again", "1
     [
         ("Not logged in · Please run /login", None, "unauthorized_model", "set ANTHROPIC_API_KEY", "settings"),
         ("Invalid API key", 401, "unauthorized_model", "check ANTHROPIC_API_KEY", "settings"),
+        ("Not logged in · Please run /login", 401, "unauthorized_model", "CLAUDE_CODE_OAUTH_TOKEN", "settings"),
+        ("Failed to authenticate: OAuth token revoked.", 403, "unauthorized_model", "OAUTH_TOKEN", "settings"),
+        ("Login expired · Please run /login", None, "unauthorized_model", "OAUTH_TOKEN", "settings"),
+        ("Your org has disabled Claude subscription access", 403, "unauthorized_model", "OAUTH_TOKEN", "settings"),
+        ("API Error: 400 This organization has been disabled.", 400, "no_credit", "console", "settings"),
+        ("API Error: 400 You have reached your specified API usage limits.", 400, "no_credit", "limit", "settings"),
         ("API Error: 402 Billing", 402, "no_credit", "no credit", "settings"),
         ("Credit balance is too low", 400, "no_credit", "no credit", "settings"),
         ("API Error: Opus 5's safeguards flagged this. Request ID: req_1", None, "declined", "another way", "change"),
