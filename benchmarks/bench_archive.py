@@ -87,7 +87,7 @@ async def _import(settings: Settings, archive: Path) -> None:
         return
 
     settings.system.mkdir(parents=True)
-    with opened(archive) as made, workspace_lock(settings.lock, settings.memory):
+    with opened(archive) as made, workspace_lock(settings):
         for _ in made.verify():
             pass
         await Restore(settings, made, nobody_looks).run()

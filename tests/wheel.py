@@ -35,5 +35,7 @@ def installed_command(folder: Path) -> Path:
 def start(command: Path, home: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
     """Start the installed command with an empty home and few variables."""
     variables |= {"PATH": os.environ["PATH"], "HOME": str(home), "XDG_DATA_HOME": str(home / "share")}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([command, *arguments], cwd=home, env=variables, text=True, **pipes)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [command, *arguments], cwd=home, env=variables, text=True, stdin=pipe, stdout=pipe, stderr=pipe
+    )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from sprite.privacy.cutting import Discreet, clean
-from sprite.privacy.secret_commands import shows_secrets
+from sprite.privacy.secret_formats import shows_secrets
 from sprite.protocol.events import AgentEvent, Ending, ToolOutput, ToolResult, ToolUse
 
 LOOK_SECONDS: Final = 1.0

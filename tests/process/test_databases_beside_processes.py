@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sprite.config import Settings
 from sprite.errors import WorkspaceLockedError
 from sprite.storage.connection import workspace_lock
 from tests.forking import fork_code
@@ -49,17 +50,19 @@ async def test_full_disk_raises_storage_error(tmp_path: Path) -> None:
 
 
 async def test_killed_owner_releases_lock(tmp_path: Path) -> None:
-    lock = tmp_path / "lock"
+    settings = Settings(workspace=tmp_path)
     hold = (
-        "import sys, pathlib\nfrom sprite.storage.connection import workspace_lock\n"
-        "with workspace_lock(*map(pathlib.Path, sys.argv[1:])):\n    print('held', flush=True); sys.stdin.read()"
+        "import sys, pathlib\nfrom sprite.config import Settings\n"
+        "from sprite.storage.connection import workspace_lock\n"
+        "with workspace_lock(Settings(workspace=pathlib.Path(sys.argv[1]))):\n"
+        "    print('held', flush=True); sys.stdin.read()"
     )
-    owner = await fork_code(hold, str(lock), str(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    owner = await fork_code(hold, str(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert owner.stdout is not None
     assert await owner.stdout.readline() == b"held\n"
-    with pytest.raises(WorkspaceLockedError, match=f"process {owner.pid}"), workspace_lock(lock, tmp_path):
+    with pytest.raises(WorkspaceLockedError, match=f"process {owner.pid}"), workspace_lock(settings):
         pass
     owner.kill()
     await owner.wait()
-    with workspace_lock(lock, tmp_path):
+    with workspace_lock(settings):
         pass
