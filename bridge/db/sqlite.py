@@ -94,7 +94,7 @@ async def open_sqlite(path: Path, migrations: Sequence[str]) -> AsyncIterator[Sq
             # SQLite would create the file readable for the group; its -wal and -shm take the mode of the file.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             # A forget does not reach the backup: it has no texts of people.
-            backup, stamp = path.with_name("backup"), path.with_name("version")
+            backup, stamp = path.with_name("backup"), path.with_name("data-version")
             back_up_before(__version__, stamp, [path], backup, emptied=("notices", "webhook_outbox"))
             writer, reader = [
                 await stack.enter_async_context(connected(partial(_opened, path, schema, is_reader=is_reader), name))

@@ -509,8 +509,8 @@ class BatchFold:
         return None if ruling.verdict == "yes" else ruling.reason or "the user's messages do not replace it"
 
     def _is_asked_work(self, evidence: Evidence) -> bool:
-        """Return whether work on this computer, which a message of the user's asks for, may replace their learning."""
-        return evidence.voice.kind in {"input", "result"} and bool(evidence.turn.own) and not self._rulings.is_off
+        """Return whether a tool call that a message of the user's asks for may replace their learning."""
+        return evidence.voice.kind == "input" and bool(evidence.turn.own) and not self._rulings.is_off
 
     def _is_unrelated(self, known: LearningRow, by: int, new: NewLearning, evidence: Evidence) -> str | None:
         """Return why two learnings have nothing to do with each other, or None."""

@@ -117,7 +117,7 @@ def workspace_lock(settings: Settings, *, briefly: bool = False) -> Iterator[Non
             ) from error
         try:
             kept = (settings.transcript_db, settings.workspace_db)
-            back_up_before(__version__, settings.system / "version", kept, settings.backup)
+            back_up_before(__version__, settings.system / "data-version", kept, settings.backup)
         except RefusedFileError as error:
             raise OperatorError(str(error)) from error
         yield

@@ -22,12 +22,12 @@ async def test_new_version_backs_up_log(workspace: Path) -> None:
     await seed_turns(workspace, "I prefer tea.")
     with workspace_lock(settings):
         assert not settings.backup.exists()
-    (settings.system / "version").write_text("0.0.9\n")
+    (settings.system / "data-version").write_text("0.0.9\n")
     with workspace_lock(settings):
         pass
     with closing(sqlite3.connect(settings.backup / "transcript.db")) as copy:
         assert copy.execute("SELECT user_message FROM observations").fetchall() == [("I prefer tea.",)]
-    assert (settings.system / "version").read_text().strip() == __version__
+    assert (settings.system / "data-version").read_text().strip() == __version__
     async with open_stores(settings.memory) as stores:
         forgotten = await forget_in(stores, text="I prefer tea")
     assert not forgotten.still
@@ -38,17 +38,17 @@ async def test_failed_backup_refuses_start(workspace: Path) -> None:
     settings = Settings(workspace)
     with workspace_lock(settings):
         settings.transcript_db.write_bytes(b"no database" * 1000)
-    (settings.system / "version").write_text("0.0.9\n")
+    (settings.system / "data-version").write_text("0.0.9\n")
     with pytest.raises(OperatorError, match=r"backup .* failed \(file is not a database\)"), workspace_lock(settings):
         pass
-    assert (settings.system / "version").read_text() == "0.0.9\n"
+    assert (settings.system / "data-version").read_text() == "0.0.9\n"
 
 
 async def test_bridge_backup_holds_no_notices(tmp_path: Path) -> None:
     async with open_database(tmp_path / "bridge.db") as database:
         await database.statement("INSERT INTO people (name, created_at) VALUES ('ada', 1)")
         await database.statement("INSERT INTO webhook_outbox VALUES ('1', x'63616c6c20426f', 0, 1, 1)")
-    (tmp_path / "version").write_text("0.0.9")
+    (tmp_path / "data-version").write_text("0.0.9")
     async with open_database(tmp_path / "bridge.db"):
         pass
     with closing(sqlite3.connect(tmp_path / "backup/bridge.db")) as copy:
