@@ -11,9 +11,11 @@ import functools
 import re
 from collections import OrderedDict
 from collections.abc import Iterator
+from threading import Lock
 
 import msgspec
 
+from sprite.common.tasks import LARGE_BYTES, WORDS
 from sprite.privacy.redaction import PRIVATE, private_spans, redactions, secrets_in, without_private
 from sprite.privacy.secret_formats import Rule, read
 from sprite.protocol.pasted import Edit, Marked
@@ -23,6 +25,8 @@ _SHORTEST = 6
 #: Three consecutive words with at least this many letters rarely occur by chance ("I want to" has seven).
 _SHORTEST_RUN = 10
 _RUN = 3
+#: Longer texts are redacted in a thread.
+_LONG = LARGE_BYTES // WORDS
 #: The oldest are evicted: each word costs every text a search, and runs take memory.
 _MOST_WORDS = 200
 _MOST_RUNS = 20_000
@@ -44,6 +48,9 @@ class PrivateText:
         self._runs: OrderedDict[_Run, None] = OrderedDict()
         #: Grows with each new private word. Text redacted at another version may have to be redacted again.
         self.version = 0
+        #: The newest long text: the version, and the text before and after.
+        self._last: tuple[int, str, str] | None = None
+        self._one_at_a_time = Lock()
 
     def hear(self, mission: str, *, by_person: bool = True) -> None:
         """Remember the words of a mission that must not be stored anywhere.
@@ -66,7 +73,13 @@ class PrivateText:
 
         Only the person can mark text as private. Otherwise a web page could have its text read but not logged.
         """
-        return self.marked(Marked(text), by_person=False).text
+        if len(text) <= _LONG:
+            return self.marked(Marked(text), by_person=False).text
+        # The hooks, the stream and the feed redact a long reply in threads, at the same time.
+        with self._one_at_a_time:
+            if self._last is None or self._last[:2] != (self.version, text):
+                self._last = self.version, text, self.marked(Marked(text), by_person=False).text
+            return self._last[2]
 
     def marked(self, message: Marked, *, by_person: bool = True) -> Marked:
         """Return a message in the form to store, with its spans; see `person` and `others`."""

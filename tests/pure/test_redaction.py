@@ -245,6 +245,16 @@ def test_single_private_word_is_recognized_unless_short() -> None:
     assert private_text.others("Bluebird ate 42 apples") == "[private] ate 42 apples"
 
 
+def test_long_text_is_redacted_again_after_private_word() -> None:
+    """Until then, the hooks and the feed get the result that the stream got."""
+    private_text, text = PrivateText(), "password: hunter22 and a Zebedee7 " * 1000
+    once = private_text.others(text)
+    assert "hunter22" not in once
+    assert private_text.others(text) is once
+    private_text.hear("<private>Zebedee7</private>")
+    assert "Zebedee7" not in private_text.others(text)
+
+
 def test_oldest_private_words_are_forgotten() -> None:
     private_text = PrivateText()
     for number in range(1000, 1201):
