@@ -216,7 +216,7 @@ class Subscriber:
         if frame is None:
             raise ConnectionResetError
         try:
-            message = decode_visitor(frame)
+            message = await off_loop(len(frame), decode_visitor, frame)
         except FatalPeerError:
             raise
         except PeerError as error:

@@ -35,6 +35,7 @@ from bridge.providers.provider import (
     with_first,
 )
 from bridge.providers.vm_scripts import PORT, WORKSPACE
+from sprite.common.tasks import off_loop
 from sprite.protocol.frames import FrameDecoder, PeerError, ServerMessage, decode_server, encode
 from sprite.protocol.messages import Auth, AuthOk, StateSync
 
@@ -439,5 +440,5 @@ async def _messages(channel: Channel, count: int) -> list[ServerMessage]:
     while len(messages) < count and (data := await channel.read()):
         decoder.feed(data)
         while len(messages) < count and (frame := decoder.next_frame()) is not None:
-            messages.append(decode_server(frame))
+            messages.append(await off_loop(len(frame), decode_server, frame))
     return messages
