@@ -343,12 +343,12 @@ class CuratorModel:
     async def ask(self, prompt: CuratorPrompt, asked: Asked) -> Answer:
         """Return an answer worth logging. UnusableAnswerError if there is none, another ModelError for an outage."""
         answer = await self._answer(prompt, asked)
-        if not _is_usable(answer.text) and asked.again:
+        if not await _is_usable(answer.text) and asked.again:
             log.warning("the curator's answer was not in the format; asking once more")
             await self._on_lost(answer, NO_FORMAT, asked)
             answer = await self._answer(prompt, asked)
         # The answer about a single turn is logged as it is; several turns get another attempt in smaller batches.
-        if asked.first == asked.last or _is_usable(answer.text):
+        if asked.first == asked.last or await _is_usable(answer.text):
             return replace(answer, lost_call=await self._on_lost(answer, NOT_LOGGED, asked))
         await self._on_lost(answer, NO_FORMAT, asked)
         raise UnusableAnswerError(f"the curator's answer was {NO_FORMAT}")
@@ -416,9 +416,9 @@ class CuratorModel:
         return answer, _fault(answer)
 
 
-def _is_usable(text: str) -> bool:
+async def _is_usable(text: str) -> bool:
     try:
-        return parse_response(text).usable
+        return (await off_loop(len(text), parse_response, text)).usable
     except Exception:
         # Our parser's bug must not lose the record of the cost.
         log.exception("the curator's answer could not be read")
