@@ -6,19 +6,22 @@ import asyncio
 import threading
 import time
 from asyncio.events import Handle
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-TICK_SECONDS = 0.002
+TICK_SECONDS = 0.005
+_THREADS = Path("/proc/self/task")
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class Stall:
     """A stall in milliseconds, and the longest callback.
 
-    `ms` leaves out the time in which the loop's thread waited for a processor, if Linux tells it: a busy machine does
-    not count. `wall_ms` is the stall with it, and `cpu_ms` the processor time of the longest callback.
+    `ms` leaves out the longest time that a thread waited for a processor meanwhile, if Linux tells it: any of them may
+    have had the interpreter's lock. It is at least `cpu_ms`, the processor time of the longest callback. `wall_ms` is
+    the whole stall, on this machine with its other programs.
     """
 
     ms: float
@@ -59,9 +62,10 @@ class StallMeter:
             words = task.get_name() if isinstance(task, asyncio.Task) else getattr(callback, "__qualname__", "?")
             self._worst[name] = cpu, words
 
-    def _tick(self, name: str, loop: asyncio.AbstractEventLoop, due: float, waited: float) -> None:
+    def _tick(self, name: str, loop: asyncio.AbstractEventLoop, due: float, before: dict[str, float]) -> None:
         now, waits = time.perf_counter(), _waited()
-        self._late[name] = max(self._late.get(name, (0.0, 0.0)), (max(0.0, now - due - (waits - waited)), now - due))
+        waited = max((seconds - before.get(thread, 0.0) for thread, seconds in waits.items()), default=0.0)
+        self._late[name] = max(self._late.get(name, (0.0, 0.0)), (max(0.0, now - due - waited), now - due))
         if not loop.is_closed():
             loop.call_later(TICK_SECONDS, self._tick, name, loop, time.perf_counter() + TICK_SECONDS, waits)
 
@@ -74,12 +78,13 @@ class StallMeter:
         """Return the longest stall of a thread's loop."""
         own, wall = self._late.get(thread, (0.0, 0.0))
         cpu, callback = self._worst.get(thread, (0.0, "-"))
-        return Stall(own * 1000, wall * 1000, callback, cpu * 1000)
+        return Stall(max(own, cpu) * 1000, wall * 1000, callback, cpu * 1000)
 
 
-def _waited() -> float:
-    """Return for how many seconds this thread has waited for a processor; 0.0 where that is not known."""
-    try:
-        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
-    except OSError:
-        return 0.0
+def _waited() -> dict[str, float]:
+    """Return for how many seconds each thread has waited for a processor; nothing where that is not known."""
+    found = {}
+    for thread in _THREADS.iterdir() if _THREADS.exists() else ():
+        with suppress(OSError):  # it has ended
+            found[thread.name] = int((thread / "schedstat").read_text().split()[1]) / 1e9
+    return found
