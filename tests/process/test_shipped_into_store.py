@@ -18,6 +18,7 @@ import pytest
 
 from bridge.config import LOCAL_PERSON, Settings
 from bridge.db.database import Transaction
+from bridge.replicas import upkeep
 from bridge.replicas.sealed_store import SealedStore, open_store
 from bridge.replicas.sprite_log import SpriteLog, chunk_place
 from bridge.replicas.upkeep import checked, verified
@@ -146,7 +147,9 @@ def decoded(row: dict[str, Any]) -> bytes:
     return b"".join(base64.b64decode(value["base64"]) for value in row.values() if isinstance(value, dict))
 
 
-async def test_damaged_replica_is_repaired_by_running_sprite(tmp_path: Path) -> None:
+async def test_damaged_replica_is_repaired_by_running_sprite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The default of a minute would take longer.
+    monkeypatch.setattr(upkeep, "_FIRST_SECONDS", 0.0)
     data = tmp_path / "data"
 
     def damage(tx: Transaction) -> None:
@@ -167,6 +170,12 @@ async def test_damaged_replica_is_repaired_by_running_sprite(tmp_path: Path) -> 
     assert "lacks" in said
     async with running_bridge(data) as bridge, the_store(data) as store:
         assert "damaged or missing" in (await bridge.run("status"))[1]
+
+        async def is_measured() -> bool:
+            async with bridge.http() as session, session.get("/metrics", headers=bridge.operator) as response:
+                return 'bridge_store_damaged_pieces{sprite="local"}' in await response.text()
+
+        await until(is_measured, "the damage is not in the metrics")
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
             await until(is_healed(store), "the replica is not repaired")
