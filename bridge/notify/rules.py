@@ -23,7 +23,7 @@ from bridge.notify.notifier import Notifier
 from sprite.common.tasks import TaskSet
 from sprite.protocol.events import Complete, Ending, Failed, Started
 from sprite.protocol.frames import ServerMessage
-from sprite.protocol.messages import Error, PermissionRequest, PermissionResolved, SessionUpdate, StateSync
+from sprite.protocol.messages import CHAT_LIMIT, Error, PermissionRequest, PermissionResolved, SessionUpdate, StateSync
 from sprite.protocol.shapes import ChatMessage, Origin, SessionState
 
 log = logging.getLogger(__name__)
@@ -229,7 +229,7 @@ class NotificationRules(Observer):
 def _last_lines(chat: list[ChatMessage]) -> list[ChatMessage]:
     """Return the last line of each background turn that ended, oldest first."""
     ended: dict[str, ChatMessage] = {}
-    for line in chat:
+    for line in chat[-CHAT_LIMIT:]:
         is_own = line.origin != "person" and line.role != "user" and line.status in {"complete", "error"}
         if is_own and line.mission_id is not None and len(line.mission_id) <= _LONGEST_ID:
             ended[line.mission_id] = line

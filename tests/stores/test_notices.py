@@ -26,7 +26,7 @@ from bridge.proxy.accounts import Accounts
 from bridge.proxy.budgets import BudgetError, Limits
 from sprite.protocol.events import Complete, Failed, Interrupted, Started
 from sprite.protocol.frames import ServerMessage
-from sprite.protocol.messages import Error, PermissionRequest, PermissionResolved, Running, SessionUpdate
+from sprite.protocol.messages import CHAT_LIMIT, Error, PermissionRequest, PermissionResolved, Running, SessionUpdate
 from sprite.protocol.shapes import ChatMessage, Paused, SessionState
 from tests.accounts import let_in, settled
 from tests.chat_stand_in import state_sync
@@ -199,6 +199,15 @@ async def test_ending_without_bridge_notifies_later(database: Database) -> None:
         ]
         at.hear(state_sync(chat=lines))
         assert [notice.key for notice in await at.told(1)] == ["m1"]
+
+
+async def test_lines_beyond_those_of_a_state_are_not_read(database: Database) -> None:
+    """A compromised sprite may send any number; each costs the bridge's loop some time."""
+    async with desk(database) as at:
+        at.hear(state_sync())
+        now = time.time() + 10
+        at.hear(state_sync(chat=[line(f"m{number}", now + number) for number in range(CHAT_LIMIT + 1)]))
+        assert [at.notifier.knows("ada", key) for key in ("m0", "m1", f"m{CHAT_LIMIT}")] == [False, True, True]
 
 
 async def test_turn_running_at_connect_notifies_when_it_ends(database: Database) -> None:
