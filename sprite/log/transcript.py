@@ -179,10 +179,8 @@ SCHEMA = Schema(
         + TURN_INDEX
         + USER_FILES
         + noted(
-            (
-                *("log_identity", "sessions", "observations", "turn_journal", "curations", "lost_calls"),
-                *("disk_entries", "disk_look", "file_deeds"),
-            )
+            "log_identity sessions observations turn_journal curations lost_calls disk_entries disk_look "
+            "file_deeds".split()
         )
     ],
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import uuid
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
-from msgspec import UNSET, Meta, UnsetType, field
+from msgspec import UNSET, UnsetType, field
 
 from sprite.protocol import shapes
 from sprite.protocol.events import AnyAgentEvent
@@ -47,30 +47,6 @@ CHAT_TEXT_CHARS = 20_000
 
 # --- a person's changes to the canvas -----------------------------------------------------------
 
-_Coordinate = Annotated[float, Meta(ge=-shapes.FARTHEST, le=shapes.FARTHEST)]
-_Length = Annotated[float, Meta(ge=shapes.SMALLEST, le=shapes.LARGEST)]
-
-
-class CardPlace(Payload, omit_defaults=False):
-    """Where a person puts a card, in pixels from the canvas' top left."""
-
-    x: _Coordinate
-    y: _Coordinate
-
-
-class CardSize(Payload, omit_defaults=False):
-    """The size that a person gives a card, in pixels."""
-
-    width: _Length
-    height: _Length
-
-
-#: The refusal of an invalid number in one of them.
-OUT_OF_BOUNDS: dict[type[Payload], str] = {
-    CardPlace: f"A card lies within {shapes.FARTHEST:,} pixels of the canvas' top left, in each direction.",
-    CardSize: f"A card is between {shapes.SMALLEST} and {shapes.LARGEST:,} pixels wide and high.",
-}
-
 
 class CanvasInteraction(Payload, tag_field="action"):
     """A person's change of the canvas, without the agent."""
@@ -89,8 +65,8 @@ class CreateCard(CanvasInteraction, tag="create_card"):
     title: str
     blocks: list[NewBlock]
     stack_id: str | None = None
-    position: CardPlace | None = None
-    size: CardSize | None = None
+    position: shapes.Point | None = None
+    size: shapes.Size | None = None
 
 
 class UpdateBlock(CanvasInteraction, tag="update_block"):
@@ -143,8 +119,8 @@ class MoveCard(CanvasInteraction, tag="move_card"):
     """Another place or size for a card; what is left out stays."""
 
     card_id: str
-    position: CardPlace | None = None
-    size: CardSize | None = None
+    position: shapes.Point | None = None
+    size: shapes.Size | None = None
 
 
 AnyCanvasInteraction = (
@@ -492,14 +468,7 @@ class CanvasUpdate(Payload):
     def of(cls, command: CanvasCommand, card: shapes.Card) -> CanvasUpdate:
         """Return the update that clients receive for a card."""
         return cls(
-            command=command,
-            card_id=card.card_id,
-            stack_id=card.stack_id,
-            title=card.title,
-            card_type=card.card_type,
-            blocks=card.blocks,
-            position=card.position,
-            size=card.size,
+            command, card.card_id, card.stack_id, card.title, card.card_type, card.blocks, card.position, card.size
         )
 
 
