@@ -21,9 +21,8 @@ from sprite.memory.opening import open_own_memory, refuse_misfit
 from sprite.memory.projection import Projection
 from sprite.protocol.frames import decode_server, encode
 from sprite.protocol.memory import AnyMemoryRequest, MemoryResult
-from sprite.protocol.messages import PROBE, Auth, Error, Status, System
+from sprite.protocol.messages import PROBE, Auth, Error, Reach, ReachResult, Status, System
 from sprite.protocol.observing import Observe, Observed
-from sprite.protocol.reach import Reach, ReachResult
 from sprite.protocol.shapes import slow_words
 from sprite.search.view import MemoryView
 from sprite.storage.connection import workspace_lock
