@@ -226,8 +226,7 @@ class Conversation:
         return process_id is not None and is_stopped(process_id)
 
     def _last_words(self, error: BaseException) -> str:
-        said = " ".join(self._stderr) or str(error).partition("\n")[0] or type(error).__name__
-        return said[:400]
+        return (" ".join(self._stderr) or str(error).partition("\n")[0] or type(error).__name__)[:400]
 
     def _options(self, resume: str | None, model: str | None, effort: Effort | None) -> sdk.ClaudeAgentOptions:
         bypass = self._settings.permissions == "bypass"

@@ -448,8 +448,7 @@ def _json(value: object) -> str:
 
 
 def _facts_of(file: MemoryFile) -> dict[str, Any]:
-    digest = hashlib.sha256(file.content).hexdigest()
-    return {"sha256": digest, "mode": file.mode, "modified_ns": file.modified_ns}
+    return {"sha256": hashlib.sha256(file.content).hexdigest(), "mode": file.mode, "modified_ns": file.modified_ns}
 
 
 def _row_of(file: MemoryFile) -> dict[str, Any]:

@@ -68,8 +68,7 @@ def finish(settings: Settings) -> bytes | None:
     if not decided.exists():
         return None
     raw = (decided / layout.MANIFEST).read_bytes()
-    manifest = msgspec.json.decode(raw, type=layout.Manifest)
-    _move_files(decided / layout.FILES, settings.workspace, manifest)
+    _move_files(decided / layout.FILES, settings.workspace, msgspec.json.decode(raw, type=layout.Manifest))
     if (decided / layout.MEMORY).is_dir():
         for path in sorted((decided / layout.MEMORY).iterdir()):
             path.replace(settings.memory / path.name)

@@ -85,8 +85,7 @@ class Reextraction:
         generation, turns = await self._left()
         size = self._settings.batch_turns
         async with self._aside() as aside:
-            leave_out = self._transcript.quarantine.leave_out
-            attempts = Attempts(self._transcript, aside.extractor, leave_out, together=1)
+            attempts = Attempts(self._transcript, aside.extractor, self._transcript.quarantine.leave_out, together=1)
             await aside.grown.take_up(generation)
             while turns:
                 await check_budget(self._settings, self._transcript)
@@ -201,8 +200,7 @@ class Regrowth:
 
     async def keep(self, answer: NewCuration, last: Observation) -> None:
         """Decide about an answer, log both and apply it; `last` is the last turn of its range."""
-        parts = await self._judge.decide(answer.at(last.timestamp))
-        decision = effects.write_decision([*self._applied, *parts])
+        decision = effects.write_decision(self._applied + await self._judge.decide(answer.at(last.timestamp)))
         logged = await self._transcript.curations.append_event(replace(answer, decision=decision))
         self._applied = []
         await self._apply(replace(logged, created_at=last.timestamp))

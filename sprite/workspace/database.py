@@ -602,8 +602,7 @@ class WorkspaceDB(Tables):
 
         def read(tx: sqlite3.Connection) -> tuple[list[shapes.Card], int]:
             rows = tx.execute(f"SELECT cards.* {of_open} ORDER BY updated_at DESC, cards.rowid DESC LIMIT ?", (limit,))
-            cards = [_card(row) for row in rows]
-            return cards, int(tx.execute(f"SELECT count(*) {of_open}").fetchone()[0])
+            return [_card(row) for row in rows], int(tx.execute(f"SELECT count(*) {of_open}").fetchone()[0])
 
         return await self._db.read(read)
 
@@ -843,8 +842,7 @@ async def open_workspace(path: Path) -> AsyncIterator[WorkspaceDB]:
     """Open the workspace database as its owner; a new file gets a new epoch."""
     async with open_database(path, SCHEMA) as database:
         await database.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?)", (str(uuid.uuid4()),))
-        epoch = str(await database.fetch_value("SELECT value FROM meta WHERE key = 'epoch'"))
-        workspace = WorkspaceDB(database, epoch)
+        workspace = WorkspaceDB(database, str(await database.fetch_value("SELECT value FROM meta WHERE key = 'epoch'")))
         await workspace.prune_events()
         yield workspace
 
