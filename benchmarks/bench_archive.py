@@ -19,9 +19,8 @@ from sprite.common.files import whole_file
 from sprite.config import Settings
 from sprite.errors import OperatorError
 from sprite.log.transcript import open_transcript
-from sprite.memory.folders import make_folders
+from sprite.memory.folders import make_folders, workspace_lock
 from sprite.memory.opening import replay_aside
-from sprite.storage.connection import workspace_lock
 from tests.memory_stores import open_stores
 
 RUNS = 3

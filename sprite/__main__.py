@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from sprite import __version__
 from sprite.common import own_secrets
@@ -106,12 +107,10 @@ def _parser(workspace: Path, program: str) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     here, printed = _common(workspace)
 
-    serve = commands.add_parser("serve", parents=[here], help="run the agent's server")
+    serve = _add(commands, "serve", "server.serve_until_signal", "run the agent's server", here)
     add_flags(serve, Settings)
-    serve.set_defaults(command="server.serve_until_signal")
 
-    status = commands.add_parser("status", parents=[here, printed], help="whether memory is well, at a glance")
-    status.set_defaults(command="cli.status.status")
+    _add(commands, "status", "cli.status.status", "whether memory is well, at a glance", here, printed)
 
     memory = commands.add_parser("memory", help="look into memory")
     _add_memory_commands(memory.add_subparsers(required=True, metavar="COMMAND"), here, printed)
@@ -121,10 +120,13 @@ def _parser(workspace: Path, program: str) -> argparse.ArgumentParser:
 
     _add_file_commands(commands, here, printed)
 
-    rebuild = commands.add_parser(
+    rebuild = _add(
+        commands,
         "rebuild",
-        parents=[here, printed],
-        help="make memory.db and the curated files anew from the log",
+        "cli.rebuild.rebuild",
+        "make memory.db and the curated files anew from the log",
+        here,
+        printed,
         description="Make memory.db and the files anew from the log. Only a --dry-run works beside a running sprite.",
     )
     rebuild.add_argument(
@@ -136,12 +138,14 @@ def _parser(workspace: Path, program: str) -> argparse.ArgumentParser:
         "--reapply", action="store_true", help="only show which logged answers would be decided otherwise today"
     )
     rebuild.add_argument("--dry-run", action="store_true", help="only say what it would take, in calls and dollars")
-    rebuild.set_defaults(command="cli.rebuild.rebuild")
 
-    imports = commands.add_parser(
+    imports = _add(
+        commands,
         "import",
-        parents=[here, printed],
-        help="add session logs of Claude Code to the log, once each; or restore an archive of `export`",
+        "cli.import_logs.import_command",
+        "add session logs of Claude Code to the log, once each; or restore an archive of `export`",
+        here,
+        printed,
         description="Reads session logs of Claude Code, recognised by their content. An archive that `export` wrote "
         "makes an empty workspace what another was.",
     )
@@ -149,25 +153,25 @@ def _parser(workspace: Path, program: str) -> argparse.ArgumentParser:
         "paths", nargs="+", type=Path, metavar="PATH", help="a file, or a folder such as ~/.claude/projects; an archive"
     )
     imports.add_argument("--dry-run", action="store_true", help="only check an archive")
-    imports.set_defaults(command="cli.import_logs.import_command")
 
-    export = commands.add_parser(
+    export = _add(
+        commands,
         "export",
-        parents=[here, printed],
-        help="write everything as one archive of plain text: log, memory, canvas, chat and files",
+        "cli.archives.export_command",
+        "write everything as one archive of plain text: log, memory, canvas, chat and files",
+        here,
+        printed,
         epilog="Works while the sprite runs. `import FILE` makes a workspace of it again; its layout: docs/archive.md.",
     )
     export.add_argument("file", metavar="FILE", help="the archive to write, such as sprite.zip; - for stdout")
     export.add_argument("--without-files", action="store_true", help="leave out the person's files")
     export.add_argument("--force", action="store_true", help="replace FILE if it is there")
-    export.set_defaults(command="cli.archives.export_command")
 
     _add_follow(commands, here)
 
-    mcp = commands.add_parser("mcp", parents=[here], help="offer memory to other agents: MCP on stdio, read-only")
-    mcp.set_defaults(command="cli.mcp_server.serve_memory")
+    _add(commands, "mcp", "cli.mcp_server.serve_memory", "offer memory to other agents: MCP on stdio, read-only", here)
 
-    doctor = commands.add_parser("doctor", parents=[here, printed], help="check this machine and say what to do")
+    doctor = _add(commands, "doctor", "cli.status.doctor", "check this machine and say what to do", here, printed)
     doctor.add_argument("--without-model", action="store_true", help="do not ask the model: it has no key here yet")
     doctor.add_argument(
         "--live",
@@ -175,11 +179,24 @@ def _parser(workspace: Path, program: str) -> argparse.ArgumentParser:
         help="try the model for at most $0.50: a turn, a curation, a cut answer, 40 lines to verify, and the spend",
     )
     doctor.add_argument("--yes", action="store_true", help="with --live: do not ask; needed without a terminal")
-    doctor.set_defaults(command="cli.status.doctor")
 
-    schema = commands.add_parser("schema", help="print the wire protocol as JSON Schema")
+    schema = _add(commands, "schema", "cli.output.schema", "print the wire protocol as JSON Schema")
     # It reads no workspace, so any path will do.
-    schema.set_defaults(command="cli.output.schema", workspace=Path())
+    schema.set_defaults(workspace=Path())
+    return parser
+
+
+def _add(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    function: str,
+    words: str,
+    *parents: argparse.ArgumentParser,
+    **more: Any,
+) -> argparse.ArgumentParser:
+    """Add a command with this help, which calls a function named as for `_run`."""
+    parser = commands.add_parser(name, help=words, parents=parents, **more)
+    parser.set_defaults(command=function)
     return parser
 
 
@@ -205,32 +222,30 @@ def _add_file_commands(
     """Add the commands about hosts and changed files."""
     reach = commands.add_parser("reach", help="the hosts that the agent may reach, and reached")
     reaching = reach.add_subparsers(required=True, metavar="COMMAND")
-    hosts = reaching.add_parser("list", parents=[here, printed], help="the hosts you always allow, and the connections")
-    hosts.set_defaults(command="cli.reach.list_hosts")
-    revoke = reaching.add_parser("revoke", parents=[here], help="take back a host, and close its connections")
+    _add(reaching, "list", "cli.reach.list_hosts", "the hosts you always allow, and the connections", here, printed)
+    revoke = _add(reaching, "revoke", "cli.reach.revoke", "take back a host, and close its connections", here)
     revoke.add_argument("host", metavar="HOST", help="as `list` shows it: example.org, or example.org:8443")
-    revoke.set_defaults(command="cli.reach.revoke")
 
     turn_words = "its number, or the id of an undo (default: the newest turn that changed files)"
-    changes = commands.add_parser("changes", parents=[here, printed], help="which files a turn changed")
+    changes = _add(commands, "changes", "cli.changes.changes", "which files a turn changed", here, printed)
     changes.add_argument("turn", nargs="?", metavar="TURN", help=turn_words)
     changes.add_argument("--diff", action="store_true", help="also show the changed lines")
-    changes.set_defaults(command="cli.changes.changes")
 
-    undo = commands.add_parser("undo", parents=[here, printed], help="take the file changes of a turn back")
+    undo = _add(commands, "undo", "cli.changes.undo", "take the file changes of a turn back", here, printed)
     undo.add_argument("turn", nargs="?", metavar="TURN", help=turn_words)
     undo.add_argument("files", nargs="*", metavar="FILE", help="only these, also if they may be your own changes")
     undo.add_argument(
         "--over", action="append", default=[], metavar="FILE", help="restore this one even if it has changed since"
     )
-    undo.set_defaults(command="cli.changes.undo")
 
 
 def _add_follow(commands: argparse._SubParsersAction[argparse.ArgumentParser], here: argparse.ArgumentParser) -> None:
-    follow = commands.add_parser(
+    follow = _add(
+        commands,
         "follow",
-        parents=[here],
-        help="take each turn of Claude Code's sessions as it ends, once each",
+        "cli.follow.follow",
+        "take each turn of Claude Code's sessions as it ends, once each",
+        here,
         description="Watches Claude Code's session logs and takes each turn as it ends into a sprite's log: by the "
         "sprite that runs on the workspace, or straight into its log while none does. Nothing is added to Claude Code: "
         "no hook, and no time to any prompt. What was said while nothing followed is caught up on, once each.",
@@ -242,7 +257,6 @@ def _add_follow(commands: argparse._SubParsersAction[argparse.ArgumentParser], h
         metavar="PATH",
         help="a folder of logs, or one log (default: ~/.claude/projects, or CLAUDE_CONFIG_DIR's)",
     )
-    follow.set_defaults(command="cli.follow.follow")
 
 
 def _number(text: str) -> int:
@@ -259,15 +273,14 @@ def _add_memory_commands(
     printed: argparse.ArgumentParser,
 ) -> None:
     parents = [here, printed]
-    search = commands.add_parser("search", parents=parents, help="find learnings and turns, best first")
+    search = _add(commands, "search", "cli.memory.search", "find learnings and turns, best first", *parents)
     search.add_argument(
         "query", nargs="+", help="in natural language; filters: type: since: before: session: project: around:"
     )
     search.add_argument("--project", metavar="P", help="only of this project: its key, or its folder's name")
     search.add_argument("--limit", type=_number, default=DEFAULT_LIMIT, metavar="N", help="hits (default: 10)")
-    search.set_defaults(command="cli.memory.search")
 
-    file = commands.add_parser("file", parents=parents, help="print a memory file")
+    file = _add(commands, "file", "cli.memory.file", "print a memory file", *parents)
     file.add_argument("name", help="soul.md, os.md, tools.md, user.md, files.md or context.md")
     file.add_argument(
         "--as-of", metavar="TIME|CURATION", help="as it was then: 2026-11-20T15:00, or a curation's number"
@@ -277,52 +290,45 @@ def _add_memory_commands(
         metavar="P",
         help="what a session of this project is shown of it: the person's part and its section",
     )
-    file.set_defaults(command="cli.memory.file")
 
-    history = commands.add_parser("history", parents=parents, help="every version of a curated file")
+    history = _add(commands, "history", "cli.memory.history", "every version of a curated file", *parents)
     history.add_argument("name")
-    history.set_defaults(command="cli.memory.history")
 
-    diff = commands.add_parser("diff", parents=parents, help="what changed between two versions (0: as shipped)")
+    diff = _add(commands, "diff", "cli.memory.diff", "what changed between two versions (0: as shipped)", *parents)
     diff.add_argument("name")
     diff.add_argument("a", type=_number)
     diff.add_argument("b", type=_number)
-    diff.set_defaults(command="cli.memory.diff")
 
-    drift = commands.add_parser("drift", parents=parents, help="what changed while the agent worked, and waits for you")
-    drift.set_defaults(command="cli.memory.drift")
-    accept = commands.add_parser("accept", parents=[here], help="take over a change that waits for you")
+    _add(commands, "drift", "cli.memory.drift", "what changed while the agent worked, and waits for you", *parents)
+    accept = _add(commands, "accept", "cli.change.accept", "take over a change that waits for you", here)
     accept.add_argument("name")
-    accept.set_defaults(command="cli.change.accept")
-    reject = commands.add_parser("reject", parents=[here], help="put such a change away: the file is as memory has it")
+    reject = _add(commands, "reject", "cli.change.reject", "put such a change away: the file is as memory has it", here)
     reject.add_argument("name")
-    reject.set_defaults(command="cli.change.reject")
 
-    learnings = commands.add_parser("learnings", parents=parents, help="what was learned, oldest first")
+    learnings = _add(commands, "learnings", "cli.memory.learnings", "what was learned, oldest first", *parents)
     learnings.add_argument("--after", type=_number, default=0, metavar="ID", help="only those with a higher number")
     learnings.add_argument("--limit", type=_number, default=100, metavar="N", help="how many (default: 100)")
-    learnings.set_defaults(command="cli.memory.learnings")
 
     for name, words in (
         ("confirm", "say that an unverified learning is right: it becomes your own word"),
         ("retire", "say that a learning is no longer true"),
     ):
-        answer = commands.add_parser(name, parents=[here], help=words)
+        answer = _add(commands, name, "cli.change.answer", words, here)
         answer.add_argument("learning", type=_number, metavar="N", help="its number, as `learnings` shows it")
-        answer.set_defaults(command="cli.change.answer", op=name)
+        answer.set_defaults(op=name)
 
-    restore = commands.add_parser(
-        "restore", parents=[here], help="make an earlier version of a curated file the newest"
+    restore = _add(
+        commands, "restore", "cli.change.restore", "make an earlier version of a curated file the newest", here
     )
     restore.add_argument("name")
     restore.add_argument("version", type=_number, help="its number in the history; 0: as shipped")
-    restore.set_defaults(command="cli.change.restore")
 
-    retry = commands.add_parser("retry", parents=[here], help="have a turn that was set aside curated again")
+    retry = _add(commands, "retry", "cli.change.retry", "have a turn that was set aside curated again", here)
     retry.add_argument("turn", type=_number, help="its number, as `status` says it")
-    retry.set_defaults(command="cli.change.retry")
 
-    forget = commands.add_parser("forget", parents=parents, help="take something out of memory, the log and all copies")
+    forget = _add(
+        commands, "forget", "cli.change.forget", "take something out of memory, the log and all copies", *parents
+    )
     what = forget.add_mutually_exclusive_group(required=True)
     what.add_argument("--text", metavar="T", help="these words, wherever they stand")
     what.add_argument("--turn", type=_number, metavar="N", help="a turn, and what was learned from it")
@@ -331,7 +337,6 @@ def _add_memory_commands(
     forget.add_argument(
         "--yes", action="store_true", help="do not ask; needed without a terminal, and where many turns match"
     )
-    forget.set_defaults(command="cli.change.forget")
 
 
 def _add_action_commands(
@@ -340,14 +345,15 @@ def _add_action_commands(
     printed: argparse.ArgumentParser,
 ) -> None:
     parents = [here, printed]
-    listing = commands.add_parser("list", parents=parents, help="the open actions, the next due first")
+    listing = _add(commands, "list", "cli.actions.list_actions", "the open actions, the next due first", *parents)
     listing.add_argument("--all", action="store_true", help="also those that are done, dismissed or failed")
-    listing.set_defaults(command="cli.actions.list_actions")
 
-    add = commands.add_parser(
+    add = _add(
+        commands,
         "add",
-        parents=parents,
-        help="add one; at its time the agent does it, or reminds of it",
+        "cli.actions.add",
+        "add one; at its time the agent does it, or reminds of it",
+        *parents,
         epilog="Example: actions add Draw my open actions --due 'tomorrow 8:00' --every weekday --tz Europe/Berlin",
     )
     add.add_argument("text", nargs="+", help="what is to be done")
@@ -363,15 +369,14 @@ def _add_action_commands(
     )
     add.add_argument("--tz", metavar="ZONE", help="your time zone, like Europe/Berlin (default: as your page said it)")
     add.add_argument("--priority", type=_number, default=0, metavar="N", help="higher comes first (default: 0)")
-    add.set_defaults(command="cli.actions.add")
 
     for name, status, words in (
         ("done", "done", "say that it is done"),
         ("dismiss", "dismissed", "say that it need not be done"),
     ):
-        closing = commands.add_parser(name, parents=parents, help=f"{words}; one that repeats ends with that")
+        closing = _add(commands, name, "cli.actions.close", f"{words}; one that repeats ends with that", *parents)
         closing.add_argument("id", type=_number, help="its number, as `list` shows it")
-        closing.set_defaults(command="cli.actions.close", status=status)
+        closing.set_defaults(status=status)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,17 @@ def embeddings(text: str) -> str:
     return text
 
 
+class _Below:
+    """A path below another one of the settings."""
+
+    def __init__(self, above: str, name: str) -> None:
+        self._above = above
+        self._name = name
+
+    def __get__(self, settings: Settings, _: type) -> Path:
+        return Path(getattr(settings, self._above), self._name)
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """All settings of the sprite. Money is in US dollars."""
@@ -164,20 +175,49 @@ class Settings:
     #: Socket of the surrounding VM's API, if any.
     vm_socket: Path = VM_SOCKET
 
+    #: `.os/`: all files of Sprite.
+    system = _Below("workspace", ".os")
+    #: The log, the projection and the six memory files.
+    memory = _Below("system", "memory")
+    #: Socket of the egress proxy.
+    egress_socket = _Below("run", "egress.sock")
+    #: Socket that leads a sandboxed agent to a model endpoint without encryption.
+    model_socket = _Below("run", "model.sock")
+    #: Files of the running process: lock, token, address, and the CLI's folder.
+    run = _Below("system", "run")
+    #: The log.
+    transcript_db = _Below("memory", "transcript.db")
+    #: The projection.
+    memory_db = _Below("memory", "memory.db")
+    #: Vectors of the turns, if search by meaning is on.
+    vectors_db = _Below("memory", "vectors.db")
+    #: The canvas, the chat and the inbox.
+    workspace_db = _Below("system", "workspace.db")
+    #: Contents of changed files, to undo turns.
+    undo = _Below("system", "undo")
+    #: Copies of the log and the chat from before the first start of this version; a forget deletes them.
+    backup = _Below("system", "backup")
+    #: Lock file held by the process that owns the workspace.
+    lock = _Below("run", "lock")
+    #: File with the token that clients must send.
+    token_file = _Below("run", "token")
+    #: File with HOST:PORT of the running sprite.
+    address_file = _Below("run", "address")
+    #: State of a follower of session logs: its read position.
+    follow = _Below("system", "follow")
+    #: Boot prompt of the agent's newest session.
+    boot_prompt = _Below("run", "boot.md")
+    #: Boot prompts for sessions of other programs: one file per project.
+    boot_files = _Below("run", "boot")
+    #: Folder of uploaded files.
+    documents = _Below("workspace", "documents")
+    #: The CLI's folder with its conversations; it has none of the person's settings.
+    cli_state = _Below("run", "claude")
+
     @property
     def least_turns(self) -> int:
         """Number of waiting turns that justifies a curator call when a session is idle or ends."""
         return min(LEAST_TURNS, self.batch_turns)
-
-    @property
-    def system(self) -> Path:
-        """`.os/`: all files of Sprite."""
-        return self.workspace / ".os"
-
-    @property
-    def memory(self) -> Path:
-        """The log, the projection and the six memory files."""
-        return self.system / "memory"
 
     @property
     def model_endpoint(self) -> tuple[str, int, bool]:
@@ -187,94 +227,9 @@ class Settings:
         return parts.hostname or "", parts.port or (443 if is_https else 80), is_https
 
     @property
-    def egress_socket(self) -> Path:
-        """Socket of the egress proxy."""
-        return self.run / "egress.sock"
-
-    @property
-    def model_socket(self) -> Path:
-        """Socket that leads a sandboxed agent to a model endpoint without encryption."""
-        return self.run / "model.sock"
-
-    @property
-    def run(self) -> Path:
-        """Files of the running process: lock, token, address, and the CLI's folder."""
-        return self.system / "run"
-
-    @property
-    def transcript_db(self) -> Path:
-        """The log."""
-        return self.memory / "transcript.db"
-
-    @property
-    def memory_db(self) -> Path:
-        """The projection."""
-        return self.memory / "memory.db"
-
-    @property
-    def vectors_db(self) -> Path:
-        """Vectors of the turns, if search by meaning is on."""
-        return self.memory / "vectors.db"
-
-    @property
-    def workspace_db(self) -> Path:
-        """The canvas, the chat and the inbox."""
-        return self.system / "workspace.db"
-
-    @property
-    def undo(self) -> Path:
-        """Contents of changed files, to undo turns."""
-        return self.system / "undo"
-
-    @property
-    def backup(self) -> Path:
-        """Copies of the log and the chat from before the first start of this version; a forget deletes them."""
-        return self.system / "backup"
-
-    @property
-    def lock(self) -> Path:
-        """Lock file held by the process that owns the workspace."""
-        return self.run / "lock"
-
-    @property
-    def token_file(self) -> Path:
-        """File with the token that clients must send."""
-        return self.run / "token"
-
-    @property
-    def address_file(self) -> Path:
-        """File with HOST:PORT of the running sprite."""
-        return self.run / "address"
-
-    @property
-    def follow(self) -> Path:
-        """State of a follower of session logs: its read position."""
-        return self.system / "follow"
-
-    @property
-    def boot_prompt(self) -> Path:
-        """Boot prompt of the agent's newest session."""
-        return self.run / "boot.md"
-
-    @property
-    def boot_files(self) -> Path:
-        """Boot prompts for sessions of other programs: one file per project."""
-        return self.run / "boot"
-
-    @property
     def own_project(self) -> str:
         """Key under which other programs know this workspace. Its turns are the person's own."""
         return str(self.workspace.resolve())
-
-    @property
-    def documents(self) -> Path:
-        """Folder of uploaded files."""
-        return self.workspace / "documents"
-
-    @property
-    def cli_state(self) -> Path:
-        """The CLI's folder with its conversations; it has none of the person's settings."""
-        return self.run / "claude"
 
     @property
     def has_credentials(self) -> bool:

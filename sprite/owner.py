@@ -15,18 +15,16 @@ from sprite.errors import OperatorError, PeerError, SpriteError, WorkspaceLocked
 from sprite.log.transcript import TranscriptDB, open_transcript, read_transcript
 from sprite.memory.database import MemoryDB, open_memory, read_memory
 from sprite.memory.files import MemoryFiles
-from sprite.memory.folders import make_folders
+from sprite.memory.folders import make_folders, workspace_lock
 from sprite.memory.hand_changes import held_back
 from sprite.memory.opening import open_own_memory, refuse_misfit
 from sprite.memory.projection import Projection
 from sprite.protocol.frames import decode_server, encode
 from sprite.protocol.memory import AnyMemoryRequest, MemoryResult
-from sprite.protocol.messages import PROBE, Auth, Error, Status, System
+from sprite.protocol.messages import PROBE, Auth, Error, Reach, ReachResult, Status, System
 from sprite.protocol.observing import Observe, Observed
-from sprite.protocol.reach import Reach, ReachResult
 from sprite.protocol.shapes import slow_words
 from sprite.search.view import MemoryView
-from sprite.storage.connection import workspace_lock
 from sprite.workspace.database import WorkspaceDB, open_workspace
 
 #: A forget waits for the running mission to end, then rewrites whole databases.

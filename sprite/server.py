@@ -46,7 +46,7 @@ from sprite.gateway.uploads import Uploads
 from sprite.log.transcript import open_transcript
 from sprite.memory.actions import Actions
 from sprite.memory.files import MemoryFiles
-from sprite.memory.folders import UPLOADS, make_folders
+from sprite.memory.folders import UPLOADS, make_folders, workspace_lock
 from sprite.memory.opening import open_own_memory
 from sprite.memory.projection import AgentWatch, Projection
 from sprite.privacy.private_text import PrivateText
@@ -58,7 +58,6 @@ from sprite.scheduler.keep_awake import kept_awake
 from sprite.scheduler.scheduler import Allowance, Scheduler
 from sprite.search.meaning.meaning import Meaning, open_meaning
 from sprite.search.view import MemoryView
-from sprite.storage.connection import workspace_lock
 from sprite.undo.undo import tracked
 from sprite.workspace.database import WorkspaceDB, open_workspace
 from sprite.workspace.feed import Feed

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import claude_agent_sdk
 import claude_agent_sdk as sdk
 from claude_agent_sdk.types import HookEvent
 
@@ -36,7 +35,7 @@ from sprite.workspace.user_files import picture_blocks
 log = logging.getLogger(__name__)
 
 #: The CLI bundled with the SDK's wheel. Without this path, the SDK searches for another.
-BUNDLED_CLI = Path(claude_agent_sdk.__file__).parent / "_bundled/claude"
+BUNDLED_CLI = Path(sdk.__file__).parent / "_bundled/claude"
 #: The agent needs only these. The CLI's schedules, worktrees and workflows would take space in every request.
 TOOLS = ["Bash", "Read", "Write", "Edit", "WebFetch", "WebSearch", "Agent", "TaskStop"]
 #: The CLI's other agent types: the general one is enough, and `statusline-setup` has no use here.
@@ -227,8 +226,7 @@ class Conversation:
         return process_id is not None and is_stopped(process_id)
 
     def _last_words(self, error: BaseException) -> str:
-        said = " ".join(self._stderr) or str(error).partition("\n")[0] or type(error).__name__
-        return said[:400]
+        return (" ".join(self._stderr) or str(error).partition("\n")[0] or type(error).__name__)[:400]
 
     def _options(self, resume: str | None, model: str | None, effort: Effort | None) -> sdk.ClaudeAgentOptions:
         bypass = self._settings.permissions == "bypass"

@@ -71,8 +71,7 @@ def last_lines(folder: Path, before: frozenset[Path], discreet: Discreet) -> str
     new = set(folder.glob(_FILES)) - before
     if len(new) != 1:
         return ""
-    text = discreet(clean(_end_of(new.pop(), folder)))
-    return "\n".join(text.splitlines()[-_SHOWN_LINES:])[-_SHOWN_CHARS:]
+    return "\n".join(discreet(clean(_end_of(new.pop(), folder))).splitlines()[-_SHOWN_LINES:])[-_SHOWN_CHARS:]
 
 
 def _end_of(path: Path, folder: Path) -> str:

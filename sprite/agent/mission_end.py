@@ -44,14 +44,6 @@ SCHEDULE_CRASHED_MESSAGE = (
     "begun again by itself."
 )
 
-_STATUS: dict[Outcome, MissionStatus] = {
-    "complete": "complete",
-    "interrupted": "interrupted",
-    "error": "error",
-    "max_turns": "error",
-    "crashed": "error",
-}
-
 
 def failed(mission_id: str, error: Exception) -> Failed:
     """Return the end of a mission that an error ended. The text of an internal error is not shown."""
@@ -106,12 +98,10 @@ def rows(
 
     `cost` is what was reported, and what was not. A turn that no message began gets a chat line in any case.
     """
+    status: MissionStatus = outcome if outcome in {"complete", "interrupted"} else "error"
     code = event.code if isinstance(event, Failed) else None
-    duration_ms = None
-    if isinstance(event, Complete):
-        duration_ms = event.duration_ms
-    moved = MissionMoved(mission_id, _STATUS[outcome], None, cost[0], code, duration_ms, cost[1])
-    effects: list[Effect] = [moved]
+    duration_ms = event.duration_ms if isinstance(event, Complete) else None
+    effects: list[Effect] = [MissionMoved(mission_id, status, None, cost[0], code, duration_ms, cost[1])]
     has_line = origin != "agent" or isinstance(event, Failed)
     if said.strip() or tools or not has_line:
         found = event.memory_found if isinstance(event, Complete) else ()

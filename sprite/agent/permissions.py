@@ -284,7 +284,7 @@ class PermissionBroker:
             always=None if rule is None else rule.words,
             tool_use_id=call.tool_use_id,
         )
-        decision = await self._word_on(request, self._size(request))
+        decision = await self._word_on(request)
         if call.tool_use_id is not None:
             self.answers[call.tool_use_id] = decision
         if decision == "deny":
@@ -311,12 +311,12 @@ class PermissionBroker:
             session=host,
         )
         try:
-            return await self._word_on(request, self._size(request))
+            return await self._word_on(request)
         except DeniedError as error:
             raise HostRefusedError(f"{host} is not allowed: {error}") from error
 
-    async def _word_on(self, request: messages.PermissionRequest, size: int) -> messages.Decision:
-        request_id = request.request_id
+    async def _word_on(self, request: messages.PermissionRequest) -> messages.Decision:
+        request_id, size = request.request_id, self._size(request)
         answer: asyncio.Future[messages.Decision] = asyncio.get_running_loop().create_future()
         self._open[request_id], self._requests[request_id] = answer, request
         self._open_bytes += size

@@ -32,6 +32,7 @@ from sprite.config import STAND_IN, Settings
 from sprite.errors import AgentError, PeerError, ShortageError, SpriteError, is_shortage
 from sprite.log.curations import OFF_RECORD
 from sprite.log.transcript import Outcome, TranscriptDB
+from sprite.log.transcript import Session as StoredSession
 from sprite.protocol.framing import part
 from sprite.protocol.shapes import Effort
 from sprite.sandbox.sandbox import Boundary, find_boundary
@@ -110,13 +111,8 @@ class Session:
         """Restore the session that an earlier process left open, if any."""
         session = await self._transcript.open_session()
         if session is not None:
-            self.id = session.id
-            self.started_at = session.started_at
-            self.turns = session.message_count
             self._cli_session_id = session.cli_session_id
-            self._last_active = session.last_active_at
-            self.chosen_model, self.effort = session.model, session.effort
-            self._recorder.begin_session(session.id)
+            self._go_on(session)
         # A killed process leaves its agent's files; those of the restored session are needed to resume it.
         folder = self._settings.cli_state
         if self._cli_session_id is None:
@@ -138,6 +134,9 @@ class Session:
         session = await self._transcript.reopen_session(session_id)
         if session is None:
             raise PeerError("There is no such session.", code="not_found")
+        self._go_on(session)
+
+    def _go_on(self, session: StoredSession) -> None:
         self.id, self.started_at, self.turns = session.id, session.started_at, session.message_count
         self._last_active = session.last_active_at
         self.chosen_model, self.effort = session.model, session.effort

@@ -136,8 +136,7 @@ def _for_people(text: str) -> str:
     """Return a tool's answer without the CLI's additions for the model."""
     if text.startswith(_LAUNCHED):
         return "Started in the background."
-    kept = _REMINDERS.sub("", text)
-    return "\n".join(line for line in kept.splitlines() if not _INSTRUCTION.search(line)).strip()
+    return "\n".join(line for line in _REMINDERS.sub("", text).splitlines() if not _INSTRUCTION.search(line)).strip()
 
 
 def result_of(message: sdk.ResultMessage, *, interrupted: bool, is_silent: bool = False) -> TurnResult:

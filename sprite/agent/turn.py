@@ -254,8 +254,7 @@ class BackgroundTurns:
             turn.is_interrupted = True
             self._guards.start(self._end_the_deaf(turn), "interrupt")
             stopped.append(Stopped(turn.id, "turn"))
-        works = self._session.background.works() if background else []
-        return stopped + await self._stop_all(works, turn)
+        return stopped + await self._stop_all(self._session.background.works() if background else [], turn)
 
     async def _stop_all(self, works: list[BackgroundWork], turn: OwnTurn | None) -> list[Stopped]:
         conversation = self._session.conversation

@@ -287,8 +287,7 @@ class Table:
     @cached_property
     def columns(self) -> dict[str, str]:
         """The type of each column, in column order."""
-        found = self.connection.execute(f"PRAGMA table_info({self.name})").fetchall()
-        return {row[1]: row[2] for row in found}
+        return {row[1]: row[2] for row in self.connection.execute(f"PRAGMA table_info({self.name})").fetchall()}
 
     def count(self) -> int:
         """Return the number of rows."""

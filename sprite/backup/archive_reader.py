@@ -175,8 +175,7 @@ def _check_manifest(path: Path, manifest: layout.Manifest, names: dict[str, zipf
             raise ArchiveError(f"{path.name} is damaged: {name[:200]!r} is missing, or not as long as it was.")
     if extra := names.keys() - told.keys() - {layout.README, layout.MANIFEST}:
         raise ArchiveError(f"{path.name} has a file that its {layout.MANIFEST} does not name: {min(extra)[:200]!r}.")
-    paths = [table.path for table in manifest.tables]
-    if paths != [part.path for part in layout.PARTS]:
+    if [table.path for table in manifest.tables] != [part.path for part in layout.PARTS]:
         raise ArchiveError(f"{path.name}: its {layout.MANIFEST} does not name the tables of format {layout.FORMAT}.")
     _check_places(path, manifest)
 

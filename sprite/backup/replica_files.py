@@ -126,7 +126,7 @@ class FileFacts(msgspec.Struct, frozen=True):
     modified_ns: int
     changed_ns: int
     inode: int
-    chunks: list[str]
+    chunks: list[str] = []
 
 
 class FolderFacts(msgspec.Struct, frozen=True):
@@ -159,29 +159,10 @@ class _Unkept(LeftOut):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A file at the time of a scan."""
-
-    path: str
-    size: int
-    mode: int
-    modified_ns: int
-    changed_ns: int
-    inode: int
-
-    def is_as(self, facts: FileFacts | None) -> bool:
-        """Return whether this is the version that was sent."""
-        return facts is not None and (
-            (self.size, self.mode, self.modified_ns, self.changed_ns, self.inode)
-            == (facts.size, facts.mode, facts.modified_ns, facts.changed_ns, facts.inode)
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Look:
-    """The result of a scan: things to replicate by the names of `name_of`, and the omitted ones."""
+    """The result of a scan: things to replicate by their `name_of`, files without chunks, and the omitted ones."""
 
-    files: dict[str, Seen]
+    files: dict[str, FileFacts]
     folders: dict[str, FolderFacts]
     paths: dict[str, str]
     omitted: Omitted
@@ -196,39 +177,39 @@ def name_of(path: str) -> str:
 
 def look(workspace: Path, limit: int) -> Look:
     """Scan everything outside `.os/`, and select the newest files that fit within `limit` bytes. Blocks."""
-    found, folders, paths = list[Seen](), dict[str, FolderFacts](), dict[str, str]()
+    found, folders, paths = list[tuple[str, FileFacts]](), dict[str, FolderFacts](), dict[str, str]()
     unkept = _Unkept()
     for each in walk(workspace, unkept):
         if not isinstance(each, Found):
             folders[name_of(each.path)] = FolderFacts(each.mode, each.modified_ns)
             paths[name_of(each.path)] = each.path
         elif (seen := _seen(each)) is not None:
-            found.append(seen)
-    chosen, omitted, left = dict[str, Seen](), list[Seen](), limit
-    for seen in sorted(found, key=lambda seen: (-seen.modified_ns, seen.size, seen.path)):
+            found.append((each.path, seen))
+    chosen, omitted, left = dict[str, FileFacts](), list[int](), limit
+    for path, seen in sorted(found, key=lambda file: (-file[1].modified_ns, file[1].size, file[0])):
         if seen.size > left:
-            omitted.append(seen)
+            omitted.append(seen.size)
             continue
         left -= seen.size
-        chosen[name_of(seen.path)] = seen
-        paths[name_of(seen.path)] = seen.path
+        chosen[name_of(path)] = seen
+        paths[name_of(path)] = path
     # A sparse file may be long without a byte on disk.
-    size = min(sum(seen.size for seen in omitted), _MOST_SAID)
+    size = min(sum(omitted), _MOST_SAID)
     names = hashlib.sha256("\n".join(unkept.named).encode()).hexdigest() if unkept.count else ""
     return Look(chosen, folders, paths, Omitted(len(omitted), size, unkept.count, names), unkept.named)
 
 
-def _seen(found: Found) -> Seen | None:
+def _seen(found: Found) -> FileFacts | None:
     try:
         entry = os.stat(found.name, dir_fd=found.folder, follow_symlinks=False)
     except OSError:
         return None
-    return _of(found.path, entry) if stat.S_ISREG(entry.st_mode) else None
+    return _of(entry) if stat.S_ISREG(entry.st_mode) else None
 
 
-def _of(path: str, entry: os.stat_result) -> Seen:
+def _of(entry: os.stat_result) -> FileFacts:
     mode, modified_ns = kept_mode(entry.st_mode), kept_time(entry.st_mtime_ns)
-    return Seen(path, entry.st_size, mode, modified_ns, entry.st_ctime_ns, entry.st_ino)
+    return FileFacts(entry.st_size, mode, modified_ns, entry.st_ctime_ns, entry.st_ino)
 
 
 class Reading:
@@ -239,10 +220,9 @@ class Reading:
 
     def __init__(self, workspace: Path, path: str) -> None:
         self.facts: FileFacts | None = None
-        self._path = path
         self._names: list[str] = []
         self._descriptor = _opened(workspace, path)
-        self._before = _of(path, os.fstat(self._descriptor))
+        self._before = _of(os.fstat(self._descriptor))
         self._read = 0
 
     def next(self) -> tuple[str, bytes] | None:
@@ -252,11 +232,11 @@ class Reading:
             self._read += len(data)
             self._names.append(hashlib.sha256(data).hexdigest())
             return self._names[-1], data
-        now = _of(self._path, os.fstat(self._descriptor))
+        now = _of(os.fstat(self._descriptor))
         if now == self._before and self._read == now.size:
             # A file that may change without a new timestamp is read again at the next scan.
             changed = -1 if time.time_ns() - now.modified_ns < _RACY_NS else now.changed_ns
-            self.facts = FileFacts(now.size, now.mode, now.modified_ns, changed, now.inode, self._names)
+            self.facts = msgspec.structs.replace(now, changed_ns=changed, chunks=self._names)
         return None
 
     def close(self) -> None:
@@ -315,7 +295,7 @@ class Contents:
         if sha256 in self._known:
             return None
         self._known.add(sha256)
-        return ShippedChunk(sha256, base64.b64encode(data).decode())
+        return chunk_of(data)
 
     def close(self) -> None:
         """Close the current file, at once or when a `next` in another thread has ended. Does not block."""
@@ -356,7 +336,7 @@ _FILE = msgspec.json.Decoder(FileFacts)
 
 
 class Looks:
-    """Run the scans of one connection. `shipped` are the recorded files, `changed` those to read."""
+    """Run the scans of one connection. `shipped` are the recorded files, `changed` those to read, with their paths."""
 
     def __init__(self, settings: Settings, state: ShipState) -> None:
         self.settings = settings
@@ -368,7 +348,7 @@ class Looks:
         #: Zero until the second scan, which follows the backlog of a new connection.
         self._pause = 0.0
         self.shipped: dict[str, FileFacts] = {}
-        self.changed: list[tuple[str, Seen]] = []
+        self.changed: list[tuple[str, str]] = []
         #: Chunks that the replica has or is receiving.
         self.known: set[str] = set()
         #: Chunks that the replica has lost.
@@ -412,9 +392,11 @@ class Looks:
         self._paths = found.paths
         self._unkept = found.unkept
         self.changed = [
-            (name, seen)
+            (name, found.paths[name])
             for name, seen in found.files.items()
-            if self._has_lost(name) or not seen.is_as(self.shipped.get(name))
+            if self._has_lost(name)
+            or name not in self.shipped
+            or seen != msgspec.structs.replace(self.shipped[name], chunks=[])
         ]
         self.known = {chunk for facts in self.shipped.values() for chunk in facts.chunks} - self._lost
         # In this order, so that a replica never has a name as a file and as a folder.
@@ -466,8 +448,7 @@ def _json(value: object) -> str:
 
 
 def _facts_of(file: MemoryFile) -> dict[str, Any]:
-    digest = hashlib.sha256(file.content).hexdigest()
-    return {"sha256": digest, "mode": file.mode, "modified_ns": file.modified_ns}
+    return {"sha256": hashlib.sha256(file.content).hexdigest(), "mode": file.mode, "modified_ns": file.modified_ns}
 
 
 def _row_of(file: MemoryFile) -> dict[str, Any]:

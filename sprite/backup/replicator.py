@@ -252,8 +252,7 @@ class Session:
 
     async def _ship_files(self) -> bool:
         """Send the contents of changed files, whose rows follow the acknowledgement; False if there were none."""
-        changed, self._looks.changed = self._looks.changed, []
-        files = [(name, seen.path) for name, seen in changed]
+        files, self._looks.changed = self._looks.changed, []
         contents = replica_files.Contents(self._looks.settings.workspace, files, self._looks.known)
         try:
             while (read := await asyncio.to_thread(contents.next)) is not None:
@@ -262,7 +261,7 @@ class Session:
                 await self._ship_rows()
         finally:
             contents.close()
-        return bool(changed)
+        return bool(files)
 
 
 #: Limit for waiting at shutdown until the replica has the last data.

@@ -18,6 +18,7 @@ import msgspec
 
 from sprite.backup.archive import SCHEMAS, Table, path_of
 from sprite.backup.archive_reader import Archive, ArchiveError
+from sprite.common import sqlite
 from sprite.common.files import sync
 from sprite.config import Settings
 from sprite.errors import OperatorError
@@ -29,7 +30,6 @@ from sprite.workspace.database import open_workspace
 
 _UNDER_WAY: Final = "import.new"
 _DECIDED: Final = "import"
-_SUFFIXES = ("", "-wal", "-shm")
 
 
 def aside(settings: Settings) -> Path:
@@ -68,20 +68,17 @@ def finish(settings: Settings) -> bytes | None:
     if not decided.exists():
         return None
     raw = (decided / layout.MANIFEST).read_bytes()
-    manifest = msgspec.json.decode(raw, type=layout.Manifest)
-    _move_files(decided / layout.FILES, settings.workspace, manifest)
+    _move_files(decided / layout.FILES, settings.workspace, msgspec.json.decode(raw, type=layout.Manifest))
     if (decided / layout.MEMORY).is_dir():
         for path in sorted((decided / layout.MEMORY).iterdir()):
             path.replace(settings.memory / path.name)
     # They derive from the log that is replaced.
-    for suffix in _SUFFIXES:
-        Path(f"{settings.vectors_db}{suffix}").unlink(missing_ok=True)
+    sqlite.delete(settings.vectors_db)
     for live in (settings.workspace_db, settings.memory_db, settings.transcript_db):
         new = decided / live.name
         if new.exists():
             # An old journal would be applied to the new file.
-            for suffix in _SUFFIXES:
-                Path(f"{live}{suffix}").unlink(missing_ok=True)
+            sqlite.delete(live)
             new.replace(live)
     for folder in (settings.memory, settings.system, settings.workspace):
         sync(folder)

@@ -128,8 +128,7 @@ def _is_said(wish: str, name: frozenset[str], line: frozenset[str]) -> bool:
     ):
         return False
     # A sentence begins with a capital letter, too.
-    special = {word for word in wish.split()[1:] if not word.islower()}
-    return content_words(" ".join(special)) & words <= line
+    return content_words(" ".join(word for word in wish.split()[1:] if not word.islower())) & words <= line
 
 
 _NAME = re.compile(r"^- Name: (.+)$", re.MULTILINE)

@@ -18,9 +18,9 @@ from sprite.cli.output import say, say_json, warn
 from sprite.common.files import whole_file
 from sprite.config import Settings
 from sprite.errors import OperatorError
+from sprite.memory.folders import workspace_lock
 from sprite.protocol.archive import Manifest
 from sprite.protocol.framing import one_line
-from sprite.storage.connection import workspace_lock
 
 _STDOUT = "-"
 

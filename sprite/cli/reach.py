@@ -14,7 +14,7 @@ from sprite.config import Settings
 from sprite.errors import OperatorError, WorkspaceLockedError
 from sprite.owner import ask_running, owned
 from sprite.protocol.framing import one_line
-from sprite.protocol.reach import Reach, ReachResult
+from sprite.protocol.messages import Reach, ReachResult
 from sprite.workspace.database import read_workspace
 
 

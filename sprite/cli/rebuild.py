@@ -24,9 +24,9 @@ from sprite.errors import DatabaseUnusableError, OperatorError, WorkspaceLockedE
 from sprite.log.transcript import TranscriptDB, open_transcript, read_transcript
 from sprite.memory.database import open_memory
 from sprite.memory.files import MemoryFiles
+from sprite.memory.folders import workspace_lock
 from sprite.memory.opening import open_own_memory, replay_aside, swap_in
 from sprite.memory.projection import Projection
-from sprite.storage.connection import workspace_lock
 
 
 async def rebuild(settings: Settings, arguments: argparse.Namespace) -> int:

@@ -48,8 +48,7 @@ def _moment_in(text: str, tz: str, now: float) -> float:
         clock = _two_digits(clock or MORNING.isoformat())
         if offset is not None:
             return datetime.fromisoformat(f"{day}T{clock}{offset}").timestamp()
-        wall = datetime.fromisoformat(f"{day}T{clock}")
-        return moment(wall, tz)
+        return moment(datetime.fromisoformat(f"{day}T{clock}"), tz)
     if found := _SOON.fullmatch(text):
         number, unit = int(found[1]), found[2].lower()
         if unit in _SECONDS:

@@ -192,8 +192,7 @@ def _forwarded(repeat: Repeat, start: datetime, before: datetime) -> datetime:
     if step is None or repeat.count is not None or before <= start:
         return start
     step *= repeat.interval
-    steps = int((before - start) / timedelta(minutes=step))
-    return start + timedelta(minutes=step * steps)
+    return start + timedelta(minutes=step * int((before - start) / timedelta(minutes=step)))
 
 
 def _within_days(repeat: Repeat, start: datetime) -> Iterator[datetime]:

@@ -237,6 +237,12 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         yield
 
 
+def delete(path: Path) -> None:
+    """Delete a database and its journal."""
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
 def pragma(connection: sqlite3.Connection, name: str) -> int:
     """Return a pragma's number."""
     return int(value(connection, f"PRAGMA {name}"))

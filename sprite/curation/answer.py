@@ -261,8 +261,7 @@ def _split_quote(text: str) -> tuple[str, str | None]:
     last = deque(_QUOTE_START.finditer(end), maxlen=1)
     if not last or last[0].end() == len(end):
         return text, None
-    quote = end[last[0].end() : -1].strip()
-    return text[: last[0].start()], quote[:MAX_QUOTE_CHARS] or None
+    return text[: last[0].start()], end[last[0].end() : -1].strip()[:MAX_QUOTE_CHARS] or None
 
 
 def _unwrapped(lines: Lines) -> Lines:

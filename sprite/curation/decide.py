@@ -25,6 +25,7 @@ from sprite.curation.verifier import Item, Request, Ruling, Rulings, Verificatio
 from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation, NewCuration
 from sprite.log.transcript import TranscriptDB
+from sprite.memory import decision as effects
 from sprite.memory.action_rows import MOST_SCHEDULED, alikeness, decide_action, made_words, pass_over
 from sprite.memory.answers import decide_answer
 from sprite.memory.apply import (
@@ -38,18 +39,6 @@ from sprite.memory.apply import (
     ProjectedActions,
 )
 from sprite.memory.database import MemoryDB
-from sprite.memory.decision import (
-    REPORT_CHARS,
-    Acted,
-    Draft,
-    MadeOwn,
-    Numbered,
-    Part,
-    Refusal,
-    Repeated,
-    Superseded,
-    write_decision,
-)
 from sprite.memory.files import CURATED
 from sprite.memory.query import any_term, significant
 from sprite.memory.words import FORGOTTEN, content_words, said, share
@@ -140,7 +129,7 @@ MOST_CHANGED = 2
 class BatchFold:
     """Decide about one curation of kind `batch`, part by part."""
 
-    def __init__(self, draft: Draft, turns: Turns, rulings: Rulings) -> None:
+    def __init__(self, draft: effects.Draft, turns: Turns, rulings: Rulings) -> None:
         self._draft = draft
         self._tx = draft.tx
         self._curation = draft.curation
@@ -167,7 +156,7 @@ class BatchFold:
         # Refused learnings have a number, too: later answers refer to numbers, and forgetting must not change them.
         first = self._tx.numbered() + 1
         if response.learnings:
-            self._draft.put(Numbered(len(response.learnings)))
+            self._draft.put(effects.Numbered(len(response.learnings)))
         self._files.read(response)
         for number, learning in enumerate(response.learnings, first):
             if learning.content == FORGOTTEN:
@@ -297,7 +286,7 @@ class BatchFold:
         origin = "tool" if self._turns.first_use.strangers(learning.content) else "assistant"
         self._add(self._new(number, learning, "DIGEST", origin, turn, None))
         for replaced in digests:
-            self._draft.put(Superseded(replaced, number))
+            self._draft.put(effects.Superseded(replaced, number))
 
     def _origin(self, learning: ParsedLearning, evidence: Evidence) -> str:
         """Return whose word a learning is: a stranger's sentence stays theirs in the agent's commands."""
@@ -334,7 +323,7 @@ class BatchFold:
             return self._add(new)
         is_better = new.origin == "user" if new.origin != known.origin else new.confidence > known.confidence
         counts = new.origin not in {"assistant", "memory", "none"}
-        self._draft.put(Repeated(known.id, new, counts=counts, better=new.turn is not None and is_better))
+        self._draft.put(effects.Repeated(known.id, new, counts=counts, better=new.turn is not None and is_better))
         return known.id
 
     def _add(self, new: NewLearning) -> int:
@@ -355,13 +344,13 @@ class BatchFold:
         mirrored = written_already(self._tx.actions, turn.logged.mission_id, learning.content, when)
         if mirrored is not None:
             if mirrored.source_learning_id is None:
-                self._draft.put(Acted(action=mirrored.id, source_learning_id=number))
+                self._draft.put(effects.Acted(action=mirrored.id, source_learning_id=number))
             return
         if refused is not None:
             self._draft.refuse("not_scheduled", f"{refused}: {learning.content}")
         content = learning.content if refused is None else with_its_time(learning).content
         self._draft.put(
-            Acted(
+            effects.Acted(
                 action=number,
                 is_new=True,
                 note=made_words(when.due, when.rrule, when.tz),
@@ -393,7 +382,7 @@ class BatchFold:
                     self._close(action)
                 if known is not None:
                     # Nothing replaces it: it is finished.
-                    self._draft.put(Superseded(number, number))
+                    self._draft.put(effects.Superseded(number, number))
                 self._retired.append(open_[0].content if known is None else known.content)
 
     def _meant(self, done: ParsedDone) -> Sequence[int]:
@@ -430,7 +419,7 @@ class BatchFold:
         return ruling.verdict == "yes"
 
     def _close(self, action: Action) -> None:
-        self._draft.put(Acted(action=action.id, status="done", note="done"))
+        self._draft.put(effects.Acted(action=action.id, status="done", note="done"))
 
     # --- superseding ---
 
@@ -449,12 +438,12 @@ class BatchFold:
         if why is not None:
             self._draft.refuse("supersede_refused", f"{name} stands: {why}: {known.content}", new.turn)
             return
-        self._draft.put(Superseded(replaced, by))
+        self._draft.put(effects.Superseded(replaced, by))
         self._retired.append(known.content)
         self._outdated.append((known.content, by))
         if known.project is None:
             # The user's own learning is replaced by one of the user, not of a project.
-            self._draft.put(MadeOwn(by))
+            self._draft.put(effects.MadeOwn(by))
         for action in self._tx.actions.standing_for(known.id):
             self._close(action)
 
@@ -475,7 +464,7 @@ class BatchFold:
             item = Item("supersede", line.new.strip(), basis.turn.logged.id, basis.quote, known.content)
             is_over = self._rulings.of(item).verdict == "yes"
         if is_over:
-            self._draft.put(Superseded(known.id, by or known.id))
+            self._draft.put(effects.Superseded(known.id, by or known.id))
             self._outdated.append((known.content, by or known.id))
 
     def _retire_digests(self, first: int) -> None:
@@ -485,7 +474,7 @@ class BatchFold:
             for content, by in self._outdated:
                 words = content_words(content)
                 if any(len(words & point) >= RELATED_WORDS for point in points):
-                    self._draft.put(Superseded(digest.id, by))
+                    self._draft.put(effects.Superseded(digest.id, by))
                     break
 
     def _is_from_later(self, known: LearningRow) -> bool:
@@ -577,11 +566,11 @@ class Judge:
         turns = await self._turns(curation)
         parts = await self.decide(curation, turns)
         if answer.off_record:
-            parts = [part for part in parts if not isinstance(part, Refusal) or part.kind != "unparsed"]
+            parts = [part for part in parts if not isinstance(part, effects.Refusal) or part.kind != "unparsed"]
             answer = without_off_record(answer, parts, turns)
-        return replace(answer, decision=write_decision(parts), created_at=curation.created_at)
+        return replace(answer, decision=effects.write_decision(parts), created_at=curation.created_at)
 
-    async def decide(self, curation: Curation, turns: Turns | None = None) -> list[Part]:
+    async def decide(self, curation: Curation, turns: Turns | None = None) -> list[effects.Part]:
         """Return the decision about a curation, with the verdicts that it carries; `turns` are read if not given.
 
         If a check fails, the decision refuses everything: a second call would cost again and fail again.
@@ -595,7 +584,7 @@ class Judge:
         except Exception as error:
             log.exception("a curation could not be decided about")
             words = f"nothing was taken over, since deciding about it failed: {type(error).__name__}: {error}"
-            return [Refusal("undecided", words[:REPORT_CHARS])]
+            return [effects.Refusal("undecided", words[: effects.REPORT_CHARS])]
 
     async def _turns(self, curation: Curation) -> Turns:
         if curation.kind != "batch":
@@ -609,14 +598,14 @@ class Judge:
         return Turns(batch, [turn for turn in ordered if turn.id < first and turn.id not in again])
 
 
-def without_off_record(answer: NewCuration, parts: Sequence[Part], turns: Turns) -> NewCuration:
+def without_off_record(answer: NewCuration, parts: Sequence[effects.Part], turns: Turns) -> NewCuration:
     """Return a decided answer without the words of turns that it puts off the record.
 
     Learnings that were not taken over leave a placeholder, so that later ones keep their numbers. Edits stay if they
     cite other turns only. Of the verification, only the turns off the record stay: its request would be another one.
     """
     taken = {part.content for part in parts if isinstance(part, NewLearning)}
-    taken |= {part.new.content for part in parts if isinstance(part, Repeated)}
+    taken |= {part.new.content for part in parts if isinstance(part, effects.Repeated)}
     hidden = [turns.all[number].own.casefold() for number in answer.off_record if number in turns.all]
     left: list[str] = []
     header: Header | None = None
@@ -637,13 +626,13 @@ def without_off_record(answer: NewCuration, parts: Sequence[Part], turns: Turns)
     return replace(answer, response="\n".join(left), verification=msgspec.json.encode(blank).decode())
 
 
-def decide(tx: Projected, curation: Curation, turns: Turns, rulings: Rulings) -> list[Part]:
+def decide(tx: Projected, curation: Curation, turns: Turns, rulings: Rulings) -> list[effects.Part]:
     """Decide about an answer, a change of an action or a learning, or the extraction that takes over.
 
     `turns` are those of the answer. The decision is also written to memory.db, so the caller rolls the transaction
     back.
     """
-    draft = Draft(tx, curation)
+    draft = effects.Draft(tx, curation)
     if curation.kind == "batch":
         BatchFold(draft, turns, rulings).apply()
     elif curation.kind == "action":

@@ -101,8 +101,7 @@ class Extractor:
         """
         # Read before the files: the curator has not seen later changes by a person.
         seen = await self._memory.cursor()
-        files = self._shown_files(turns)
-        prompt, batch = await self.prompt(turns, files, is_followed=is_followed)
+        prompt, batch = await self.prompt(turns, self._shown_files(turns), is_followed=is_followed)
         asked = Asked(batch[0].id, batch[-1].id, generation, again=may_repeat(batch))
         waiting = self._unverified
         answer = waiting[1] if waiting and waiting[0] == prompt else await self._model.ask(prompt, asked)
@@ -288,8 +287,7 @@ class Extractor:
             for place, learning in enumerate(nearest):
                 found[learning.id] = learning
                 rank[learning.id] = min(place, rank.get(learning.id, place))
-        best = sorted(found, key=lambda known: (rank[known], -known))
-        return [found[known] for known in best[:NEAREST_LEARNINGS]]
+        return [found[known] for known in sorted(found, key=lambda known: (rank[known], -known))[:NEAREST_LEARNINGS]]
 
 
 def _texts_of(turn: Observation) -> list[str]:
@@ -299,8 +297,7 @@ def _texts_of(turn: Observation) -> list[str]:
 
 def _words_of(turn: Observation) -> str:
     """Return a turn's words: the user's, the reply, then the tools' inputs."""
-    parts = (turn.user_message, turn.agent_response, _inputs_of(turn))
-    return " ".join(part[:MAX_WORDS_CHARS] for part in parts)
+    return " ".join(part[:MAX_WORDS_CHARS] for part in (turn.user_message, turn.agent_response, _inputs_of(turn)))
 
 
 def _inputs_of(turn: Observation) -> str:

@@ -401,8 +401,7 @@ class CuratorModel:
             if error.status in OUTAGES or not is_refusal:
                 is_passing = error.status in PASSING or not is_refusal
                 raise ModelError(words, retryable=is_passing, retry_after=error.retry_after) from error
-            refused = Answer("", None, model, {}, model)
-            return refused, Fault(f"refused with {error.status}", words, RefusedError)
+            return Answer("", None, model, {}, model), Fault(f"refused with {error.status}", words, RefusedError)
         except ModelError as error:
             raise ModelError(f"the curator's model could not be reached: {error}") from error
         finally:

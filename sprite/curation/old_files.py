@@ -110,8 +110,7 @@ async def _is_old(paths: Sequence[str], transcript: TranscriptDB, workspace: Pat
     """Return whether none of the files is kept on disk, and no turn since then mentions any."""
     if not paths or await asyncio.to_thread(lambda: any(_is_kept(workspace, path) for path in paths)):
         return False
-    names = {path.rstrip("/").rpartition("/")[2] for path in paths}
-    return not await transcript.mentions(names, since)
+    return not await transcript.mentions({path.rstrip("/").rpartition("/")[2] for path in paths}, since)
 
 
 def _is_kept(workspace: Path, path: str) -> bool:

@@ -24,26 +24,9 @@ from sprite.curation.model import CuratorModel, RefusedError, UnusableAnswerErro
 from sprite.curation.verifier import request_hash
 from sprite.log.curations import Curation, NewCuration
 from sprite.log.transcript import Observation, TranscriptDB, side_by_side
+from sprite.memory import decision as effects
 from sprite.memory.apply import NewLearning
 from sprite.memory.database import MemoryDB, open_memory
-from sprite.memory.decision import (
-    DECIDED,
-    Acted,
-    Again,
-    Change,
-    Confirmed,
-    Heard,
-    MadeOwn,
-    Part,
-    Refusal,
-    Repeated,
-    Superseded,
-    Written,
-    Zone,
-    in_order,
-    read_decision,
-    write_decision,
-)
 from sprite.memory.files import DEPLOYED, MemoryFiles
 from sprite.memory.projection import Projection
 from sprite.protocol.shapes import RETIRED
@@ -102,8 +85,7 @@ class Reextraction:
         generation, turns = await self._left()
         size = self._settings.batch_turns
         async with self._aside() as aside:
-            leave_out = self._transcript.quarantine.leave_out
-            attempts = Attempts(self._transcript, aside.extractor, leave_out, together=1)
+            attempts = Attempts(self._transcript, aside.extractor, self._transcript.quarantine.leave_out, together=1)
             await aside.grown.take_up(generation)
             while turns:
                 await check_budget(self._settings, self._transcript)
@@ -189,7 +171,7 @@ class Regrowth:
         self._judge = judge
         #: Changes still to apply, and the parts of those applied since the last answer.
         self._changes: list[Curation] = []
-        self._applied: list[Part] = []
+        self._applied: list[effects.Part] = []
         self._newest = 0
 
     async def take_up(self, generation: int) -> None:
@@ -197,7 +179,7 @@ class Regrowth:
         answers = await self._transcript.curations.extraction(generation)
         changes = await self._transcript.curations.peoples_changes()
         done: set[int] = set()
-        for row in in_order(answers, changes):
+        for row in effects.in_order(answers, changes):
             await self._apply(row)
             done.add(row.id)
         self._changes = [change for change in changes if change.id not in done]
@@ -218,8 +200,7 @@ class Regrowth:
 
     async def keep(self, answer: NewCuration, last: Observation) -> None:
         """Decide about an answer, log both and apply it; `last` is the last turn of its range."""
-        parts = await self._judge.decide(answer.at(last.timestamp))
-        decision = write_decision([*self._applied, *parts])
+        decision = effects.write_decision(self._applied + await self._judge.decide(answer.at(last.timestamp)))
         logged = await self._transcript.curations.append_event(replace(answer, decision=decision))
         self._applied = []
         await self._apply(replace(logged, created_at=last.timestamp))
@@ -230,14 +211,14 @@ class Regrowth:
             await self._change(change)
         now = time.time()
         passed = await self._judge.decide(NewCuration("edit", "").at(now))
-        await self._transcript.quarantine.activate(generation, write_decision([*self._applied, *passed]), now)
+        await self._transcript.quarantine.activate(generation, effects.write_decision([*self._applied, *passed]), now)
 
     async def _change(self, change: Curation) -> None:
-        parts: list[Part] = []
-        if change.kind in DECIDED:
+        parts: list[effects.Part] = []
+        if change.kind in effects.DECIDED:
             parts = await self._judge.decide(change)
-            change = replace(change, decision_json=write_decision(parts))
-        self._applied.append(Again(change.id, parts))
+            change = replace(change, decision_json=effects.write_decision(parts))
+        self._applied.append(effects.Again(change.id, parts))
         await self._apply(change)
 
     async def _apply(self, event: Curation) -> None:
@@ -280,10 +261,10 @@ class _Reapplied(Projection):
         self.decisions = 0
         self.differences: list[Difference] = []
 
-    async def apply(self, curation: Curation, *, cursor: int) -> Change:
+    async def apply(self, curation: Curation, *, cursor: int) -> effects.Change:
         if curation.decision_json is not None:
             self.decisions += 1
-            was = _words(read_decision(curation.decision_json))
+            was = _words(effects.read_decision(curation.decision_json))
             request = await self._judge.request(curation)
             if request is not None and request.sha256 != request_hash(curation.verification_json):
                 lines = [f"would need verification: {line}" for line in request.lines]
@@ -296,35 +277,35 @@ class _Reapplied(Projection):
         return await super().apply(curation, cursor=cursor)
 
 
-def _words(parts: Sequence[Part]) -> Counter[str]:
+def _words(parts: Sequence[effects.Part]) -> Counter[str]:
     return Counter(words for part in parts for words in _words_of(part))
 
 
-def _changed(part: Superseded | Confirmed | MadeOwn) -> str:
+def _changed(part: effects.Superseded | effects.Confirmed | effects.MadeOwn) -> str:
     match part:
-        case Superseded(learning, by):
+        case effects.Superseded(learning, by):
             return f"L{learning} is replaced by L{by}" if by != RETIRED else f"L{learning} is retired"
-        case Confirmed(learning, type_):
+        case effects.Confirmed(learning, type_):
             return f"L{learning} is confirmed as {type_}"
-        case MadeOwn(learning):
+        case effects.MadeOwn(learning):
             return f"L{learning} is the person's own"
 
 
-def _words_of(part: Part) -> Iterator[str]:
+def _words_of(part: effects.Part) -> Iterator[str]:
     match part:
         case NewLearning():
             yield f"{part.type} [t{part.turn}, {part.origin}] {part.content}"
-        case Repeated(of, new):
+        case effects.Repeated(of, new):
             yield f"L{of} was taught again: {new.content}"
-        case Heard(learning):
+        case effects.Heard(learning):
             yield f"L{learning} was taught again"
-        case Superseded() | Confirmed() | MadeOwn():
+        case effects.Superseded() | effects.Confirmed() | effects.MadeOwn():
             yield _changed(part)
-        case Written(name, content):
+        case effects.Written(name, content):
             yield from (f"{name}: {line}" for line in content.split("\n") if line.strip())
-        case Refusal(kind, detail):
+        case effects.Refusal(kind, detail):
             yield f"refused ({kind}): {detail}"
-        case Acted():
+        case effects.Acted():
             yield f"action {part.action or part.content!r}: {part.note or 'its columns change'}"
-        case Zone(tz):
+        case effects.Zone(tz):
             yield f"the time zone is {tz}"

@@ -125,8 +125,7 @@ def rulings_in(verification_json: str | None) -> dict[str, Ruling]:
     """Return the verdicts of a logged verification, by line."""
     if verification_json is None:
         return {}
-    verification = msgspec.json.decode(verification_json, type=Verification)
-    return {ruling.line: ruling for ruling in verification.rulings}
+    return {ruling.line: ruling for ruling in msgspec.json.decode(verification_json, type=Verification).rulings}
 
 
 def request_hash(verification_json: str | None) -> str | None:

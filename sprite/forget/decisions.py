@@ -15,22 +15,9 @@ from sprite.forget.plan import Plan
 from sprite.forget.scrub import Scrubber, text_of
 from sprite.log.curations import Curation
 from sprite.log.transcript import TranscriptDB
+from sprite.memory import decision as effects
 from sprite.memory.action_rows import Added, Changed, read_record
 from sprite.memory.apply import MADE_IDS, NewLearning
-from sprite.memory.decision import (
-    Acted,
-    Again,
-    Confirmed,
-    Heard,
-    MadeOwn,
-    Part,
-    Refusal,
-    Repeated,
-    Superseded,
-    Written,
-    read_decision,
-    write_decision,
-)
 from sprite.memory.words import FORGOTTEN
 
 
@@ -44,7 +31,7 @@ async def scrub_decisions(made: Plan, transcript: TranscriptDB) -> dict[int, str
         for row in rows:
             await breaks.take()
             if row.decision_json is not None:
-                decision = write_decision(scrubber.row(row, read_decision(row.decision_json)))
+                decision = effects.write_decision(scrubber.row(row, effects.read_decision(row.decision_json)))
                 if decision != row.decision_json:
                     left[row.id] = decision
     return left
@@ -104,15 +91,15 @@ class DecisionScrubber:
         self._actions: set[int] = set()
         #: New numbers of learnings that stay because another turn taught them as well.
         self._moved: dict[int, int] = {}
-        self._learned_actions: dict[int, Acted] = {}
+        self._learned_actions: dict[int, effects.Acted] = {}
 
-    def row(self, row: Curation, parts: Sequence[Part]) -> list[Part]:
+    def row(self, row: Curation, parts: Sequence[effects.Part]) -> list[effects.Part]:
         """Return a row's decision without forgotten text."""
         if row.kind == "action" and row.id in self._responses:
             parts = self._change(row, parts)
         return [left for part in parts for left in self._left(part)]
 
-    def _change(self, row: Curation, parts: Sequence[Part]) -> Sequence[Part]:
+    def _change(self, row: Curation, parts: Sequence[effects.Part]) -> Sequence[effects.Part]:
         """Return the decision about an action change that loses its text."""
         try:
             was, now = read_record(row.response), read_record(self._responses[row.id])
@@ -123,27 +110,29 @@ class DecisionScrubber:
             return []
         words = text_of(was) if isinstance(was, Changed) else ""
         is_gone = bool(words) and isinstance(now, Changed) and text_of(now) != words
-        return [_without(part, words) if is_gone and isinstance(part, Acted) else part for part in parts]
+        return [_without(part, words) if is_gone and isinstance(part, effects.Acted) else part for part in parts]
 
-    def _left(self, part: Part) -> Iterator[Part]:
+    def _left(self, part: effects.Part) -> Iterator[effects.Part]:
         match part:
             case NewLearning():
                 yield from self._learn(part)
-            case Repeated():
+            case effects.Repeated():
                 yield from self._repeat(part)
-            case Acted():
+            case effects.Acted():
                 yield from self._act(part)
-            case Heard(number) | Confirmed(number) | MadeOwn(number) | Superseded(number):
+            case (
+                effects.Heard(number) | effects.Confirmed(number) | effects.MadeOwn(number) | effects.Superseded(number)
+            ):
                 # A superseded learning stays superseded if its replacement is forgotten.
                 if (now := self._number(number)) is not None:
-                    by = {"by": self._moved.get(part.by, part.by)} if isinstance(part, Superseded) else {}
+                    by = {"by": self._moved.get(part.by, part.by)} if isinstance(part, effects.Superseded) else {}
                     yield replace(part, learning=now, **by)
-            case Written(_, content):
+            case effects.Written(_, content):
                 yield replace(part, content=self._scrubber.lines(content, keep=self._typed))
-            case Refusal(_, detail):
+            case effects.Refusal(_, detail):
                 if not (self._scrubber.finds(detail) or self._scrubber.takes_line(detail)):
                     yield part
-            case Again(number, parts):
+            case effects.Again(number, parts):
                 change = self._changes.get(number)
                 yield part if change is None else replace(part, parts=self.row(change, parts))
             case _:
@@ -153,17 +142,17 @@ class DecisionScrubber:
         """Return the new number of a learning, or None if it is gone."""
         return self._moved.get(number, None if number in self._learnings else number)
 
-    def _learn(self, new: NewLearning) -> Iterator[Part]:
+    def _learn(self, new: NewLearning) -> Iterator[effects.Part]:
         if self._scrubber.takes_learning(new.content, new.turn, new.quote or ""):
             self._learnings.add(new.number)
         else:
             yield self._with_quote(new)
 
-    def _repeat(self, part: Repeated) -> Iterator[Part]:
+    def _repeat(self, part: effects.Repeated) -> Iterator[effects.Part]:
         number, new = self._number(part.of), part.new
         if self._scrubber.takes_learning(new.content, new.turn, new.quote or ""):
             if number is not None and part.counts:
-                yield Heard(number)
+                yield effects.Heard(number)
         elif number is not None:
             yield replace(part, of=number, new=self._with_quote(new))
         else:
@@ -176,7 +165,7 @@ class DecisionScrubber:
     def _with_quote(self, new: NewLearning) -> NewLearning:
         return new if new.quote is None else replace(new, quote=self._scrubber.sentences(new.quote))
 
-    def _act(self, part: Acted) -> Iterator[Part]:
+    def _act(self, part: effects.Acted) -> Iterator[effects.Part]:
         source = part.source_learning_id if isinstance(part.source_learning_id, int) else None
         is_gone = source is not None and self._number(source) is None
         if part.is_new and part.action is not None:
@@ -190,7 +179,7 @@ class DecisionScrubber:
         yield part if source is None else replace(part, source_learning_id=self._number(source))
 
 
-def _without(part: Acted, words: str) -> Acted:
+def _without(part: effects.Acted, words: str) -> effects.Acted:
     if part.content is not UNSET:
         return replace(part, content=UNSET)
     return replace(part, note=part.note.replace(words, FORGOTTEN))

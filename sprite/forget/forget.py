@@ -72,8 +72,7 @@ class SeenStore:
 
     async def remove(self, made: Plan) -> None:
         """See Store."""
-        texts = await self._workspace.texts()
-        rewritten = [left for text in texts if (left := _left_of(text, made)) != text]
+        rewritten = [left for text in await self._workspace.texts() if (left := _left_of(text, made)) != text]
         await self._workspace.forget(made.emptied_missions, made.cards, made.session, rewritten)
 
 
@@ -193,8 +192,7 @@ class LogStore:
         await log.user_files.forget(
             lambda path: is_there(self._settings.workspace, path), lambda path: _names(path, made.scrubber)
         )
-        changed = list(made.observations.values())
-        await log.forget(changed, made.curations, decisions, verifications, made.summary())
+        await log.forget(list(made.observations.values()), made.curations, decisions, verifications, made.summary())
         made.is_done = True
 
     async def _names(self) -> set[str]:

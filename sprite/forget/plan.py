@@ -401,8 +401,7 @@ def _scrubbed_response(curation: Curation, scrubber: Scrubber, typed: Collection
     kept = scrubber.lines(content, keep=typed)
     if kept == content and not scrubber.finds(curation.response):
         return curation.response
-    edit = json.loads(curation.response)
-    return json.dumps(scrubber.value({**edit, "content": kept}), ensure_ascii=False)
+    return json.dumps(scrubber.value({**json.loads(curation.response), "content": kept}), ensure_ascii=False)
 
 
 def _scrubbed_verdict(curation: Curation, scrubber: Scrubber) -> str:

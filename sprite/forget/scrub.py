@@ -122,8 +122,7 @@ class Scrubber:
         if not self.has_own(text):
             return []
         whole = (len(text) - len(text.lstrip()), len(text.rstrip(" \t.!?\"')")))
-        parts = without([whole], self._kept.spans(text))
-        return [part for part in parts if self.has_own(text[slice(*part)])]
+        return [part for part in without([whole], self._kept.spans(text)) if self.has_own(text[slice(*part)])]
 
     # --- lines ---
 

@@ -19,7 +19,7 @@ from sprite.privacy.private_text import PrivateText
 from sprite.privacy.redaction import discreet, discreet_value
 from sprite.protocol import messages
 from sprite.protocol.frames import well_formed
-from sprite.protocol.shapes import Block, Card, Point, Size
+from sprite.protocol.shapes import Block, Card
 from sprite.workspace.database import WorkspaceDB
 from sprite.workspace.feed import Feed
 
@@ -83,9 +83,8 @@ class PersonsCanvas:
     async def _put(self, interaction: messages.MoveCard | messages.ArchiveCard | messages.RestoreCard) -> messages.Ack:
         card = await self._card(interaction.card_id)
         if isinstance(interaction, messages.MoveCard):
-            position, size = _point(interaction.position), _size(interaction.size)
-            await self._workspace.move_card(card.card_id, position, size)
-            card.position, card.size = position or card.position, size or card.size
+            await self._workspace.move_card(card.card_id, interaction.position, interaction.size)
+            card.position, card.size = interaction.position or card.position, interaction.size or card.size
             return self._changed("update_card", card)
         card.archived = isinstance(interaction, messages.ArchiveCard)
         await self._workspace.archive_card(card.card_id, archived=card.archived)
@@ -102,8 +101,9 @@ class PersonsCanvas:
         whole, blocks = await off_loop(WORDS * length, self._read, wanted.blocks)
         title = self._said(" ".join(wanted.title[:_MOST_READ].split()))[:MAX_NAME_CHARS] or UNTITLED
         stack_id = await self._stack(wanted.stack_id)
-        place, size = _point(wanted.position), _size(wanted.size)
-        card = Card(card_id, stack_id, well_formed(title), "notes", place, size, blocks, archived=False)
+        card = Card(
+            card_id, stack_id, well_formed(title), "notes", wanted.position, wanted.size, blocks, archived=False
+        )
         await self._workspace.make_card(card)
         self._sight.wrote(card_id, whole)
         return self._changed("create_card", card)
@@ -121,8 +121,7 @@ class PersonsCanvas:
             # Also on a resend, because the answer was lost.
             return self._shown(card)
         if edit.seen != block.version:
-            words = "This was changed meanwhile. Nothing was written over."
-            return messages.Error("conflict", words, block=block)
+            return messages.Error("conflict", "This was changed meanwhile. Nothing was written over.", block=block)
         block.data = data
         _check_size(card.blocks)
         changed = await self._workspace.change_block(edit.card_id, edit.block_id, data, edit.seen)
@@ -212,14 +211,6 @@ def _check_size(blocks: list[Block]) -> None:
         check_size(blocks)
     except BlockError as error:
         raise PeerError(f"Not saved: {error}.", code="too_long") from error
-
-
-def _point(place: messages.CardPlace | None) -> Point | None:
-    return None if place is None else Point(place.x, place.y)
-
-
-def _size(size: messages.CardSize | None) -> Size | None:
-    return None if size is None else Size(size.width, size.height)
 
 
 def _name(value: str) -> str:

@@ -34,7 +34,6 @@ from sprite.protocol import messages
 from sprite.protocol.frames import ClientMessage, encode
 from sprite.protocol.observing import Observe
 from sprite.protocol.pasted import problem_of, to_spans
-from sprite.protocol.reach import Reach, ReachResult
 from sprite.protocol.replication import Ship, ShipAck
 from sprite.protocol.shapes import MemoryState, Place, Spend
 from sprite.sandbox.egress import EgressProxy
@@ -178,7 +177,7 @@ class Gateway:
                 self._undoing.permitted()
             case messages.System() as system:
                 answer = await self._system(system)
-            case Reach(revoke):
+            case messages.Reach(revoke):
                 answer = await self._reach(revoke)
             case _:
                 raise PeerError("This connection is authenticated already.", code="unexpected")
@@ -267,7 +266,7 @@ class Gateway:
             models=[name for name in PRICES if name != OFFLINE],
         )
 
-    async def _reach(self, revoke: str | None) -> ReachResult:
+    async def _reach(self, revoke: str | None) -> messages.ReachResult:
         work = self._work
         if revoke is not None and not await work.network.revoke(revoke):
             raise PeerError(f"{revoke[:MAX_ID_CHARS]} is not a host that you allowed.", code="not_found")

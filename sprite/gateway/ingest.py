@@ -63,8 +63,7 @@ class ObservationIngest:
 
     async def _take(self, source: str, project: str | None, message: Observe) -> Observed:
         recorded_here = await self._transcript.cli_sessions() if source == CLAUDE_CODE else set()
-        names = {session_name(source, turn.session) for turn in message.turns}
-        own = await self._transcript.own_sessions(names)
+        own = await self._transcript.own_sessions({session_name(source, turn.session) for turn in message.turns})
         refused: list[RefusedTurn] = []
         wanted = []
         for turn in message.turns:

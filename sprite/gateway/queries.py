@@ -8,10 +8,9 @@ from sprite.config import Settings
 from sprite.memory.actions import Actions, StaleActionError
 from sprite.memory.files import shown_to
 from sprite.protocol import memory as wire
+from sprite.protocol import messages
 from sprite.protocol.frames import encode
-from sprite.protocol.messages import CHAT_TEXT_CHARS, MAX_FRAME_BYTES, Error, StateSync
 from sprite.protocol.pasted import clipped
-from sprite.protocol.reach import AllowedHost, ReachedHost, ReachResult
 from sprite.protocol.shapes import ChatMessage
 from sprite.sandbox.egress import EgressProxy
 from sprite.sandbox.hosts import REGISTRIES, HostTables, HostUse
@@ -87,7 +86,7 @@ async def _whole_file(view: MemoryView, request: wire.FileRequest, scratch: Path
 
 async def _around(view: MemoryView, request: wire.AroundRequest) -> wire.AroundResult:
     result = wire.AroundResult(await view.around(request.turn, request.before, request.after))
-    while len(result.turns) > 1 and len(encode(result)) > MAX_FRAME_BYTES:
+    while len(result.turns) > 1 and len(encode(result)) > messages.MAX_FRAME_BYTES:
         # The client requests the turns farthest away separately.
         first, last = result.turns[0], result.turns[-1]
         del result.turns[0 if request.turn - first.id >= last.id - request.turn else -1]
@@ -103,9 +102,9 @@ async def _learnings(view: MemoryView, request: wire.LearningsRequest) -> wire.L
     return wire.LearningsResult(await view.learnings(request.after or 0, limit))
 
 
-def cut_to_fit(sync: StateSync) -> StateSync:
+def cut_to_fit(sync: messages.StateSync) -> messages.StateSync:
     """Cut a state to one frame: old chat lines first, then archived cards, then the oldest cards."""
-    while len(encode(sync)) > MAX_FRAME_BYTES:
+    while len(encode(sync)) > messages.MAX_FRAME_BYTES:
         if len(sync.chat) > 1:
             sync.chat = sync.chat[(len(sync.chat) + 1) // 2 :]
         elif sync.running is not None and sync.running.events:
@@ -119,12 +118,14 @@ def cut_to_fit(sync: StateSync) -> StateSync:
     return sync
 
 
-async def reach(settings: Settings, tables: HostTables, network: EgressProxy, boundary: Boundary | None) -> ReachResult:
+async def reach(
+    settings: Settings, tables: HostTables, network: EgressProxy, boundary: Boundary | None
+) -> messages.ReachResult:
     """Return what the agent may reach: rules of the session first, then those for good, and the logged hosts."""
     holds = None if boundary is None else boundary.holds
-    allowed = [AllowedHost(host, until) for host, until in sorted(network.gate.answers().items())]
-    allowed += [AllowedHost(rule.host, "always", rule.at, rule.message) for rule in await tables.rules()]
-    return ReachResult(
+    allowed = [messages.AllowedHost(host, until) for host, until in sorted(network.gate.answers().items())]
+    allowed += [messages.AllowedHost(rule.host, "always", rule.at, rule.message) for rule in await tables.rules()]
+    return messages.ReachResult(
         mode=network.gate.mode,
         holds=holds,
         sandbox="it is tried when the agent starts" if boundary is None else boundary.words,
@@ -135,10 +136,10 @@ async def reach(settings: Settings, tables: HostTables, network: EgressProxy, bo
     )
 
 
-def _reached(use: HostUse, network: EgressProxy) -> ReachedHost:
+def _reached(use: HostUse, network: EgressProxy) -> messages.ReachedHost:
     """Return a logged host. The log has the bytes of a connection once it has ended."""
     open_now, sent, received = network.open_to(use.host, use.port, use.decision)
-    return ReachedHost(
+    return messages.ReachedHost(
         use.host,
         use.port,
         use.decision,
@@ -154,9 +155,9 @@ def _reached(use: HostUse, network: EgressProxy) -> ReachedHost:
 def shown(chat: list[ChatMessage]) -> list[ChatMessage]:
     """Return chat lines as sent: very long ones are cut."""
     for message in chat:
-        if len(message.text) > CHAT_TEXT_CHARS:
-            message.text = f"{message.text[:CHAT_TEXT_CHARS]} […]"
-            message.pasted = clipped(message.pasted, CHAT_TEXT_CHARS)
+        if len(message.text) > messages.CHAT_TEXT_CHARS:
+            message.text = f"{message.text[: messages.CHAT_TEXT_CHARS]} […]"
+            message.pasted = clipped(message.pasted, messages.CHAT_TEXT_CHARS)
     return chat
 
 
@@ -164,7 +165,7 @@ async def act(
     actions: Actions,
     view: MemoryView,
     request: wire.AddActionRequest | wire.UpdateActionRequest | wire.ResolveActionRequest,
-) -> wire.AnyMemoryResult | Error:
+) -> wire.AnyMemoryResult | messages.Error:
     """Apply a person's change. If it is outdated, return an error with the current action.
 
     Raises PeerError for an invalid change: see `Actions`.
@@ -172,7 +173,7 @@ async def act(
     try:
         return await _act(actions, view, request)
     except StaleActionError as error:
-        return Error(error.code, str(error), action=action_row(error.action))
+        return messages.Error(error.code, str(error), action=action_row(error.action))
 
 
 async def _act(

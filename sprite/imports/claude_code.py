@@ -10,15 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from sprite.imports.claude_code_entries import (
-    MAX_LINE_BYTES,
-    Entry,
-    Surroundings,
-    Tally,
-    UnreadableError,
-    read_head,
-    read_line,
-)
+from sprite.imports import claude_code_entries as entries
 from sprite.imports.claude_code_turns import SessionTurns, SubagentLogs
 from sprite.log.transcript import ImportedTurn
 
@@ -47,7 +39,7 @@ class LogFile:
     opened_at: float
 
 
-def find_sessions(paths: Iterable[Path], tally: Tally) -> list[Session]:
+def find_sessions(paths: Iterable[Path], tally: entries.Tally) -> list[Session]:
     """Return the sessions of the logs at these paths, in the order of their beginnings; other files go to the tally."""
     known: set[tuple[int, int]] = set()
     sessions: dict[str, Session] = {}
@@ -64,7 +56,7 @@ def find_sessions(paths: Iterable[Path], tally: Tally) -> list[Session]:
     return sorted(sessions.values(), key=lambda session: (session.began, session.session_id))
 
 
-def followed_session(path: Path, tally: Tally, done: int) -> Session | None:
+def followed_session(path: Path, tally: entries.Tally, done: int) -> Session | None:
     """Return the session of one log, of which all turns that begin before the offset `done` are known.
 
     Returns None for a subagent's log, and for another file, which goes to the tally.
@@ -81,7 +73,7 @@ def followed_session(path: Path, tally: Tally, done: int) -> Session | None:
     return session
 
 
-def _probed(path: Path, tally: Tally, known: set[tuple[int, int]]) -> LogFile | None:
+def _probed(path: Path, tally: entries.Tally, known: set[tuple[int, int]]) -> LogFile | None:
     """Return the log in a file, unless it is `known` by device and inode; other files go to the tally."""
     try:
         about = path.stat()
@@ -110,14 +102,14 @@ def probe(stream: BinaryIO, path: Path, size: int) -> LogFile | None:
     opened_at: float | None = None
     for line in _lines(stream):
         try:
-            entry = read_line(line)
-        except UnreadableError:
+            entry = entries.read_line(line)
+        except entries.UnreadableError:
             entry = None
         if entry is not None:
             is_agent = path.name.startswith(AGENT_PREFIX) and entry.is_sidechain
             agent_id = (entry.agent_id or path.stem.removeprefix(AGENT_PREFIX)) if is_agent else None
             return LogFile(path, size, entry.session_id, agent_id, entry.at, opened_at or entry.at)
-        head = read_head(line)
+        head = entries.read_head(line)
         if head is not None:
             genuine = True
             opened_at = opened_at or head.at
@@ -166,9 +158,9 @@ def started_by(log: Path) -> str | None:
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
     """Yield lines; the excess of an overlong line is skipped without holding it in memory."""
-    while line := stream.readline(MAX_LINE_BYTES + 1):
+    while line := stream.readline(entries.MAX_LINE_BYTES + 1):
         piece = line
-        while len(line) > MAX_LINE_BYTES and piece and not piece.endswith(b"\n"):
+        while len(line) > entries.MAX_LINE_BYTES and piece and not piece.endswith(b"\n"):
             piece = stream.readline(_CHUNK)
         yield line
 
@@ -180,7 +172,7 @@ class Session:
     because private words early in a session are removed from its later turns.
     """
 
-    def __init__(self, session_id: str, tally: Tally, done: int = 0) -> None:
+    def __init__(self, session_id: str, tally: entries.Tally, done: int = 0) -> None:
         self.session_id = session_id
         self.main: list[LogFile] = []
         self.agents: list[LogFile] = []
@@ -205,7 +197,7 @@ class Session:
         """Return the size of its logs in bytes."""
         return sum(log.size for log in (*self.main, *self.agents))
 
-    def turns(self, around: Surroundings) -> Iterator[ImportedTurn]:
+    def turns(self, around: entries.Surroundings) -> Iterator[ImportedTurn]:
         """Yield its turns in order."""
         if self.session_id in around.own_sessions:
             self.tally.own.add(self.session_id)
@@ -239,7 +231,7 @@ class Session:
         self.done = max(self.done, min(is_running, default=end))
         self.is_open = any(cutter.is_open for cutter in cutters.values())
 
-    def _cutter(self, around: Surroundings, session_id: str, agents: SubagentLogs) -> SessionTurns:
+    def _cutter(self, around: entries.Surroundings, session_id: str, agents: SubagentLogs) -> SessionTurns:
         cutter = SessionTurns(session_id, agents, around.project_of)
         cutter.is_known = self._is_known
         return cutter
@@ -252,7 +244,7 @@ class Session:
                 cutter.cut()
                 cutter.is_known = False
 
-    def _subagents(self, around: Surroundings) -> SubagentLogs:
+    def _subagents(self, around: entries.Surroundings) -> SubagentLogs:
         agents = SubagentLogs()
         for log in self.agents:
             agent_id = log.agent_id or log.path.stem
@@ -265,8 +257,8 @@ class Session:
         return agents
 
     def _entries(
-        self, log: LogFile, around: Surroundings, cutters: Collection[SessionTurns] = ()
-    ) -> Iterator[tuple[int, int, Entry | None]]:
+        self, log: LogFile, around: entries.Surroundings, cutters: Collection[SessionTurns] = ()
+    ) -> Iterator[tuple[int, int, entries.Entry | None]]:
         """Yield (offset of the line, offset after it, its entry if it is one) in order.
 
         A damaged line may have begun a turn of these cutters. The end of a line that is still being written is left.
@@ -278,9 +270,9 @@ class Session:
                     around.on_bytes(len(line))
                     after, entry = stream.tell(), None
                     try:
-                        entry = read_line(line) if line.strip() else None
-                    except UnreadableError as error:
-                        if len(line) <= MAX_LINE_BYTES and not line.endswith(b"\n"):
+                        entry = entries.read_line(line) if line.strip() else None
+                    except entries.UnreadableError as error:
+                        if len(line) <= entries.MAX_LINE_BYTES and not line.endswith(b"\n"):
                             return
                         if not self._is_known or at >= self.done:
                             self.tally.damage(log.path, number, str(error))

@@ -112,8 +112,7 @@ def _take_calls(buffer: TurnBuffer, calls: Sequence[ObservedTool]) -> None:
         name = from_elsewhere(call.name)
         buffer.start_tool(buffer.call(key, name, call.input, agent_id=agent))
         if call.result is not None:
-            said = MEMORY_ANSWERED if name in ECHO_CALLS else call.result
-            buffer.tool_answered(key, said, is_error=call.is_error)
+            buffer.tool_answered(key, MEMORY_ANSWERED if name in ECHO_CALLS else call.result, is_error=call.is_error)
 
 
 def _check_size(turn: NewObservation) -> None:

@@ -179,10 +179,8 @@ SCHEMA = Schema(
         + TURN_INDEX
         + USER_FILES
         + noted(
-            (
-                *("log_identity", "sessions", "observations", "turn_journal", "curations", "lost_calls"),
-                *("disk_entries", "disk_look", "file_deeds"),
-            )
+            "log_identity sessions observations turn_journal curations lost_calls disk_entries disk_look "
+            "file_deeds".split()
         )
     ],
 )
@@ -654,8 +652,7 @@ def _observation(row: sqlite3.Row) -> Observation:
     elif fields["asked_by"] is not None:
         fields["trigger"] = "program"
     pasted = read_spans(fields.pop("pasted_json"))
-    undone = bool(fields.pop("undone"))
-    return Observation(**fields, tool_calls=calls, pasted=pasted, undone=undone)
+    return Observation(**fields, tool_calls=calls, pasted=pasted, undone=bool(fields.pop("undone")))
 
 
 def side_by_side(turns: Sequence[Observation]) -> list[Observation]:

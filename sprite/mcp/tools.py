@@ -99,8 +99,7 @@ def offered(scopes: Collection[str]) -> list[Tool]:
 
 
 async def _search(source: Source, asked: shapes.SearchMemory, _told: Told) -> Said:
-    limit = max(1, min(asked.limit, shapes.MAX_HITS))
-    request = wire.SearchRequest(asked.query, limit, asked.project)
+    request = wire.SearchRequest(asked.query, max(1, min(asked.limit, shapes.MAX_HITS)), asked.project)
     found = await _answer(source, request, wire.SearchResult)
     text = shapes.hits_text(found.hits, found.notes, found.indexed_through, found.waiting)
     hits = [shapes.ShownHit(**msgspec.structs.asdict(hit), when=shapes.minute(hit.at)) for hit in found.hits]

@@ -18,26 +18,7 @@ from msgspec import UNSET, UnsetType
 from sprite.common.due_times import moment_words, parse_due, repeat_words
 from sprite.common.recurrence import DEFAULT_ZONE, LEAST_GAP_SECONDS, first_after, known_zone, next_after, rule_of
 from sprite.errors import PeerError
-from sprite.memory.action_rows import (
-    ACTION_STATUSES,
-    CLOSED_AFTER_DAYS,
-    LARGEST_PRIORITY,
-    MAX_ACTION_CHARS,
-    MAX_NOTE_CHARS,
-    MOST_SCHEDULED,
-    Added,
-    AnyRecord,
-    Fired,
-    Known,
-    Maker,
-    Noted,
-    Resolved,
-    Status,
-    Updated,
-    Zoned,
-    has_passed,
-    next_due,
-)
+from sprite.memory import action_rows as rows
 from sprite.memory.apply import MADE_IDS, Action
 from sprite.memory.database import MemoryDB
 from sprite.memory.decision import Change
@@ -52,8 +33,8 @@ MOST_BY_SCHEDULES = 5
 #: Accept a due time this far in the past: it may just have been typed.
 GRACE_SECONDS = 60.0
 #: Redaction takes time, so text beyond this length is cut or rejected first.
-_FAR_TOO_LONG = 2 * MAX_ACTION_CHARS
-_Changed = TypeVar("_Changed", Updated, Resolved, Fired, Noted)
+_FAR_TOO_LONG = 2 * rows.MAX_ACTION_CHARS
+_Changed = TypeVar("_Changed", rows.Updated, rows.Resolved, rows.Fired, rows.Noted)
 
 
 class Actions:
@@ -106,8 +87,8 @@ class Actions:
         known_zone(tz)
         if tz != await self._memory.zone():
 
-            async def decide() -> tuple[AnyRecord, int | None]:
-                return Zoned(tz), None
+            async def decide() -> tuple[rows.AnyRecord, int | None]:
+                return rows.Zoned(tz), None
 
             await self._log(decide)
 
@@ -115,7 +96,7 @@ class Actions:
         self,
         content: str,
         *,
-        by: Maker,
+        by: rows.Maker,
         due: float | str | None = None,
         rrule: str | None = None,
         tz: str | None = None,
@@ -128,10 +109,10 @@ class Actions:
         (empty text or bad priority), `too_long`, `past` or `bad_due` (time), `unknown_zone`, `bad_repeat`, `too_often`,
         `never`, or `too_many` scheduled actions.
         """
-        record = Added(by=by, content=self._content(content), priority=_priority(priority), mission=mission_id)
+        record = rows.Added(by=by, content=self._content(content), priority=_priority(priority), mission=mission_id)
         same: list[Action] = []
 
-        async def decide() -> tuple[AnyRecord, int | None]:
+        async def decide() -> tuple[rows.AnyRecord, int | None]:
             record.due, record.rrule, record.tz = await self._time(due, rrule, tz)
             same.extend(
                 action
@@ -157,7 +138,7 @@ class Actions:
         self,
         action_id: int,
         *,
-        by: Maker,
+        by: rows.Maker,
         content: str | None = None,
         due: float | str | None = None,
         rrule: str | None = None,
@@ -170,9 +151,9 @@ class Actions:
         PeerError as for `add`; StaleActionError as for `resolve`.
         """
 
-        async def decide() -> tuple[AnyRecord, int | None]:
+        async def decide() -> tuple[rows.AnyRecord, int | None]:
             action = await self._as_seen(action_id, seen)
-            record = Updated(action=action_id, by=by)
+            record = rows.Updated(action=action_id, by=by)
             if content is not None:
                 record.content = self._content(content)
             if priority is not None:
@@ -193,7 +174,7 @@ class Actions:
         action_id: int,
         status: str,
         *,
-        by: Maker,
+        by: rows.Maker,
         note: str = "",
         once: bool = False,
         mission_id: str | None = None,
@@ -206,15 +187,15 @@ class Actions:
         """
         known = _status(status)
 
-        async def decide() -> tuple[AnyRecord, int | None]:
+        async def decide() -> tuple[rows.AnyRecord, int | None]:
             action = await self._as_seen(action_id, seen)
             if known == "open" and action.status != "open" and action.due is not None:
                 await self._check_room()
-            record = Resolved(
+            record = rows.Resolved(
                 action=action_id,
                 by=by,
                 status=known,
-                note=self._discreet(note[:_FAR_TOO_LONG])[:MAX_NOTE_CHARS],
+                note=self._discreet(note[:_FAR_TOO_LONG])[: rows.MAX_NOTE_CHARS],
                 once=once and action.rrule is not None and action.status == "open",
                 mission=mission_id,
             )
@@ -232,14 +213,14 @@ class Actions:
         the duplicate mission. A due time that was changed meanwhile stays. The status stays open.
         """
 
-        async def decide() -> tuple[AnyRecord, int | None]:
+        async def decide() -> tuple[rows.AnyRecord, int | None]:
             action = await self.action(action_id)
             after = max(self._clock(), due)
-            record = Fired(
+            record = rows.Fired(
                 action=action_id,
                 by="sprite",
                 due=due,
-                next=next_due(action, after),
+                next=rows.next_due(action, after),
                 late_by=max(0.0, late_by),
                 mission=mission_id,
             )
@@ -253,7 +234,7 @@ class Actions:
         action_id: int,
         what: str,
         *,
-        status: Status | UnsetType = UNSET,
+        status: rows.Status | UnsetType = UNSET,
         due: float | UnsetType | None = UNSET,
         mission_id: str | None = None,
     ) -> Action:
@@ -262,10 +243,10 @@ class Actions:
         `status` and `due` also set the action's own; the due time may lie in the past.
         """
 
-        async def decide() -> tuple[AnyRecord, int | None]:
+        async def decide() -> tuple[rows.AnyRecord, int | None]:
             action = await self.action(action_id)
-            words = self._discreet(what)[:MAX_NOTE_CHARS]
-            record = Noted(action=action_id, by="sprite", what=words, status=status, due=due, mission=mission_id)
+            words = self._discreet(what)[: rows.MAX_NOTE_CHARS]
+            record = rows.Noted(action=action_id, by="sprite", what=words, status=status, due=due, mission=mission_id)
             return await self._of(action, record)
 
         await self._log(decide)
@@ -274,21 +255,21 @@ class Actions:
     async def close_passed(self, under_way: Collection[int] = ()) -> None:
         """Close the reminders whose time is over, except those whose mission is under way. See `has_passed`."""
         for passed in await self._memory.actions("open"):
-            if has_passed(passed, self._clock()) and passed.id not in under_way:
+            if rows.has_passed(passed, self._clock()) and passed.id not in under_way:
                 with suppress(_NotPassedError):
                     await self._log(partial(self._closing, passed.id))
 
     # --- internals ---
 
-    async def _closing(self, action_id: int) -> tuple[AnyRecord, int | None]:
+    async def _closing(self, action_id: int) -> tuple[rows.AnyRecord, int | None]:
         action = await self.action(action_id)
-        if not has_passed(action, self._clock()):
+        if not rows.has_passed(action, self._clock()):
             # A person changed it meanwhile.
             raise _NotPassedError
-        what = f"closed {CLOSED_AFTER_DAYS} days after it was due"
-        return await self._of(action, Noted(action=action_id, by="sprite", what=what, status="dismissed"))
+        what = f"closed {rows.CLOSED_AFTER_DAYS} days after it was due"
+        return await self._of(action, rows.Noted(action=action_id, by="sprite", what=what, status="dismissed"))
 
-    async def _log(self, decide: Callable[[], Awaitable[tuple[AnyRecord, int | None]]]) -> int:
+    async def _log(self, decide: Callable[[], Awaitable[tuple[rows.AnyRecord, int | None]]]) -> int:
         curation_id, changes = await self._projection.log_action(decide)
         for change in changes:
             self._announce(change)
@@ -307,17 +288,17 @@ class Actions:
         learning = await self._memory.learning(action.source_learning_id)
         if learning is None:
             return record, None
-        record.of = Known(learning.content, learning.source_observation_id)
+        record.of = rows.Known(learning.content, learning.source_observation_id)
         return record, learning.source_observation_id
 
     def _content(self, text: str) -> str:
         if len(text) > _FAR_TOO_LONG:
-            raise PeerError(f"An action's text has at most {MAX_ACTION_CHARS:,} characters.", code="too_long")
+            raise PeerError(f"An action's text has at most {rows.MAX_ACTION_CHARS:,} characters.", code="too_long")
         content = self._discreet(" ".join(text.split()))
         if not content:
             raise PeerError("An action needs a text.")
-        if len(content) > MAX_ACTION_CHARS:
-            raise PeerError(f"An action's text has at most {MAX_ACTION_CHARS:,} characters.", code="too_long")
+        if len(content) > rows.MAX_ACTION_CHARS:
+            raise PeerError(f"An action's text has at most {rows.MAX_ACTION_CHARS:,} characters.", code="too_long")
         return content
 
     async def _time(
@@ -357,9 +338,10 @@ class Actions:
         return await self._time(due, new_rule, tz or action.tz)
 
     async def _check_room(self) -> None:
-        if len(await self._memory.scheduled()) >= MOST_SCHEDULED:
+        if len(await self._memory.scheduled()) >= rows.MOST_SCHEDULED:
             raise PeerError(
-                f"{MOST_SCHEDULED} open actions have a due time already: finish or dismiss one first.", code="too_many"
+                f"{rows.MOST_SCHEDULED} open actions have a due time already: finish or dismiss one first.",
+                code="too_many",
             )
 
     async def _check_own(self, due: float, rrule: str | None) -> None:
@@ -392,15 +374,15 @@ class _NotPassedError(Exception):
 
 
 def _priority(value: int) -> int:
-    if not -LARGEST_PRIORITY <= value <= LARGEST_PRIORITY:
-        raise PeerError(f"A priority goes from -{LARGEST_PRIORITY} to {LARGEST_PRIORITY}.")
+    if not -rows.LARGEST_PRIORITY <= value <= rows.LARGEST_PRIORITY:
+        raise PeerError(f"A priority goes from -{rows.LARGEST_PRIORITY} to {rows.LARGEST_PRIORITY}.")
     return value
 
 
-def _status(status: str) -> Status:
-    if status not in ACTION_STATUSES:
+def _status(status: str) -> rows.Status:
+    if status not in rows.ACTION_STATUSES:
         raise PeerError("An action's status is open, done, dismissed or failed.")
-    return cast("Status", status)
+    return cast("rows.Status", status)
 
 
 #: An action is overdue after this time; one that is just due is being fired.

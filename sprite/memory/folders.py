@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from sprite import __version__
+from sprite.common.locks import LockHeldError, held
+from sprite.common.sqlite import RefusedFileError
+from sprite.common.versions import back_up_before
 from sprite.config import Settings
-from sprite.errors import OperatorError, PeerError
+from sprite.errors import OperatorError, PeerError, WorkspaceLockedError
 from sprite.memory.files import AT_WORK, SHIPPED
 from sprite.privacy.redaction import redact
 from sprite.protocol.observing import project_key
@@ -108,6 +114,41 @@ def make_folders(settings: Settings) -> None:
             f"The workspace {settings.workspace} cannot be written to ({error.strerror}). "
             "Choose another with --workspace DIR, or change its owner."
         ) from error
+
+
+@contextmanager
+def workspace_lock(settings: Settings, *, briefly: bool = False) -> Iterator[None]:
+    """Hold the lock file and the databases' folder; `briefly` tells others to wait.
+
+    The lock on the folder holds even if the lock file is deleted or a database is restored beside its owner. The first
+    owner of a new version backs up the log and the chat; memory.db derives from the log.
+
+    Raises WorkspaceLockedError with the owner's process id if another process holds them, OperatorError if they
+    cannot be opened or backed up.
+    """
+    path, databases = settings.lock, settings.memory
+    with ExitStack() as stack:
+        try:
+            for folder in (path.parent, databases):
+                # A workspace that was restored from a backup may contain only its memory.
+                folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(held(path, databases, briefly=briefly))
+        except OSError as error:
+            raise OperatorError(
+                f"The workspace cannot be locked: {error.filename or path}: {error.strerror}. "
+                "Move away what stands in the way, or change its owner."
+            ) from error
+        except LockHeldError as error:
+            raise WorkspaceLockedError(
+                f"Another sprite (process {error.owner}) already owns {settings.workspace}. "
+                "Stop it first, or choose another --workspace."
+            ) from error
+        try:
+            kept = (settings.transcript_db, settings.workspace_db)
+            back_up_before(__version__, settings.system / "data-version", kept, settings.backup)
+        except RefusedFileError as error:
+            raise OperatorError(str(error)) from error
+        yield
 
 
 #: A `.git` file and each file that it points to hold one line.

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sprite.common.sqlite import LARGEST_ROW_ID
+from sprite.common import sqlite
 from sprite.errors import DatabaseUnusableError, MigrationPendingError
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.database import MemoryDB, open_memory
@@ -113,10 +113,10 @@ async def _start_anew(path: Path, transcript: TranscriptDB, memory: MemoryDB, fo
 
 
 async def replay_aside(
-    transcript: TranscriptDB, path: Path, on_step: Callable[[], None], *, until: int = LARGEST_ROW_ID
+    transcript: TranscriptDB, path: Path, on_step: Callable[[], None], *, until: int = sqlite.LARGEST_ROW_ID
 ) -> None:
     """Replay the log into a new database at `path`, up to event `until`; call `on_step` for each curation."""
-    remove_database(path)
+    sqlite.delete(path)
     async with open_memory(path) as memory:
         await Projection(transcript, memory, MemoryFiles(path.parent)).replay(lambda _: on_step(), until=until)
 
@@ -127,11 +127,5 @@ def swap_in(new: Path, live: Path) -> None:
     The old file is removed first, then its journal. A leftover journal would be applied to the new file, and a file
     without its journal may be torn. After a crash in between, memory.db is missing and the next start replays the log.
     """
-    remove_database(live)
+    sqlite.delete(live)
     new.replace(live)
-
-
-def remove_database(path: Path) -> None:
-    """Remove a database and its journal."""
-    for suffix in ("", "-wal", "-shm"):
-        Path(f"{path}{suffix}").unlink(missing_ok=True)

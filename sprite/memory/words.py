@@ -66,8 +66,7 @@ def run_words(text: str) -> list[str]:
 
     Numbers are left out, since versions and dates are long. So are character pairs, since one name has many.
     """
-    forms = map(_form, _words(text))
-    return [form for form in forms if form and form.isalpha() and not _UNSPACED.match(form)]
+    return [form for form in map(_form, _words(text)) if form and form.isalpha() and not _UNSPACED.match(form)]
 
 
 def runs(words: Sequence[str]) -> Iterator[Run]:

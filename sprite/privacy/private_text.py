@@ -173,8 +173,7 @@ def is_off_record(message: str) -> bool:
     if len(said) <= _LONGEST_SAID:
         return _wish().search(said) is not None
     paragraphs = _PARAGRAPH.split(said.strip())
-    ends = (paragraphs[0][:_LONGEST_SAID], paragraphs[-1][-_LONGEST_SAID:])
-    return any(_wish().search(end) for end in ends)
+    return any(_wish().search(end) for end in (paragraphs[0][:_LONGEST_SAID], paragraphs[-1][-_LONGEST_SAID:]))
 
 
 class WishFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

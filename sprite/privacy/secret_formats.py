@@ -77,8 +77,7 @@ class Shape(Rule, frozen=True, kw_only=True, dict=True, eq=False):
         reach = 340 if "[\\s\\S]" in self.regex else 2
         for found in pattern.finditer(text, max(0, start - 1), end + reach):
             # The token may go on behind the run.
-            match = pattern.match(text, found.start()) or found
-            begin, stop = _longest(match)
+            begin, stop = _longest(pattern.match(text, found.start()) or found)
             if self._is_secret(text[begin:stop]):
                 yield (begin, stop, self.kind)
 

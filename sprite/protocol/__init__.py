@@ -11,7 +11,6 @@ __all__ = [
     "observing",
     "outbox",
     "pasted",
-    "reach",
     "replication",
     "shapes",
     "tools",

@@ -248,8 +248,7 @@ def _defined(payload: Any, schema: dict[str, Any], definitions: dict[str, Any]) 
     if not (members := get_args(payload)):
         return schema
     family = members[0].__base__
-    described = {"title": family.__name__, "description": inspect.getdoc(family)}
-    definitions[family.__name__] = {**described, **schema}
+    definitions[family.__name__] = {"title": family.__name__, "description": inspect.getdoc(family), **schema}
     return {"$ref": f"#/$defs/{family.__name__}"}
 
 

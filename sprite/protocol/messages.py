@@ -5,15 +5,14 @@ from __future__ import annotations
 import base64
 import uuid
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
-from msgspec import UNSET, Meta, UnsetType, field
+from msgspec import UNSET, UnsetType, field
 
 from sprite.protocol import shapes
 from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.memory import AnyMemoryRequest, AnyMemoryResult
 from sprite.protocol.observing import Observe, Observed
-from sprite.protocol.reach import Reach, ReachResult
 from sprite.protocol.replication import Lease, Ship, ShipAck, Shipped
 from sprite.protocol.shapes import Payload
 
@@ -47,30 +46,6 @@ CHAT_TEXT_CHARS = 20_000
 
 # --- a person's changes to the canvas -----------------------------------------------------------
 
-_Coordinate = Annotated[float, Meta(ge=-shapes.FARTHEST, le=shapes.FARTHEST)]
-_Length = Annotated[float, Meta(ge=shapes.SMALLEST, le=shapes.LARGEST)]
-
-
-class CardPlace(Payload, omit_defaults=False):
-    """Where a person puts a card, in pixels from the canvas' top left."""
-
-    x: _Coordinate
-    y: _Coordinate
-
-
-class CardSize(Payload, omit_defaults=False):
-    """The size that a person gives a card, in pixels."""
-
-    width: _Length
-    height: _Length
-
-
-#: The refusal of an invalid number in one of them.
-OUT_OF_BOUNDS: dict[type[Payload], str] = {
-    CardPlace: f"A card lies within {shapes.FARTHEST:,} pixels of the canvas' top left, in each direction.",
-    CardSize: f"A card is between {shapes.SMALLEST} and {shapes.LARGEST:,} pixels wide and high.",
-}
-
 
 class CanvasInteraction(Payload, tag_field="action"):
     """A person's change of the canvas, without the agent."""
@@ -89,8 +64,8 @@ class CreateCard(CanvasInteraction, tag="create_card"):
     title: str
     blocks: list[NewBlock]
     stack_id: str | None = None
-    position: CardPlace | None = None
-    size: CardSize | None = None
+    position: shapes.Point | None = None
+    size: shapes.Size | None = None
 
 
 class UpdateBlock(CanvasInteraction, tag="update_block"):
@@ -143,8 +118,8 @@ class MoveCard(CanvasInteraction, tag="move_card"):
     """Another place or size for a card; what is left out stays."""
 
     card_id: str
-    position: CardPlace | None = None
-    size: CardSize | None = None
+    position: shapes.Point | None = None
+    size: shapes.Size | None = None
 
 
 AnyCanvasInteraction = (
@@ -158,6 +133,58 @@ AnyCanvasInteraction = (
     | RestoreCard
     | MoveCard
 )
+
+
+# --- the agent's reach: hosts, the person's rules about them, and the folders that it may write ---
+
+
+class Reach(Payload):
+    """Asks what the agent may reach. `revoke` names a host whose rule is taken back first, with its connections."""
+
+    revoke: str | None = None
+
+
+class AllowedHost(Payload, omit_defaults=False):
+    """A host that the person allowed: for the turn or session, or always. `message` began the turn that asked."""
+
+    host: str
+    until: Literal["turn", "session", "always"]
+    at: float | None = None
+    message: str | None = None
+
+
+class ReachedHost(Payload, omit_defaults=False):
+    """Connections to a host with the same decision; bytes as seen by the agent, `last_at` in Unix seconds.
+
+    `decision` says why: the model's endpoint, a package registry, all hosts are open, the person's answer, or it was
+    refused. `open` of them are open now. `message` began the turn of the last one.
+    """
+
+    host: str
+    port: int
+    decision: str
+    connections: int
+    open: int
+    sent: int
+    received: int
+    last_at: float
+    message: str | None
+
+
+class ReachResult(Payload, omit_defaults=False):
+    """The answer to `reach`. `sandbox` says what holds; `holds` is null until the agent's first start has tried it.
+
+    `writable` are the folders that the agent may write. `mode` is that of SPRITE_EGRESS. `registries` are open in the
+    modes `ask` and `packages`.
+    """
+
+    mode: Literal["ask", "packages", "open", "bridge"]
+    holds: bool | None
+    sandbox: str
+    writable: list[str]
+    allowed: list[AllowedHost]
+    hosts: list[ReachedHost]
+    registries: list[str]
 
 
 # --- client -> server -------------------------------------------------------------------------
@@ -492,14 +519,7 @@ class CanvasUpdate(Payload):
     def of(cls, command: CanvasCommand, card: shapes.Card) -> CanvasUpdate:
         """Return the update that clients receive for a card."""
         return cls(
-            command=command,
-            card_id=card.card_id,
-            stack_id=card.stack_id,
-            title=card.title,
-            card_type=card.card_type,
-            blocks=card.blocks,
-            position=card.position,
-            size=card.size,
+            command, card.card_id, card.stack_id, card.title, card.card_type, card.blocks, card.position, card.size
         )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 #: Folders with the person's files: listed, shown, downloaded and deleted.
 FILE_FOLDERS = ("documents", "artifacts", "ocr", "extractions")
@@ -15,34 +15,26 @@ class Payload(Struct, omit_defaults=True):
     """The common form of all payloads: unknown fields are ignored, unset ones are not sent."""
 
 
-class Point(Payload, omit_defaults=False):
-    """A place on the canvas, in pixels from its top left."""
-
-    x: float
-    y: float
-
-
-class Size(Payload, omit_defaults=False):
-    """The canvas's extent from its corner, and the smallest and largest size of a card, in pixels."""
-
-    width: float
-    height: float
-
-
 #: Limits in pixels: how far a canvas reaches from its corner, and how small and large a card on it may be.
 FARTHEST = 1_000_000
 SMALLEST = 1
 LARGEST = 100_000
+_Coordinate = Annotated[float, Meta(ge=-FARTHEST, le=FARTHEST)]
+_Length = Annotated[float, Meta(ge=SMALLEST, le=LARGEST)]
 
 
-def is_place(point: Point) -> bool:
-    """Return whether a place is within the canvas."""
-    return abs(point.x) <= FARTHEST and abs(point.y) <= FARTHEST
+class Point(Payload, omit_defaults=False):
+    """A place on the canvas, in pixels from its top left."""
+
+    x: _Coordinate
+    y: _Coordinate
 
 
-def is_size(size: Size) -> bool:
-    """Return whether a card's size is usable."""
-    return SMALLEST <= size.width <= LARGEST and SMALLEST <= size.height <= LARGEST
+class Size(Payload, omit_defaults=False):
+    """The size of a card, in pixels."""
+
+    width: _Length
+    height: _Length
 
 
 class Block(Struct):

@@ -54,27 +54,9 @@ RESTS_ON, MOST_BEHIND = 0.5, 5
 EXCERPT_CHARS = 400
 #: Fields of an event that a list may show, without any written or forgotten text. An action's text comes from its
 #: current state.
-_TOLD = (
-    "name",
-    "source",
-    "action_id",
-    "status",
-    "generation",
-    "drift",
-    "accepted",
-    "rejected",
-    "by",
-    "turns",
-    "learnings",
-    "curations",
-    "lines",
-    "cards",
-    "reason",
-    "retry",
-    "undone",
-    "files",
-    "learning",
-    *("op", "action", "once", "due", "rrule", "tz", "next", "late_by", "priority", "what"),
+_TOLD = frozenset(
+    "name source action_id status generation drift accepted rejected by turns learnings curations lines cards reason "
+    "retry undone files learning op action once due rrule tz next late_by priority what".split()
 )
 
 
@@ -92,46 +74,32 @@ def action_of(curation: Curation) -> int | None:
 def turn_row(turn: Observation) -> shapes.TurnRow:
     """Convert a turn to a row: both sides cut, with the names of the tools."""
     return shapes.TurnRow(
-        id=turn.id,
         at=turn.timestamp,
-        session_id=turn.session_id,
-        sequence_num=turn.sequence_num,
         user_message=_excerpt(turn.user_message),
         agent_response=_excerpt(turn.agent_response),
         tools=_tools(turn.tool_calls),
-        outcome=turn.outcome,
-        trigger=turn.trigger,
-        mission_id=turn.mission_id,
         curated=turn.processed == CURATED,
-        quarantined=turn.processed == QUARANTINED,
-        off_record=turn.processed == OFF_RECORD,
-        project=turn.project,
-        source=turn.source,
-        asked_by=turn.asked_by,
+        **_facts(turn),
     )
 
 
 def logged_turn(turn: Observation) -> shapes.LoggedTurn:
     """Convert a complete turn to its wire format."""
     return shapes.LoggedTurn(
-        id=turn.id,
         timestamp=turn.timestamp,
-        session_id=turn.session_id,
-        sequence_num=turn.sequence_num,
         user_message=turn.user_message,
         tool_calls=_list(turn.tool_calls),
         agent_response=turn.agent_response,
         processed=turn.processed == CURATED,
-        outcome=turn.outcome,
-        mission_id=turn.mission_id,
-        trigger=turn.trigger,
         notice=turn.notice,
-        quarantined=turn.processed == QUARANTINED,
-        off_record=turn.processed == OFF_RECORD,
-        project=turn.project,
-        source=turn.source,
-        asked_by=turn.asked_by,
+        **_facts(turn),
     )
+
+
+def _facts(turn: Observation) -> dict[str, Any]:
+    names = ("id", "session_id", "sequence_num", "outcome", "trigger", "mission_id", "project", "source", "asked_by")
+    marks = {"quarantined": turn.processed == QUARANTINED, "off_record": turn.processed == OFF_RECORD}
+    return {name: getattr(turn, name) for name in names} | marks
 
 
 def _detail(curation: Curation, actions: Mapping[int, str]) -> dict[str, Any]:

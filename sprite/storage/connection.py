@@ -18,18 +18,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import aiosqlite
 
-from sprite import __version__
 from sprite.common import sqlite
-from sprite.common.locks import LockHeldError, held
 from sprite.common.sqlite import LARGEST_ROW_ID, Connection, RefusedFileError, Schema
-from sprite.common.versions import back_up_before
-from sprite.config import Settings
 from sprite.errors import (
     DatabaseUnusableError,
     MigrationPendingError,
-    OperatorError,
     StorageError,
-    WorkspaceLockedError,
 )
 
 __all__ = [
@@ -46,7 +40,6 @@ __all__ = [
     "row_id",
     "storage_errors",
     "to_json",
-    "workspace_lock",
 ]
 
 _T = TypeVar("_T")
@@ -86,41 +79,6 @@ def storage_errors(path: Path) -> Iterator[None]:
         if code in _DAMAGE_CODES:
             raise DatabaseUnusableError(sqlite.damaged(path, str(error))) from error
         raise
-
-
-@contextlib.contextmanager
-def workspace_lock(settings: Settings, *, briefly: bool = False) -> Iterator[None]:
-    """Hold the lock file and the databases' folder; `briefly` tells others to wait.
-
-    The lock on the folder holds even if the lock file is deleted or a database is restored beside its owner. The first
-    owner of a new version backs up the log and the chat; memory.db derives from the log.
-
-    Raises WorkspaceLockedError with the owner's process id if another process holds them, OperatorError if they
-    cannot be opened or backed up.
-    """
-    path, databases = settings.lock, settings.memory
-    with contextlib.ExitStack() as stack:
-        try:
-            for folder in (path.parent, databases):
-                # A workspace that was restored from a backup may contain only its memory.
-                folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(held(path, databases, briefly=briefly))
-        except OSError as error:
-            raise OperatorError(
-                f"The workspace cannot be locked: {error.filename or path}: {error.strerror}. "
-                "Move away what stands in the way, or change its owner."
-            ) from error
-        except LockHeldError as error:
-            raise WorkspaceLockedError(
-                f"Another sprite (process {error.owner}) already owns {settings.workspace}. "
-                "Stop it first, or choose another --workspace."
-            ) from error
-        try:
-            kept = (settings.transcript_db, settings.workspace_db)
-            back_up_before(__version__, settings.system / "data-version", kept, settings.backup)
-        except RefusedFileError as error:
-            raise OperatorError(str(error)) from error
-        yield
 
 
 class Database:

@@ -131,8 +131,7 @@ class Index:
     def ranked(self, connection: sqlite3.Connection, match: str, limit: int) -> list[tuple[int, float]]:
         """Return (id, score) of the best rows by FTS5's bm25; a higher score is better."""
         sql = f"SELECT {self.table}.rowid, rank {self._from()} ORDER BY rank LIMIT ?"
-        rows = connection.execute(sql, (match, *self.parameters, limit))
-        return [(row[0], -row[1]) for row in rows]
+        return [(row[0], -row[1]) for row in connection.execute(sql, (match, *self.parameters, limit))]
 
     def best(
         self, connection: sqlite3.Connection, phrases: Sequence[str], total: int, limit: int

@@ -8,7 +8,6 @@ belong together.
 from __future__ import annotations
 
 import asyncio
-import json
 import sqlite3
 import time
 import uuid
@@ -281,6 +280,9 @@ Effect = TurnBegan | MissionMoved | ChatAdded | CardSaved
 
 _TOOLS = msgspec.json.Decoder(list[shapes.UsedTool])
 _FOUND = msgspec.json.Decoder(list[shapes.SearchHit])
+_BLOCKS = msgspec.json.Decoder(list[shapes.Block])
+_POINT: msgspec.json.Decoder[shapes.Point | None] = msgspec.json.Decoder(shapes.Point | None)
+_SIZE: msgspec.json.Decoder[shapes.Size | None] = msgspec.json.Decoder(shapes.Size | None)
 
 #: Columns with people's text: (table, key, column, column of the mission it belongs to, if any). JSON columns end in
 #: `_json`.
@@ -600,8 +602,7 @@ class WorkspaceDB(Tables):
 
         def read(tx: sqlite3.Connection) -> tuple[list[shapes.Card], int]:
             rows = tx.execute(f"SELECT cards.* {of_open} ORDER BY updated_at DESC, cards.rowid DESC LIMIT ?", (limit,))
-            cards = [_card(row) for row in rows]
-            return cards, int(tx.execute(f"SELECT count(*) {of_open}").fetchone()[0])
+            return [_card(row) for row in rows], int(tx.execute(f"SELECT count(*) {of_open}").fetchone()[0])
 
         return await self._db.read(read)
 
@@ -829,17 +830,10 @@ def _chat_message(row: sqlite3.Row) -> shapes.ChatMessage:
 
 
 def _card(row: sqlite3.Row) -> shapes.Card:
-    position = None if row["position_json"] is None else shapes.Point(**json.loads(row["position_json"]))
-    size = None if row["size_json"] is None else shapes.Size(**json.loads(row["size_json"]))
+    position = _POINT.decode(row["position_json"] or "null")
+    size, blocks = _SIZE.decode(row["size_json"] or "null"), _BLOCKS.decode(row["blocks_json"])
     return shapes.Card(
-        card_id=row["card_id"],
-        stack_id=row["stack_id"],
-        title=row["title"],
-        card_type=row["card_type"],
-        position=position,
-        size=size,
-        blocks=[shapes.Block(**block) for block in json.loads(row["blocks_json"])],
-        archived=bool(row["archived"]),
+        row["card_id"], row["stack_id"], row["title"], row["card_type"], position, size, blocks, bool(row["archived"])
     )
 
 
@@ -848,8 +842,7 @@ async def open_workspace(path: Path) -> AsyncIterator[WorkspaceDB]:
     """Open the workspace database as its owner; a new file gets a new epoch."""
     async with open_database(path, SCHEMA) as database:
         await database.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?)", (str(uuid.uuid4()),))
-        epoch = str(await database.fetch_value("SELECT value FROM meta WHERE key = 'epoch'"))
-        workspace = WorkspaceDB(database, epoch)
+        workspace = WorkspaceDB(database, str(await database.fetch_value("SELECT value FROM meta WHERE key = 'epoch'")))
         await workspace.prune_events()
         yield workspace
 

@@ -165,8 +165,7 @@ class UserFiles:
         except StorageError as error:
             log.warning("the person's folders could not be looked at: %s", error)
             return []
-        told = lines(difference.gone, difference.came)
-        return [self._discreet(clean(line)) for line in told]
+        return [self._discreet(clean(line)) for line in lines(difference.gone, difference.came)]
 
     async def tell_deeds(self, prompt: str, note: NoteCall) -> str | None:
         """Return the person's file changes since the last turn, as text for the agent, or None if there are none.
@@ -363,8 +362,7 @@ def _is_a_programs(name: str) -> bool:
 
 
 def _entry(path: str, found: os.stat_result, *, size: int | None = None) -> Entry:
-    known = found.st_size if size is None else size
-    return Entry(path, known, _kept(found.st_mtime_ns))
+    return Entry(path, found.st_size if size is None else size, _kept(found.st_mtime_ns))
 
 
 def _kept(number: int) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from sprite.config import Settings
 from sprite.errors import WorkspaceLockedError
-from sprite.storage.connection import workspace_lock
+from sprite.memory.folders import workspace_lock
 from tests.forking import fork_code
 
 FULL_DISK = """
@@ -53,7 +53,7 @@ async def test_killed_owner_releases_lock(tmp_path: Path) -> None:
     settings = Settings(workspace=tmp_path)
     hold = (
         "import sys, pathlib\nfrom sprite.config import Settings\n"
-        "from sprite.storage.connection import workspace_lock\n"
+        "from sprite.memory.folders import workspace_lock\n"
         "with workspace_lock(Settings(workspace=pathlib.Path(sys.argv[1]))):\n"
         "    print('held', flush=True); sys.stdin.read()"
     )

@@ -249,10 +249,16 @@ async def test_card_takes_given_or_free_position(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"position": {"x": FARTHEST + 1, "y": 0}}, "position: A card lies within 1,000,000 pixels"),
-        ({"position": {"x": float("nan"), "y": 0}}, "position: A card lies within 1,000,000 pixels"),
-        ({"size": {"width": 0, "height": 10}}, "size: A card is between 1 and 100,000 pixels wide and high"),
-        ({"size": {"width": 10, "height": float("inf")}}, "size: A card is between 1 and 100,000 pixels"),
+        ({"position": {"x": FARTHEST + 1, "y": 0}}, "position must be {x, y}, in pixels: Expected `float` "),
+        ({"position": {"x": float("nan"), "y": 0}}, "position must be {x, y}, in pixels: Expected `float` "),
+        (
+            {"size": {"width": 0, "height": 10}},
+            "in pixels: Expected `float` >= 1.0 - at `$.width`",
+        ),
+        (
+            {"size": {"width": 10, "height": float("inf")}},
+            "in pixels: Expected `float` <= 100000.0 - at `$.height`",
+        ),
         ({"position": {"x": 1}}, "position must be {x, y}, in pixels: Object missing required field `y`"),
         ({"position": [1, 2]}, "position must be {x, y}, in pixels: "),
         ({"position": "top left"}, "position must be {x, y}: "),

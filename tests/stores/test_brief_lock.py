@@ -9,7 +9,7 @@ import pytest
 
 from sprite.config import Settings
 from sprite.errors import WorkspaceLockedError
-from sprite.storage.connection import workspace_lock
+from sprite.memory.folders import workspace_lock
 
 
 def test_short_lock_holder_is_awaited(workspace: Path) -> None:

@@ -23,7 +23,8 @@ from sprite.config import Settings
 from sprite.errors import DatabaseUnusableError, StorageError, WorkspaceLockedError
 from sprite.log import transcript
 from sprite.memory import database as memory
-from sprite.storage.connection import Database, open_database, open_reader, workspace_lock
+from sprite.memory.folders import workspace_lock
+from sprite.storage.connection import Database, open_database, open_reader
 from sprite.workspace import database as workspace
 from tests.in_thread import PATIENCE
 from tests.looks import rows

@@ -13,7 +13,7 @@ from bridge.db.tables import MIGRATIONS
 from sprite import __version__
 from sprite.config import Settings
 from sprite.errors import OperatorError
-from sprite.storage.connection import workspace_lock
+from sprite.memory.folders import workspace_lock
 from tests.memory_stores import forget_in, open_stores, seed_turns
 
 

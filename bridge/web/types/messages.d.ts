@@ -196,8 +196,8 @@ export interface CreateCard {
   title: string;
   blocks: NewBlock[];
   stack_id?: string | null;
-  position?: CardPlace | null;
-  size?: CardSize | null;
+  position?: Point | null;
+  size?: Size | null;
 }
 /**
  * A block that a person writes.
@@ -209,16 +209,16 @@ export interface NewBlock {
   };
 }
 /**
- * Where a person puts a card, in pixels from the canvas' top left.
+ * A place on the canvas, in pixels from its top left.
  */
-export interface CardPlace {
+export interface Point {
   x: number;
   y: number;
 }
 /**
- * The size that a person gives a card, in pixels.
+ * The size of a card, in pixels.
  */
-export interface CardSize {
+export interface Size {
   width: number;
   height: number;
 }
@@ -254,8 +254,8 @@ export interface RestoreCard {
 export interface MoveCard {
   action: "move_card";
   card_id: string;
-  position?: CardPlace | null;
-  size?: CardSize | null;
+  position?: Point | null;
+  size?: Size | null;
 }
 /**
  * One chunk of a file, base64; chunks come in order of `index`, from 0.
@@ -725,20 +725,6 @@ export interface Card {
   size: Size | null;
   blocks: Block[];
   archived: boolean;
-}
-/**
- * A place on the canvas, in pixels from its top left.
- */
-export interface Point {
-  x: number;
-  y: number;
-}
-/**
- * The canvas's extent from its corner, and the smallest and largest size of a card, in pixels.
- */
-export interface Size {
-  width: number;
-  height: number;
 }
 /**
  * One line of the conversation as people see it; `at` in Unix seconds.

@@ -16,8 +16,8 @@ from sprite.agent.tools.blocks import BLOCKS, CARD_TYPES, BlockError, check_size
 from sprite.boot.canvas import CanvasContext, as_id, block_line, card_words
 from sprite.protocol.frames import well_formed
 from sprite.protocol.framing import quoted
-from sprite.protocol.messages import MAX_FRAME_BYTES, OUT_OF_BOUNDS, CanvasUpdate, CardPlace, CardSize, StackUpdate
-from sprite.protocol.shapes import Block, Card, Point, Size, Stack, is_place, is_size
+from sprite.protocol.messages import MAX_FRAME_BYTES, CanvasUpdate, StackUpdate
+from sprite.protocol.shapes import Block, Card, Point, Size, Stack
 from sprite.protocol.tools import READ_CANVAS_TOOL
 from sprite.workspace.database import CardSaved, Effect, WorkspaceDB
 
@@ -26,27 +26,19 @@ _Shape = TypeVar("_Shape", Point, Size)
 
 def read_position(value: Any) -> Point | None:
     """Return a place on the canvas, or None if not given. Raises BlockError with a one-line message if invalid."""
-    point = _read(value, Point, "position must be {x, y}")
-    if point is not None and not is_place(point):
-        raise BlockError(f"position: {OUT_OF_BOUNDS[CardPlace]}")
-    return point
+    return _read(value, Point, "position must be {x, y}")
 
 
 def read_size(value: Any) -> Size | None:
     """Return a card's size, or None if not given. Raises BlockError with a one-line message if invalid."""
-    size = _read(value, Size, "size must be {width, height}")
-    if size is not None and not is_size(size):
-        raise BlockError(f"size: {OUT_OF_BOUNDS[CardSize]}")
-    return size
+    return _read(value, Size, "size must be {width, height}")
 
 
 def _read(value: Any, shape: type[_Shape], wanted: str) -> _Shape | None:
     if isinstance(value, str):
         value = read_json(value, wanted)
-    if value is None:
-        return None
     try:
-        return msgspec.convert(value, shape)
+        return msgspec.convert(value, shape | None)
     except msgspec.ValidationError as error:
         raise BlockError(f"{wanted}, in pixels: {error}") from error
 

@@ -41,7 +41,7 @@ def memory_tools(view: MemoryView, note: Callable[[Sequence[SearchHit]], None]) 
         annotations=ToolAnnotations(read_only_hint=True),
     )
     async def search_memory(args: dict[str, Any]) -> dict[str, Any]:
-        found = await view.search(str(args.get("query", "")), _limit(args.get("limit")))
+        found = await view.search(str(args.get("query", "")), _whole(args.get("limit"), DEFAULT_LIMIT))
         note(found.hits)
         return {"content": [{"type": "text", "text": describe(found)}]}
 
@@ -51,13 +51,6 @@ def memory_tools(view: MemoryView, note: Callable[[Sequence[SearchHit]], None]) 
 def describe(found: Found) -> str:
     """Return hits as text for the agent, and the last turn with learnings."""
     return hits_text(found.hits, found.notes, found.indexed_through, found.waiting)
-
-
-def _limit(value: Any) -> int:
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        return DEFAULT_LIMIT
 
 
 #: Limit for a list; a query finds the others.
@@ -179,12 +172,12 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _whole(value: Any) -> int:
-    """Return an integer as models write it, 0 if it is none: there is no action 0."""
+def _whole(value: Any, default: int = 0) -> int:
+    """Return an integer as models write it, or the default if it is none. There is no action 0."""
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError):
-        return 0
+        return default
 
 
 def _answer(text: str, *, is_error: bool = False) -> dict[str, Any]:

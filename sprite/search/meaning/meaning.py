@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from sprite.common import sqlite
 from sprite.common.tasks import TaskSet, backoff
 from sprite.config import Settings
 from sprite.errors import SpriteError
@@ -223,7 +224,7 @@ async def open_meaning(settings: Settings, transcript: TranscriptDB) -> AsyncIte
     (settings.run / NOTE).unlink(missing_ok=True)
     if (embedder := embedder_of(settings)) is None:
         # It would fall behind the log.
-        store.delete_vectors(settings.vectors_db)
+        sqlite.delete(settings.vectors_db)
         yield None
         return
     async with store.open_vectors(settings.vectors_db) as vectors:

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sprite.common import sqlite
 from sprite.common.sqlite import LARGEST_ROW_ID, Schema
 from sprite.errors import DatabaseUnusableError
 from sprite.log.turn_index import Outline, TurnLook
@@ -248,12 +249,6 @@ class VectorsDB(Tables):
         return await self._db.read(lambda _: self._index.near(vector))
 
 
-def delete_vectors(path: Path) -> None:
-    """Delete the file and its journal."""
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)
-
-
 @asynccontextmanager
 async def open_vectors(path: Path) -> AsyncIterator[VectorsDB]:
     """Open or create the file; a damaged one is derived, and is made anew."""
@@ -262,7 +257,7 @@ async def open_vectors(path: Path) -> AsyncIterator[VectorsDB]:
         async with opened() as database:
             await database.fetch_value("SELECT count(*) FROM model")
     except DatabaseUnusableError:
-        delete_vectors(path)
+        sqlite.delete(path)
     async with opened() as database:
         await database.execute("PRAGMA secure_delete=ON")
         yield VectorsDB(database)
