@@ -24,14 +24,8 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 import msgspec
 from aiohttp import TCPConnector
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_der_private_key,
-)
 from py_vapid import Vapid02  # type: ignore[import-untyped]
 from py_vapid.utils import b64urlencode  # type: ignore[import-untyped]
 
@@ -65,7 +59,9 @@ class VapidKey:
         parts = urlsplit(public_url or "")
         is_nameable = parts.scheme == "https" and parts.port is None and "." in (parts.hostname or "")
         self._contact = f"https://{parts.hostname}" if is_nameable else _NOBODY
-        point = private.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+        point = private.public_key().public_bytes(
+            serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint
+        )
         self.public: str = b64urlencode(point)
 
     def headers(self, endpoint: str) -> dict[str, str]:
@@ -84,11 +80,13 @@ async def kept_key(database: Database, public_url: str | None) -> VapidKey:
 
     def make() -> bytes:
         made = ec.generate_private_key(ec.SECP256R1())
-        return made.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+        return made.private_bytes(
+            serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
 
     der = await kept_secret(database, "push_key", make)
     own_secrets.hold(der)
-    private = load_der_private_key(der, password=None)
+    private = serialization.load_der_private_key(der, password=None)
     assert isinstance(private, ec.EllipticCurvePrivateKey)  # noqa: S101 - written by nobody else
     return VapidKey(private, public_url)
 

@@ -16,17 +16,9 @@ from bridge.errors import BridgeError
 from bridge.hub.link import LinkChange, LinkDownError, LinkError, SpriteConnection
 from bridge.hub.room import HubListener, Observer, SpriteHub
 from bridge.providers.provider import HostError, printable
+from bridge.replicas import store as records
 from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.sprite_log import SpriteLog
-from bridge.replicas.store import (
-    BadShipmentError,
-    Health,
-    MissingChunkError,
-    Position,
-    StoreAheadError,
-    StoreBehindError,
-    StoreFullError,
-)
 from bridge.replicas.upkeep import Checks
 from sprite.common.tasks import TaskSet, backoff, owned_task
 from sprite.protocol.frames import encode
@@ -92,7 +84,7 @@ class Standing:
     behind: float | None
     trouble: str
     files_seen: float | None = None
-    health: Health = field(default_factory=Health)
+    health: records.Health = field(default_factory=records.Health)
 
 
 @dataclass(slots=True)
@@ -319,7 +311,7 @@ class Replicator(Observer):
         """Replicate until the connection ends; report refusals of the store or the sprite, and wait."""
         try:
             await self._ship(sprite, room, following)
-        except StoreAheadError:
+        except records.StoreAheadError:
             self._trouble(sprite, following, _AHEAD.format(sprite=sprite))
             words, as_of = await self._kept(sprite) or ("", None)
             room.advise(_AHEAD_FOR_PERSON.format(kept=words), as_of)
@@ -327,16 +319,16 @@ class Replicator(Observer):
                 await self._until_accepted(sprite)
             finally:
                 room.advise("")
-        except StoreBehindError:
+        except records.StoreBehindError:
             # The agent is fine. The earlier replica stays as an older generation.
             log.warning("the store of %s was put back to an earlier day: all of it is shipped anew", sprite)
             await self._store.accept(sprite)
-        except MissingChunkError as error:
+        except records.MissingChunkError as error:
             if time.monotonic() - following.anew_at < _ANEW_SECONDS:
                 self._trouble(sprite, following, str(error))
                 await asyncio.sleep(_REFUSED_SECONDS)
             following.is_anew, following.anew_at = True, time.monotonic()
-        except (_RefusedError, StoreFullError, BadShipmentError) as error:
+        except (_RefusedError, records.StoreFullError, records.BadShipmentError) as error:
             self._trouble(sprite, following, str(error))
             await asyncio.sleep(_REFUSED_SECONDS)
 
@@ -445,18 +437,18 @@ async def _shipped(connection: SpriteConnection, unpacker: Unpacker) -> Shipped:
                 # A few bytes can hold many rows.
                 return payload if payload.packed is None else await asyncio.to_thread(unpacker.unpack, payload)
             except ValueError as error:
-                raise BadShipmentError(f"The sprite ships what cannot be read: {error}") from error
+                raise records.BadShipmentError(f"The sprite ships what cannot be read: {error}") from error
         if isinstance(payload, Error) and message.reply_to == _SHIP_ID:
             if payload.code == "store_ahead":
-                raise StoreAheadError
+                raise records.StoreAheadError
             if payload.code == "store_behind":
-                raise StoreBehindError
+                raise records.StoreBehindError
             if payload.code == "ship_replaced":
                 raise LinkError("The sprite ships to another connection.")
             raise _RefusedError(f"the sprite does not ship its log: {printable(payload.message[:_LONGEST_WORDS])}")
 
 
-def _says_nothing_new(shipped: Shipped, position: Position) -> bool:
+def _says_nothing_new(shipped: Shipped, position: records.Position) -> bool:
     """Return whether a batch only repeats that the replica is complete, so that it need not be stored."""
     is_same = shipped.log == position.log and shipped.through == position.through
     return is_same and position.is_whole and shipped.whole and not (shipped.rows or shipped.chunks)
