@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Any
 
 from acp import schema
 from acp.exceptions import RequestError
@@ -18,7 +18,7 @@ from bridge.acp.conversation import Conversation, unavailable
 from bridge.acp.prompt import Attachment, PromptRefusedError, read_prompt
 from bridge.acp.session import DEFAULT, Prompt, Session, config_options
 from bridge.terminal.drawing import one_line
-from sprite.common.tasks import TaskSet
+from sprite.common.tasks import Service, TaskSet
 from sprite.protocol.events import Ending, Failed, Interrupted
 from sprite.protocol.messages import MAX_PICTURES_BYTES, Ack, Status, System, upload_chunks
 
@@ -74,7 +74,7 @@ _CHUNK_SECONDS = 60.0
 _VERSION = "1"
 
 
-class SpriteAgent:
+class SpriteAgent(Service):
     """See acp's Agent; the library calls these methods by name. Use with `async with`, which ends its tasks."""
 
     def __init__(self, conversation: Conversation, editor: Editor) -> None:
@@ -82,11 +82,8 @@ class SpriteAgent:
         self._editor = editor
         self._tasks = TaskSet()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._tasks.close()
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._tasks)
 
     def on_connect(self, client: Client) -> None:
         """Store the library's client."""

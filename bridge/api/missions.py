@@ -6,14 +6,13 @@ A program receives only its mission's turn, without state and replay. A missed e
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from typing import Self
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from bridge.client.turns import Turn, Turns
 from bridge.hub.hub import Relay
 from bridge.hub.link import LinkChange, LinkDownError
 from bridge.hub.room import HubListener, SpriteHub
-from sprite.common.tasks import TaskSet
+from sprite.common.tasks import Service, TaskSet
 from sprite.protocol import messages
 from sprite.protocol.events import AgentEvent, TextDelta, ToolResult, ToolUse, WholeText
 from sprite.protocol.frames import ServerMessage
@@ -39,18 +38,15 @@ class AskError(Exception):
         self.code = code
 
 
-class Asking:
+class Asking(Service):
     """Missions of programs: `async with Asking(relay) as asking:`, then `asking.asked(...)` for each mission."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
         self._tasks = TaskSet()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._tasks.close()
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._tasks)
 
     @asynccontextmanager
     async def asked(

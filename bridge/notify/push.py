@@ -16,9 +16,9 @@ import socket
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from http import HTTPStatus
-from typing import Self
 from urllib.parse import quote, urlsplit
 
 import aiohttp
@@ -43,7 +43,7 @@ from bridge.errors import BridgeError
 from bridge.notify.notice import SHORT_TITLE, Notice
 from sprite.common import own_secrets
 from sprite.common.settings import is_loopback
-from sprite.common.tasks import jittered
+from sprite.common.tasks import Service, jittered
 
 #: Push services accept a day at most.
 _TOKEN_SECONDS = 12 * 3600
@@ -311,7 +311,7 @@ def _cut(text: str, chars: int) -> str:
     return text if len(text) <= chars else text[: chars - 1].rstrip() + "…"
 
 
-class Push:
+class Push(Service):
     """`async with Push(...) as push:`; a Channel. `wants_words` returns whether a person wants full texts.
 
     `allow_inside` permits push services in the bridge's own network.
@@ -334,16 +334,12 @@ class Push:
         self._timeout = aiohttp.ClientTimeout(total=try_seconds)
         self._first_wait_seconds = first_wait_seconds
         self._slots = asyncio.Semaphore(_AT_ONCE)
-        self._http: aiohttp.ClientSession | None = None
+        self._http: aiohttp.ClientSession
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         connector = aiohttp.TCPConnector() if self._allow_inside else outward_connector()
-        self._http = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        if self._http is not None:
-            await self._http.close()
+        session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        self._http = await stack.enter_async_context(session)
 
     async def deliver(self, notice: Notice) -> None:
         """Send the notice to all of the person's browsers at once; see Channel."""
@@ -398,7 +394,6 @@ class Push:
         # Late import: it loads a second HTTP client that is not used here.
         from pywebpush import WebPusher  # type: ignore[import-untyped]
 
-        assert self._http is not None  # noqa: S101 - used within its block only
         keys = {"p256dh": subscription.keys.p256dh, "auth": subscription.keys.auth}
         secret = WebPusher({"endpoint": subscription.endpoint, "keys": keys}).encode(body)
         signed = {**headers, **self._key.headers(subscription.endpoint)}

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
 from urllib.parse import urlsplit
 
 import sprites
@@ -19,6 +18,7 @@ from bridge.providers import provider, vm_scripts
 from bridge.providers.bootstrap import Archive, Bootstrap, Found, Plan, UpdateFailedError
 from bridge.providers.machine import CALL_SECONDS, Machine, Status
 from bridge.providers.vm_scripts import PORT, WORKSPACE
+from sprite.common.tasks import Service
 from sprite.protocol.frames import FrameDecoder, PeerError, ServerMessage, decode_server, encode
 from sprite.protocol.messages import Auth, AuthOk, StateSync
 
@@ -60,7 +60,7 @@ def plan_of(archive: Archive, base_url: str, egress: str, environment: Mapping[s
     return Plan(archive, base_url, allowed, packages, settings | {"SPRITE_EGRESS": egress})
 
 
-class SpritesHost:
+class SpritesHost(Service):
     """`async with SpritesHost(...) as host:`; see Host.
 
     `access` creates a model token, and `knows` returns the sprite of a token (None: revoked). Calls time out after
@@ -90,18 +90,10 @@ class SpritesHost:
         self._epoch = epoch
         self._plan = plan
         self._vms: dict[str, _VM] = {}
-        self._stack = AsyncExitStack()
         self._client: sprites.AsyncSpritesClient | None = None
 
-    async def __aenter__(self) -> Self:
-        self._client = await self._stack.enter_async_context(
-            sprites.AsyncSpritesClient(self._token, base_url=self._api_url)
-        )
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        # VMs outlive the bridge.
-        await self._stack.aclose()
+    async def _open(self, stack: AsyncExitStack) -> None:
+        self._client = await stack.enter_async_context(sprites.AsyncSpritesClient(self._token, base_url=self._api_url))
 
     async def reach(self, sprite: str, report: provider.Report) -> provider.Reached:
         """See Host. If an update fails, reports that and connects to the earlier version."""

@@ -10,7 +10,6 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Self
 
 from bridge.errors import BridgeError
 from bridge.hub.link import LinkChange, LinkDownError, LinkError, SpriteConnection
@@ -20,7 +19,7 @@ from bridge.replicas import store as records
 from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.sprite_log import SpriteLog
 from bridge.replicas.upkeep import Checks
-from sprite.common.tasks import TaskSet, backoff, owned_task
+from sprite.common.tasks import Service, TaskSet, backoff, owned_task
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import STORE, Error
 from sprite.protocol.replication import Ship, ShipAck, Shipped, Unpacker
@@ -189,7 +188,7 @@ async def _no_notices(_sprite: str) -> None:
     """Do nothing: the bridge has no notices."""
 
 
-class Replicator(Observer):
+class Replicator(Service, Observer):
     """`async with Replicator(store, on_death) as replicator:`, an observer of the relay; call `follow` next."""
 
     def __init__(
@@ -215,21 +214,16 @@ class Replicator(Observer):
         self._wiping: dict[str, asyncio.Task[None]] = {}
         self.checks = Checks(store, self._heal)
         self._tasks = TaskSet()
-        self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         if await self._store.sprites():
             # Report a missing key now.
             self._store.keyring.current()
-        await self._stack.enter_async_context(self._tasks)
+        await stack.enter_async_context(self._tasks)
         upkeep = owned_task(self._tidy_on(), name="store upkeep", on_death=self._on_death)
-        await self._stack.enter_async_context(upkeep)
+        await stack.enter_async_context(upkeep)
         checks = owned_task(self.checks.run(), name="store checks", on_death=self._on_death)
-        await self._stack.enter_async_context(checks)
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._stack.aclose()
+        await stack.enter_async_context(checks)
 
     def follow(self, room_of: Callable[[str], SpriteHub | None]) -> None:
         """Set the lookup of rooms that are opened from now on."""

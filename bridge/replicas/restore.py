@@ -9,12 +9,12 @@ import os
 import tempfile
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 
@@ -23,7 +23,7 @@ from bridge.providers.provider import HostError, MachineGoneError, Report, Resto
 from bridge.replicas.archive import LeftOut, archive_of
 from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.store import StoreError
-from sprite.common.tasks import TaskSet
+from sprite.common.tasks import Service, TaskSet
 from sprite.protocol.archive import MANIFEST, Manifest
 
 
@@ -131,7 +131,7 @@ class Asked:
     leave_out_damaged: bool = False
 
 
-class Restorer:
+class Restorer(Service):
     """`async with Restorer(...) as restorer:`; one restore of a sprite at a time.
 
     `folder` is for temporary archives; `note` writes the audit log before any change.
@@ -146,14 +146,11 @@ class Restorer:
         self._tasks = TaskSet()
         self._under_way: set[str] = set()
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         # Left over from a killed bridge.
         for left in self._folder.glob(f"{_PREFIX}*.zip"):
             left.unlink(missing_ok=True)
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._tasks.close()
+        await stack.enter_async_context(self._tasks)
 
     async def kept_at(self, sprite: str) -> float | None:
         """Return the time of the sprite's replica (Unix seconds), None if there is none."""

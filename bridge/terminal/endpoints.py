@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from http import HTTPStatus
-from typing import Self
 
 import aiohttp
 
@@ -14,6 +13,7 @@ from bridge.config import Settings
 from bridge.db.data_folder import FolderTakenError
 from bridge.errors import OperatorError
 from bridge.terminal.drawing import one_line
+from sprite.common.tasks import Service
 
 #: Keeps NAT mappings open. A hanging or lost bridge is noticed after one and a half of these.
 _HEARTBEAT_SECONDS = 10.0
@@ -34,20 +34,7 @@ _NOT_THERE = "No bridge answers there, or not the one that has your agent."
 _OF_PROXIES = {502: _NOT_THERE, 503: "The bridge lets nobody in at the moment.", 504: _NOT_THERE}
 
 
-class _Endpoint:
-    """Base class with HTTP sessions that close with it."""
-
-    def __init__(self) -> None:
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._stack.aclose()
-
-
-class LocalEndpoint(_Endpoint):
+class LocalEndpoint(Service):
     """Connects to the running bridge of a data folder, or starts one for the duration of the conversation.
 
     A bridge is started only with `on_death`, which is called when it fails, and only before the first connection. Later
@@ -55,7 +42,6 @@ class LocalEndpoint(_Endpoint):
     """
 
     def __init__(self, settings: Settings, person: str, on_death: Callable[[], None] | None = None) -> None:
-        super().__init__()
         self._settings = settings
         self._person = person
         self._on_death = on_death
@@ -106,11 +92,10 @@ class LocalEndpoint(_Endpoint):
         self._was_there = True
 
 
-class RemoteEndpoint(_Endpoint):
+class RemoteEndpoint(Service):
     """Connects to a bridge by its address, with a person's token."""
 
     def __init__(self, url: str, token: str) -> None:
-        super().__init__()
         self._url = url.rstrip("/")
         self._token = token
         self._sockets: aiohttp.ClientSession | None = None
