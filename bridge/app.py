@@ -91,10 +91,7 @@ class Bridge:
 
 @asynccontextmanager
 async def running(
-    settings: Settings,
-    on_death: Callable[[], None],
-    *,
-    start_sprite: StartSprite = Child.start,
+    settings: Settings, on_death: Callable[[], None], *, start_sprite: StartSprite = Child.start
 ) -> AsyncIterator[Bridge]:
     """Run a bridge while the block runs.
 
@@ -151,12 +148,7 @@ async def running(
             Restoring(restorer, relay, ownership),
             partial(login_link, settings.public_url or url),
         )
-        api = RunningApi(
-            operations,
-            partial(_webhook_key, notices.outbox),
-            routes,
-            owner_router,
-        )
+        api = RunningApi(operations, partial(_webhook_key, notices.outbox), routes, owner_router)
         arriving, lobby, doors = (
             Arriving(authenticator, people, open_sockets),
             ConnectionLimitMiddleware(),
@@ -166,12 +158,7 @@ async def running(
             company_doors(settings, database, authenticator, arriving, operations.acts)
         )
         mcp = McpEntrance(
-            admission,
-            authenticator,
-            relay,
-            Grants(database),
-            await people.cookie_key(),
-            Addresses(settings, port),
+            admission, authenticator, relay, Grants(database), await people.cookie_key(), Addresses(settings, port)
         )
         application = _application(
             lobby,

@@ -82,12 +82,7 @@ class OperatorPage:
 
 
 def page(
-    people: Sequence[Person],
-    rows: Mapping[str, Row],
-    matching: int,
-    wanted: str,
-    audit: Sequence[Entry],
-    now: float,
+    people: Sequence[Person], rows: Mapping[str, Row], matching: int, wanted: str, audit: Sequence[Entry], now: float
 ) -> web.Response:
     """Return the page of people and their sprites' rows (none: no access).
 

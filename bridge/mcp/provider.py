@@ -61,11 +61,7 @@ class GrantedAccess(sdk.OAuthAuthorizationServerProvider[sdk.AuthorizationCode, 
     """
 
     def __init__(
-        self,
-        grants: Grants,
-        cookie_key: bytes,
-        is_ours: Callable[[str], bool],
-        ended: Callable[[bytes], None],
+        self, grants: Grants, cookie_key: bytes, is_ours: Callable[[str], bool], ended: Callable[[bytes], None]
     ) -> None:
         self._grants = grants
         self._asked = URLSafeTimedSerializer(cookie_key, salt="mcp consent")

@@ -333,11 +333,7 @@ class Commands:
         return None
 
     async def look(
-        self,
-        request: AnyMemoryRequest,
-        expected: type[_Result],
-        doing: str = "looking",
-        seconds: float = LOOK_SECONDS,
+        self, request: AnyMemoryRequest, expected: type[_Result], doing: str = "looking", seconds: float = LOOK_SECONDS
     ) -> _Result | None:
         """Send a memory request."""
         result = await self.ask(request, doing, seconds)

@@ -50,12 +50,7 @@ class Conversation:
     """The conversation: `follow` reads the link until it ends, the other methods are the person's actions."""
 
     def __init__(
-        self,
-        link: BridgeLink,
-        screen: Screen,
-        *,
-        banner: Callable[[], RenderableType],
-        zone: str | None = None,
+        self, link: BridgeLink, screen: Screen, *, banner: Callable[[], RenderableType], zone: str | None = None
     ) -> None:
         """`zone` is the person's time zone, if this machine knows it."""
         #: The open cards by id, oldest first.

@@ -142,11 +142,7 @@ class Terminal:
     by_line = False
 
     def __init__(
-        self,
-        history: Path | None = None,
-        *,
-        source: Input | None = None,
-        output: Output | None = None,
+        self, history: Path | None = None, *, source: Input | None = None, output: Output | None = None
     ) -> None:
         self._conversation: Conversation | None = None
         self._commands: Commands | None = None
