@@ -225,7 +225,7 @@ async def _followed(
     on_death: Callable[[], None],
 ) -> AsyncIterator[tuple[Relay, Replicator]]:
     """Yield the relay, not yet entered, and the followers that replicate sprites' logs into the store."""
-    async with Replicator(store, on_death, restorer.kept_words, notices.forget) as followers:
+    async with Replicator(store, on_death, restorer.losses.kept_words, notices.forget) as followers:
         relay = Relay(
             host,
             [due, notices.notification_rules, followers],
@@ -560,21 +560,6 @@ def _access(tokens: SpriteTokens, base_url: str) -> Access:
     return access
 
 
-def _measure_store(metrics: Metrics, followers: Replicator) -> None:
-    metrics.add_counter(
-        "bridge_store_checks",
-        "Checks of all that is stored of a sprite, by how they ended.",
-        "outcome",
-        lambda: followers.checks.outcomes,
-    )
-    metrics.add_gauge(
-        "bridge_store_damaged_pieces",
-        "Pieces of what is stored that are damaged or missing.",
-        "sprite",
-        lambda: {sprite: count for sprite, count in followers.checks.damaged.items() if count},
-    )
-
-
 def _measured(
     open_sockets: OpenSockets,
     relay: Relay,
@@ -632,7 +617,18 @@ def _measured(
         metrics.add_counter(
             "bridge_webhook_tries", "Posts to the webhook, by their end.", "outcome", lambda: webhook.sent
         )
-    _measure_store(metrics, followers)
+    metrics.add_counter(
+        "bridge_store_checks",
+        "Checks of all that is stored of a sprite, by how they ended.",
+        "outcome",
+        lambda: followers.checks.outcomes,
+    )
+    metrics.add_gauge(
+        "bridge_store_damaged_pieces",
+        "Pieces of what is stored that are damaged or missing.",
+        "sprite",
+        lambda: {sprite: count for sprite, count in followers.checks.damaged.items() if count},
+    )
     return metrics
 
 

@@ -47,7 +47,7 @@ class Addresses:
     def base(self, host: str) -> str | None:
         """Return scheme, host and port for a request to `host`, or None if OAuth is not offered."""
         if self._public is not None:
-            return self._public if _is_private_way(self._public) else None
+            return self._public if self._public.startswith("https://") or is_here(self._public) else None
         base = f"http://{host}"
         return base if is_here(base) else None
 
@@ -76,10 +76,6 @@ def is_here(url: str) -> bool:
         return urlsplit(url).hostname in _HERE
     except ValueError:
         return False
-
-
-def _is_private_way(url: str) -> bool:
-    return url.startswith("https://") or is_here(url)
 
 
 class McpEntrance(Service):

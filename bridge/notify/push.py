@@ -227,11 +227,6 @@ def is_public(address: str) -> bool:
     return found.is_global and not found.is_multicast
 
 
-def outward_connector() -> TCPConnector:
-    """Return a connector for public addresses; for any other it raises the OSError of an unreachable network."""
-    return TCPConnector(socket_factory=_socket_to_outside)
-
-
 def _socket_to_outside(info: _AddressInfo) -> socket.socket:
     family, kind, protocol, _, address = info
     if not is_public(address[0]):
@@ -337,7 +332,8 @@ class Push(Service):
         self._http: aiohttp.ClientSession
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        connector = aiohttp.TCPConnector() if self._allow_inside else outward_connector()
+        # For any address that is not public, it raises the OSError of an unreachable network.
+        connector = TCPConnector(socket_factory=None if self._allow_inside else _socket_to_outside)
         session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         self._http = await stack.enter_async_context(session)
 

@@ -314,9 +314,10 @@ async def _write_file(
 
 
 async def _read(store: SealedStore, sprite: str, as_of: float | None, read: _Read) -> None:
-    async for stored in store.rows(
-        sprite, as_of, lambda table, error: read.lose(table, _nameless(table, error), error)
-    ):
+    def lose(table: str, error: DamagedError) -> None:
+        read.lose(table, "one whose name is damaged, too" if table in _PERSONS else error.what, error)
+
+    async for stored in store.rows(sprite, as_of, lose):
         name = stored.row.get("path")
         what = name if stored.table in _PERSONS and isinstance(name, str) else f"row {stored.id} of {stored.table}"
         try:
@@ -326,11 +327,6 @@ async def _read(store: SealedStore, sprite: str, as_of: float | None, read: _Rea
         except (msgspec.MsgspecError, RecursionError, ValueError) as error:
             words = f"The store of {sprite} is damaged: row {str(stored.id)[:200]} of {stored.table} is none. {error}"
             read.lose(stored.table, what, DamagedError(words))
-
-
-def _nameless(table: str, error: DamagedError) -> str:
-    """Return a description of a row that cannot be decrypted."""
-    return "one whose name is damaged, too" if table in _PERSONS else error.what
 
 
 def _take(read: _Read, stored: StoredRow, row: dict[str, Any]) -> None:
@@ -422,7 +418,7 @@ async def exported(
     The machine is asked only under this bridge's lease, because that may wake and update it: if another bridge has the
     sprite, the replica is used, or HostError raised if the machine was asked for or there is no replica.
     """
-    kept_at = await restorer.kept_at(checked_name(sprite))
+    kept_at = await restorer.losses.kept_at(checked_name(sprite))
     if source == "store" or as_of is not None:
         return await _of_store(restorer, sprite, report, as_of, kept_at, leave_out_damaged)
     try:

@@ -139,7 +139,7 @@ class Restorer(Service):
 
     def __init__(self, store: SealedStore, losses: LostSprites, host: Restorable, folder: Path, note: Note) -> None:
         self._store = store
-        self._losses = losses
+        self.losses = losses
         self._host = host
         self._folder = folder
         self._note = note
@@ -151,14 +151,6 @@ class Restorer(Service):
         for left in self._folder.glob(f"{_PREFIX}*.zip"):
             left.unlink(missing_ok=True)
         await stack.enter_async_context(self._tasks)
-
-    async def kept_at(self, sprite: str) -> float | None:
-        """Return the time of the sprite's replica (Unix seconds), None if there is none."""
-        return await self._losses.kept_at(sprite)
-
-    async def kept_words(self, sprite: str) -> tuple[str, float] | None:
-        """See Losses."""
-        return await self._losses.kept_words(sprite)
 
     async def go_on(self, sprite: str) -> str:
         """Accept the sprite as it is and replicate it from the beginning. Raise StoreError.
@@ -228,7 +220,7 @@ class Restorer(Service):
             await self._refuse_newer(sprite, asked)
             aside = await self._host.restore(sprite, archive, report, begin=partial(self._begin, sprite, asked, begun))
         begun.set()
-        await self._losses.end(sprite)
+        await self.losses.end(sprite)
         log.info("restored", extra={"sprite": sprite})
         turns = _turns(manifest)
         kept = f"What was there before is in {aside}." if aside else ""
@@ -245,7 +237,7 @@ class Restorer(Service):
         await self._store.accept(sprite)
         begun.set()
         if not self._host.is_one_step:
-            await self._losses.begin(sprite)
+            await self.losses.begin(sprite)
 
     @asynccontextmanager
     async def _archive(
@@ -278,7 +270,7 @@ class Restorer(Service):
         return StoreError(f"The archive cannot be written to {self._folder} ({error.strerror}).")
 
     async def _kept_at(self, sprite: str) -> float:
-        at = await self.kept_at(sprite)
+        at = await self.losses.kept_at(sprite)
         if at is None:
             raise StoreError(f"Nothing is kept of {sprite}'s agent here: there is nothing to export.")
         return at
@@ -286,7 +278,7 @@ class Restorer(Service):
     async def _refuse_newer(self, sprite: str, asked: Asked) -> None:
         """Raise RestoreRefusedError if a sprite exists that may be newer. Raise StoreError if there is no replica."""
         await self._kept_at(sprite)
-        if asked.over or await self._losses.is_begun(sprite) or not await self._host.is_there(sprite):
+        if asked.over or await self.losses.is_begun(sprite) or not await self._host.is_there(sprite):
             return
         kept = await self._store.count(sprite, _TURNS, asked.as_of)
         raise RestoreRefusedError(

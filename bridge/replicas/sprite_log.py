@@ -410,14 +410,22 @@ class SpriteLog:
 
     def begin_check(self, pause: float) -> bool:
         """Return whether to begin a check now: the last one, of any bridge, began at least `pause` seconds ago."""
-        return (
-            self._tx.execute(
-                "UPDATE stored_sprites SET check_began_at = db_now() WHERE sprite = ? "
-                "AND (check_began_at IS NULL OR check_began_at < db_now() - ?)",
-                (self._sprite, pause),
-            ).rowcount
-            == 1
+        return self._claim("check_began_at", pause)
+
+    def ask_again(self, pause: float) -> bool:
+        """Return whether to ask the sprite for what `wanted` returns.
+
+        That is so if the last check found damage, and the sprite was not asked in the last `pause` seconds.
+        """
+        return self._claim("asked_again_at", pause, "AND damaged > 0")
+
+    def _claim(self, column: str, pause: float, condition: str = "") -> bool:
+        """Set a time to now if it is at least `pause` seconds old; return whether it was."""
+        sql = (
+            f"UPDATE stored_sprites SET {column} = db_now() WHERE sprite = ? {condition} "  # noqa: S608 - our own words
+            f"AND ({column} IS NULL OR {column} < db_now() - ?)"
         )
+        return self._tx.execute(sql, (self._sprite, pause)).rowcount == 1
 
     def end_check(self, rows: Iterable[tuple[int, str, bytes, int]], chunks: Iterable[bytes], wrong: int) -> None:
         """Store the result of a check: damaged rows and chunks, and the number of damaged or missing pieces."""
@@ -448,20 +456,6 @@ class SpriteLog:
         """Return the result of the last check."""
         row = self._one("SELECT checked_at, damaged FROM stored_sprites WHERE sprite = ?")
         return store.Health() if row is None else store.Health(row["checked_at"], row["damaged"])
-
-    def ask_again(self, pause: float) -> bool:
-        """Return whether to ask the sprite for what `wanted` returns.
-
-        That is so if the last check found damage, and the sprite was not asked in the last `pause` seconds.
-        """
-        return (
-            self._tx.execute(
-                "UPDATE stored_sprites SET asked_again_at = db_now() WHERE sprite = ? "
-                "AND damaged > 0 AND (asked_again_at IS NULL OR asked_again_at < db_now() - ?)",
-                (self._sprite, pause),
-            ).rowcount
-            == 1
-        )
 
     def wanted(self) -> Lacks:
         """Return the current rows and the chunks that the sprite has to ship again."""

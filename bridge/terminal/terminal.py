@@ -30,7 +30,7 @@ from rich.text import Text
 from bridge.terminal import drawing
 from bridge.terminal.drawing import counted, markdown, moment_words, one_line
 from bridge.terminal.pasted import PastedSpans
-from sprite.protocol.pasted import Marked, Spans
+from sprite.protocol.pasted import Marked, Spans, limited
 from sprite.protocol.shapes import BackgroundWork
 
 if TYPE_CHECKING:
@@ -348,7 +348,7 @@ class Terminal:
         buffer = event.current_buffer
         text = buffer.text
         if text.strip():
-            entered = _Entered(text, self._asked, self._begun_under, self._pasted.of_message())
+            entered = _Entered(text, self._asked, self._begun_under, limited(self._pasted.spans))
             if not text.startswith("/forget"):
                 # Text to forget must not stay in the history.
                 buffer.append_to_history()
