@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from acp import schema
 from acp.exceptions import RequestError
-from acp.helpers import update_available_commands
+from acp.helpers import ContentBlock, SessionUpdate, update_available_commands
+from acp.interfaces import Client
 from acp.meta import PROTOCOL_VERSION
+from acp.schema import PermissionOption, StopReason, ToolCallUpdate
 from msgspec import ValidationError, convert
 
 from bridge.acp import session as slash_commands
@@ -23,10 +25,6 @@ from sprite.protocol.events import Ending, Failed, Interrupted
 from sprite.protocol.messages import MAX_PICTURES_BYTES, Ack, Status, System, upload_chunks
 
 if TYPE_CHECKING:
-    from acp.helpers import ContentBlock, SessionUpdate
-    from acp.interfaces import Client
-    from acp.schema import PermissionOption, StopReason, ToolCallUpdate
-
     from bridge.acp.program import StdioTransport
 
 

@@ -3,26 +3,20 @@
 Reads no files: for a file that the editor only mentions, only its name is sent.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from acp import schema
+from acp.helpers import ContentBlock
 
 from bridge.acp.tool_calls import fenced
 from bridge.terminal.drawing import one_line
 from sprite.protocol.files import picture_kind
 from sprite.protocol.messages import MAX_MISSION_CHARS, MAX_PICTURE_BYTES
 from sprite.protocol.pasted import Marked, joined
-
-if TYPE_CHECKING:
-    from acp.helpers import ContentBlock
-
 
 #: Limits per message: attached files, and other blocks such as references.
 MAX_FILES = 20

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from weakref import WeakKeyDictionary, WeakSet
 
 from acp import schema
-from acp.helpers import start_tool_call, update_agent_message_text, update_agent_thought_text, update_user_message_text
+from acp.helpers import (
+    ContentBlock,
+    SessionUpdate,
+    start_tool_call,
+    update_agent_message_text,
+    update_agent_thought_text,
+    update_user_message_text,
+)
+from acp.schema import ToolCallStatus
 
 from bridge.acp import tool_calls
 from bridge.client.link import MODEL_SECONDS
@@ -24,9 +32,6 @@ from sprite.protocol.messages import PermissionRequest, Status, System
 from sprite.protocol.shapes import Effort, UsedTool
 
 if TYPE_CHECKING:
-    from acp.helpers import ContentBlock, SessionUpdate
-    from acp.schema import ToolCallStatus
-
     from bridge.acp.agent import Editor
     from bridge.acp.conversation import Conversation
 

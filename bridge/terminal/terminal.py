@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.formatted_text import ANSI, FormattedText, to_formatted_text
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.output import Output
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
@@ -34,10 +37,6 @@ from sprite.protocol.pasted import Marked, Spans, limited
 from sprite.protocol.shapes import BackgroundWork
 
 if TYPE_CHECKING:
-    from prompt_toolkit.buffer import Buffer
-    from prompt_toolkit.input import Input
-    from prompt_toolkit.output import Output
-
     from bridge.terminal.commands import Commands
     from bridge.terminal.conversation import Conversation
 
