@@ -1,28 +1,20 @@
 """Build an archive from a sprite's replica, like the sprite's own export; streamed, a row or chunk at a time."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, Literal, cast
+from typing import IO, Any, BinaryIO, Final, cast
 
 import msgspec
 
-from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Ownership
-from bridge.providers.provider import Host, HostError, Report, checked_name, with_first
 from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.store import DamagedError, StoredRow, StoreError
 from sprite.protocol import archive as wire
 from sprite.protocol.files import shown
 from sprite.protocol.replication import MOST_LONG_ROW_BYTES, whole_row
-
-if TYPE_CHECKING:
-    from bridge.replicas.restore import Restorer
-
 
 #: Stored rows that are no tables of an archive; see store.py.
 _MEMORY, _FILES, _FOLDERS, _MANIFEST = "memory", "files", "folders", "manifest"
@@ -81,7 +73,7 @@ class LeftOut(msgspec.Struct, frozen=True):
     damaged: int = 0
     damaged_named: Sequence[str] = ()
 
-    def and_more(self, count: int, named: Sequence[str], damaged: int, damaged_named: Sequence[str]) -> LeftOut:
+    def and_more(self, count: int, named: Sequence[str], damaged: int, damaged_named: Sequence[str]) -> "LeftOut":
         """Return a copy with more unkept files, and with the damaged pieces."""
         unkept = [*named, *self.named]
         return LeftOut(self.over_limit, self.bytes, self.unkept + count, unkept, damaged, damaged_named)
@@ -385,71 +377,3 @@ def _as_walked(path: str, *, is_file: bool) -> list[tuple[bool, str]]:
     """Return a sort key for the order of a directory walk: a folder, its files by name, then its subfolders."""
     *above, name = path.split("/")
     return [*((True, folder) for folder in above), (not is_file, name)]
-
-
-Source = Literal["machine", "store"]
-#: States of a machine that would have to be woken, is gone, or does not answer.
-_NOT_AWAKE: Final = frozenset({"absent", "warm", "cold", "unknown"})
-
-
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """An archive. `as_of` is set for a replica's (Unix seconds), `left_out` lists its missing parts."""
-
-    chunks: AsyncIterator[bytes]
-    as_of: float | None = None
-    left_out: LeftOut = field(default_factory=LeftOut)
-
-
-async def exported(
-    ownership: Ownership,
-    host: Host,
-    restorer: Restorer,
-    sprite: str,
-    report: Report,
-    *,
-    source: Source | None = None,
-    as_of: float | None = None,
-    leave_out_damaged: bool = False,
-) -> Exported:
-    """Return an archive whose first bytes have arrived, so that most errors are known. Raise HostError or StoreError.
-
-    Without a `source`, use the newer one that needs no wake. An archive `as_of` a time always comes from the replica.
-    The machine is asked only under this bridge's lease, because that may wake and update it: if another bridge has the
-    sprite, the replica is used, or HostError raised if the machine was asked for or there is no replica.
-    """
-    kept_at = await restorer.losses.kept_at(checked_name(sprite))
-    if source == "store" or as_of is not None:
-        return await _of_store(restorer, sprite, report, as_of, kept_at, leave_out_damaged)
-    try:
-        await ownership.own(sprite)
-    except OwnedElsewhere as error:
-        if source == "machine" or kept_at is None:
-            raise HostError(error.for_operators) from error
-        return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
-    except NotOwnedError as error:
-        raise HostError(str(error)) from error
-    if source is None and kept_at is not None and (await host.state(sprite)).state in _NOT_AWAKE:
-        return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
-    try:
-        chunks = await host.export(sprite, report)
-        return Exported(with_first(await anext(chunks, b""), chunks))
-    except HostError as error:
-        if source is not None or kept_at is None:
-            raise
-        report("connecting", f"Its machine gives no archive. {error}")
-        return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
-
-
-async def _of_store(
-    restorer: Restorer,
-    sprite: str,
-    report: Report,
-    as_of: float | None,
-    kept_at: float | None,
-    leaves_out_damaged: bool,
-) -> Exported:
-    left_out = [LeftOut()]
-    chunks = await restorer.export(sprite, as_of, report, left_out.append, leaves_out_damaged=leaves_out_damaged)
-    first = await anext(chunks, b"")
-    return Exported(with_first(first, chunks), kept_at if as_of is None else as_of, left_out[-1])

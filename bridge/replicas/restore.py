@@ -1,4 +1,4 @@
-"""Restore a sprite from its replica: on a new machine, or in place of the existing one, if requested.
+"""Restore a sprite from its replica: on a new machine, or in place of the existing one; or export its archive.
 
 After an interruption at any point, either the earlier sprite continues or the next restore finishes; see LostSprites.
 """
@@ -10,16 +10,17 @@ import tempfile
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
+from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Ownership
 from bridge.db.database import Database, DatabaseError, Transaction, in_transaction
-from bridge.providers.provider import HostError, MachineGoneError, Report, Restorable, checked_name
+from bridge.providers.provider import Host, HostError, MachineGoneError, Report, Restorable, checked_name, with_first
 from bridge.replicas.archive import LeftOut, archive_of
 from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.store import StoreError
@@ -289,3 +290,71 @@ class Restorer(Service):
 
 def _turns(manifest: Manifest) -> int:
     return next((table.rows for table in manifest.tables if table.path == _TURNS), 0)
+
+
+Source = Literal["machine", "store"]
+#: States of a machine that would have to be woken, is gone, or does not answer.
+_NOT_AWAKE: Final = frozenset({"absent", "warm", "cold", "unknown"})
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """An archive. `as_of` is set for a replica's (Unix seconds), `left_out` lists its missing parts."""
+
+    chunks: AsyncIterator[bytes]
+    as_of: float | None = None
+    left_out: LeftOut = field(default_factory=LeftOut)
+
+
+async def exported(
+    ownership: Ownership,
+    host: Host,
+    restorer: Restorer,
+    sprite: str,
+    report: Report,
+    *,
+    source: Source | None = None,
+    as_of: float | None = None,
+    leave_out_damaged: bool = False,
+) -> Exported:
+    """Return an archive whose first bytes have arrived, so that most errors are known. Raise HostError or StoreError.
+
+    Without a `source`, use the newer one that needs no wake. An archive `as_of` a time always comes from the replica.
+    The machine is asked only under this bridge's lease, because that may wake and update it: if another bridge has the
+    sprite, the replica is used, or HostError raised if the machine was asked for or there is no replica.
+    """
+    kept_at = await restorer.losses.kept_at(checked_name(sprite))
+    if source == "store" or as_of is not None:
+        return await _of_store(restorer, sprite, report, as_of, kept_at, leave_out_damaged)
+    try:
+        await ownership.own(sprite)
+    except OwnedElsewhere as error:
+        if source == "machine" or kept_at is None:
+            raise HostError(error.for_operators) from error
+        return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
+    except NotOwnedError as error:
+        raise HostError(str(error)) from error
+    if source is None and kept_at is not None and (await host.state(sprite)).state in _NOT_AWAKE:
+        return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
+    try:
+        chunks = await host.export(sprite, report)
+        return Exported(with_first(await anext(chunks, b""), chunks))
+    except HostError as error:
+        if source is not None or kept_at is None:
+            raise
+        report("connecting", f"Its machine gives no archive. {error}")
+        return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
+
+
+async def _of_store(
+    restorer: Restorer,
+    sprite: str,
+    report: Report,
+    as_of: float | None,
+    kept_at: float | None,
+    leaves_out_damaged: bool,
+) -> Exported:
+    left_out = [LeftOut()]
+    chunks = await restorer.export(sprite, as_of, report, left_out.append, leaves_out_damaged=leaves_out_damaged)
+    first = await anext(chunks, b"")
+    return Exported(with_first(first, chunks), kept_at if as_of is None else as_of, left_out[-1])

@@ -37,14 +37,15 @@ _OF_PROXIES = {502: _NOT_THERE, 503: "The bridge lets nobody in at the moment.",
 class LocalEndpoint(Service):
     """Connects to the running bridge of a data folder, or starts one for the duration of the conversation.
 
-    A bridge is started only with `on_death`, which is called when it fails, and only before the first connection. Later
-    its owner restarts it, and a bridge of this program would lock the folder against that.
+    A bridge is started only before the first connection. Later its owner restarts it, and a bridge of this program
+    would lock the folder against that.
     """
 
-    def __init__(self, settings: Settings, person: str, on_death: Callable[[], None] | None = None) -> None:
-        self._settings = settings
-        self._person = person
-        self._on_death = on_death
+    def __init__(self, settings: Settings, person: str) -> None:
+        self.settings = settings
+        self.person = person
+        #: Called when a bridge that this program started fails. Without it, none is started.
+        self.on_death: Callable[[], None] | None = None
         self._was_there = False
         #: Whether this program started the bridge in use, and so ends it.
         self.is_ours = False
@@ -56,21 +57,19 @@ class LocalEndpoint(Service):
         except NoBridgeError as error:
             if self._was_there:
                 raise BridgeUnreachableError(
-                    f"Waiting for the bridge on {self._settings.data}: `python -m bridge serve` starts one."
+                    f"Waiting for the bridge on {self.settings.data}: `python -m bridge serve` starts one."
                 ) from error
-            if self._on_death is None:
+            if self.on_death is None:
                 raise BridgeUnreachableError(str(error), for_good=True) from error
-            await self._start(self._on_death)
+            await self._start(self.on_death)
             socket = await self._connected()
         self._was_there = True
         return socket
 
     async def _connected(self) -> aiohttp.ClientWebSocketResponse:
         async with AsyncExitStack() as opening:
-            session = await opening.enter_async_context(
-                control_session(self._settings.run, raise_for_status=_explained)
-            )
-            socket = await _open(session, f"/ws?person={self._person}", {})
+            session = await opening.enter_async_context(control_session(self.settings.run, raise_for_status=_explained))
+            socket = await _open(session, f"/ws?person={self.person}", {})
             # Both end with the endpoint: a broken socket leaves only a closed session.
             self._stack.push_async_exit(opening.pop_all())
             return socket
@@ -80,9 +79,9 @@ class LocalEndpoint(Service):
         from bridge.telemetry import logs
 
         # The terminal belongs to the conversation.
-        logs.set_up_silently(self._settings.log_file)
+        logs.set_up_silently(self.settings.log_file)
         try:
-            await self._stack.enter_async_context(running(self._settings, on_death))
+            await self._stack.enter_async_context(running(self.settings, on_death))
         except FolderTakenError as error:
             # Another bridge is starting or stopping; the next attempt will find out.
             raise BridgeUnreachableError("A bridge is starting or stopping here.") from error
@@ -96,7 +95,7 @@ class RemoteEndpoint(Service):
     """Connects to a bridge by its address, with a person's token."""
 
     def __init__(self, url: str, token: str) -> None:
-        self._url = url.rstrip("/")
+        self.url = url.rstrip("/")
         self._token = token
         self._sockets: aiohttp.ClientSession | None = None
 
@@ -106,7 +105,7 @@ class RemoteEndpoint(Service):
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
             session = aiohttp.ClientSession(timeout=timeout, trust_env=True, raise_for_status=_explained)
             self._sockets = await self._stack.enter_async_context(session)
-        return await _open(self._sockets, f"{self._url}/ws", {"Authorization": f"Bearer {self._token}"})
+        return await _open(self._sockets, f"{self.url}/ws", {"Authorization": f"Bearer {self._token}"})
 
 
 async def _words_of(response: aiohttp.ClientResponse) -> str:
