@@ -91,10 +91,7 @@ class Bridge:
 
 @asynccontextmanager
 async def running(
-    settings: Settings,
-    on_death: Callable[[], None],
-    *,
-    start_sprite: StartSprite = Child.start,
+    settings: Settings, on_death: Callable[[], None], *, start_sprite: StartSprite = Child.start
 ) -> AsyncIterator[Bridge]:
     """Run a bridge while the block runs.
 
@@ -151,12 +148,7 @@ async def running(
             Restoring(restorer, relay, ownership),
             partial(login_link, settings.public_url or url),
         )
-        api = RunningApi(
-            operations,
-            partial(_webhook_key, notices.outbox),
-            routes,
-            owner_router,
-        )
+        api = RunningApi(operations, partial(_webhook_key, notices.outbox), routes, owner_router)
         arriving, lobby, doors = (
             Arriving(authenticator, people, open_sockets),
             ConnectionLimitMiddleware(),
@@ -166,12 +158,7 @@ async def running(
             company_doors(settings, database, authenticator, arriving, operations.acts)
         )
         mcp = McpEntrance(
-            admission,
-            authenticator,
-            relay,
-            Grants(database),
-            await people.cookie_key(),
-            Addresses(settings, port),
+            admission, authenticator, relay, Grants(database), await people.cookie_key(), Addresses(settings, port)
         )
         application = _application(
             lobby,
@@ -238,7 +225,7 @@ async def _followed(
     on_death: Callable[[], None],
 ) -> AsyncIterator[tuple[Relay, Replicator]]:
     """Yield the relay, not yet entered, and the followers that replicate sprites' logs into the store."""
-    async with Replicator(store, on_death, restorer.kept_words, notices.forget) as followers:
+    async with Replicator(store, on_death, restorer.losses.kept_words, notices.forget) as followers:
         relay = Relay(
             host,
             [due, notices.notification_rules, followers],
@@ -573,21 +560,6 @@ def _access(tokens: SpriteTokens, base_url: str) -> Access:
     return access
 
 
-def _measure_store(metrics: Metrics, followers: Replicator) -> None:
-    metrics.add_counter(
-        "bridge_store_checks",
-        "Checks of all that is stored of a sprite, by how they ended.",
-        "outcome",
-        lambda: followers.checks.outcomes,
-    )
-    metrics.add_gauge(
-        "bridge_store_damaged_pieces",
-        "Pieces of what is stored that are damaged or missing.",
-        "sprite",
-        lambda: {sprite: count for sprite, count in followers.checks.damaged.items() if count},
-    )
-
-
 def _measured(
     open_sockets: OpenSockets,
     relay: Relay,
@@ -645,7 +617,18 @@ def _measured(
         metrics.add_counter(
             "bridge_webhook_tries", "Posts to the webhook, by their end.", "outcome", lambda: webhook.sent
         )
-    _measure_store(metrics, followers)
+    metrics.add_counter(
+        "bridge_store_checks",
+        "Checks of all that is stored of a sprite, by how they ended.",
+        "outcome",
+        lambda: followers.checks.outcomes,
+    )
+    metrics.add_gauge(
+        "bridge_store_damaged_pieces",
+        "Pieces of what is stored that are damaged or missing.",
+        "sprite",
+        lambda: {sprite: count for sprite, count in followers.checks.damaged.items() if count},
+    )
     return metrics
 
 

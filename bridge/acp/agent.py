@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Any
 
+from acp import schema
 from acp.exceptions import RequestError
-from acp.helpers import update_available_commands
+from acp.helpers import ContentBlock, SessionUpdate, update_available_commands
+from acp.interfaces import Client
 from acp.meta import PROTOCOL_VERSION
-from acp.schema import (
-    AgentCapabilities,
-    AllowedOutcome,
-    Implementation,
-    InitializeResponse,
-    McpCapabilities,
-    NewSessionResponse,
-    PromptCapabilities,
-    PromptResponse,
-    SetSessionConfigOptionResponse,
-)
+from acp.schema import PermissionOption, StopReason, ToolCallUpdate
 from msgspec import ValidationError, convert
 
 from bridge.acp import session as slash_commands
@@ -28,15 +20,11 @@ from bridge.acp.conversation import Conversation, unavailable
 from bridge.acp.prompt import Attachment, PromptRefusedError, read_prompt
 from bridge.acp.session import DEFAULT, Prompt, Session, config_options
 from bridge.terminal.drawing import one_line
-from sprite.common.tasks import TaskSet
+from sprite.common.tasks import Service, TaskSet
 from sprite.protocol.events import Ending, Failed, Interrupted
 from sprite.protocol.messages import MAX_PICTURES_BYTES, Ack, Status, System, upload_chunks
 
 if TYPE_CHECKING:
-    from acp.helpers import ContentBlock, SessionUpdate
-    from acp.interfaces import Client
-    from acp.schema import PermissionOption, StopReason, ToolCallUpdate
-
     from bridge.acp.program import StdioTransport
 
 
@@ -68,7 +56,7 @@ class Editor:
         finally:
             # An answered question cannot be withdrawn any more; `withdraw` has taken the id already.
             self._transport.question_id(call.tool_call_id)
-        return answer.outcome.option_id if isinstance(answer.outcome, AllowedOutcome) else None
+        return answer.outcome.option_id if isinstance(answer.outcome, schema.AllowedOutcome) else None
 
     async def withdraw(self, tool_call_id: str) -> None:
         """Withdraw a question that was answered elsewhere or is obsolete."""
@@ -84,7 +72,7 @@ _CHUNK_SECONDS = 60.0
 _VERSION = "1"
 
 
-class SpriteAgent:
+class SpriteAgent(Service):
     """See acp's Agent; the library calls these methods by name. Use with `async with`, which ends its tasks."""
 
     def __init__(self, conversation: Conversation, editor: Editor) -> None:
@@ -92,27 +80,24 @@ class SpriteAgent:
         self._editor = editor
         self._tasks = TaskSet()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._tasks.close()
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._tasks)
 
     def on_connect(self, client: Client) -> None:
         """Store the library's client."""
         self._editor.client = client
 
-    async def initialize(self, protocol_version: int, **_rest: Any) -> InitializeResponse:
+    async def initialize(self, protocol_version: int, **_rest: Any) -> schema.InitializeResponse:
         """Connect to the bridge and return the capabilities."""
         del protocol_version  # The protocol has one version so far; an editor with another one disconnects.
         await self._conversation.open()
-        return InitializeResponse(
+        return schema.InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
-            agent_capabilities=AgentCapabilities(
-                prompt_capabilities=PromptCapabilities(image=True, audio=False, embedded_context=True),
-                mcp_capabilities=McpCapabilities(http=False, sse=False),
+            agent_capabilities=schema.AgentCapabilities(
+                prompt_capabilities=schema.PromptCapabilities(image=True, audio=False, embedded_context=True),
+                mcp_capabilities=schema.McpCapabilities(http=False, sse=False),
             ),
-            agent_info=Implementation(name="sprite", title="Sprite", version=_VERSION),
+            agent_info=schema.Implementation(name="sprite", title="Sprite", version=_VERSION),
             auth_methods=[],
         )
 
@@ -120,7 +105,9 @@ class SpriteAgent:
         """Refuse: there are no login methods here."""
         raise RequestError(-32602, f"There is no way to log in called {method_id!r}: start this with a token instead.")
 
-    async def new_session(self, cwd: str, mcp_servers: Sequence[Any] | None = None, **_rest: Any) -> NewSessionResponse:
+    async def new_session(
+        self, cwd: str, mcp_servers: Sequence[Any] | None = None, **_rest: Any
+    ) -> schema.NewSessionResponse:
         """Open another view of the conversation, empty at first."""
         del cwd  # The agent works on its own computer.
         session = Session(f"sprite-{uuid.uuid4()}", self._editor)
@@ -128,11 +115,13 @@ class SpriteAgent:
         self._conversation.join(session)
         # Sent after the answer, because the editor does not know the session before.
         self._tasks.start(self._greet(session, mcp_servers or ()), "acp-greet")
-        return NewSessionResponse(session_id=session.id, config_options=config_options(*self._conversation.choice))
+        return schema.NewSessionResponse(
+            session_id=session.id, config_options=config_options(*self._conversation.choice)
+        )
 
     async def set_config_option(
         self, config_id: str, session_id: str, value: str | bool, **_rest: Any
-    ) -> SetSessionConfigOptionResponse:
+    ) -> schema.SetSessionConfigOptionResponse:
         """Change the model or effort of the agent's session."""
         self._session(session_id)
         chosen = None if value == DEFAULT else str(value)
@@ -141,16 +130,16 @@ class SpriteAgent:
         except ValidationError:
             raise RequestError(-32602, f"{config_id} cannot be {value!r}.") from None
         state = (await self._conversation.ask(system, Status)).session
-        return SetSessionConfigOptionResponse(config_options=config_options(state.model, state.effort))
+        return schema.SetSessionConfigOptionResponse(config_options=config_options(state.model, state.effort))
 
-    async def prompt(self, session_id: str, prompt: list[ContentBlock], **_rest: Any) -> PromptResponse:
+    async def prompt(self, session_id: str, prompt: list[ContentBlock], **_rest: Any) -> schema.PromptResponse:
         """Send a message to the agent. Return when its turn has ended."""
         session = self._session(session_id)
         self._conversation.touched(session)
         session.spoken()
         if (command := slash_commands.command_in(prompt)) is not None:
             await session.say(await slash_commands.answer(self._conversation, command))
-            return PromptResponse(stop_reason="end_turn")
+            return schema.PromptResponse(stop_reason="end_turn")
         sent = Prompt()
         session.begin(sent)
         try:
@@ -160,7 +149,7 @@ class SpriteAgent:
         finally:
             sent.end(None)
             session.prompts.remove(sent)
-        return PromptResponse(stop_reason=self._reason(ending, is_cancelled=sent.is_cancelled))
+        return schema.PromptResponse(stop_reason=self._reason(ending, is_cancelled=sent.is_cancelled))
 
     async def cancel(self, session_id: str, **_rest: Any) -> None:
         """Stop the messages sent from this session."""

@@ -27,23 +27,9 @@ from bridge.client.turns import Turns
 from bridge.terminal import drawing
 from bridge.terminal.drawing import one_line
 from sprite.common.tasks import TaskSet, owned_task
+from sprite.protocol import messages
 from sprite.protocol.events import Interrupted
 from sprite.protocol.frames import RelayedMessage
-from sprite.protocol.messages import (
-    Ack,
-    ClientPayload,
-    Decision,
-    Error,
-    Image,
-    Interrupt,
-    LinkState,
-    Mission,
-    Permission,
-    PermissionRequest,
-    PermissionResolved,
-    SessionUpdate,
-    StateSync,
-)
 from sprite.protocol.pasted import Marked
 from sprite.protocol.shapes import Effort, Paused
 
@@ -53,14 +39,14 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 log = logging.getLogger(__name__)
-_DECISIONS: dict[str, Decision] = {"allow": "allow", "session": "session", "always": "always", "deny": "deny"}
+_DECISIONS: dict[str, messages.Decision] = {"allow": "allow", "session": "session", "always": "always", "deny": "deny"}
 
 
 @dataclass(slots=True)
 class _Question:
     """An open request: its session, its tool call and the task that waits for the answer."""
 
-    request: PermissionRequest
+    request: messages.PermissionRequest
     session: Session | None = None
     call_id: str = ""
     #: Whether the tool call was shown only for this request.
@@ -82,7 +68,9 @@ class Questions:
         self._open: dict[str, _Question] = {}
         self._tasks = tasks
 
-    async def keep(self, requests: Mapping[str, PermissionRequest], decision: Decision | None = None) -> None:
+    async def keep(
+        self, requests: Mapping[str, messages.PermissionRequest], decision: messages.Decision | None = None
+    ) -> None:
         """Ask the open requests and close the others. `decision` is that of a request that was just answered.
 
         Without it, a running call reports its own end.
@@ -133,11 +121,11 @@ class Questions:
         if decision is not None and not question.is_answered:
             self._answer(question, decision)
 
-    def _answer(self, question: _Question, decision: Decision) -> None:
+    def _answer(self, question: _Question, decision: messages.Decision) -> None:
         question.is_answered = True
-        self._link.post(Permission(question.request.request_id, decision))
+        self._link.post(messages.Permission(question.request.request_id, decision))
 
-    async def _close(self, question: _Question, decision: Decision | None) -> None:
+    async def _close(self, question: _Question, decision: messages.Decision | None) -> None:
         if question.session is None or not question.call_id:
             return
         if question.asking is not None and not question.asking.done():
@@ -152,7 +140,7 @@ class Questions:
         await self._editor.update(question.session.id, update_tool_call(question.call_id, status=status))
 
 
-def _options(request: PermissionRequest) -> list[PermissionOption]:
+def _options(request: messages.PermissionRequest) -> list[PermissionOption]:
     """Return the options. "always" appears only with a narrow rule, and names it."""
     always = [] if request.always is None else [f"Always allow {one_line(request.always)}"]
     session = [] if request.session is None else [f"Allow {one_line(request.session)} in this session"]
@@ -229,7 +217,7 @@ class Conversation:
             words = f"The sprite is not there after {_READY_SECONDS:.0f} seconds; try again in a moment."
             raise unavailable(words) from None
 
-    async def ask(self, payload: ClientPayload, expected: type[_T], seconds: float = _ASK_SECONDS) -> _T:
+    async def ask(self, payload: messages.ClientPayload, expected: type[_T], seconds: float = _ASK_SECONDS) -> _T:
         """Send a request to the sprite. Raises RequestError if it refuses or does not answer."""
         await self.ready()
         try:
@@ -238,7 +226,7 @@ class Conversation:
             raise unavailable("The connection broke. Try again in a moment.") from None
         except TimeoutError:
             raise unavailable(f"No answer within {seconds:.0f} seconds. It may still be done.") from None
-        if isinstance(answer, Error):
+        if isinstance(answer, messages.Error):
             raise RequestError(-32603, answer.message)
         if not isinstance(answer, expected):
             raise unavailable("The sprite answers something else: it and the bridge are of different versions.")
@@ -269,8 +257,8 @@ class Conversation:
 
     def send(self, session: Session, prompt: Prompt, message: Marked, pictures: Sequence[str] = ()) -> None:
         """Send a message. It is delivered once, even if the connection breaks."""
-        images = [Image(path=path) for path in pictures]
-        mission_id = self.link.post(Mission(message.text, pasted=list(message.pasted), images=images))
+        images = [messages.Image(path=path) for path in pictures]
+        mission_id = self.link.post(messages.Mission(message.text, pasted=list(message.pasted), images=images))
         session.sent(prompt, mission_id)
         self._turns.send(mission_id, message.text)
 
@@ -285,8 +273,8 @@ class Conversation:
         """Stop a mission. Always ends the prompt, because an editor waits for the end of a cancelled one."""
         try:
             async with asyncio.timeout(_STOP_SECONDS):
-                answer = (await self.link.ask(Interrupt(mission_id), timeout_seconds=_ASK_SECONDS)).payload
-                if not (isinstance(answer, Error) and answer.code in _LATER):
+                answer = (await self.link.ask(messages.Interrupt(mission_id), timeout_seconds=_ASK_SECONDS)).payload
+                if not (isinstance(answer, messages.Error) and answer.code in _LATER):
                     await asyncio.wait([prompt.ended])
                     return
         except (NotConnectedError, TimeoutError):
@@ -321,17 +309,17 @@ class Conversation:
         # The link's own messages about an unreachable bridge have no id.
         self._is_reached |= bool(message.id)
         changed = self._turns.hear(message.payload, message.reply_to)
-        decision: Decision | None = None
+        decision: messages.Decision | None = None
         match message.payload:
-            case LinkState() as change:
+            case messages.LinkState() as change:
                 await self._link_changed(change)
-            case Ack(status="queued", position=position):
+            case messages.Ack(status="queued", position=position):
                 await self._queued(message.reply_to, position)
-            case StateSync() | SessionUpdate() as update:
-                self._is_synced |= isinstance(update, StateSync)
+            case messages.StateSync() | messages.SessionUpdate() as update:
+                self._is_synced |= isinstance(update, messages.StateSync)
                 await self._note_pause(update.session.paused)
                 await self._note_choice(update.session.model, update.session.effort)
-            case PermissionResolved(decision=decided):
+            case messages.PermissionResolved(decision=decided):
                 decision = decided or "deny"
             case _:
                 pass
@@ -354,12 +342,12 @@ class Conversation:
             for session in self._all():
                 await session.configure(self.choice)
 
-    async def _link_changed(self, change: LinkState) -> None:
+    async def _link_changed(self, change: messages.LinkState) -> None:
         if change.state == "ready":
             self._told_away = False
             for mission_id in self._to_stop:
                 with suppress(NotConnectedError):
-                    self.link.post(Interrupt(mission_id))
+                    self.link.post(messages.Interrupt(mission_id))
             return
         for session in self.sessions.values():
             if change.state == "unavailable" and session.waits and not self._told_away:

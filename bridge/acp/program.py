@@ -4,8 +4,6 @@
 limits the buffer for an editor that does not read, and ends with an editor that is gone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -13,9 +11,10 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from acp.agent.connection import AgentSideConnection
+from acp.interfaces import Agent
 
 from bridge.acp.agent import Editor, SpriteAgent
 from bridge.acp.conversation import Conversation
@@ -24,10 +23,6 @@ from bridge.errors import FAULT, OperatorError
 from bridge.telemetry import logs
 from bridge.terminal.endpoints import LocalEndpoint, RemoteEndpoint
 from sprite.common.tasks import TaskDiedError, TaskSet
-
-if TYPE_CHECKING:
-    from acp.interfaces import Agent
-
 
 log = logging.getLogger(__name__)
 

@@ -3,34 +3,20 @@
 Reads no files: for a file that the editor only mentions, only its name is sent.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from acp.schema import (
-    AudioContentBlock,
-    BlobResourceContents,
-    EmbeddedResourceContentBlock,
-    ImageContentBlock,
-    ResourceContentBlock,
-    TextContentBlock,
-    TextResourceContents,
-)
+from acp import schema
+from acp.helpers import ContentBlock
 
 from bridge.acp.tool_calls import fenced
 from bridge.terminal.drawing import one_line
 from sprite.protocol.files import picture_kind
 from sprite.protocol.messages import MAX_MISSION_CHARS, MAX_PICTURE_BYTES
 from sprite.protocol.pasted import Marked, joined
-
-if TYPE_CHECKING:
-    from acp.helpers import ContentBlock
-
 
 #: Limits per message: attached files, and other blocks such as references.
 MAX_FILES = 20
@@ -78,28 +64,28 @@ class Draft:
     def take(self, block: ContentBlock) -> None:
         """Add a part of the message. Raises PromptRefusedError if it is unsupported."""
         match block:
-            case TextContentBlock(text=text):
+            case schema.TextContentBlock(text=text):
                 self.text += _sound(text)
-            case ResourceContentBlock(uri=uri, name=name):
+            case schema.ResourceContentBlock(uri=uri, name=name):
                 self._refer(_reference(uri, name))
                 if not _is_public(uri):
                     self.notes.append(f"- {_place(uri)}: only its name was sent.")
-            case EmbeddedResourceContentBlock(resource=resource):
+            case schema.EmbeddedResourceContentBlock(resource=resource):
                 self._refer(_reference(resource.uri))
                 self._take_file(resource)
-            case ImageContentBlock(data=data, mime_type=mime_type, uri=uri):
+            case schema.ImageContentBlock(data=data, mime_type=mime_type, uri=uri):
                 name = _name(uri) if uri else f"image{_ENDINGS.get(mime_type.lower(), '')}"
                 picture = _decoded(data)
                 self.files.append(Attachment(name, picture, uri or ""))
-            case AudioContentBlock():
+            case schema.AudioContentBlock():
                 raise PromptRefusedError("The agent does not hear: send words, pictures or files.")
 
     def _refer(self, reference: str) -> None:
         self.pasted.append((len(self.text), len(self.text) + len(reference)))
         self.text += reference
 
-    def _take_file(self, file: TextResourceContents | BlobResourceContents) -> None:
-        if isinstance(file, BlobResourceContents):
+    def _take_file(self, file: schema.TextResourceContents | schema.BlobResourceContents) -> None:
+        if isinstance(file, schema.BlobResourceContents):
             self.files.append(Attachment(_name(file.uri), _decoded(file.blob), file.uri))
             return
         text = _sound(file.text)
@@ -128,7 +114,7 @@ class Draft:
 
 def read_prompt(blocks: Sequence[ContentBlock]) -> Draft:
     """Return a draft of the editor's message. Raises PromptRefusedError for an unsupported part."""
-    if sum(not isinstance(block, TextContentBlock) for block in blocks) > MAX_REFERENCES:
+    if sum(not isinstance(block, schema.TextContentBlock) for block in blocks) > MAX_REFERENCES:
         raise PromptRefusedError(f"A message may name {MAX_REFERENCES} files at most.")
     draft = Draft()
     for block in blocks:

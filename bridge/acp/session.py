@@ -10,14 +10,16 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from weakref import WeakKeyDictionary, WeakSet
 
-from acp.helpers import start_tool_call, update_agent_message_text, update_agent_thought_text, update_user_message_text
-from acp.schema import (
-    AvailableCommand,
-    ConfigOptionUpdate,
-    SessionConfigOptionSelect,
-    SessionConfigSelectOption,
-    TextContentBlock,
+from acp import schema
+from acp.helpers import (
+    ContentBlock,
+    SessionUpdate,
+    start_tool_call,
+    update_agent_message_text,
+    update_agent_thought_text,
+    update_user_message_text,
 )
+from acp.schema import ToolCallStatus
 
 from bridge.acp import tool_calls
 from bridge.client.link import MODEL_SECONDS
@@ -30,9 +32,6 @@ from sprite.protocol.messages import PermissionRequest, Status, System
 from sprite.protocol.shapes import Effort, UsedTool
 
 if TYPE_CHECKING:
-    from acp.helpers import ContentBlock, SessionUpdate
-    from acp.schema import ToolCallStatus
-
     from bridge.acp.agent import Editor
     from bridge.acp.conversation import Conversation
 
@@ -109,7 +108,9 @@ class Session:
     async def configure(self, choice: tuple[str | None, Effort | None]) -> None:
         """Show the model and effort of the agent's session."""
         # The helpers' union of updates does not have it.
-        update: Any = ConfigOptionUpdate(session_update="config_option_update", config_options=config_options(*choice))
+        update: Any = schema.ConfigOptionUpdate(
+            session_update="config_option_update", config_options=config_options(*choice)
+        )
         await self._update(update)
 
     def skip(self, turns: Iterable[Turn]) -> None:
@@ -224,14 +225,14 @@ def config_options(model: str | None, effort: Effort | None) -> list[Any]:
 
 def _option(
     name: str, category: Literal["model", "thought_level"], current: str | None, values: Iterable[str]
-) -> SessionConfigOptionSelect:
-    return SessionConfigOptionSelect(
+) -> schema.SessionConfigOptionSelect:
+    return schema.SessionConfigOptionSelect(
         id=name,
         name=name.capitalize(),
         category=category,
         type="select",
         current_value=current or DEFAULT,
-        options=[SessionConfigSelectOption(value=each, name=each) for each in (DEFAULT, *values)],
+        options=[schema.SessionConfigSelectOption(value=each, name=each) for each in (DEFAULT, *values)],
     )
 
 
@@ -240,12 +241,12 @@ _HINTS = {
     "go-on": "lets a paused agent go on; without money, raises today's limit",
 }
 
-COMMANDS = [AvailableCommand(name=name, description=does) for name, does in _HINTS.items()]
+COMMANDS = [schema.AvailableCommand(name=name, description=does) for name, does in _HINTS.items()]
 
 
 def command_in(prompt: Sequence[ContentBlock]) -> str | None:
     """Return the command that a message consists of, or None."""
-    if len(prompt) != 1 or not isinstance(prompt[0], TextContentBlock):
+    if len(prompt) != 1 or not isinstance(prompt[0], schema.TextContentBlock):
         return None
     text = prompt[0].text.strip()
     return text[1:] if text[:1] == "/" and text[1:] in _HINTS else None

@@ -1,13 +1,11 @@
 """The agent's tool calls in an editor's format: kind, title, files and diffs (pure)."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from acp.helpers import start_tool_call, text_block, tool_content, tool_diff_content
+from acp.helpers import ToolCallContentVariant, start_tool_call, text_block, tool_content, tool_diff_content
 from acp.helpers import update_tool_call as update
-from acp.schema import ToolCallLocation, ToolKind
+from acp.schema import ToolCallLocation, ToolCallProgress, ToolCallStart, ToolKind
 
 from bridge.client.turns import Call
 from bridge.terminal import drawing
@@ -15,11 +13,6 @@ from bridge.terminal.drawing import clean, exact, one_line
 from sprite.protocol.events import ToolUse
 from sprite.protocol.messages import PermissionRequest
 from sprite.protocol.tools import NETWORK
-
-if TYPE_CHECKING:
-    from acp.helpers import ToolCallContentVariant
-    from acp.schema import ToolCallProgress, ToolCallStart
-
 
 _KINDS: dict[str, ToolKind] = {
     "Read": "read",

@@ -28,8 +28,7 @@ from bridge.errors import BridgeError, OperatorError
 from bridge.http import messages
 from bridge.http.messages import Way
 from bridge.providers.provider import HostError, Report
-from bridge.replicas.archive import Source, exported
-from bridge.replicas.restore import SAY_OVER, Asked
+from bridge.replicas.restore import SAY_OVER, Asked, Source, exported
 from bridge.replicas.store import StoreError
 from bridge.routes.owner import OwnerRouter
 from bridge.routes.routes import Routes
@@ -82,12 +81,7 @@ class OperatorPage:
 
 
 def page(
-    people: Sequence[Person],
-    rows: Mapping[str, Row],
-    matching: int,
-    wanted: str,
-    audit: Sequence[Entry],
-    now: float,
+    people: Sequence[Person], rows: Mapping[str, Row], matching: int, wanted: str, audit: Sequence[Entry], now: float
 ) -> web.Response:
     """Return the page of people and their sprites' rows (none: no access).
 

@@ -12,8 +12,8 @@ content is not served again. A forget on the sprite's own machine while it is st
 import asyncio
 import hashlib
 from collections import Counter, OrderedDict
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Self
 
 from aiohttp import web
 
@@ -22,7 +22,7 @@ from bridge.auth.admission import Admission, DoorError
 from bridge.hub.hub import Relay
 from bridge.hub.link import LinkDownError
 from bridge.hub.room import Observer
-from sprite.common.tasks import TaskSet
+from sprite.common.tasks import Service, TaskSet
 from sprite.protocol.frames import PeerError, ServerMessage
 from sprite.protocol.memory import BootRequest, BootResult
 from sprite.protocol.messages import Error, MemoryUpdate, StateSync
@@ -50,7 +50,7 @@ class _Text:
     epoch: int | None
 
 
-class Boot(Observer):
+class Boot(Service, Observer):
     """The endpoint and its cache, an Observer of the relay: `async with Boot(admission, relay) as boot:`."""
 
     def __init__(self, admission: Admission, relay: Relay, *, seconds: float = _SECONDS) -> None:
@@ -64,12 +64,9 @@ class Boot(Observer):
         self._asking: dict[_Key, asyncio.Task[str | DoorError]] = {}
         self._tasks = TaskSet()
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         self._relay.add_observer(self)
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._tasks.close()
+        await stack.enter_async_context(self._tasks)
 
     def table(self) -> list[web.RouteDef]:
         """Return the route."""

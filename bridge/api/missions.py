@@ -6,27 +6,17 @@ A program receives only its mission's turn, without state and replay. A missed e
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from typing import Self
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from bridge.client.turns import Turn, Turns
 from bridge.hub.hub import Relay
 from bridge.hub.link import LinkChange, LinkDownError
 from bridge.hub.room import HubListener, SpriteHub
-from sprite.common.tasks import TaskSet
+from sprite.common.tasks import Service, TaskSet
+from sprite.protocol import messages
 from sprite.protocol.events import AgentEvent, TextDelta, ToolResult, ToolUse, WholeText
 from sprite.protocol.frames import ServerMessage
 from sprite.protocol.memory import ChatRequest, ChatResult
-from sprite.protocol.messages import (
-    CHAT_LIMIT,
-    Ack,
-    Error,
-    Interrupt,
-    Mission,
-    PermissionRequest,
-    ServerPayload,
-    StateSync,
-)
 from sprite.protocol.pasted import Spans
 from sprite.protocol.shapes import ChatMessage
 
@@ -48,18 +38,15 @@ class AskError(Exception):
         self.code = code
 
 
-class Asking:
+class Asking(Service):
     """Missions of programs: `async with Asking(relay) as asking:`, then `asking.asked(...)` for each mission."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
         self._tasks = TaskSet()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._tasks.close()
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._tasks)
 
     @asynccontextmanager
     async def asked(
@@ -71,7 +58,7 @@ class Asking:
         asked_by: str | None,
         pasted: Spans = (),
         quiet_seconds: float | None = None,
-        watch: Callable[[ServerPayload], None] | None = None,
+        watch: Callable[[messages.ServerPayload], None] | None = None,
     ) -> AsyncIterator[AsyncIterator[Turn | None]]:
         """Send a mission to the sprite and yield an iterator over the changes of its turn, up to the ending.
 
@@ -84,7 +71,7 @@ class Asking:
         ear = _Ear(mission_id, text, watch)
         with self._relay.held(person) as room, room.heard_by(ear):
             ear.may_have_left = room.is_ready
-            mission = Mission(text=text, asked_by=asked_by, pasted=list(pasted))
+            mission = messages.Mission(text=text, asked_by=asked_by, pasted=list(pasted))
             asking = self._tasks.start(_hand_over(room, ear, mission), "hand over a mission")
             looking = self._tasks.start(_look_again(room, ear), "look for a mission's end")
             try:
@@ -99,13 +86,13 @@ class Asking:
         with suppress(TimeoutError, LinkDownError):
             async with asyncio.timeout(_TAKE_BACK_SECONDS):
                 with self._relay.held(person) as room:
-                    await room.ask(Interrupt(mission_id))
+                    await room.ask(messages.Interrupt(mission_id))
 
 
 class _Ear(HubListener):
     """One mission's turn."""
 
-    def __init__(self, mission_id: str, text: str, watch: Callable[[ServerPayload], None] | None) -> None:
+    def __init__(self, mission_id: str, text: str, watch: Callable[[messages.ServerPayload], None] | None) -> None:
         self._watch = watch
         self.turns = Turns()
         self.turn = self.turns.send(mission_id, text)
@@ -141,22 +128,22 @@ class _Ear(HubListener):
             self._fault = self._fault or AskError(code, words)
             self._changed.set()
 
-    def answered(self, answer: ServerPayload) -> None:
+    def answered(self, answer: messages.ServerPayload) -> None:
         """Handle the sprite's answer to the mission. Only the first one counts."""
         if self._is_answered:
             return
         self._is_answered = True
-        if isinstance(answer, Ack):
+        if isinstance(answer, messages.Ack):
             self.hear(answer, self.turn.id)
             if answer.status == "duplicate":
                 self.turns.lose()
                 self.has_hole.set()
-        elif isinstance(answer, Error):
+        elif isinstance(answer, messages.Error):
             self.fail(answer.code, answer.message)
         else:
             self.fail("bad_answer", "The sprite's answer makes no sense.")
 
-    def hear(self, payload: ServerPayload, reply_to: str | None = None) -> None:
+    def hear(self, payload: messages.ServerPayload, reply_to: str | None = None) -> None:
         """Apply a message to the turn. Calls are left out, because no program gets them."""
         if isinstance(payload, TextDelta | WholeText):
             self._chars += len(payload.text)
@@ -182,9 +169,9 @@ class _Ear(HubListener):
             if message.reply_to == self.turn.id:
                 # Handled here, so that it is applied before the events that follow it.
                 self.answered(payload)
-        elif isinstance(payload, StateSync):
+        elif isinstance(payload, messages.StateSync):
             self.has_hole.set()
-        elif isinstance(payload, AgentEvent | PermissionRequest) and payload.mission_id == self.turn.id:
+        elif isinstance(payload, AgentEvent | messages.PermissionRequest) and payload.mission_id == self.turn.id:
             self.hear(payload)
 
     def changed(self, change: LinkChange) -> None:
@@ -199,7 +186,7 @@ class _Ear(HubListener):
         self.fail("stopping", "The bridge has stopped listening to the sprite. The mission goes on; see the page.")
 
 
-async def _hand_over(room: SpriteHub, ear: _Ear, mission: Mission) -> None:
+async def _hand_over(room: SpriteHub, ear: _Ear, mission: messages.Mission) -> None:
     try:
         answer = await room.ask(mission, ear.turn.id)
     except LinkDownError:
@@ -228,7 +215,7 @@ async def _lines(room: SpriteHub, mission_id: str) -> list[ChatMessage]:
     """Return the mission's chat lines, oldest first; empty if it is not in the last pages of the chat."""
     before: int | None = None
     for _ in range(_PAGES):
-        answer = await room.ask(ChatRequest(before=before, limit=CHAT_LIMIT))
+        answer = await room.ask(ChatRequest(before=before, limit=messages.CHAT_LIMIT))
         if not isinstance(answer, ChatResult) or not answer.chat:
             return []
         if found := [line for line in answer.chat if line.mission_id == mission_id]:

@@ -18,19 +18,9 @@ from bridge.hub.hub import Relay
 from bridge.hub.link import LinkDownError
 from bridge.hub.room import SpriteHub
 from sprite.common.tasks import off_loop
+from sprite.protocol import observing
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import MAX_FRAME_BYTES, Error
-from sprite.protocol.observing import (
-    MAX_EXTERNAL_ID_CHARS,
-    MAX_OBSERVED_BYTES,
-    MAX_OBSERVED_TURNS,
-    MAX_PROJECT_CHARS,
-    MAX_SOURCE_CHARS,
-    Observe,
-    Observed,
-    ObservedTurn,
-    RefusedTurn,
-)
 
 #: Leaves room for the envelope, the source and the project.
 _MAX_TURNS_BYTES = MAX_FRAME_BYTES - 32 * 1024
@@ -61,25 +51,27 @@ class Calls:
         except UnreadableError as error:
             words = f"This is no JSON that can be read: {error}. Send such as {_EXAMPLE}"
             raise DoorError(400, "bad_json", words) from error
-        if len(asked.turns) > MAX_OBSERVED_TURNS:
+        if len(asked.turns) > observing.MAX_OBSERVED_TURNS:
             raise DoorError(
-                413, "too_many_turns", f"{len(asked.turns):,} turns are too many at once: send {MAX_OBSERVED_TURNS}."
+                413,
+                "too_many_turns",
+                f"{len(asked.turns):,} turns are too many at once: send {observing.MAX_OBSERVED_TURNS}.",
             )
         for name, given, most in (
-            ("source", asked.source, MAX_SOURCE_CHARS),
-            ("project", asked.project or "", MAX_PROJECT_CHARS),
+            ("source", asked.source, observing.MAX_SOURCE_CHARS),
+            ("project", asked.project or "", observing.MAX_PROJECT_CHARS),
         ):
             if len(given) > most:
                 raise DoorError(422, "bad_request", f"The {name} has {len(given):,} characters, {most:,} are allowed.")
         self._source, self._project = asked.source, asked.project
-        self.refused: list[RefusedTurn] = []
-        self._turns: list[tuple[ObservedTurn, int]] = []
+        self.refused: list[observing.RefusedTurn] = []
+        self._turns: list[tuple[observing.ObservedTurn, int]] = []
         for number, raw in enumerate(asked.turns):
             self._take(number, raw)
 
-    def frames(self) -> Iterator[Observe]:
+    def frames(self) -> Iterator[observing.Observe]:
         """Yield messages that fit in one frame each, in the order of the turns."""
-        turns: list[ObservedTurn] = []
+        turns: list[observing.ObservedTurn] = []
         size = 0
         for turn, bytes_ in self._turns:
             if turns and size + bytes_ > _MAX_TURNS_BYTES:
@@ -91,15 +83,15 @@ class Calls:
             # Sent even without turns, because the sprite validates the source.
             yield self._message(turns)
 
-    def _message(self, turns: list[ObservedTurn]) -> Observe:
-        return Observe(self._source, turns, self._project)
+    def _message(self, turns: list[observing.ObservedTurn]) -> observing.Observe:
+        return observing.Observe(self._source, turns, self._project)
 
     def _take(self, number: int, raw: msgspec.Raw) -> None:
         try:
-            turn = msgspec.json.decode(raw, type=ObservedTurn)
+            turn = msgspec.json.decode(raw, type=observing.ObservedTurn)
         except msgspec.DecodeError as error:
             words = f"Turn {number + 1} cannot be read: {str(error)[:300]}."
-            self.refused.append(RefusedTurn(_id_of(raw, number), words))
+            self.refused.append(observing.RefusedTurn(_id_of(raw, number), words))
             return
         size = _size(turn)
         if size > _MAX_TURNS_BYTES:
@@ -110,13 +102,13 @@ class Calls:
             size = _size(turn)
         if size > _MAX_TURNS_BYTES:
             words = f"It is too large: {size:,} bytes, also with its tools' results cut; {_MAX_TURNS_BYTES:,} fit."
-            self.refused.append(RefusedTurn(turn.external_id[:MAX_EXTERNAL_ID_CHARS], words))
+            self.refused.append(observing.RefusedTurn(turn.external_id[: observing.MAX_EXTERNAL_ID_CHARS], words))
         else:
             self._turns.append((turn, size))
 
 
-def _size(turn: ObservedTurn) -> int:
-    return len(encode(Observe("", [turn])))
+def _size(turn: observing.ObservedTurn) -> int:
+    return len(encode(observing.Observe("", [turn])))
 
 
 def _shortened(value: Any, depth: int = 0) -> Any:
@@ -137,7 +129,7 @@ def _id_of(raw: msgspec.Raw, number: int) -> str:
         # It contains a number out of range.
         return f"turn {number + 1}"
     found = given.get("external_id") if isinstance(given, dict) else None
-    return found[:MAX_EXTERNAL_ID_CHARS] if isinstance(found, str) else f"turn {number + 1}"
+    return found[: observing.MAX_EXTERNAL_ID_CHARS] if isinstance(found, str) else f"turn {number + 1}"
 
 
 #: A VM wakes in a second or two. A new one takes minutes, so the program has to retry.
@@ -166,15 +158,15 @@ class Observations:
             self._admission.entered(request, "observe") as holder,
             self._locks.setdefault(holder.person, asyncio.Lock()),
         ):
-            body = await whole_body(request, MAX_OBSERVED_BYTES)
+            body = await whole_body(request, observing.MAX_OBSERVED_BYTES)
             calls = await off_loop(len(body), Calls, body)
             observed = await self._handed_on(holder.person, calls)
         return web.Response(
             body=msgspec.json.encode(observed), content_type="application/json", headers={"Cache-Control": "no-store"}
         )
 
-    async def _handed_on(self, person: str, calls: Calls) -> Observed:
-        whole = Observed(0, 0, calls.refused)
+    async def _handed_on(self, person: str, calls: Calls) -> observing.Observed:
+        whole = observing.Observed(0, 0, calls.refused)
         try:
             with self._relay.held(person) as room:
                 for frame in calls.frames():
@@ -193,9 +185,9 @@ class Observations:
         return whole
 
 
-async def _answer(room: SpriteHub, frame: Observe) -> Observed:
+async def _answer(room: SpriteHub, frame: observing.Observe) -> observing.Observed:
     answer = await room.ask(frame)
-    if isinstance(answer, Observed):
+    if isinstance(answer, observing.Observed):
         return answer
     if isinstance(answer, Error) and answer.code in _BLAME_THE_CALLER:
         raise DoorError(422, answer.code, answer.message)

@@ -1,7 +1,6 @@
 """All API endpoints for programs: their routes and background tasks."""
 
 from contextlib import AsyncExitStack
-from typing import Self
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -14,9 +13,10 @@ from bridge.auth.admission import Admission
 from bridge.auth.login import bearer
 from bridge.auth.tokens import is_persons
 from bridge.hub.hub import Relay
+from sprite.common.tasks import Service
 
 
-class Doors:
+class Doors(Service):
     """The API: `async with Doors(admission, relay) as doors:`, while the relay is open."""
 
     def __init__(self, admission: Admission, relay: Relay) -> None:
@@ -24,15 +24,10 @@ class Doors:
         self._observations = Observations(admission, relay)
         self._boot = Boot(admission, relay)
         self._completions = Completions(admission, self._asking)
-        self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self._asking)
-        await self._stack.enter_async_context(self._boot)
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._stack.aclose()
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._asking)
+        await stack.enter_async_context(self._boot)
 
     def routes(self, models_of_sprites: Handler) -> list[web.RouteDef]:
         """Return the routes. They come before the model proxy's, whose clients also use `/v1/models`."""

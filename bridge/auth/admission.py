@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from aiohttp import WSCloseCode, web
 
@@ -25,7 +25,7 @@ from bridge.cluster.forward import PASSED, ForwardedIdentity
 from bridge.db.database import Database, DatabaseError, Transaction
 from bridge.errors import BridgeError
 from bridge.telemetry.logs import PERSON
-from sprite.common.tasks import owned_task
+from sprite.common.tasks import Service, owned_task
 
 #: Concurrent requests of one person; streams last for minutes.
 MAX_GUESTS_PER_PERSON = 32
@@ -250,7 +250,7 @@ _WAY_IN = re.compile(r"(?:[0-9a-f]{2}){1,64}")
 WayIn = tuple[str, str | None]
 
 
-class Revocations:
+class Revocations(Service):
     """Revocations of bridges that share a database: `async with Revocations(...) as revocations:`."""
 
     def __init__(
@@ -267,18 +267,13 @@ class Revocations:
         self._admission = admission
         self._on_death = on_death
         self._check_seconds = check_seconds
-        self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         for task in (
             owned_task(self._listen(), name="revocations", on_death=self._on_death),
             owned_task(self._check(), name="revocations that were missed", on_death=self._on_death),
         ):
-            await self._stack.enter_async_context(task)
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._stack.aclose()
+            await stack.enter_async_context(task)
 
     async def is_good(self, passed: ForwardedIdentity) -> bool:
         """Return whether a forwarded credential is still valid."""

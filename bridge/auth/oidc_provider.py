@@ -8,7 +8,8 @@ import base64
 import logging
 import time
 from collections.abc import Callable
-from typing import Annotated, Any, Final, Self, TypeVar
+from contextlib import AsyncExitStack
+from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 import aiohttp
@@ -24,6 +25,7 @@ from bridge.auth.people import claim_in
 from bridge.config import OidcSettings
 from bridge.errors import BridgeError
 from sprite.common.settings import is_loopback
+from sprite.common.tasks import Service
 
 #: Excludes `none` and algorithms with a shared secret.
 ALGORITHMS: Final = "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA Ed25519".split()
@@ -102,7 +104,7 @@ class _Tokens(msgspec.Struct):
     access_token: _Text | None = None
 
 
-class Provider:
+class Provider(Service):
     """Client of the provider while the block runs. `redirect_uri` is the callback for browsers."""
 
     def __init__(self, settings: OidcSettings, redirect_uri: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -112,17 +114,13 @@ class Provider:
         self._discovery: tuple[float, _Discovery] | None = None
         self._keys: tuple[float, KeySet] | None = None
         self._looking = asyncio.Lock()
-        self._session: aiohttp.ClientSession | None = None
+        self._session: aiohttp.ClientSession
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         timeout = aiohttp.ClientTimeout(total=_SECONDS)
         # A cookie of the provider would be shared by all people.
-        self._session = aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), trust_env=True)
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        if self._session is not None:
-            await self._session.close()
+        session = aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), trust_env=True)
+        self._session = await stack.enter_async_context(session)
 
     async def login_address(self, *, state: str, nonce: str, verifier: str) -> str:
         """Return the provider's login URL for a browser. Raises ProviderError."""
@@ -238,8 +236,6 @@ class Provider:
         headers: dict[str, str] | None = None,
     ) -> _T:
         """Send a request and decode the answer. Follows no redirects, because the request contains secrets."""
-        if self._session is None:
-            raise RuntimeError("used outside of its block")
         headers = {"Accept": "application/json", **(headers or {})}
         try:
             async with self._session.request(

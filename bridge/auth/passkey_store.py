@@ -49,13 +49,7 @@ class Passkeys:
 
     @in_transaction
     def add(
-        self,
-        tx: Transaction,
-        person: str,
-        credential_id: bytes,
-        public_key: bytes,
-        sign_count: int,
-        label: str,
+        self, tx: Transaction, person: str, credential_id: bytes, public_key: bytes, sign_count: int, label: str
     ) -> None:
         """Add a passkey. Raises PasskeyError if the person has too many or was revoked, or if it exists already."""
         if tx.execute("SELECT 1 FROM people WHERE name = ? AND revoked_at IS NULL", (person,)).fetchone() is None:

@@ -252,8 +252,7 @@ class People:
             return link
         # If two bridges redeem a link at once, only one finds it unused.
         taken = tx.execute(
-            "UPDATE login_links SET used_at = ? WHERE token_sha256 = ? AND used_at IS NULL",
-            (now, token_sha256(token)),
+            "UPDATE login_links SET used_at = ? WHERE token_sha256 = ? AND used_at IS NULL", (now, token_sha256(token))
         )
         if not taken.rowcount:
             return "used"

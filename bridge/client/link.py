@@ -14,20 +14,8 @@ from typing import Self
 import aiohttp
 
 from sprite.common.tasks import backoff
+from sprite.protocol import messages
 from sprite.protocol.frames import FatalPeerError, PeerError, RelayedMessage, decode_relayed, encode
-from sprite.protocol.messages import (
-    Ack,
-    AuthOk,
-    ClientPayload,
-    Error,
-    Gap,
-    LinkState,
-    Mission,
-    Permission,
-    ResumeFrom,
-    ServerPayload,
-    StateSync,
-)
 from sprite.protocol.outbox import Position
 
 #: Opens a WebSocket to the bridge. Raises BridgeUnreachableError, ConnectionError or TimeoutError.
@@ -42,7 +30,7 @@ _ATTEMPTS_AT_A_STRANGER = 4
 #: Backpressure: a slower reader makes TCP slow the bridge, which then disconnects it. The reader can resume.
 _QUEUE_LENGTH = 1000
 #: Resent on each new connection until answered.
-_MUST_ARRIVE = (Mission, Permission)
+_MUST_ARRIVE = (messages.Mission, messages.Permission)
 #: Close code for revoked persons, for whom a retry is useless.
 _POLICY_VIOLATION = 1008
 
@@ -104,7 +92,7 @@ class BridgeLink:
             raise item
         return item
 
-    def post(self, payload: ClientPayload) -> str:
+    def post(self, payload: messages.ClientPayload) -> str:
         """Send without waiting and return the message's id.
 
         Missions and permission answers are kept and resent with the same id on new connections until
@@ -120,7 +108,7 @@ class BridgeLink:
             self._outbox.put_nowait(frame)
         return used
 
-    async def ask(self, payload: ClientPayload, *, timeout_seconds: float) -> RelayedMessage:
+    async def ask(self, payload: messages.ClientPayload, *, timeout_seconds: float) -> RelayedMessage:
         """Send, and return the message that answers. NotConnectedError or TimeoutError if none comes."""
         answer: asyncio.Future[RelayedMessage] = asyncio.get_running_loop().create_future()
         used = self.post(payload)
@@ -148,7 +136,7 @@ class BridgeLink:
                 if hopeless or (self._position.epoch is None and self._attempts >= _ATTEMPTS_AT_A_STRANGER):
                     raise BridgeUnreachableError(_describe(error), for_good=True) from error
                 self._lose_patience(error)
-                await self._items.put(RelayedMessage("link", "", LinkState("unavailable", _describe(error))))
+                await self._items.put(RelayedMessage("link", "", messages.LinkState("unavailable", _describe(error))))
             await asyncio.sleep(backoff(max(self._attempts - 1, 0), _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS))
 
     def _lose_patience(self, error: Exception) -> None:
@@ -163,7 +151,11 @@ class BridgeLink:
             socket = await self._connect()
         outbox: asyncio.Queue[bytes] = asyncio.Queue()
         epoch = self._position.epoch
-        resume = ResumeFrom() if epoch is None or self._awaits_state else ResumeFrom(epoch, self._position.last_seq)
+        resume = (
+            messages.ResumeFrom()
+            if epoch is None or self._awaits_state
+            else messages.ResumeFrom(epoch, self._position.last_seq)
+        )
         for frame in (encode(resume)[:-1], *self._unanswered.values()):
             outbox.put_nowait(frame)
         self._outbox = outbox
@@ -203,13 +195,13 @@ class BridgeLink:
         if message.seq is not None and not self._position.advance(message.seq):
             return
         match message.payload:
-            case LinkState(state=state):
+            case messages.LinkState(state=state):
                 self.is_ready = state == "ready"
-            case AuthOk() as welcome:
+            case messages.AuthOk() as welcome:
                 self._awaits_state |= not self._position.welcome(welcome.epoch, welcome.last_seq)
                 return
-            case Gap() | StateSync() as payload if message.reply_to is None:
-                self._awaits_state = isinstance(payload, Gap)
+            case messages.Gap() | messages.StateSync() as payload if message.reply_to is None:
+                self._awaits_state = isinstance(payload, messages.Gap)
                 self._position.skip()
             case _:
                 pass
@@ -217,12 +209,14 @@ class BridgeLink:
             return
         await self._items.put(message)
 
-    def _is_answer(self, message: RelayedMessage, payload: ServerPayload | LinkState, reply_to: str) -> bool:
+    def _is_answer(
+        self, message: RelayedMessage, payload: messages.ServerPayload | messages.LinkState, reply_to: str
+    ) -> bool:
         if (answer := self._asked.get(reply_to)) is not None:
             if not answer.done():
                 answer.set_result(message)
             return True
-        if isinstance(payload, Ack | Error):
+        if isinstance(payload, messages.Ack | messages.Error):
             self._unanswered.pop(reply_to, None)
         return False
 

@@ -10,34 +10,7 @@ from dataclasses import dataclass, field
 from os.path import commonprefix
 from typing import Literal
 
-from sprite.protocol.events import (
-    AgentEvent,
-    Compacted,
-    Compacting,
-    Complete,
-    Ending,
-    Failed,
-    Interrupted,
-    ModelChanged,
-    Started,
-    TextDelta,
-    Thinking,
-    ToolResult,
-    ToolUse,
-    WholeText,
-)
-from sprite.protocol.messages import (
-    Ack,
-    ChatSaid,
-    Error,
-    LinkState,
-    PermissionRequest,
-    PermissionResolved,
-    Running,
-    ServerPayload,
-    SessionUpdate,
-    StateSync,
-)
+from sprite.protocol import events, messages
 from sprite.protocol.shapes import ChatMessage, Origin, UsedTool
 
 #: `sending`: sent from here, and not acknowledged yet.
@@ -74,13 +47,13 @@ class Text:
 class Call:
     """A tool call. It is over without a result if its turn ended: stopped, or going on in the background."""
 
-    use: ToolUse
-    result: ToolResult | None = None
+    use: events.ToolUse
+    result: events.ToolResult | None = None
     is_over: bool = False
 
 
 #: `UsedTool` is a call that was missed.
-Part = Text | Call | UsedTool | PermissionRequest | ModelChanged
+Part = Text | Call | UsedTool | messages.PermissionRequest | events.ModelChanged
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -102,7 +75,7 @@ class Turn:
     compacting: bool = False
     #: Since when the model thinks, in monotonic seconds, while it does.
     thinks_since: float | None = None
-    ending: Ending | None = None
+    ending: events.Ending | None = None
 
     @property
     def calls(self) -> list[Call]:
@@ -126,36 +99,36 @@ class Turn:
             growing.is_done = True
         self.parts.append(part)
 
-    def apply(self, event: AgentEvent, *, has_gap: bool = False) -> None:
+    def apply(self, event: events.AgentEvent, *, has_gap: bool = False) -> None:
         """Apply the next event before the ending; `has_gap` if deltas were missed since the last whole text."""
         self._begin()
         growing = self.growing
-        self.thinks_since = (self.thinks_since or time.monotonic()) if isinstance(event, Thinking) else None
+        self.thinks_since = (self.thinks_since or time.monotonic()) if isinstance(event, events.Thinking) else None
         match event:
-            case Started(origin=origin, attempt=attempt):
+            case events.Started(origin=origin, attempt=attempt):
                 self.origin, self.since = origin, time.monotonic()
                 if attempt > self.attempt:
                     # The earlier attempt had no effect.
                     self.attempt, self.parts = attempt, []
-            case TextDelta(text=text) if growing is None and text:
+            case events.TextDelta(text=text) if growing is None and text:
                 self.add(Text("" if has_gap else text, has_gap=has_gap))
-            case TextDelta(text=text) if growing is not None and not growing.has_gap:
+            case events.TextDelta(text=text) if growing is not None and not growing.has_gap:
                 growing.text += text
-            case WholeText(text=text) if growing is not None:
+            case events.WholeText(text=text) if growing is not None:
                 growing.text, growing.is_done = text, True
-            case WholeText(text=text) if text:
+            case events.WholeText(text=text) if text:
                 self.add(Text(text, is_done=True))
-            case ToolUse() | ModelChanged():
-                self.add(Call(event) if isinstance(event, ToolUse) else event)
-            case ToolResult():
+            case events.ToolUse() | events.ModelChanged():
+                self.add(Call(event) if isinstance(event, events.ToolUse) else event)
+            case events.ToolResult():
                 self.answer(event)
-            case Compacting() | Compacted():
-                self.compacting = isinstance(event, Compacting)
+            case events.Compacting() | events.Compacted():
+                self.compacting = isinstance(event, events.Compacting)
 
     def _begin(self) -> None:
         self.status, self.attempt = "running", self.attempt or 1
 
-    def answer(self, result: ToolResult) -> bool:
+    def answer(self, result: events.ToolResult) -> bool:
         """Set the result of its call; return whether it is one of this turn."""
         for call in self.calls:
             if call.use.tool_use_id == result.tool_use_id:
@@ -163,9 +136,9 @@ class Turn:
                 return True
         return False
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: events.Ending) -> None:
         """End the turn. Calls without a result are stopped, or go on in the background."""
-        if isinstance(ending, Complete) and ending.text and not self.texts:
+        if isinstance(ending, events.Complete) and ending.text and not self.texts:
             self.add(Text(ending.text))
         for part in self.parts:
             if isinstance(part, Text):
@@ -173,14 +146,14 @@ class Turn:
             elif isinstance(part, Call):
                 part.is_over = True
         self.ending, self.compacting = ending, False
-        self.status = "complete" if isinstance(ending, Complete) else "error"
-        if isinstance(ending, Interrupted):
+        self.status = "complete" if isinstance(ending, events.Complete) else "error"
+        if isinstance(ending, events.Interrupted):
             self.status = "interrupted"
 
-    def resume(self, running: Running) -> None:
+    def resume(self, running: messages.Running) -> None:
         """Apply the missed events of a turn under way, and continue its growing text."""
         done = [part.text for part in self.parts if isinstance(part, Text) and part.is_done]
-        known: list[AgentEvent | None] = [WholeText(self.id, text) for text in done]
+        known: list[events.AgentEvent | None] = [events.WholeText(self.id, text) for text in done]
         known += [event for call in self.calls for event in (call.use, call.result)]
         for event in running.events:
             if event not in known:
@@ -199,11 +172,11 @@ class Turn:
         self._begin()
         self.parts += last.tools[len(self.calls) :]
         if last.role == "error" or last.status == "error":
-            self.end(Failed(self.id, "failed", words or "It did not end well.", retryable=True))
+            self.end(events.Failed(self.id, "failed", words or "It did not end well.", retryable=True))
             return
         self._add_rest(words)
         is_stopped = last.status == "interrupted"
-        self.end(Interrupted(self.id) if is_stopped else Complete(self.id, words, None, None, 0))
+        self.end(events.Interrupted(self.id) if is_stopped else events.Complete(self.id, words, None, None, 0))
 
     def _add_rest(self, words: str) -> None:
         """Add the missing part of all texts, which a chat line has in one."""
@@ -220,7 +193,7 @@ class Turns:
 
     def __init__(self) -> None:
         self.turns: dict[str, Turn] = {}
-        self.questions: dict[str, PermissionRequest] = {}
+        self.questions: dict[str, messages.PermissionRequest] = {}
         #: Whether deltas were missed since the last whole text.
         self._has_gap = False
 
@@ -238,27 +211,27 @@ class Turns:
         turn = self.turns[mission_id] = Turn(mission_id, text, status="sending", is_own=True)
         return turn
 
-    def hear(self, payload: ServerPayload | LinkState, reply_to: str | None = None) -> list[Turn]:
+    def hear(self, payload: messages.ServerPayload | messages.LinkState, reply_to: str | None = None) -> list[Turn]:
         """Apply the next message; return the turns that changed."""
         match payload:
-            case AgentEvent(mission_id=str(turn_id)):
+            case events.AgentEvent(mission_id=str(turn_id)):
                 return self._event(turn_id, payload)
-            case Ack() | Error() if (turn := self.turns.get(reply_to or "")) is not None:
+            case messages.Ack() | messages.Error() if (turn := self.turns.get(reply_to or "")) is not None:
                 return self._answered(turn, payload)
-            case ChatSaid():
+            case messages.ChatSaid():
                 turn = self._said(payload.mission_id, payload)
                 if turn.status == "sent" and self.running is not None:
                     turn.status = "queued"
                 return [turn]
-            case PermissionRequest():
+            case messages.PermissionRequest():
                 return self._asked(payload)
-            case PermissionResolved():
+            case messages.PermissionResolved():
                 self.questions.pop(payload.request_id, None)
-            case SessionUpdate(session=session) if not session.background:
+            case messages.SessionUpdate(session=session) if not session.background:
                 self._close(lambda request: request.background)
-            case StateSync():
+            case messages.StateSync():
                 return self._sync(payload)
-            case LinkState(state="unavailable"):
+            case messages.LinkState(state="unavailable"):
                 self.lose()
         return []
 
@@ -284,13 +257,13 @@ class Turns:
             changed.append(turn)
         return changed
 
-    def _said(self, turn_id: str, said: ChatSaid | ChatMessage) -> Turn:
+    def _said(self, turn_id: str, said: messages.ChatSaid | ChatMessage) -> Turn:
         turn = self.turns.setdefault(turn_id, Turn(turn_id, origin=said.origin))
         if turn.text is None and said.role == "user":
             turn.text, turn.asked_by = said.text, said.asked_by
         return turn
 
-    def _asked(self, request: PermissionRequest) -> list[Turn]:
+    def _asked(self, request: messages.PermissionRequest) -> list[Turn]:
         # A redacted one is the stored copy of a closed question.
         if request.redacted or request.request_id in self.questions:
             return []
@@ -300,43 +273,43 @@ class Turns:
             turn.add(request)
         return [] if turn is None else [turn]
 
-    def _answered(self, turn: Turn, answer: Ack | Error) -> list[Turn]:
-        if isinstance(answer, Error):
-            turn.end(Failed(turn.id, answer.code, answer.message, retryable=False))
+    def _answered(self, turn: Turn, answer: messages.Ack | messages.Error) -> list[Turn]:
+        if isinstance(answer, messages.Error):
+            turn.end(events.Failed(turn.id, answer.code, answer.message, retryable=False))
             self._ended(turn)
         elif turn.status == "sending":
             turn.status = "queued" if answer.status == "queued" else "sent"
         return [turn]
 
-    def _event(self, turn_id: str, event: AgentEvent) -> list[Turn]:
-        if isinstance(event, ToolResult):
+    def _event(self, turn_id: str, event: events.AgentEvent) -> list[Turn]:
+        if isinstance(event, events.ToolResult):
             # A result may come after the end of its turn, then in a later one.
             return [turn for turn in self.turns.values() if turn.answer(event)]
-        if turn_id not in self.turns and isinstance(event, Ending):
+        if turn_id not in self.turns and isinstance(event, events.Ending):
             return []
         turn = self.turns.setdefault(turn_id, Turn(turn_id))
-        if isinstance(event, Ending):
+        if isinstance(event, events.Ending):
             turn.end(event)
             self._ended(turn)
             return [turn]
         turn.apply(event, has_gap=self._has_gap)
-        self._has_gap &= not isinstance(event, WholeText)
-        if isinstance(event, Started):
+        self._has_gap &= not isinstance(event, events.WholeText)
+        if isinstance(event, events.Started):
             self.turns[turn_id] = self.turns.pop(turn_id)
         return [turn]
 
     def _ended(self, turn: Turn) -> None:
         """Close the questions of an ended turn, except those of background work. Forget the oldest ended turns."""
-        has_crashed = isinstance(turn.ending, Failed) and turn.ending.code == "crashed"
+        has_crashed = isinstance(turn.ending, events.Failed) and turn.ending.code == "crashed"
         self._close(lambda asked: has_crashed if asked.background else asked.mission_id == turn.id)
         ended = [each.id for each in self.turns.values() if each.ending is not None]
         for turn_id in ended[:-_MAX_TURNS]:
             del self.turns[turn_id]
 
-    def _close(self, is_closed: Callable[[PermissionRequest], bool]) -> None:
+    def _close(self, is_closed: Callable[[messages.PermissionRequest], bool]) -> None:
         self.questions = {key: request for key, request in self.questions.items() if not is_closed(request)}
 
-    def _sync(self, sync: StateSync) -> list[Turn]:
+    def _sync(self, sync: messages.StateSync) -> list[Turn]:
         running = sync.running
         under_way = {sync.session.running_mission_id, running.mission_id if running is not None else None}
         going_on = {turn_id for turn_id in (*sync.queued, *under_way) if turn_id is not None}
@@ -348,7 +321,7 @@ class Turns:
         for turn in self.turns.values():
             if turn.ending is None and turn.id not in told | going_on and turn.status != "sending":
                 lost = "What became of this message is not known any more."
-                turn.end(Failed(turn.id, "not_found", lost, retryable=False))
+                turn.end(events.Failed(turn.id, "not_found", lost, retryable=False))
                 changed.append(turn)
         self.turns = {turn.id: turn for turn in self.turns.values() if turn.ending is None or turn.id in told}
         if running is not None:
@@ -387,7 +360,7 @@ class Over:
 
 
 #: A part is never a text here.
-News = Began | Grew | Over | Part | Compacting | Compacted | Ending
+News = Began | Grew | Over | Part | events.Compacting | events.Compacted | events.Ending
 
 
 class Reader:
@@ -426,7 +399,7 @@ class Reader:
         news += self._over()
         if turn.compacting != self._is_compacting and turn.ending is None:
             self._is_compacting = turn.compacting
-            news.append(Compacting(turn.id) if turn.compacting else Compacted(turn.id))
+            news.append(events.Compacting(turn.id) if turn.compacting else events.Compacted(turn.id))
         if turn.ending is not None and not self._has_ended:
             self._has_ended = True
             news.append(turn.ending)

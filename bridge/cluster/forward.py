@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, Literal, NoReturn, Self
+from typing import Any, Final, Literal, NoReturn
 
 import aiohttp
 import msgspec
@@ -28,7 +28,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from bridge.cluster.ownership import Owner
-from sprite.common.tasks import TaskSet
+from sprite.common.tasks import Service, TaskSet
 
 #: Prefix of headers reserved for bridges. From other clients they are neither trusted nor forwarded.
 PREFIX: Final = "X-Bridge-"
@@ -257,7 +257,7 @@ class _NoSocketError(Exception):
         self.answer = answer
 
 
-class Hops:
+class Hops(Service):
     """Forwarder: `async with Hops(seal) as hops:`, then `passed_on` for each request.
 
     Without a `seal` it forwards none.
@@ -283,18 +283,13 @@ class Hops:
         #: The last owner of each person's sprite that gave no answer, so that the log reports it once.
         self._silent: dict[str, Owner] = {}
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         self._stopping = asyncio.get_running_loop().create_future()
         self._connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS)
-        self._stack = AsyncExitStack()
-        self._stack.push_async_callback(self._connector.close)
-        self._pulses = Pulses(await self._stack.enter_async_context(self._session()), self._beat_seconds)
-        self._stack.push_async_callback(self._pulses.close)
-        self._stack.push_async_callback(self.end_all)
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._stack.aclose()
+        stack.push_async_callback(self._connector.close)
+        self._pulses = Pulses(await stack.enter_async_context(self._session()), self._beat_seconds)
+        stack.push_async_callback(self._pulses.close)
+        stack.push_async_callback(self.end_all)
 
     async def end_all(self) -> None:
         """Close forwarded WebSockets because the bridge stops. No new request is forwarded after that."""

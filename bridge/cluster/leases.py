@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from bridge.cluster.ownership import NotOwnedError, OnChange, OwnedElsewhere, Owner, Ownership
 from bridge.db.database import Database, DatabaseError
-from sprite.common.tasks import owned_task
+from sprite.common.tasks import Service, owned_task
 from sprite.protocol.replication import EPOCHS_AHEAD, Lease
 
 #: Interval of renewals, and the duration of a lease without renewal.
@@ -164,7 +164,7 @@ WHERE sprite = ? AND owner = ? AND epoch = ?
 """
 
 
-class Leases(Ownership):
+class Leases(Service, Ownership):
     """Leases of sprites: `async with Leases(database, address, on_death) as leases:`.
 
     All are given back at the end.
@@ -194,23 +194,18 @@ class Leases(Ownership):
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._granted = asyncio.Event()
         self._is_leaving = False
-        self._stack = AsyncExitStack()
         #: Whether the database answered last time, and the start (monotonic) of each pending query.
         self.is_connected = True
         self._asked_at: dict[object, float] = {}
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
+        stack.push_async_callback(self.give_all_back)
         for task in (
             owned_task(self._beat_on(), name="lease beats", on_death=self._on_death),
             owned_task(self._watch(), name="lease watch", on_death=self._on_death),
             owned_task(self._listen(), name="lease news", on_death=self._on_death),
         ):
-            await self._stack.enter_async_context(task)
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._stack.aclose()
-        await self.give_all_back()
+            await stack.enter_async_context(task)
 
     # --- Ownership ---
 

@@ -23,7 +23,7 @@ from bridge.admin.status import ago
 from bridge.commands.reach import add_as_of, add_data, bridge_or_folder, moment
 from bridge.commands.steps import Steps, follow_steps
 from bridge.config import Settings
-from bridge.replicas.archive import Source
+from bridge.replicas.restore import Source
 from bridge.replicas.restore import moment as moment_words
 from bridge.terminal.drawing import sized
 from sprite.common.files import whole_file

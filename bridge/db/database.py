@@ -9,10 +9,10 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from bridge.errors import BridgeError
-from sprite.common.tasks import owned_task
+from sprite.common.tasks import Service, owned_task
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
@@ -181,7 +181,7 @@ log = logging.getLogger(__name__)
 _PAUSE_SECONDS, _RETRY_SECONDS = 0.25, 1.0
 
 
-class WriteBehind:
+class WriteBehind(Service):
     """Write-behind buffer: `async with WriteBehind(database, statement, what, on_death) as rows:`, then `note` rows.
 
     `statement` writes one row, whose first column is its key. Only the newest row of each key is written. The rest is
@@ -197,19 +197,10 @@ class WriteBehind:
         self._noted = asyncio.Event()
         self._turn = asyncio.Lock()
         self._is_failing = self._is_writing = False
-        self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(
-            owned_task(self._write_on(), name="write behind", on_death=self._on_death)
-        )
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        try:
-            await self._stack.aclose()
-        finally:
-            await self.flush()
+    async def _open(self, stack: AsyncExitStack) -> None:
+        stack.push_async_callback(self.flush)
+        await stack.enter_async_context(owned_task(self._write_on(), name="write behind", on_death=self._on_death))
 
     @property
     def is_behind(self) -> bool:

@@ -8,8 +8,6 @@ Every wait has a timeout, after which DatabaseError is raised: connecting, state
 lost connection is reopened by the next use.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re
@@ -21,11 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import psycopg
 import psycopg.conninfo
 from psycopg import sql as quoted
+from psycopg._cursor_base import BaseCursor
+from psycopg.abc import AdaptContext, Buffer, PQGen
 from psycopg.adapt import Loader
 from psycopg.errors import DeadlockDetected, InsufficientPrivilege, SerializationFailure
 from psycopg.pq import TransactionStatus
@@ -35,11 +35,6 @@ from psycopg.types.string import StrDumper
 from bridge.db.database import ConstraintError, DatabaseAwayError, DatabaseError, Rows, Transaction
 from bridge.errors import OperatorError
 from sprite.common.tasks import backoff
-
-if TYPE_CHECKING:
-    from psycopg._cursor_base import BaseCursor
-    from psycopg.abc import AdaptContext, Buffer, PQGen
-
 
 #: "Spbr": bridges that start at once migrate one after the other.
 _LOCK = 0x53706272

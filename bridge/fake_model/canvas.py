@@ -89,10 +89,7 @@ _OPENING = re.compile(
 _TOPIC = re.compile(r"\s*(?:of|about|showing|with)\s+(?!the column|columns?\b)([^:,;\n\d]{2,40}):\s*(?=[A-Za-z])")
 _ITEMS = re.compile(r"\s*[,;\n]\s*(?:and\s+)?|\s+and\s+")
 _PAIR = re.compile(r"(.*?\S)\s*(?:[:=]|\s)\s*([$\u20ac\u00a3]?-?\d[\d.,]*\s?\S{0,3})")
-_LOOK = re.compile(
-    r"\b(?:what(?:'s| is| do you see)|look|read|show|list)\b[^.?!]*?\b(?:canvas|cards)\b",
-    re.IGNORECASE,
-)
+_LOOK = re.compile(r"\b(?:what(?:'s| is| do you see)|look|read|show|list)\b[^.?!]*?\b(?:canvas|cards)\b", re.IGNORECASE)
 _UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _DEFAULT_COLUMNS = ["Item", "Value"]
 _LONGEST_TITLE = 40

@@ -413,7 +413,8 @@ def curate(text: str) -> str:
         return "NONE"
     drafts = {name: FileDraft(name, batch.files.get(name, "")) for name in _FILES}
     for found in learned:
-        old = _superseded(found, batch.learnings) if found.type == "CORRECTION" else None
+        others = [learning for learning in batch.learnings if learning.type != "ACTION"]
+        old = _closest(found.content, others) if found.type == "CORRECTION" else None
         named = spelt_out(found, old.text if old else None)
         lines.append(_line(named, old))
         _apply(named, old, drafts, batch)
@@ -444,11 +445,6 @@ def _finished(batch: Batch) -> Iterator[tuple[Finding, KnownLearning]]:
             if action := _closest(found.content, left):
                 left.remove(action)
                 yield found, action
-
-
-def _superseded(found: Finding, learnings: tuple[KnownLearning, ...]) -> KnownLearning | None:
-    """Return the open learning that a correction is about."""
-    return _closest(found.content, [learning for learning in learnings if learning.type != "ACTION"])
 
 
 def _closest(content: str, learnings: Iterable[KnownLearning]) -> KnownLearning | None:
@@ -486,11 +482,8 @@ def _apply(found: Finding, old: KnownLearning | None, drafts: dict[str, FileDraf
         drafts["user.md"].correct(_HEADINGS[found.type], found.content, old.text if old else None, found)
     elif found.detail:
         # Only the path of a written file makes a FACT with a detail.
-        line = f"{found.detail} ({_day_of(found, batch)})"
+        day = next((turn.at[:10] for turn in batch.turns if turn.id == found.turn_id), "")
+        line = f"{found.detail} ({day})"
         drafts["files.md"].replace(lambda old: old.startswith(f"{found.detail} "), "Artifacts", line, found)
     else:
         drafts["user.md"].add(_HEADINGS[found.type], found.content, found)
-
-
-def _day_of(found: Finding, batch: Batch) -> str:
-    return next((turn.at[:10] for turn in batch.turns if turn.id == found.turn_id), "")

@@ -5,7 +5,8 @@ listener; other modules choose the answers (agent, curator, verifier).
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Self
+from contextlib import AsyncExitStack
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -15,13 +16,13 @@ from bridge.fake_model import curator as offline_curator
 from bridge.fake_model import verifier as offline_verifier
 from bridge.fake_model import wire
 from bridge.fake_model.request import Body, Request, understand
-from sprite.common.tasks import off_loop
+from sprite.common.tasks import Service, off_loop
 
 _MAX_BODY = 32 << 20  # the real API's limit
 _SHUTDOWN_SECONDS = 1.0
 
 
-class OfflineModel:
+class OfflineModel(Service):
     """`async with OfflineModel() as model:` serves at `model.url` until the block ends."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -41,18 +42,11 @@ class OfflineModel:
         """Return the base URL, for `ANTHROPIC_BASE_URL` or `AsyncAnthropic(base_url=...)`."""
         return f"http://{self._host}:{self._port}"
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, self._host, self._port).start()
-        except OSError:
-            await self._runner.cleanup()
-            raise
+        stack.push_async_callback(self._runner.cleanup)
+        await web.TCPSite(self._runner, self._host, self._port).start()
         self._port = self._runner.addresses[0][1]
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._runner.cleanup()
 
     async def _count_tokens(self, http: web.Request) -> web.Response:
         raw = await http.read()

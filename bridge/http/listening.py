@@ -5,6 +5,7 @@ import resource
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
+from typing import Any, cast
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -80,13 +81,16 @@ def _close(transport: asyncio.BaseTransport | None) -> None:
         transport.abort()
 
 
-class Counted(asyncio.Protocol):
-    """A protocol wrapper that counts its connection in the limiter."""
+class Counted:
+    """A protocol that counts its connection in the limiter, and otherwise is the one that it wraps."""
 
     def __init__(self, protocol: asyncio.Protocol, lobby: ConnectionLimitMiddleware) -> None:
         self._protocol = protocol
         self._lobby = lobby
         self._transport: asyncio.Transport | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._protocol, name)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection and pass the call on."""
@@ -94,22 +98,6 @@ class Counted(asyncio.Protocol):
         self._transport = transport
         self._protocol.connection_made(transport)
         self._lobby.entered(transport)
-
-    def data_received(self, data: bytes) -> None:
-        """Pass the call on."""
-        self._protocol.data_received(data)
-
-    def eof_received(self) -> bool | None:
-        """Pass the call on."""
-        return self._protocol.eof_received()
-
-    def pause_writing(self) -> None:
-        """Pass the call on."""
-        self._protocol.pause_writing()
-
-    def resume_writing(self) -> None:
-        """Pass the call on."""
-        self._protocol.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Remove the connection and pass the call on."""
@@ -153,7 +141,7 @@ async def served(
     assert server is not None  # noqa: S101 - it is set up
 
     def protocol() -> asyncio.Protocol:
-        return server() if lobby is None else Counted(server(), lobby)
+        return server() if lobby is None else cast("asyncio.Protocol", Counted(server(), lobby))
 
     async def take(connection: socket.socket) -> None:
         await asyncio.get_running_loop().connect_accepted_socket(protocol, connection)

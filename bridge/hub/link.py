@@ -11,13 +11,13 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol
 
 import msgspec
 
 from bridge.providers.provider import Channel, HostError, MachineGoneError, Reached, Report, printable
 from sprite.common.limits import TokenBucket
-from sprite.common.tasks import backoff, off_loop, owned_task
+from sprite.common.tasks import Service, backoff, off_loop, owned_task
 from sprite.protocol.frames import FatalPeerError, FrameDecoder, PeerError, ServerMessage, decode_server, encode
 from sprite.protocol.messages import PROTOCOL_VERSION, Auth, AuthOk, Error, Gap, Resume, System
 from sprite.protocol.outbox import Position
@@ -255,7 +255,7 @@ class Listener(Protocol):
         """Handle the end of the link by a bug; leaving it raises TaskDiedError."""
 
 
-class Link:
+class Link(Service):
     """`async with Link(name, reach, listener) as link:` keeps the connection up while the block runs."""
 
     def __init__(
@@ -283,7 +283,6 @@ class Link:
         self._nudged = asyncio.Event()
         #: The current attempt or connection, so that it can be ended from outside.
         self._attempt: asyncio.Timeout | None = None
-        self._stack = AsyncExitStack()
         self._probe_id = str(uuid.uuid4())
         self.change = LinkChange("connecting")
         self._position = Position()
@@ -300,14 +299,10 @@ class Link:
         """Return whether a frame that is sent now goes out at once."""
         return self._connection is not None
 
-    async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(
             owned_task(self._run(), name=f"link {self._sprite}", on_death=self._listener.died)
         )
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._stack.aclose()
 
     @property
     def is_at_rest(self) -> bool:

@@ -17,20 +17,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from bridge.hub.link import Link, LinkDownError
 from sprite.common.tasks import TaskSet
+from sprite.protocol import messages
 from sprite.protocol.frames import ServerMessage, VisitorMessage, encode
-from sprite.protocol.messages import (
-    Ack,
-    AuthOk,
-    ClientPayload,
-    CreateCard,
-    Error,
-    FileUpload,
-    Interrupt,
-    Mission,
-    Permission,
-    ServerPayload,
-    UpdateBlock,
-)
 
 if TYPE_CHECKING:
     from bridge.hub.subscriber import Subscriber
@@ -116,7 +104,7 @@ class PendingRequests:
         self._requests: dict[str, _Request] = {}
         self._resends: ResendBuffer[Subscriber | None] = ResendBuffer()
         #: Futures of the bridge's own messages, by their ids on the wire.
-        self._own: dict[str, asyncio.Future[ServerPayload]] = {}
+        self._own: dict[str, asyncio.Future[messages.ServerPayload]] = {}
         self._waiting: list[tuple[Subscriber, VisitorMessage]] = []
         self._tasks = TaskSet()
 
@@ -153,12 +141,12 @@ class PendingRequests:
     async def take(self, member: Subscriber, message: VisitorMessage) -> None:
         """Forward one message to the sprite, at the sprite's pace."""
         if len(message.id) > _LONGEST_ID:
-            member.say(Error("bad_message", f"An id may have {_LONGEST_ID} characters at most."))
-        elif isinstance(message.payload, Mission):
+            member.say(messages.Error("bad_message", f"An id may have {_LONGEST_ID} characters at most."))
+        elif isinstance(message.payload, messages.Mission):
             await self._deliver(member, message, message.id)
-        elif isinstance(message.payload, CreateCard) and message.id:
+        elif isinstance(message.payload, messages.CreateCard) and message.id:
             await self._deliver(member, message, str(uuid.uuid5(_NEW_CARDS, message.id)))
-        elif isinstance(message.payload, Permission | CreateCard | UpdateBlock):
+        elif isinstance(message.payload, messages.Permission | messages.CreateCard | messages.UpdateBlock):
             await self._deliver(member, message, str(uuid.uuid4()))
         elif self._link.is_ready:
             await self._request(member, message)
@@ -168,7 +156,7 @@ class PendingRequests:
         else:
             member.say(self._unavailable(), reply_to=message.id or None)
 
-    async def ask(self, payload: ClientPayload, wire_id: str | None = None) -> ServerPayload:
+    async def ask(self, payload: messages.ClientPayload, wire_id: str | None = None) -> messages.ServerPayload:
         """Send a message of the bridge itself, repeat it after each cut, and return its answer.
 
         If the caller stops waiting, the message is withdrawn. Raise LinkDownError if no answer can arrive any more.
@@ -176,8 +164,8 @@ class PendingRequests:
         wire_id = wire_id or str(uuid.uuid4())
         frame = encode(payload, message_id=wire_id)
         if not self._resends.add(wire_id, PendingMessage(frame, None, wire_id)):
-            return Error("queue_full", _FULL)
-        answer: asyncio.Future[ServerPayload] = asyncio.get_running_loop().create_future()
+            return messages.Error("queue_full", _FULL)
+        answer: asyncio.Future[messages.ServerPayload] = asyncio.get_running_loop().create_future()
         self._own[wire_id] = answer
         try:
             with suppress(LinkDownError):
@@ -196,9 +184,12 @@ class PendingRequests:
         request = self._requests.pop(wire_id, None)
         if request is not None:
             request.sender.request_ended()
-        elif isinstance(message.payload, Ack | Error) and (sent := self._resends.answered(wire_id)) is not None:
+        elif (
+            isinstance(message.payload, messages.Ack | messages.Error)
+            and (sent := self._resends.answered(wire_id)) is not None
+        ):
             request = None if sent.sender is None else _Request(sent.sender, sent.message_id)
-        if request is not None and request.sender in members and not isinstance(message.payload, AuthOk):
+        if request is not None and request.sender in members and not isinstance(message.payload, messages.AuthOk):
             frame = encode(message.payload, reply_to=request.message_id or None, timestamp=message.timestamp)
             request.sender.put(frame[:-1])
 
@@ -222,23 +213,26 @@ class PendingRequests:
 
     async def _deliver(self, member: Subscriber, message: VisitorMessage, wire_id: str) -> None:
         if not wire_id:
-            member.say(Error("bad_request", "A mission needs an id, by which a resend is known."))
+            member.say(messages.Error("bad_request", "A mission needs an id, by which a resend is known."))
             return
         frame = encode(message.payload, message_id=wire_id)
         if not self._resends.add(wire_id, PendingMessage(frame, member, message.id)):
-            member.say(Error("queue_full", _FULL), reply_to=message.id or None)
+            member.say(messages.Error("queue_full", _FULL), reply_to=message.id or None)
             return
         with suppress(LinkDownError):
             await self._link.send(frame)
 
     async def _request(self, member: Subscriber, message: VisitorMessage) -> None:
-        if isinstance(message.payload, FileUpload) and not await self._has_room(member):
+        if isinstance(message.payload, messages.FileUpload) and not await self._has_room(member):
             member.say(self._unavailable(), reply_to=message.id or None)
             return
-        in_haste = isinstance(message.payload, Interrupt)
+        in_haste = isinstance(message.payload, messages.Interrupt)
         most, most_each = (_MAX_IN_HASTE, _MAX_IN_HASTE) if in_haste else (_MAX_REQUESTS, _MAX_REQUESTS_EACH)
         if len(self._requests) >= most or member.waiting >= most_each:
-            member.say(Error("busy", "Too many questions at once; ask again in a moment."), reply_to=message.id or None)
+            member.say(
+                messages.Error("busy", "Too many questions at once; ask again in a moment."),
+                reply_to=message.id or None,
+            )
             return
         wire_id = str(uuid.uuid4())
         self._requests[wire_id] = _Request(member, message.id)
@@ -256,5 +250,7 @@ class PendingRequests:
                     await member.answered.wait()
         return member.waiting < _MAX_CHUNKS and self._link.is_ready
 
-    def _unavailable(self) -> Error:
-        return Error("unavailable", self._link.change.detail or "The sprite is not there yet; try again in a moment.")
+    def _unavailable(self) -> messages.Error:
+        return messages.Error(
+            "unavailable", self._link.change.detail or "The sprite is not there yet; try again in a moment."
+        )

@@ -18,42 +18,14 @@ from typing import Self
 import msgspec
 
 from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Ownership
-from bridge.hub.link import (
-    COMPLAINTS_AT_ONCE,
-    COMPLAINTS_PER_SECOND,
-    Link,
-    LinkChange,
-    LinkDownError,
-    LinkError,
-    Pace,
-    SpriteConnection,
-)
+from bridge.hub import link
 from bridge.hub.pending_requests import PendingRequests
 from bridge.hub.subscriber import QUIET_SECONDS, Subscriber, caught_up
 from bridge.providers.provider import Host, HostError, Phase, Reached, Report
 from sprite.common.limits import TokenBucket
+from sprite.protocol import messages
 from sprite.protocol.events import AgentEvent, Ending
 from sprite.protocol.frames import ServerMessage, VisitorMessage, encode
-from sprite.protocol.messages import (
-    ActionUpdate,
-    AuthOk,
-    CanvasUpdate,
-    ChatSaid,
-    ClientPayload,
-    Error,
-    Gap,
-    LinkState,
-    MemoryUpdate,
-    Mission,
-    PermissionRequest,
-    PermissionResolved,
-    Ping,
-    ScheduleUpdate,
-    ServerPayload,
-    SessionUpdate,
-    StackUpdate,
-    StateSync,
-)
 from sprite.protocol.replication import Lease
 from sprite.protocol.shapes import SessionState, SlowWork, oldest, slow
 
@@ -106,7 +78,7 @@ class WorkUnderWay:
         """Return whether a turn runs, or background work for which the sprite is kept awake."""
         return bool(self.turns) or (self._held_until is not None and time.time() < self._held_until)
 
-    def state(self, sync: StateSync) -> None:
+    def state(self, sync: messages.StateSync) -> None:
         """Handle a complete state of the sprite."""
         self.turns = {}
         began = min((work.since for work in sync.session.slow[:_MOST_SLOW] if work.kind == "turn"), default=None)
@@ -116,7 +88,7 @@ class WorkUnderWay:
 
     def heard(self, payload: object) -> None:
         """Handle an event of the sprite."""
-        if isinstance(payload, SessionUpdate):
+        if isinstance(payload, messages.SessionUpdate):
             self._session(payload.session)
         elif isinstance(payload, AgentEvent) and payload.mission_id is not None:
             if isinstance(payload, Ending):
@@ -140,17 +112,17 @@ class WorkUnderWay:
 
 #: Events for all members; other messages are answers to the member that asked.
 _EVENTS = (
-    ActionUpdate,
+    messages.ActionUpdate,
     AgentEvent,
-    CanvasUpdate,
-    ChatSaid,
-    Error,
-    MemoryUpdate,
-    PermissionRequest,
-    PermissionResolved,
-    ScheduleUpdate,
-    SessionUpdate,
-    StackUpdate,
+    messages.CanvasUpdate,
+    messages.ChatSaid,
+    messages.Error,
+    messages.MemoryUpdate,
+    messages.PermissionRequest,
+    messages.PermissionResolved,
+    messages.ScheduleUpdate,
+    messages.SessionUpdate,
+    messages.StackUpdate,
 )
 #: Extra connections for members that were away for longer.
 _CATCH_UPS = 4
@@ -192,7 +164,7 @@ class HubListener:
     def heard(self, message: ServerMessage) -> None:
         """Handle the next message: each durable event once, in order; text deltas only while the link is up."""
 
-    def changed(self, change: LinkChange) -> None:
+    def changed(self, change: link.LinkChange) -> None:
         """Handle a new state of the link; transient messages are lost while it is not ready."""
 
     def ended(self) -> None:
@@ -239,14 +211,14 @@ class SpriteHub:
         #: Since when the lease's holder is unknown.
         self._unasked_since: float | None = None
         self._sprite = sprite
-        self._link = Link(sprite, self._reach, self)
+        self._link = link.Link(sprite, self._reach, self)
         #: A decision that the person must make while the link is up.
-        self._advice: LinkChange | None = None
+        self._advice: link.LinkChange | None = None
         self._reaching = asyncio.Lock()
         #: Shared by all connections that bring members up to date.
-        self._pace = Pace()
-        self._pace_beside = Pace()
-        self._complaints = TokenBucket(COMPLAINTS_PER_SECOND, COMPLAINTS_AT_ONCE)
+        self._pace = link.Pace()
+        self._pace_beside = link.Pace()
+        self._complaints = TokenBucket(link.COMPLAINTS_PER_SECOND, link.COMPLAINTS_AT_ONCE)
         self._members: set[Subscriber] = set()
         self._live: set[Subscriber] = set()
         self._requests = PendingRequests(self._link)
@@ -336,7 +308,7 @@ class SpriteHub:
         return len(self._members)
 
     @property
-    def change(self) -> LinkChange:
+    def change(self) -> link.LinkChange:
         """Return the state of the link."""
         return self._link.change
 
@@ -372,25 +344,27 @@ class SpriteHub:
         finally:
             self._ears.discard(ear)
 
-    async def ask(self, payload: ClientPayload, message_id: str | None = None) -> ServerPayload:
+    async def ask(self, payload: messages.ClientPayload, message_id: str | None = None) -> messages.ServerPayload:
         """Send a message, repeat it after each cut, and return its answer. Raise LinkDownError if none can arrive.
 
         A mission has an id, by which the sprite deduplicates it.
         """
         self._act()
-        if isinstance(payload, Mission) and message_id is not None:
+        if isinstance(payload, messages.Mission) and message_id is not None:
             self._mission_log.received(message_id)
         return await self._requests.ask(payload, message_id)
 
-    async def beside(self, client: str) -> SpriteConnection:
+    async def beside(self, client: str) -> link.SpriteConnection:
         """Open a separate connection while the link is up, so that it wakes no machine.
 
         Raise LinkDownError without a link; HostError, LinkError, OSError or TimeoutError.
         """
         if not self._link.is_ready:
-            raise LinkDownError
+            raise link.LinkDownError
         async with asyncio.timeout(_STATE_SECONDS):
-            connection, _ = await SpriteConnection.open(self._reach, lambda *_: None, None, self._pace_beside, client)
+            connection, _ = await link.SpriteConnection.open(
+                self._reach, lambda *_: None, None, self._pace_beside, client
+            )
             return connection
 
     def report(self, phase: Phase, words: str) -> None:
@@ -402,7 +376,7 @@ class SpriteHub:
 
         `as_of` is the time of the replica.
         """
-        before, self._advice = self._advice, LinkChange("ready", words, "choose", as_of) if words else None
+        before, self._advice = self._advice, link.LinkChange("ready", words, "choose", as_of) if words else None
         if self._advice != before and self._link.change.state == "ready":
             frame = encode(self._told(self._link.change))[:-1]
             for member in tuple(self._members):
@@ -411,7 +385,7 @@ class SpriteHub:
     def warn(self, code: str, words: str) -> None:
         """Send a warning of the bridge to all live members; it is not stored."""
         for member in tuple(self._live):
-            member.say(Error(code, words))
+            member.say(messages.Error(code, words))
 
     @property
     def offer(self) -> str | None:
@@ -428,11 +402,11 @@ class SpriteHub:
             try:
                 lease = await self.own()
             except NotOwnedError as error:
-                raise LinkError(self.why_silent if self._ownership.away else str(error)) from error
+                raise link.LinkError(self.why_silent if self._ownership.away else str(error)) from error
             reached = await self._host.reach(self._sprite, report)
             if lease is not None and self._ownership.epoch(self._sprite) != lease.epoch:
                 await reached.channel.close()
-                raise LinkError("This bridge lost the sprite while it was being woken.")
+                raise link.LinkError("This bridge lost the sprite while it was being woken.")
             return replace(reached, lease=lease)
 
     async def own(self) -> Lease | None:
@@ -492,10 +466,10 @@ class SpriteHub:
 
     async def take(self, member: Subscriber, message: VisitorMessage) -> None:
         """Forward one message to the sprite, at the sprite's pace."""
-        if isinstance(message.payload, Ping):
+        if isinstance(message.payload, messages.Ping):
             return
         self._act()
-        if isinstance(message.payload, Mission):
+        if isinstance(message.payload, messages.Mission):
             self._mission_log.received(message.id)
         await self._requests.take(member, message)
 
@@ -534,7 +508,7 @@ class SpriteHub:
         """See Listener."""
         self.has_died = True
 
-    def changed(self, change: LinkChange) -> None:
+    def changed(self, change: link.LinkChange) -> None:
         """Send the state of the link to all members."""
         self._seen_at = time.time() if change.state == "ready" else self._seen_at
         frame = encode(self._told(change))[:-1]
@@ -548,7 +522,7 @@ class SpriteHub:
         elif change.state == "unavailable":
             self._requests.link_down()
 
-    def welcomed(self, welcome: AuthOk, *, continues: bool) -> Sequence[bytes]:
+    def welcomed(self, welcome: messages.AuthOk, *, continues: bool) -> Sequence[bytes]:
         """Continue for all members, or expect a state if the link cannot continue; return the frames to resend."""
         if not continues:
             self._begin_anew(welcome)
@@ -562,9 +536,9 @@ class SpriteHub:
             ear.heard(message)
         if message.reply_to is not None:
             self._requests.answer(message, message.reply_to, self._members)
-        elif isinstance(message.payload, StateSync):
+        elif isinstance(message.payload, messages.StateSync):
             self._state(message.payload)
-        elif isinstance(message.payload, Gap):
+        elif isinstance(message.payload, messages.Gap):
             if self._link.welcome is not None:
                 self._begin_anew(self._link.welcome)
             self._broadcast(message)
@@ -574,19 +548,19 @@ class SpriteHub:
                 self._mission_log.ended(message.payload)
             self._broadcast(message)
 
-    def _told(self, change: LinkChange) -> LinkState:
+    def _told(self, change: link.LinkChange) -> messages.LinkState:
         if change.state == "ready" and self._advice is not None:
             change = self._advice
-        return LinkState(state=change.state, detail=change.detail, offer=change.offer, as_of=change.as_of)
+        return messages.LinkState(state=change.state, detail=change.detail, offer=change.offer, as_of=change.as_of)
 
-    def _begin_anew(self, welcome: AuthOk) -> None:
+    def _begin_anew(self, welcome: messages.AuthOk) -> None:
         """Restart the live stream after a gap or with another sequence: a state for all members follows."""
         self._generation += 1
         self._sync_is_due = True
         for member in self._live:
             member.begin_anew(welcome)
 
-    def _state(self, sync: StateSync) -> None:
+    def _state(self, sync: messages.StateSync) -> None:
         """Handle a state: the end of a restart, or (after a forget) an update for all.
 
         Earlier events may have been forgotten, so they are not replayed any more.
@@ -652,7 +626,7 @@ class SpriteHub:
             try:
                 async with self._slots:
                     last_seq = await caught_up(self._reach, member, self._link.welcome, self._pace)
-            except (HostError, LinkError, OSError, TimeoutError) as error:
+            except (HostError, link.LinkError, OSError, TimeoutError) as error:
                 if self._complaints.wait(1) == 0:
                     self._complaints.take(1)
                     log.info("catching up with %s: %s", self._sprite, type(error).__name__)

@@ -13,19 +13,8 @@ from aiohttp import WSMsgType, web
 from bridge.hub.link import LinkError, Pace, Reach, SpriteConnection
 from sprite.common.limits import TokenBucket
 from sprite.common.tasks import off_loop
+from sprite.protocol import messages
 from sprite.protocol.frames import FatalPeerError, PeerError, VisitorMessage, decode_visitor, encode
-from sprite.protocol.messages import (
-    MAX_FRAME_BYTES,
-    AuthOk,
-    Error,
-    Gap,
-    LinkState,
-    Ping,
-    Resume,
-    ResumeFrom,
-    ServerPayload,
-    StateSync,
-)
 from sprite.protocol.outbox import Outbox
 
 #: The first frame is the resume point, which a client has ready.
@@ -66,7 +55,7 @@ class Subscriber:
         self._has_sent_all = False
         self._sent = asyncio.Event()
         #: The client's resume point, advanced by a replay, or None before its first frame.
-        self.resume: ResumeFrom | None = None
+        self.resume: messages.ResumeFrom | None = None
         self._resume_id = ""
         #: The epoch that the client knows.
         self.told_epoch: str | None = None
@@ -78,16 +67,16 @@ class Subscriber:
 
     # --- out ---
 
-    def say(self, payload: ServerPayload | LinkState, *, reply_to: str | None = None) -> None:
+    def say(self, payload: messages.ServerPayload | messages.LinkState, *, reply_to: str | None = None) -> None:
         """Send an answer, or a message of the bridge itself."""
         self.put(encode(payload, reply_to=reply_to)[:-1])
 
-    def greet(self, welcome: AuthOk) -> None:
+    def greet(self, welcome: messages.AuthOk) -> None:
         """Answer `resume`: announce the following sequence."""
         self.told_epoch = welcome.epoch
         self.say(welcome, reply_to=self._resume_id or None)
 
-    def begin_anew(self, welcome: AuthOk) -> None:
+    def begin_anew(self, welcome: messages.AuthOk) -> None:
         """Announce another sequence in the live stream."""
         self.told_epoch = welcome.epoch
         self.outbox.begin_anew()
@@ -95,7 +84,7 @@ class Subscriber:
 
     def has_got(self, epoch: str, last_seq: int) -> None:
         """Note that the client has everything up to an event, from which its next replay continues."""
-        self.resume = ResumeFrom(epoch, last_seq)
+        self.resume = messages.ResumeFrom(epoch, last_seq)
 
     def put(self, frame: bytes) -> None:
         """Queue a frame (without its newline)."""
@@ -158,7 +147,7 @@ class Subscriber:
         except TimeoutError:
             # Frames sent directly meanwhile did not wake this task.
             if self._clock() >= self._sent_at + self._quiet_seconds:
-                self.put(encode(Ping())[:-1])
+                self.put(encode(messages.Ping())[:-1])
         finally:
             self._has_sent_all = False
 
@@ -221,7 +210,7 @@ class Subscriber:
             raise
         except PeerError as error:
             raise FatalPeerError(f"The first message must be resume: {error}", code="unexpected") from error
-        if not isinstance(message.payload, ResumeFrom):
+        if not isinstance(message.payload, messages.ResumeFrom):
             raise FatalPeerError("The first message must be resume.", code="unexpected")
         self.resume, self._resume_id = message.payload, message.id
 
@@ -236,10 +225,12 @@ class Subscriber:
             except FatalPeerError:
                 raise
             except PeerError as error:
-                self.say(Error(error.code, str(error)), reply_to=error.reply_to)
+                self.say(messages.Error(error.code, str(error)), reply_to=error.reply_to)
                 continue
-            if isinstance(message.payload, ResumeFrom):
-                self.say(Error("unexpected", "This connection has begun already."), reply_to=message.id or None)
+            if isinstance(message.payload, messages.ResumeFrom):
+                self.say(
+                    messages.Error("unexpected", "This connection has begun already."), reply_to=message.id or None
+                )
                 continue
             yield message
 
@@ -252,9 +243,9 @@ class Subscriber:
             return None
         text: str = message.data
         frame = text.encode()
-        if len(frame) > MAX_FRAME_BYTES:
+        if len(frame) > messages.MAX_FRAME_BYTES:
             raise FatalPeerError(
-                f"A message may have {MAX_FRAME_BYTES:,} bytes at most, this one has {len(frame):,}; "
+                f"A message may have {messages.MAX_FRAME_BYTES:,} bytes at most, this one has {len(frame):,}; "
                 "the connection is closed.",
                 code="frame_too_large",
             )
@@ -265,7 +256,7 @@ class Subscriber:
 _SECONDS = 60.0
 
 
-async def caught_up(reach: Reach, member: Subscriber, welcome: AuthOk | None, pace: Pace) -> int:
+async def caught_up(reach: Reach, member: Subscriber, welcome: messages.AuthOk | None, pace: Pace) -> int:
     """Return the newest event that the member then has. Raise HostError, LinkError, OSError or TimeoutError.
 
     `welcome` is the link's; LinkError if the sprite has another epoch by now. On an error the member's `resume` marks
@@ -289,27 +280,27 @@ async def caught_up(reach: Reach, member: Subscriber, welcome: AuthOk | None, pa
             await connection.close()
 
 
-def _resume(member: Subscriber) -> Resume | None:
+def _resume(member: Subscriber) -> messages.Resume | None:
     asked = member.resume
     if asked is None or asked.epoch is None or asked.last_seq is None:
         return None
-    return Resume(epoch=asked.epoch, last_seq=asked.last_seq)
+    return messages.Resume(epoch=asked.epoch, last_seq=asked.last_seq)
 
 
-def _goes_on(resume: Resume | None, member: Subscriber, welcome: AuthOk) -> bool:
+def _goes_on(resume: messages.Resume | None, member: Subscriber, welcome: messages.AuthOk) -> bool:
     """Return whether the member was greeted and a replay continues where an earlier one was cut off."""
     return resume is not None and resume.epoch == welcome.epoch == member.told_epoch
 
 
-async def _copy(connection: SpriteConnection, member: Subscriber, welcome: AuthOk) -> None:
+async def _copy(connection: SpriteConnection, member: Subscriber, welcome: messages.AuthOk) -> None:
     """Forward every event up to the newest one of the welcome."""
     reached = 0
     while True:
         message = await connection.message()
-        if isinstance(message.payload, StateSync):
+        if isinstance(message.payload, messages.StateSync):
             member.put(encode(message.payload)[:-1])
             return
-        if isinstance(message.payload, Gap):
+        if isinstance(message.payload, messages.Gap):
             member.say(welcome)
             member.say(message.payload)
         elif message.seq is not None and message.reply_to is None and reached < message.seq <= welcome.last_seq:

@@ -9,7 +9,8 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
-from typing import Any, Final, Self
+from contextlib import AsyncExitStack
+from typing import Any, Final
 
 import msgspec
 from aiohttp import hdrs, web
@@ -23,7 +24,7 @@ from bridge.auth.tokens import SCOPES, Holder
 from bridge.http.messages import body_within
 from bridge.hub.hub import Relay
 from bridge.hub.link import LinkDownError
-from sprite.common.tasks import TaskSet, off_loop
+from sprite.common.tasks import Service, TaskSet, off_loop
 from sprite.mcp.server import Caller, Context, offering
 from sprite.mcp.shapes import Reply
 from sprite.mcp.tools import Told, Tool, progress, reply_of
@@ -250,7 +251,7 @@ _MOST_BRACKETS, _MOST_COMMAS = 50_000, 200_000
 _CALLER: Final = "sprite.caller"
 
 
-class McpDoor:
+class McpDoor(Service):
     """The MCP endpoint: `async with McpDoor(...) as door:`.
 
     `metadata_url` returns, for a host, the URL that tells clients how to get access.
@@ -278,16 +279,12 @@ class McpDoor:
         #: Whether it stopped serving, which only a bug can cause before its end.
         self.has_died = False
 
-    async def __aenter__(self) -> Self:
-        await self._asking.__aenter__()
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._asking)
+        await stack.enter_async_context(self._tasks)
+        stack.callback(self.end_all)
         self._tasks.start(self._run(), "mcp")
         await self._runs.wait()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self.end_all()
-        await self._tasks.close()
-        await self._asking.__aexit__(*error)
 
     def end_all(self) -> None:
         """Cancel the running requests because the bridge stops."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -19,6 +18,7 @@ from bridge.auth.login import Authenticator
 from bridge.config import Settings
 from bridge.hub.hub import Relay
 from bridge.mcp.grants import Grants
+from sprite.common.tasks import Service
 
 if TYPE_CHECKING:
     from bridge.mcp.endpoint import McpDoor
@@ -47,7 +47,7 @@ class Addresses:
     def base(self, host: str) -> str | None:
         """Return scheme, host and port for a request to `host`, or None if OAuth is not offered."""
         if self._public is not None:
-            return self._public if _is_private_way(self._public) else None
+            return self._public if self._public.startswith("https://") or is_here(self._public) else None
         base = f"http://{host}"
         return base if is_here(base) else None
 
@@ -78,11 +78,7 @@ def is_here(url: str) -> bool:
         return False
 
 
-def _is_private_way(url: str) -> bool:
-    return url.startswith("https://") or is_here(url)
-
-
-class McpEntrance:
+class McpEntrance(Service):
     """Lazily opened MCP endpoint: `async with McpEntrance(...) as entrance:`, while the relay is open."""
 
     def __init__(
@@ -103,13 +99,6 @@ class McpEntrance:
         self._opening = asyncio.Lock()
         self._door: McpDoor | None = None
         self._oauth: OAuth | None = None
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._stack.aclose()
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes, which must come before the catch-all for the page's files."""

@@ -11,16 +11,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from itsdangerous import BadSignature, URLSafeTimedSerializer
-from mcp.server.auth.provider import (
-    AccessToken,
-    AuthorizationCode,
-    AuthorizationParams,
-    AuthorizeError,
-    OAuthAuthorizationServerProvider,
-    RefreshToken,
-    RegistrationError,
-    TokenError,
-)
+from mcp.server.auth import provider as sdk
 from mcp.shared.auth import InvalidRedirectUriError, InvalidScopeError, OAuthClientInformationFull, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
@@ -63,18 +54,14 @@ class Program(OAuthClientInformationFull):
         return wanted or None
 
 
-class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
+class GrantedAccess(sdk.OAuthAuthorizationServerProvider[sdk.AuthorizationCode, sdk.RefreshToken, sdk.AccessToken]):
     """The `mcp` package's provider.
 
     `is_ours` checks resource indicators; `ended` ends the requests of a revoked grant.
     """
 
     def __init__(
-        self,
-        grants: Grants,
-        cookie_key: bytes,
-        is_ours: Callable[[str], bool],
-        ended: Callable[[bytes], None],
+        self, grants: Grants, cookie_key: bytes, is_ours: Callable[[str], bool], ended: Callable[[bytes], None]
     ) -> None:
         self._grants = grants
         self._asked = URLSafeTimedSerializer(cookie_key, salt="mcp consent")
@@ -96,39 +83,39 @@ class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshT
         """Store a program's registration. Raises RegistrationError for an unsafe redirect URI."""
         uris = [str(uri) for uri in client_info.redirect_uris or []]
         if not 0 < len(uris) <= _MAX_REDIRECTS:
-            raise RegistrationError("invalid_redirect_uri", f"It takes 1 to {_MAX_REDIRECTS} redirect URIs.")
+            raise sdk.RegistrationError("invalid_redirect_uri", f"It takes 1 to {_MAX_REDIRECTS} redirect URIs.")
         for uri in uris:
             if leads_to(uri) is None:
                 words = "A redirect URI is https, http on this machine, or of a reversed domain (com.example.app:)."
-                raise RegistrationError("invalid_redirect_uri", words)
+                raise sdk.RegistrationError("invalid_redirect_uri", words)
         info = client_info.model_dump_json(exclude_none=True)
         if len(info) > _MAX_INFO_CHARS:
-            raise RegistrationError("invalid_client_metadata", f"That is more than {_MAX_INFO_CHARS:,} characters.")
+            raise sdk.RegistrationError("invalid_client_metadata", f"That is more than {_MAX_INFO_CHARS:,} characters.")
         await self._grants.add_client(client_info.client_id, info)
 
     # --- a person is asked ---
 
-    async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
+    async def authorize(self, client: OAuthClientInformationFull, params: sdk.AuthorizationParams) -> str:
         """Return the URL of the consent page."""
         if params.resource is not None and not self._is_ours(params.resource):
-            raise AuthorizeError("invalid_target", "This bridge lets programs in at its own /mcp only.")
+            raise sdk.AuthorizeError("invalid_target", "This bridge lets programs in at its own /mcp only.")
         if _CHALLENGE.fullmatch(params.code_challenge) is None:
-            raise AuthorizeError("invalid_request", "The code challenge is none of S256.")
+            raise sdk.AuthorizeError("invalid_request", "The code challenge is none of S256.")
         if len(params.state or "") > _MAX_STATE_CHARS:
-            raise AuthorizeError("invalid_request", f"A state may have {_MAX_STATE_CHARS:,} characters.")
+            raise sdk.AuthorizeError("invalid_request", f"A state may have {_MAX_STATE_CHARS:,} characters.")
         asked = [client.client_id, params.model_dump(mode="json")]
         return f"{CONSENT}?request={self._asked.dumps(asked)}"
 
-    async def asked(self, text: str) -> tuple[Program, AuthorizationParams] | None:
+    async def asked(self, text: str) -> tuple[Program, sdk.AuthorizationParams] | None:
         """Return the program and its request from a consent URL, or None if it is invalid or expired."""
         try:
             client_id, params = self._asked.loads(text, max_age=ASK_SECONDS)
         except BadSignature:
             return None
         client = await self.get_client(client_id)
-        return None if client is None else (client, AuthorizationParams.model_validate(params))
+        return None if client is None else (client, sdk.AuthorizationParams.model_validate(params))
 
-    async def agreed(self, program: Program, params: AuthorizationParams, person: str, scopes: list[str]) -> str:
+    async def agreed(self, program: Program, params: sdk.AuthorizationParams, person: str, scopes: list[str]) -> str:
         """Store a person's consent and return its code."""
         return await self._grants.add_code(
             Code(
@@ -147,12 +134,12 @@ class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshT
 
     async def load_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: str
-    ) -> AuthorizationCode | None:
+    ) -> sdk.AuthorizationCode | None:
         """Return a code's consent if it belongs to this program."""
         code = await self._grants.code(authorization_code)
         if code is None or code.client_id != client.client_id:
             return None
-        return AuthorizationCode(
+        return sdk.AuthorizationCode(
             code=authorization_code,
             scopes=code.scopes,
             expires_at=code.expires_at,
@@ -165,22 +152,24 @@ class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshT
         )
 
     async def exchange_authorization_code(
-        self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
+        self, client: OAuthClientInformationFull, authorization_code: sdk.AuthorizationCode
     ) -> OAuthToken:
         """Exchange a code for tokens, once."""
         issued = await self._grants.exchange_code(authorization_code.code, client.client_name or "")
         if issued is None:
-            raise TokenError("invalid_grant", "This code was used, or has expired.")
+            raise sdk.TokenError("invalid_grant", "This code was used, or has expired.")
         return _tokens(issued)
 
-    async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> RefreshToken | None:
+    async def load_refresh_token(
+        self, client: OAuthClientInformationFull, refresh_token: str
+    ) -> sdk.RefreshToken | None:
         """Return a refresh token's grant if it belongs to this program. A token that was used before ends its grant."""
         grant = await self._grants.refresh(refresh_token)
         if grant is None and (key := await self._grants.end_reused(refresh_token)) is not None:
             self._ended(key)
         if grant is None or grant.client_id != client.client_id:
             return None
-        return RefreshToken(
+        return sdk.RefreshToken(
             token=refresh_token,
             client_id=grant.client_id,
             scopes=grant.scopes,
@@ -191,20 +180,20 @@ class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshT
     async def exchange_refresh_token(
         self,
         client: OAuthClientInformationFull,  # noqa: ARG002 - the package asks for it
-        refresh_token: RefreshToken,
+        refresh_token: sdk.RefreshToken,
         scopes: list[str],  # noqa: ARG002 - see below
     ) -> OAuthToken:
         """Exchange a refresh token for new tokens, once. The grant keeps its scopes; fewer need a new consent."""
         issued = await self._grants.exchange_refresh(refresh_token.token)
         if issued is None:
-            raise TokenError("invalid_grant", "This refresh token was used, or has expired.")
+            raise sdk.TokenError("invalid_grant", "This refresh token was used, or has expired.")
         return _tokens(issued)
 
-    async def load_access_token(self, token: str) -> AccessToken | None:
+    async def load_access_token(self, token: str) -> sdk.AccessToken | None:
         """Never called: the bridge looks access tokens up itself."""
         raise NotImplementedError(token)
 
-    async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
+    async def revoke_token(self, token: sdk.AccessToken | sdk.RefreshToken) -> None:
         """Never called: no revocation endpoint is offered."""
         raise NotImplementedError(token)
 

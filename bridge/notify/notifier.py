@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 from bridge.db.database import Database, DatabaseError, Transaction, once_back
 from bridge.notify.notice import SHORT_TITLE, Channel, Notice
 from sprite.common.limits import TokenBucket
-from sprite.common.tasks import TaskSet, owned_task
+from sprite.common.tasks import Service, TaskSet, owned_task
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ DELETE FROM notices WHERE sprite = ? AND key NOT IN
 """
 
 
-class Notifier:
+class Notifier(Service):
     """`async with Notifier(...) as notifier:`; call `tell` from anywhere, it never waits.
 
     `wants_words` and `may_come` look up a person's choice and access. After the first few, each sprite has
@@ -83,29 +83,24 @@ class Notifier:
         self._deliveries = TaskSet()
         #: Delivered but not yet recorded; by sprite and key.
         self._ended: set[tuple[str, str]] = set()
-        self._stack = AsyncExitStack()
         self.told: Counter[str] = Counter()
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         rows = await self._database.read(
             lambda db: db.execute("SELECT * FROM notices ORDER BY kept_at, key").fetchall()
         )
         for row in rows:
             self._remember(row["sprite"], row["key"])
-        await self._stack.enter_async_context(self._deliveries)
+        stack.push_async_callback(self._write_ended)
+        await stack.enter_async_context(self._deliveries)
         if self._shared:
-            await self._stack.enter_async_context(
+            await stack.enter_async_context(
                 owned_task(self._take_over(), name="notices that were left", on_death=self._on_death)
             )
         for row in rows if not self._shared else ():
             if not row["is_told"]:
                 self._resume(row)
-        await self._stack.enter_async_context(owned_task(self._run(), name="notices", on_death=self._on_death))
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._stack.aclose()
-        await self._write_ended()
+        await stack.enter_async_context(owned_task(self._run(), name="notices", on_death=self._on_death))
 
     def knows(self, sprite: str, key: str) -> bool:
         """Return whether the notice was delivered, is queued, or was only counted."""

@@ -16,22 +16,16 @@ import socket
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from http import HTTPStatus
-from typing import Self
 from urllib.parse import quote, urlsplit
 
 import aiohttp
 import msgspec
 from aiohttp import TCPConnector
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_der_private_key,
-)
 from py_vapid import Vapid02  # type: ignore[import-untyped]
 from py_vapid.utils import b64urlencode  # type: ignore[import-untyped]
 
@@ -49,7 +43,7 @@ from bridge.errors import BridgeError
 from bridge.notify.notice import SHORT_TITLE, Notice
 from sprite.common import own_secrets
 from sprite.common.settings import is_loopback
-from sprite.common.tasks import jittered
+from sprite.common.tasks import Service, jittered
 
 #: Push services accept a day at most.
 _TOKEN_SECONDS = 12 * 3600
@@ -65,7 +59,9 @@ class VapidKey:
         parts = urlsplit(public_url or "")
         is_nameable = parts.scheme == "https" and parts.port is None and "." in (parts.hostname or "")
         self._contact = f"https://{parts.hostname}" if is_nameable else _NOBODY
-        point = private.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+        point = private.public_key().public_bytes(
+            serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint
+        )
         self.public: str = b64urlencode(point)
 
     def headers(self, endpoint: str) -> dict[str, str]:
@@ -84,11 +80,13 @@ async def kept_key(database: Database, public_url: str | None) -> VapidKey:
 
     def make() -> bytes:
         made = ec.generate_private_key(ec.SECP256R1())
-        return made.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+        return made.private_bytes(
+            serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
 
     der = await kept_secret(database, "push_key", make)
     own_secrets.hold(der)
-    private = load_der_private_key(der, password=None)
+    private = serialization.load_der_private_key(der, password=None)
     assert isinstance(private, ec.EllipticCurvePrivateKey)  # noqa: S101 - written by nobody else
     return VapidKey(private, public_url)
 
@@ -229,11 +227,6 @@ def is_public(address: str) -> bool:
     return found.is_global and not found.is_multicast
 
 
-def outward_connector() -> TCPConnector:
-    """Return a connector for public addresses; for any other it raises the OSError of an unreachable network."""
-    return TCPConnector(socket_factory=_socket_to_outside)
-
-
 def _socket_to_outside(info: _AddressInfo) -> socket.socket:
     family, kind, protocol, _, address = info
     if not is_public(address[0]):
@@ -313,7 +306,7 @@ def _cut(text: str, chars: int) -> str:
     return text if len(text) <= chars else text[: chars - 1].rstrip() + "…"
 
 
-class Push:
+class Push(Service):
     """`async with Push(...) as push:`; a Channel. `wants_words` returns whether a person wants full texts.
 
     `allow_inside` permits push services in the bridge's own network.
@@ -336,16 +329,13 @@ class Push:
         self._timeout = aiohttp.ClientTimeout(total=try_seconds)
         self._first_wait_seconds = first_wait_seconds
         self._slots = asyncio.Semaphore(_AT_ONCE)
-        self._http: aiohttp.ClientSession | None = None
+        self._http: aiohttp.ClientSession
 
-    async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector() if self._allow_inside else outward_connector()
-        self._http = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        if self._http is not None:
-            await self._http.close()
+    async def _open(self, stack: AsyncExitStack) -> None:
+        # For any address that is not public, it raises the OSError of an unreachable network.
+        connector = TCPConnector(socket_factory=None if self._allow_inside else _socket_to_outside)
+        session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        self._http = await stack.enter_async_context(session)
 
     async def deliver(self, notice: Notice) -> None:
         """Send the notice to all of the person's browsers at once; see Channel."""
@@ -400,7 +390,6 @@ class Push:
         # Late import: it loads a second HTTP client that is not used here.
         from pywebpush import WebPusher  # type: ignore[import-untyped]
 
-        assert self._http is not None  # noqa: S101 - used within its block only
         keys = {"p256dh": subscription.keys.p256dh, "auth": subscription.keys.auth}
         secret = WebPusher({"endpoint": subscription.endpoint, "keys": keys}).encode(body)
         signed = {**headers, **self._key.headers(subscription.endpoint)}

@@ -11,16 +11,16 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Self
 
 from bridge.db.database import Database, DatabaseError, WriteBehind
 from bridge.hub.room import Observer
 from bridge.notify import notice as wording
 from bridge.notify.notice import Notice, NoticeKind, is_seen_whole
 from bridge.notify.notifier import Notifier
-from sprite.common.tasks import TaskSet
+from sprite.common.tasks import Service, TaskSet
 from sprite.protocol.events import Complete, Ending, Failed, Started
 from sprite.protocol.frames import ServerMessage
 from sprite.protocol.messages import CHAT_LIMIT, Error, PermissionRequest, PermissionResolved, SessionUpdate, StateSync
@@ -53,7 +53,7 @@ class _Sprite:
     is_watched: bool = False
 
 
-class NotificationRules(Observer):
+class NotificationRules(Service, Observer):
     """`async with NotificationRules(database, notifier, on_death) as rules:`; an Observer."""
 
     def __init__(
@@ -68,15 +68,11 @@ class NotificationRules(Observer):
         self._sprites: dict[str, _Sprite] = {}
         self._marks = WriteBehind(database, _MARK, "marks of what was told", on_death)
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         rows = await self._database.read(lambda db: db.execute("SELECT * FROM told_until").fetchall())
         self._sprites = {row["sprite"]: _Sprite(told_until=row["at"]) for row in rows}
-        await self._marks.__aenter__()
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._reading.close()
-        await self._marks.__aexit__(None, None, None)
+        await stack.enter_async_context(self._marks)
+        await stack.enter_async_context(self._reading)
 
     def budget_nears(self, sprite: str, words: str) -> None:
         """Report that a part of the day's budget is spent; once for each part and limit."""

@@ -18,14 +18,13 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Self
 
 import aiohttp
 import msgspec
 
 from bridge.db.database import Database, DatabaseError, Transaction, in_transaction, kept_secret, once_back
 from bridge.notify.notice import SHORT_TITLE, Notice, NoticeKind
-from sprite.common.tasks import TaskSet, owned_task
+from sprite.common.tasks import Service, TaskSet, owned_task
 
 PREFIX = "whsec_"
 _KEY_BYTES = 32
@@ -190,7 +189,7 @@ def message_of(notice: Notice, *, words: bool) -> Message:
     )
 
 
-class Webhook:
+class Webhook(Service):
     """`async with Webhook(...) as webhook:`; a Channel.
 
     `wants_words` returns whether a person wants full texts. `sent` counts tries by outcome.
@@ -216,20 +215,15 @@ class Webhook:
         self._filled = asyncio.Event()
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._tries = TaskSet()
-        self._stack = AsyncExitStack()
         self._is_failing = False
         self.sent: Counter[str] = Counter()
 
-    async def __aenter__(self) -> Self:
-        self._http = await self._stack.enter_async_context(
+    async def _open(self, stack: AsyncExitStack) -> None:
+        self._http = await stack.enter_async_context(
             aiohttp.ClientSession(timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar())
         )
-        await self._stack.enter_async_context(self._tries)
-        await self._stack.enter_async_context(owned_task(self._run(), name="webhook", on_death=self._on_death))
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._stack.aclose()
+        await stack.enter_async_context(self._tries)
+        await stack.enter_async_context(owned_task(self._run(), name="webhook", on_death=self._on_death))
 
     async def deliver(self, notice: Notice) -> None:
         """Store the message; it is posted now and retried later. See Channel."""

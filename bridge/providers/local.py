@@ -18,26 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Self
 
+from bridge.providers import provider
 from bridge.providers.child import Child, RunningSprite, StartSprite, WorkspaceTakenError, passed_on, program_output
-from bridge.providers.provider import (
-    ADDRESS,
-    LOCK,
-    LOG,
-    SYSTEM,
-    TOKEN,
-    Access,
-    Begin,
-    Guard,
-    HostError,
-    HostState,
-    NoSuchFileError,
-    Reached,
-    Report,
-    TcpChannel,
-    checked_name,
-    downloadable,
-    unguarded,
-)
 from sprite.common.files import sync
 from sprite.common.locks import is_held
 from sprite.common.tasks import TaskSet, backoff
@@ -77,13 +59,13 @@ class LocalHost:
     def __init__(
         self,
         workspaces: Path,
-        access: Access,
+        access: provider.Access,
         *,
         environment: Mapping[str, str],
         own_access: Mapping[str, str] | None = None,
         permissions: str | None = None,
         home: Home | None = None,
-        guard: Guard = unguarded,
+        guard: provider.Guard = provider.unguarded,
         start: StartSprite = Child.start,
     ) -> None:
         self._start_sprite = start
@@ -112,7 +94,7 @@ class LocalHost:
 
     def workspace(self, sprite: str) -> Path:
         """Return the default folder of a sprite, existing or not. Raise HostError for an invalid name."""
-        return self._workspaces / checked_name(sprite)
+        return self._workspaces / provider.checked_name(sprite)
 
     async def home(self, sprite: str, *, claim: bool = False) -> Path:
         """Return the sprite's workspace; `claim` it before writing there. Raise HostError if it is out of reach."""
@@ -123,7 +105,7 @@ class LocalHost:
             _finish_restore(folder)
         return folder
 
-    async def reach(self, sprite: str, report: Report) -> Reached:
+    async def reach(self, sprite: str, report: provider.Report) -> provider.Reached:
         """See Host."""
         while (restored := self._restores.get(sprite)) is not None:
             await restored.wait()
@@ -131,44 +113,46 @@ class LocalHost:
         address = await resident.address(report)
         try:
             return await self._connected(resident, address)
-        except HostError:
+        except provider.HostError:
             if resident.is_ours:
                 raise
         # A sprite that another program had started is gone.
         resident.forget()
         return await self._connected(resident, await resident.address(report))
 
-    async def deploy(self, sprite: str, report: Report) -> None:
+    async def deploy(self, sprite: str, report: provider.Report) -> None:
         """See Host. The code is that of this checkout, so only the process needs to be started."""
         resident = await self._resident(sprite)
         host, port = await resident.address(report)
         report("connecting", f"{sprite} runs in {resident.workspace}, on {host}:{port}.")
 
-    async def state(self, sprite: str) -> HostState:
+    async def state(self, sprite: str) -> provider.HostState:
         """See Host."""
         workspace = await self.home(sprite)
         resident = self._residents.get(sprite)
         if resident is not None and resident.is_ours:
-            return HostState("running")
+            return provider.HostState("running")
         if not workspace.is_dir():
-            return HostState("absent")
+            return provider.HostState("absent")
         # The check takes the lock for a moment and must not disturb a start.
-        if not (resident is not None and resident.is_starting) and is_held(workspace / SYSTEM / LOCK):
-            return HostState("running", detail="started elsewhere")
+        if not (resident is not None and resident.is_starting) and is_held(workspace / provider.SYSTEM / provider.LOCK):
+            return provider.HostState("running", detail="started elsewhere")
         detail = str(resident.failure) if resident is not None and resident.failure is not None else ""
-        return HostState("stopped", detail=detail)
+        return provider.HostState("stopped", detail=detail)
 
     async def fetch(self, sprite: str, path: str) -> AsyncIterator[bytes]:
         """See Host. Does not follow symlinks, because the agent can create them."""
-        parts = downloadable(path)
+        parts = provider.downloadable(path)
         return _chunks(await asyncio.to_thread(_open_named, await self.home(sprite), "/".join(parts)))
 
-    async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
+    async def export(self, sprite: str, report: provider.Report) -> AsyncIterator[bytes]:
         """See Host. The sprite need not run and is not started."""
         workspace = await self.home(sprite)
         if not await self.is_there(sprite):
             await self._guard(sprite, False)
-            raise HostError(f"{sprite} has no agent on this machine yet: there is nothing to export.", retryable=False)
+            raise provider.HostError(
+                f"{sprite} has no agent on this machine yet: there is nothing to export.", retryable=False
+            )
         report("connecting", "The archive is being written.")
         return program_output(["export", "-", "--workspace", str(workspace)], self._environment)
 
@@ -179,9 +163,9 @@ class LocalHost:
 
     async def is_there(self, sprite: str) -> bool:
         """See Restorable."""
-        return ((await self.home(sprite)) / SYSTEM / LOG).is_file()
+        return ((await self.home(sprite)) / provider.SYSTEM / provider.LOG).is_file()
 
-    async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin) -> str:
+    async def restore(self, sprite: str, archive: Path, report: provider.Report, *, begin: provider.Begin) -> str:
         """See Restorable. A workspace is always a new one, put in place by renames; the earlier one is never deleted.
 
         The first rename decides. After an interruption the next lookup of the workspace finishes the others.
@@ -198,14 +182,18 @@ class LocalHost:
         finally:
             self._made_aside.discard(sprite)
 
-    async def _replace(self, sprite: str, workspace: Path, new: Path, report: Report, begin: Begin) -> str:
+    async def _replace(
+        self, sprite: str, workspace: Path, new: Path, report: provider.Report, begin: provider.Begin
+    ) -> str:
         self._restores[sprite] = asyncio.Event()
         try:
             if (resident := self._residents.pop(sprite, None)) is not None:
                 report("updating", "Stopping the sprite that runs.")
                 await resident.close()
-            if is_held(workspace / SYSTEM / LOCK):
-                raise HostError(f"A sprite runs on {workspace}, started elsewhere. Stop it first.", retryable=False)
+            if is_held(workspace / provider.SYSTEM / provider.LOCK):
+                raise provider.HostError(
+                    f"A sprite runs on {workspace}, started elsewhere. Stop it first.", retryable=False
+                )
             await begin()
             return _put_in_place(workspace, new)
         finally:
@@ -224,7 +212,7 @@ class LocalHost:
             workspace.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             message = f"The workspace {workspace} cannot be made ({error.strerror})."
-            raise HostError(message, retryable=False) from error
+            raise provider.HostError(message, retryable=False) from error
         if await _is_taken(workspace):
             # A new token would revoke the one of the running sprite.
             raise WorkspaceTakenError("It runs already.")
@@ -242,13 +230,13 @@ class LocalHost:
         }
         return await self._start_sprite(workspace, environment, permissions=self._permissions)
 
-    async def _connected(self, resident: "_Resident", address: tuple[str, int]) -> Reached:
+    async def _connected(self, resident: "_Resident", address: tuple[str, int]) -> provider.Reached:
         try:
-            token = await asyncio.to_thread(_told_by, resident.workspace, TOKEN)
+            token = await asyncio.to_thread(_told_by, resident.workspace, provider.TOKEN)
             async with asyncio.timeout(_CONNECT_SECONDS):
-                return Reached(await TcpChannel.open(*address), token)
-        except (OSError, ValueError, TimeoutError, NoSuchFileError) as error:
-            raise HostError(f"The sprite does not answer on {address[0]}:{address[1]}.") from error
+                return provider.Reached(await provider.TcpChannel.open(*address), token)
+        except (OSError, ValueError, TimeoutError, provider.NoSuchFileError) as error:
+            raise provider.HostError(f"The sprite does not answer on {address[0]}:{address[1]}.") from error
 
 
 class _Resident:
@@ -256,7 +244,7 @@ class _Resident:
 
     def __init__(self, workspace: Path, start: Callable[[], Awaitable[RunningSprite]]) -> None:
         self.workspace = workspace
-        self.failure: HostError | None = None
+        self.failure: provider.HostError | None = None
         self._start = start
         self._child: RunningSprite | None = None
         self._address: tuple[str, int] | None = None
@@ -274,7 +262,7 @@ class _Resident:
         """Return whether a start is in progress or will be retried."""
         return self._keeper is not None and not self._keeper.done()
 
-    async def address(self, report: Report) -> tuple[str, int]:
+    async def address(self, report: provider.Report) -> tuple[str, int]:
         """Return the sprite's address once it listens. Raise HostError if it does not come up."""
         if self._keeper is None or (self._keeper.done() and self._address is None):
             report("waking", "The sprite is being started.")
@@ -304,7 +292,7 @@ class _Resident:
         finally:
             if self._address is None and self.failure is None:
                 # A bug or the shutdown ended the keeper: inform the waiters; the next request tries again.
-                self._tell(failure=HostError("The sprite could not be started; the bridge's log says why."))
+                self._tell(failure=provider.HostError("The sprite could not be started; the bridge's log says why."))
 
     async def _keep_up(self) -> None:
         """Start the sprite and restart it when it dies; return when only a new request justifies another try."""
@@ -316,16 +304,20 @@ class _Resident:
                 began = time.monotonic()
                 message = await self._child.ended()
                 deaths = 1 if time.monotonic() - began > _WELL_SECONDS else deaths + 1
-                failure = HostError(f"It died {deaths} times in a row. {message}") if deaths >= _DEATHS_TO_SAY else None
+                failure = (
+                    provider.HostError(f"It died {deaths} times in a row. {message}")
+                    if deaths >= _DEATHS_TO_SAY
+                    else None
+                )
             except WorkspaceTakenError:
                 await self._adopt()
                 return
-            except HostError as error:
+            except provider.HostError as error:
                 deaths += 1
                 failure = error
             except Exception as error:  # noqa: BLE001 - a failed token reaches the waiters as an error message
                 deaths += 1
-                failure = HostError(f"The sprite cannot be started: {error}")
+                failure = provider.HostError(f"The sprite cannot be started: {error}")
             self._tell(failure=failure)
             if failure is not None and not failure.retryable:
                 return
@@ -336,17 +328,17 @@ class _Resident:
         with suppress(TimeoutError):
             async with asyncio.timeout(_ADDRESS_SECONDS):
                 while True:
-                    with suppress(OSError, ValueError, NoSuchFileError):
-                        address = await asyncio.to_thread(_told_by, self.workspace, ADDRESS)
+                    with suppress(OSError, ValueError, provider.NoSuchFileError):
+                        address = await asyncio.to_thread(_told_by, self.workspace, provider.ADDRESS)
                         host, _, port = address.rpartition(":")
                         self._tell(address=(host.strip("[]"), int(port)))
                         return
                     await asyncio.sleep(_POLL_SECONDS)
-        path = self.workspace / SYSTEM / ADDRESS
+        path = self.workspace / provider.SYSTEM / provider.ADDRESS
         message = f"A sprite already runs on {self.workspace}, but {path} does not say where it listens. Stop that one."
-        self._tell(failure=HostError(message))
+        self._tell(failure=provider.HostError(message))
 
-    def _tell(self, *, address: tuple[str, int] | None = None, failure: HostError | None = None) -> None:
+    def _tell(self, *, address: tuple[str, int] | None = None, failure: provider.HostError | None = None) -> None:
         self._address, self.failure = address, failure
         self._news.set()
 
@@ -354,9 +346,9 @@ class _Resident:
 async def _is_taken(workspace: Path) -> bool:
     """Return whether a sprite holds the workspace. Wait for a program that holds the lock briefly to append turns."""
     until = time.monotonic() + _BRIEF_SECONDS
-    while is_held(workspace / SYSTEM / LOCK):
-        with suppress(OSError, ValueError, NoSuchFileError):
-            if _told_by(workspace, LOCK).endswith(" briefly") and time.monotonic() < until:
+    while is_held(workspace / provider.SYSTEM / provider.LOCK):
+        with suppress(OSError, ValueError, provider.NoSuchFileError):
+            if _told_by(workspace, provider.LOCK).endswith(" briefly") and time.monotonic() < until:
                 await asyncio.sleep(_POLL_SECONDS)
                 continue
         return True
@@ -376,9 +368,9 @@ def _open_below(workspace: Path, parts: tuple[str, ...]) -> BinaryIO:
                 opened.callback(os.close, descriptor)
             is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
         except OSError as error:
-            raise NoSuchFileError(f"There is no file {'/'.join(parts)}.") from error
+            raise provider.NoSuchFileError(f"There is no file {'/'.join(parts)}.") from error
         if not is_file:
-            raise NoSuchFileError(f"{'/'.join(parts)} is no file.")
+            raise provider.NoSuchFileError(f"{'/'.join(parts)} is no file.")
         return os.fdopen(os.dup(descriptor), "rb")
 
 
@@ -387,7 +379,7 @@ def _open_named(workspace: Path, path: str) -> BinaryIO:
     likeliest, *others = on_disk(path)
     try:
         return _open_below(workspace, tuple(likeliest.split("/")))
-    except NoSuchFileError:
+    except provider.NoSuchFileError:
         if not others:
             raise
         return _open_below(workspace, tuple(others[0].split("/")))
@@ -395,7 +387,7 @@ def _open_named(workspace: Path, path: str) -> BinaryIO:
 
 def _told_by(workspace: Path, name: str) -> str:
     """Read a small file of a sprite. Its content is untrusted: it may be a symlink, a pipe or endless."""
-    with _open_below(workspace, (SYSTEM, *name.split("/"))) as file:
+    with _open_below(workspace, (provider.SYSTEM, *name.split("/"))) as file:
         return file.read(_LONGEST_WORD).decode().strip()
 
 
@@ -405,7 +397,7 @@ async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
             yield chunk
 
 
-async def _make_aside(workspace: Path, archive: Path, environment: Mapping[str, str], report: Report) -> Path:
+async def _make_aside(workspace: Path, archive: Path, environment: Mapping[str, str], report: provider.Report) -> Path:
     """Create a workspace from an archive beside the existing one, and return its path.
 
     On HostError nothing is left of it. Leftovers of killed bridges are removed.

@@ -6,7 +6,6 @@ This module knows the Sprites API and nothing of the software on the VM. The org
 import asyncio
 import json
 import re
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +27,7 @@ from sprite.common.tasks import TaskSet, backoff
 
 #: Queued bytes above which `drain` waits.
 _HIGH_WATER_BYTES = 256 * 1024
+_CUT = "The connection to the VM was cut."
 
 
 class ProxyChannel:
@@ -35,14 +35,11 @@ class ProxyChannel:
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
-        self._waiting: deque[bytes] = deque()
-        self._waiting_bytes = 0
-        self._written = asyncio.Event()
-        self._drained = asyncio.Event()
-        self._drained.set()
+        #: Written bytes that wait for the sender, which runs while there are any.
+        self._waiting = bytearray()
+        self._sending: asyncio.Task[None] | None = None
         self._error: OSError | None = None
         self._tasks = TaskSet()
-        self._tasks.start(self._send(), "proxy-sender")
 
     async def read(self) -> bytes:
         """See Channel."""
@@ -51,55 +48,39 @@ class ProxyChannel:
         except websockets.ConnectionClosedOK:
             return b""
         except websockets.ConnectionClosed as error:
-            raise ConnectionResetError("The connection to the VM was cut.") from error
+            raise ConnectionResetError(_CUT) from error
         # An empty frame is not the end.
         return frame or await self.read()
 
     def write(self, data: bytes) -> None:
         """See Channel."""
-        self._waiting.append(data)
-        self._waiting_bytes += len(data)
-        if self._waiting_bytes > _HIGH_WATER_BYTES:
-            self._drained.clear()
-        self._written.set()
+        self._waiting += data
+        if self._sending is None or self._sending.done():
+            self._sending = self._tasks.start(self._send(), "proxy-sender")
 
     async def drain(self) -> None:
         """See Channel."""
-        if self._error is None:
-            await self._drained.wait()
+        if len(self._waiting) > _HIGH_WATER_BYTES and self._sending is not None:
+            await asyncio.wait({self._sending})
         if self._error is not None:
             raise self._error
 
     async def close(self) -> None:
         """See Channel. Queued bytes are still sent, if the connection accepts them."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(1.0):
-                while self._waiting and self._error is None:
-                    self._drained.clear()
-                    await self._drained.wait()
+        if self._sending is not None:
+            await asyncio.wait({self._sending}, timeout=_CLOSE_SECONDS / 2)
         await self._tasks.close()
         await self._socket.close()
 
     async def _send(self) -> None:
         try:
-            while True:
-                await self._written.wait()
-                self._written.clear()
-                while self._waiting:
-                    # Join small writes into few frames.
-                    data = b"".join(self._waiting)
-                    self._waiting.clear()
-                    await self._socket.send(data)
-                    self._waiting_bytes -= len(data)
-                    if self._waiting_bytes <= _HIGH_WATER_BYTES:
-                        self._drained.set()
+            while self._waiting and self._error is None:
+                # Small writes are joined into few frames.
+                data, self._waiting = bytes(self._waiting), bytearray()
+                await self._socket.send(data)
         except websockets.ConnectionClosed as error:
-            self._error = ConnectionResetError("The connection to the VM was cut.")
+            self._error = ConnectionResetError(_CUT)
             self._error.__cause__ = error
-        finally:
-            # However it ended, nothing more is sent, and `drain` must return.
-            self._error = self._error or ConnectionResetError("The connection to the VM was given up.")
-            self._drained.set()
 
 
 _T = TypeVar("_T")

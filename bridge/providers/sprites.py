@@ -10,32 +10,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
 from urllib.parse import urlsplit
 
 import sprites
 
-from bridge.providers import vm_scripts
+from bridge.providers import provider, vm_scripts
 from bridge.providers.bootstrap import Archive, Bootstrap, Found, Plan, UpdateFailedError
 from bridge.providers.machine import CALL_SECONDS, Machine, Status
-from bridge.providers.provider import (
-    Access,
-    Begin,
-    Channel,
-    Guard,
-    HostError,
-    HostState,
-    ModelAccess,
-    NoSuchFileError,
-    Reached,
-    Report,
-    checked_name,
-    downloadable,
-    unguarded,
-    with_first,
-)
 from bridge.providers.vm_scripts import PORT, WORKSPACE
-from sprite.common.tasks import off_loop
+from sprite.common.tasks import Service, off_loop
 from sprite.protocol.frames import FrameDecoder, PeerError, ServerMessage, decode_server, encode
 from sprite.protocol.messages import Auth, AuthOk, StateSync
 
@@ -77,7 +60,7 @@ def plan_of(archive: Archive, base_url: str, egress: str, environment: Mapping[s
     return Plan(archive, base_url, allowed, packages, settings | {"SPRITE_EGRESS": egress})
 
 
-class SpritesHost:
+class SpritesHost(Service):
     """`async with SpritesHost(...) as host:`; see Host.
 
     `access` creates a model token, and `knows` returns the sprite of a token (None: revoked). Calls time out after
@@ -90,12 +73,12 @@ class SpritesHost:
         self,
         token: str,
         plan: Plan,
-        access: Access,
+        access: provider.Access,
         knows: Callable[[str], Awaitable[str | None]],
         *,
         api_url: str,
         call_seconds: float = CALL_SECONDS,
-        guard: Guard = unguarded,
+        guard: provider.Guard = provider.unguarded,
         epoch: Callable[[str], int | None] = lambda _: None,
     ) -> None:
         self._token = token
@@ -107,58 +90,50 @@ class SpritesHost:
         self._epoch = epoch
         self._plan = plan
         self._vms: dict[str, _VM] = {}
-        self._stack = AsyncExitStack()
         self._client: sprites.AsyncSpritesClient | None = None
 
-    async def __aenter__(self) -> Self:
-        self._client = await self._stack.enter_async_context(
-            sprites.AsyncSpritesClient(self._token, base_url=self._api_url)
-        )
-        return self
+    async def _open(self, stack: AsyncExitStack) -> None:
+        self._client = await stack.enter_async_context(sprites.AsyncSpritesClient(self._token, base_url=self._api_url))
 
-    async def __aexit__(self, *_error: object) -> None:
-        # VMs outlive the bridge.
-        await self._stack.aclose()
-
-    async def reach(self, sprite: str, report: Report) -> Reached:
+    async def reach(self, sprite: str, report: provider.Report) -> provider.Reached:
         """See Host. If an update fails, reports that and connects to the earlier version."""
         vm = self._vm(sprite)
         async with vm.alone():
             token = await vm.ready(report)
-            return Reached(await vm.connected(), token)
+            return provider.Reached(await vm.connected(), token)
 
-    async def deploy(self, sprite: str, report: Report) -> None:
+    async def deploy(self, sprite: str, report: provider.Report) -> None:
         """See Host. Without changes this takes three API calls."""
         vm = self._vm(sprite)
         async with vm.alone():
             await vm.deploy(report)
 
-    async def state(self, sprite: str) -> HostState:
+    async def state(self, sprite: str) -> provider.HostState:
         """See Host."""
         vm = self._vm(sprite)
         try:
             status = await vm.machine.status()
-        except HostError as error:
-            return HostState("unknown", vm.version, str(error))
-        return HostState(status, vm.version, vm.failure)
+        except provider.HostError as error:
+            return provider.HostState("unknown", vm.version, str(error))
+        return provider.HostState(status, vm.version, vm.failure)
 
     async def fetch(self, sprite: str, path: str) -> AsyncIterator[bytes]:
         """See Host."""
-        parts = downloadable(path)
+        parts = provider.downloadable(path)
         chunks = self._vm(sprite).machine.stream("/".join([WORKSPACE, *parts]))
         try:
             first = await anext(chunks, b"")
         except FileNotFoundError:
-            raise NoSuchFileError(f"There is no file {'/'.join(parts)}.") from None
-        return with_first(first, chunks)
+            raise provider.NoSuchFileError(f"There is no file {'/'.join(parts)}.") from None
+        return provider.with_first(first, chunks)
 
-    async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
+    async def export(self, sprite: str, report: provider.Report) -> AsyncIterator[bytes]:
         """See Host. The VM is updated first."""
         vm = self._vm(sprite)
         async with vm.alone():
             if await vm.machine.status() == "absent":
                 await self._guard(sprite, False)
-                raise HostError(f"{sprite} has no VM yet: there is nothing to export.", retryable=False)
+                raise provider.HostError(f"{sprite} has no VM yet: there is nothing to export.", retryable=False)
             await vm.ready(report)
         report("connecting", "The archive is being written.")
         return vm.machine.output(vm_scripts.EXPORT, "writing the archive")
@@ -172,7 +147,7 @@ class SpritesHost:
         """See Host."""
         return await self._vm(sprite).machine.status() != "absent"
 
-    async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin) -> str:
+    async def restore(self, sprite: str, archive: Path, report: provider.Report, *, begin: provider.Begin) -> str:
         """See Host."""
         vm = self._vm(sprite)
         async with vm.alone():
@@ -181,7 +156,7 @@ class SpritesHost:
     def _vm(self, sprite: str) -> "_VM":
         if (client := self._client) is None:
             raise RuntimeError("the host is not open")
-        if checked_name(sprite) not in self._vms:
+        if provider.checked_name(sprite) not in self._vms:
             self._vms[sprite] = _VM(
                 lambda check: Machine(client, sprite, call_seconds=self._call_seconds, check=check),
                 self._plan,
@@ -200,9 +175,9 @@ class _VM:
         self,
         machine: Callable[[Callable[[], None]], Machine],
         plan: Plan,
-        access: Access,
+        access: provider.Access,
         knows: Callable[[str], Awaitable[str | None]],
-        guard: Guard,
+        guard: provider.Guard,
         epoch: Callable[[], int | None],
     ) -> None:
         self.machine = machine(self._check)
@@ -234,7 +209,7 @@ class _VM:
             finally:
                 self._is_acting = False
 
-    async def ready(self, report: Report) -> str:
+    async def ready(self, report: provider.Report) -> str:
         """Ensure that the VM runs the planned version, as far as can be checked; return the sprite's token."""
         if self._by != self._seen_by:
             # Another bridge may have replaced the VM or its token.
@@ -255,17 +230,17 @@ class _VM:
         else:
             self._note(found.version, found.token)
         if self._token is None:
-            raise HostError("The sprite has no token.")
+            raise provider.HostError("The sprite has no token.")
         return self._token
 
-    async def deploy(self, report: Report) -> None:
+    async def deploy(self, report: provider.Report) -> None:
         """Bring the VM to the plan, or raise why not; always inspect it first."""
         report("connecting", "Asking for the VM.")
         status = await self.machine.status()
         await self._guard(self.machine.name, status != "absent")
         found = await self._look(status, report)
         if await self._bootstrap.is_current(found) and found.token is not None:
-            with suppress(HostError):
+            with suppress(provider.HostError):
                 report("connecting", "Everything is as it should be. Asking whether it is well.")
                 await self._probe(found.token, _LISTEN_SECONDS)
                 self._note(found.version, found.token)
@@ -274,7 +249,7 @@ class _VM:
         self.failure = ""
         await self._install(found, report)
 
-    async def restore(self, archive: Path, report: Report, *, begin: Begin) -> str:
+    async def restore(self, archive: Path, report: provider.Report, *, begin: provider.Begin) -> str:
         """Restore the sprite from an archive, on a new VM if there is none; see Restorable."""
         status = await self.machine.status()
         if status == "absent":
@@ -292,13 +267,13 @@ class _VM:
     def _check(self) -> None:
         # A bridge that was suspended may continue while another one already works on the VM.
         if self._is_acting and self._epoch() != self._by:
-            raise HostError("Another bridge has this sprite now, or may have it: its VM is left to that one.")
+            raise provider.HostError("Another bridge has this sprite now, or may have it: its VM is left to that one.")
 
-    async def _own_access(self, sprite: str) -> ModelAccess:
+    async def _own_access(self, sprite: str) -> provider.ModelAccess:
         self._check()
         return await self._access(sprite)
 
-    async def _look(self, status: Status, report: Report) -> Found:
+    async def _look(self, status: Status, report: provider.Report) -> Found:
         """Inspect the VM; create it if it is absent."""
         if status == "absent":
             report("updating", "Creating the VM.")
@@ -307,17 +282,17 @@ class _VM:
         report("waking", "Looking at what is there.")
         return await self._bootstrap.look()
 
-    async def connected(self) -> Channel:
+    async def connected(self) -> provider.Channel:
         """Open a stream to the sprite's port, waiting for it to listen; start a sprite that does not run."""
         try:
             return await self._listening(_BOOT_SECONDS)
-        except HostError:
+        except provider.HostError:
             # It does not answer, so inspect it again next time.
             self._seen_at = float("-inf")
             await self._bootstrap.revive()
             return await self._listening(_LISTEN_SECONDS)
 
-    async def _update(self, found: Found, report: Report) -> None:
+    async def _update(self, found: Found, report: provider.Report) -> None:
         if self.failure and found.version is not None and found.token is not None:
             report("updating", self.failure)
             self._note(found.version, found.token)
@@ -346,7 +321,7 @@ class _VM:
         self._put_off_at = self._put_off_at or now
         return now - self._put_off_at < _PUT_OFF_SECONDS
 
-    async def _install(self, found: Found, report: Report) -> None:
+    async def _install(self, found: Found, report: provider.Report) -> None:
         # Forget the state until the outcome is known.
         self._token, self.version = None, None
         try:
@@ -364,13 +339,13 @@ class _VM:
         self.version, self._token = version, token
         self._seen_at = asyncio.get_running_loop().time()
 
-    async def _listening(self, seconds: float) -> Channel:
+    async def _listening(self, seconds: float) -> provider.Channel:
         loop = asyncio.get_running_loop()
         ends = loop.time() + seconds
         while True:
             try:
                 return await self.machine.connect(PORT)
-            except HostError:
+            except provider.HostError:
                 if loop.time() > ends:
                     raise
             await asyncio.sleep(_POLL_SECONDS)
@@ -383,13 +358,15 @@ class _VM:
         """Return whether an update would interrupt a mission; False if the sprite does not answer."""
         try:
             messages = await _ask(await self.machine.connect(PORT), token, 2)
-        except HostError:
+        except provider.HostError:
             return False
         states = [message.payload for message in messages if isinstance(message.payload, StateSync)]
         return any(state.session.running_mission_id is not None or state.session.queued > 0 for state in states)
 
 
-async def _restore_on(machine: Machine, archive: Path, report: Report, *, begin: Begin, is_new: bool) -> str:
+async def _restore_on(
+    machine: Machine, archive: Path, report: provider.Report, *, begin: provider.Begin, is_new: bool
+) -> str:
     """Replace the workspace of a VM that has our code; return the folder of the earlier one on the VM.
 
     On a VM that `is_new` no earlier workspace is kept. The sprite does not run afterwards. HostError: nothing was
@@ -413,12 +390,12 @@ async def _restore_on(machine: Machine, archive: Path, report: Report, *, begin:
     return f"{vm_scripts.SYSTEM}/{aside} on the VM"
 
 
-async def greet(channel: Channel, token: str) -> None:
+async def greet(channel: provider.Channel, token: str) -> None:
     """Return once the sprite accepts us. Raise HostError if it does not, or not in time. Closes the channel."""
     await _ask(channel, token, 1)
 
 
-async def _ask(channel: Channel, token: str, count: int) -> list[ServerMessage]:
+async def _ask(channel: provider.Channel, token: str, count: int) -> list[ServerMessage]:
     """Return the first messages after the token: the welcome, then the state."""
     try:
         async with asyncio.timeout(_GREETING_SECONDS):
@@ -426,15 +403,15 @@ async def _ask(channel: Channel, token: str, count: int) -> list[ServerMessage]:
             await channel.drain()
             messages = await _messages(channel, count)
     except (OSError, TimeoutError, PeerError) as error:
-        raise HostError("The sprite does not greet as it should.") from error
+        raise provider.HostError("The sprite does not greet as it should.") from error
     finally:
         await channel.close()
     if not messages or not isinstance(messages[0].payload, AuthOk):
-        raise HostError("The sprite does not greet as it should.")
+        raise provider.HostError("The sprite does not greet as it should.")
     return messages
 
 
-async def _messages(channel: Channel, count: int) -> list[ServerMessage]:
+async def _messages(channel: provider.Channel, count: int) -> list[ServerMessage]:
     decoder = FrameDecoder(_MAX_BYTES)
     messages: list[ServerMessage] = []
     while len(messages) < count and (data := await channel.read()):

@@ -1,38 +1,20 @@
 """Build an archive from a sprite's replica, like the sprite's own export; streamed, a row or chunk at a time."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, Literal, cast
+from typing import IO, Any, BinaryIO, Final, cast
 
 import msgspec
 
-from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Ownership
-from bridge.providers.provider import Host, HostError, Report, checked_name, with_first
 from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.store import DamagedError, StoredRow, StoreError
-from sprite.protocol.archive import (
-    CHUNK_BYTES,
-    MEMORY_FILES,
-    MOST_ENTRIES,
-    PARTS,
-    ArchiveWriter,
-    Blob,
-    DatabaseName,
-    Folder,
-    why_not_kept,
-)
+from sprite.protocol import archive as wire
 from sprite.protocol.files import shown
 from sprite.protocol.replication import MOST_LONG_ROW_BYTES, whole_row
-
-if TYPE_CHECKING:
-    from bridge.replicas.restore import Restorer
-
 
 #: Stored rows that are no tables of an archive; see store.py.
 _MEMORY, _FILES, _FOLDERS, _MANIFEST = "memory", "files", "folders", "manifest"
@@ -41,7 +23,7 @@ _LEFT_OUT: Final = "files_left_out"
 #: Memory limit for a sprite's file rows, measured as JSON: a million names.
 MOST_HELD_BYTES: Final = 256 * 1024 * 1024
 #: Most files and folders; an archive has a few other entries.
-MOST_FILES: Final = MOST_ENTRIES - 1000
+MOST_FILES: Final = wire.MOST_ENTRIES - 1000
 #: Most left-out files that are named, with this much of each name: the list must fit into a header.
 _MOST_NAMED: Final = 5
 _MOST_CHARACTERS: Final = 100
@@ -55,7 +37,7 @@ _ADVICE: Final = (
     "If the agent still runs, it ships what is damaged again. If it is gone, an operator can have the rest with "
     "--leave-out-damaged."
 )
-_KEPT: Final = {part.path: part for part in PARTS}
+_KEPT: Final = {part.path: part for part in wire.PARTS}
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -71,7 +53,7 @@ class _File(msgspec.Struct, frozen=True):
 class _MemoryFile(msgspec.Struct, frozen=True):
     """A row of `memory`."""
 
-    content: Blob
+    content: wire.Blob
     mode: int
     modified_ns: int
 
@@ -91,7 +73,7 @@ class LeftOut(msgspec.Struct, frozen=True):
     damaged: int = 0
     damaged_named: Sequence[str] = ()
 
-    def and_more(self, count: int, named: Sequence[str], damaged: int, damaged_named: Sequence[str]) -> LeftOut:
+    def and_more(self, count: int, named: Sequence[str], damaged: int, damaged_named: Sequence[str]) -> "LeftOut":
         """Return a copy with more unkept files, and with the damaged pieces."""
         unkept = [*named, *self.named]
         return LeftOut(self.over_limit, self.bytes, self.unkept + count, unkept, damaged, damaged_named)
@@ -150,8 +132,8 @@ class _Read:
     leaves_out_damaged: bool = False
     memory: dict[str, _MemoryFile] = field(default_factory=dict)
     files: dict[str, _File] = field(default_factory=dict)
-    folders: dict[str, Folder] = field(default_factory=dict)
-    schemas: dict[DatabaseName, int] | None = None
+    folders: dict[str, wire.Folder] = field(default_factory=dict)
+    schemas: dict[wire.DatabaseName, int] | None = None
     left_out: LeftOut = field(default_factory=LeftOut)
     #: Number of unkept files, and some of them with the reason.
     unkept: int = 0
@@ -183,7 +165,7 @@ class _Read:
 
         `size` is its memory use.
         """
-        why = why_not_kept(path)
+        why = wire.why_not_kept(path)
         if why is None and self.size + max(content, 0) > MOST_BYTES:
             why = "it is larger than an archive can be"
         if why is None and (self.names + size > MOST_HELD_BYTES or len(self.files) + len(self.folders) >= MOST_FILES):
@@ -247,12 +229,12 @@ async def archive_of(
         read.part()
         await _check_files(store, sprite, read)
         on_left_out(read.left_out.and_more(read.unkept, read.named, read.damaged, sorted(read.damaged_named)))
-        archive = stack.enter_context(ArchiveWriter(cast("BinaryIO", outlet)))
+        archive = stack.enter_context(wire.ArchiveWriter(cast("BinaryIO", outlet)))
         for path in _KEPT:
             for _ in _write_table(archive, path, read.tables[path]):
                 if piece := outlet.taken():
                     yield piece
-        for name in MEMORY_FILES:
+        for name in wire.MEMORY_FILES:
             if (kept := read.memory.get(name)) is not None:
                 archive.memory(name, kept.content.base64, kept.mode, kept.modified_ns)
         async for _ in _write_files(archive, read, store, sprite):
@@ -266,7 +248,7 @@ def _free() -> int:
     return max(0, shutil.disk_usage(tempfile.gettempdir()).free - _LEFT_FREE_BYTES)
 
 
-def _write_table(archive: ArchiveWriter, path: str, lines: IO[bytes]) -> Iterator[None]:
+def _write_table(archive: wire.ArchiveWriter, path: str, lines: IO[bytes]) -> Iterator[None]:
     with archive.table(path) as rows:
         for line in _ordered(path, lines):
             if rows.add(line):
@@ -297,7 +279,9 @@ async def _check_file(store: SealedStore, sprite: str, file: _File, sizes: dict[
         raise DamagedError(f"{file.path} of {sprite} is not stored with its {file.size} bytes.")
 
 
-async def _write_files(archive: ArchiveWriter, read: _Read, store: SealedStore, sprite: str) -> AsyncIterator[None]:
+async def _write_files(
+    archive: wire.ArchiveWriter, read: _Read, store: SealedStore, sprite: str
+) -> AsyncIterator[None]:
     for path in sorted([*read.folders, *read.files], key=lambda each: _as_walked(each, is_file=each in read.files)):
         if (file := read.files.get(path)) is None:
             archive.folder(read.folders[path])
@@ -307,24 +291,25 @@ async def _write_files(archive: ArchiveWriter, read: _Read, store: SealedStore, 
 
 
 async def _write_file(
-    archive: ArchiveWriter, path: str, file: _File, store: SealedStore, sprite: str
+    archive: wire.ArchiveWriter, path: str, file: _File, store: SealedStore, sprite: str
 ) -> AsyncIterator[None]:
     with archive.file(path, file.size, file.mode, file.modified_ns) as entry:
         for sha256 in file.chunks:
             chunk = await store.chunk(sprite, sha256)
             if entry.size + len(chunk) > file.size:
                 raise DamagedError(f"{path} of {sprite} is stored with more than its {file.size} bytes.")
-            for at in range(0, len(chunk), CHUNK_BYTES):
-                entry.write(chunk[at : at + CHUNK_BYTES])
+            for at in range(0, len(chunk), wire.CHUNK_BYTES):
+                entry.write(chunk[at : at + wire.CHUNK_BYTES])
                 yield
     if entry.size != file.size:
         raise DamagedError(f"{path} of {sprite} is stored with {entry.size} of its {file.size} bytes.")
 
 
 async def _read(store: SealedStore, sprite: str, as_of: float | None, read: _Read) -> None:
-    async for stored in store.rows(
-        sprite, as_of, lambda table, error: read.lose(table, _nameless(table, error), error)
-    ):
+    def lose(table: str, error: DamagedError) -> None:
+        read.lose(table, "one whose name is damaged, too" if table in _PERSONS else error.what, error)
+
+    async for stored in store.rows(sprite, as_of, lose):
         name = stored.row.get("path")
         what = name if stored.table in _PERSONS and isinstance(name, str) else f"row {stored.id} of {stored.table}"
         try:
@@ -336,11 +321,6 @@ async def _read(store: SealedStore, sprite: str, as_of: float | None, read: _Rea
             read.lose(stored.table, what, DamagedError(words))
 
 
-def _nameless(table: str, error: DamagedError) -> str:
-    """Return a description of a row that cannot be decrypted."""
-    return "one whose name is damaged, too" if table in _PERSONS else error.what
-
-
 def _take(read: _Read, stored: StoredRow, row: dict[str, Any]) -> None:
     """Put a row in its place. Raise ValueError for an invalid one."""
     table = stored.table
@@ -348,18 +328,18 @@ def _take(read: _Read, stored: StoredRow, row: dict[str, Any]) -> None:
         line = msgspec.json.encode(row) + b"\n"
         read.count(len(line), is_held=kept.order != "rowid")
         read.take(table, line)
-    elif table == _MEMORY and stored.id in MEMORY_FILES:
+    elif table == _MEMORY and stored.id in wire.MEMORY_FILES:
         read.memory[str(stored.id)] = msgspec.convert(row, _MemoryFile)
     elif table == _FILES:
         file = msgspec.convert(row, _File)
         if read.has_place(file.path, len(msgspec.json.encode(file)), file.size):
             read.files[file.path] = file
     elif table == _FOLDERS:
-        folder = msgspec.convert(row, Folder)
+        folder = msgspec.convert(row, wire.Folder)
         if read.has_place(folder.path, len(msgspec.json.encode(folder))):
             read.folders[folder.path] = folder
     elif table == _MANIFEST and stored.id == _SCHEMAS:
-        read.schemas = msgspec.convert(row, dict[DatabaseName, int])
+        read.schemas = msgspec.convert(row, dict[wire.DatabaseName, int])
     elif table == _MANIFEST and stored.id == _LEFT_OUT:
         left_out = msgspec.convert(row, LeftOut)
         read.left_out = msgspec.structs.replace(left_out, damaged=0, damaged_named=())
@@ -389,79 +369,11 @@ def _ordered(path: str, lines: IO[bytes]) -> list[bytes] | IO[bytes]:
 
 
 def _column(line: bytes, name: str) -> bytes:
-    value = msgspec.json.decode(line, type=dict[str, str | int | float | Blob | None])[name]
-    return value.base64 if isinstance(value, Blob) else str(value).encode()
+    value = msgspec.json.decode(line, type=dict[str, str | int | float | wire.Blob | None])[name]
+    return value.base64 if isinstance(value, wire.Blob) else str(value).encode()
 
 
 def _as_walked(path: str, *, is_file: bool) -> list[tuple[bool, str]]:
     """Return a sort key for the order of a directory walk: a folder, its files by name, then its subfolders."""
     *above, name = path.split("/")
     return [*((True, folder) for folder in above), (not is_file, name)]
-
-
-Source = Literal["machine", "store"]
-#: States of a machine that would have to be woken, is gone, or does not answer.
-_NOT_AWAKE: Final = frozenset({"absent", "warm", "cold", "unknown"})
-
-
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """An archive. `as_of` is set for a replica's (Unix seconds), `left_out` lists its missing parts."""
-
-    chunks: AsyncIterator[bytes]
-    as_of: float | None = None
-    left_out: LeftOut = field(default_factory=LeftOut)
-
-
-async def exported(
-    ownership: Ownership,
-    host: Host,
-    restorer: Restorer,
-    sprite: str,
-    report: Report,
-    *,
-    source: Source | None = None,
-    as_of: float | None = None,
-    leave_out_damaged: bool = False,
-) -> Exported:
-    """Return an archive whose first bytes have arrived, so that most errors are known. Raise HostError or StoreError.
-
-    Without a `source`, use the newer one that needs no wake. An archive `as_of` a time always comes from the replica.
-    The machine is asked only under this bridge's lease, because that may wake and update it: if another bridge has the
-    sprite, the replica is used, or HostError raised if the machine was asked for or there is no replica.
-    """
-    kept_at = await restorer.kept_at(checked_name(sprite))
-    if source == "store" or as_of is not None:
-        return await _of_store(restorer, sprite, report, as_of, kept_at, leave_out_damaged)
-    try:
-        await ownership.own(sprite)
-    except OwnedElsewhere as error:
-        if source == "machine" or kept_at is None:
-            raise HostError(error.for_operators) from error
-        return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
-    except NotOwnedError as error:
-        raise HostError(str(error)) from error
-    if source is None and kept_at is not None and (await host.state(sprite)).state in _NOT_AWAKE:
-        return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
-    try:
-        chunks = await host.export(sprite, report)
-        return Exported(with_first(await anext(chunks, b""), chunks))
-    except HostError as error:
-        if source is not None or kept_at is None:
-            raise
-        report("connecting", f"Its machine gives no archive. {error}")
-        return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
-
-
-async def _of_store(
-    restorer: Restorer,
-    sprite: str,
-    report: Report,
-    as_of: float | None,
-    kept_at: float | None,
-    leaves_out_damaged: bool,
-) -> Exported:
-    left_out = [LeftOut()]
-    chunks = await restorer.export(sprite, as_of, report, left_out.append, leaves_out_damaged=leaves_out_damaged)
-    first = await anext(chunks, b"")
-    return Exported(with_first(first, chunks), kept_at if as_of is None else as_of, left_out[-1])

@@ -10,25 +10,16 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Self
 
 from bridge.errors import BridgeError
 from bridge.hub.link import LinkChange, LinkDownError, LinkError, SpriteConnection
 from bridge.hub.room import HubListener, Observer, SpriteHub
 from bridge.providers.provider import HostError, printable
+from bridge.replicas import store as records
 from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.sprite_log import SpriteLog
-from bridge.replicas.store import (
-    BadShipmentError,
-    Health,
-    MissingChunkError,
-    Position,
-    StoreAheadError,
-    StoreBehindError,
-    StoreFullError,
-)
 from bridge.replicas.upkeep import Checks
-from sprite.common.tasks import TaskSet, backoff, owned_task
+from sprite.common.tasks import Service, TaskSet, backoff, owned_task
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import STORE, Error
 from sprite.protocol.replication import Ship, ShipAck, Shipped, Unpacker
@@ -92,7 +83,7 @@ class Standing:
     behind: float | None
     trouble: str
     files_seen: float | None = None
-    health: Health = field(default_factory=Health)
+    health: records.Health = field(default_factory=records.Health)
 
 
 @dataclass(slots=True)
@@ -197,7 +188,7 @@ async def _no_notices(_sprite: str) -> None:
     """Do nothing: the bridge has no notices."""
 
 
-class Replicator(Observer):
+class Replicator(Service, Observer):
     """`async with Replicator(store, on_death) as replicator:`, an observer of the relay; call `follow` next."""
 
     def __init__(
@@ -223,21 +214,16 @@ class Replicator(Observer):
         self._wiping: dict[str, asyncio.Task[None]] = {}
         self.checks = Checks(store, self._heal)
         self._tasks = TaskSet()
-        self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         if await self._store.sprites():
             # Report a missing key now.
             self._store.keyring.current()
-        await self._stack.enter_async_context(self._tasks)
+        await stack.enter_async_context(self._tasks)
         upkeep = owned_task(self._tidy_on(), name="store upkeep", on_death=self._on_death)
-        await self._stack.enter_async_context(upkeep)
+        await stack.enter_async_context(upkeep)
         checks = owned_task(self.checks.run(), name="store checks", on_death=self._on_death)
-        await self._stack.enter_async_context(checks)
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._stack.aclose()
+        await stack.enter_async_context(checks)
 
     def follow(self, room_of: Callable[[str], SpriteHub | None]) -> None:
         """Set the lookup of rooms that are opened from now on."""
@@ -319,7 +305,7 @@ class Replicator(Observer):
         """Replicate until the connection ends; report refusals of the store or the sprite, and wait."""
         try:
             await self._ship(sprite, room, following)
-        except StoreAheadError:
+        except records.StoreAheadError:
             self._trouble(sprite, following, _AHEAD.format(sprite=sprite))
             words, as_of = await self._kept(sprite) or ("", None)
             room.advise(_AHEAD_FOR_PERSON.format(kept=words), as_of)
@@ -327,16 +313,16 @@ class Replicator(Observer):
                 await self._until_accepted(sprite)
             finally:
                 room.advise("")
-        except StoreBehindError:
+        except records.StoreBehindError:
             # The agent is fine. The earlier replica stays as an older generation.
             log.warning("the store of %s was put back to an earlier day: all of it is shipped anew", sprite)
             await self._store.accept(sprite)
-        except MissingChunkError as error:
+        except records.MissingChunkError as error:
             if time.monotonic() - following.anew_at < _ANEW_SECONDS:
                 self._trouble(sprite, following, str(error))
                 await asyncio.sleep(_REFUSED_SECONDS)
             following.is_anew, following.anew_at = True, time.monotonic()
-        except (_RefusedError, StoreFullError, BadShipmentError) as error:
+        except (_RefusedError, records.StoreFullError, records.BadShipmentError) as error:
             self._trouble(sprite, following, str(error))
             await asyncio.sleep(_REFUSED_SECONDS)
 
@@ -445,18 +431,18 @@ async def _shipped(connection: SpriteConnection, unpacker: Unpacker) -> Shipped:
                 # A few bytes can hold many rows.
                 return payload if payload.packed is None else await asyncio.to_thread(unpacker.unpack, payload)
             except ValueError as error:
-                raise BadShipmentError(f"The sprite ships what cannot be read: {error}") from error
+                raise records.BadShipmentError(f"The sprite ships what cannot be read: {error}") from error
         if isinstance(payload, Error) and message.reply_to == _SHIP_ID:
             if payload.code == "store_ahead":
-                raise StoreAheadError
+                raise records.StoreAheadError
             if payload.code == "store_behind":
-                raise StoreBehindError
+                raise records.StoreBehindError
             if payload.code == "ship_replaced":
                 raise LinkError("The sprite ships to another connection.")
             raise _RefusedError(f"the sprite does not ship its log: {printable(payload.message[:_LONGEST_WORDS])}")
 
 
-def _says_nothing_new(shipped: Shipped, position: Position) -> bool:
+def _says_nothing_new(shipped: Shipped, position: records.Position) -> bool:
     """Return whether a batch only repeats that the replica is complete, so that it need not be stored."""
     is_same = shipped.log == position.log and shipped.through == position.through
     return is_same and position.is_whole and shipped.whole and not (shipped.rows or shipped.chunks)

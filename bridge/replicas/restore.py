@@ -1,4 +1,4 @@
-"""Restore a sprite from its replica: on a new machine, or in place of the existing one, if requested.
+"""Restore a sprite from its replica: on a new machine, or in place of the existing one; or export its archive.
 
 After an interruption at any point, either the earlier sprite continues or the next restore finishes; see LostSprites.
 """
@@ -9,21 +9,22 @@ import os
 import tempfile
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Literal
 
 import msgspec
 
+from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Ownership
 from bridge.db.database import Database, DatabaseError, Transaction, in_transaction
-from bridge.providers.provider import HostError, MachineGoneError, Report, Restorable, checked_name
+from bridge.providers.provider import Host, HostError, MachineGoneError, Report, Restorable, checked_name, with_first
 from bridge.replicas.archive import LeftOut, archive_of
 from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.store import StoreError
-from sprite.common.tasks import TaskSet
+from sprite.common.tasks import Service, TaskSet
 from sprite.protocol.archive import MANIFEST, Manifest
 
 
@@ -131,7 +132,7 @@ class Asked:
     leave_out_damaged: bool = False
 
 
-class Restorer:
+class Restorer(Service):
     """`async with Restorer(...) as restorer:`; one restore of a sprite at a time.
 
     `folder` is for temporary archives; `note` writes the audit log before any change.
@@ -139,29 +140,18 @@ class Restorer:
 
     def __init__(self, store: SealedStore, losses: LostSprites, host: Restorable, folder: Path, note: Note) -> None:
         self._store = store
-        self._losses = losses
+        self.losses = losses
         self._host = host
         self._folder = folder
         self._note = note
         self._tasks = TaskSet()
         self._under_way: set[str] = set()
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         # Left over from a killed bridge.
         for left in self._folder.glob(f"{_PREFIX}*.zip"):
             left.unlink(missing_ok=True)
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._tasks.close()
-
-    async def kept_at(self, sprite: str) -> float | None:
-        """Return the time of the sprite's replica (Unix seconds), None if there is none."""
-        return await self._losses.kept_at(sprite)
-
-    async def kept_words(self, sprite: str) -> tuple[str, float] | None:
-        """See Losses."""
-        return await self._losses.kept_words(sprite)
+        await stack.enter_async_context(self._tasks)
 
     async def go_on(self, sprite: str) -> str:
         """Accept the sprite as it is and replicate it from the beginning. Raise StoreError.
@@ -231,7 +221,7 @@ class Restorer:
             await self._refuse_newer(sprite, asked)
             aside = await self._host.restore(sprite, archive, report, begin=partial(self._begin, sprite, asked, begun))
         begun.set()
-        await self._losses.end(sprite)
+        await self.losses.end(sprite)
         log.info("restored", extra={"sprite": sprite})
         turns = _turns(manifest)
         kept = f"What was there before is in {aside}." if aside else ""
@@ -248,7 +238,7 @@ class Restorer:
         await self._store.accept(sprite)
         begun.set()
         if not self._host.is_one_step:
-            await self._losses.begin(sprite)
+            await self.losses.begin(sprite)
 
     @asynccontextmanager
     async def _archive(
@@ -281,7 +271,7 @@ class Restorer:
         return StoreError(f"The archive cannot be written to {self._folder} ({error.strerror}).")
 
     async def _kept_at(self, sprite: str) -> float:
-        at = await self.kept_at(sprite)
+        at = await self.losses.kept_at(sprite)
         if at is None:
             raise StoreError(f"Nothing is kept of {sprite}'s agent here: there is nothing to export.")
         return at
@@ -289,7 +279,7 @@ class Restorer:
     async def _refuse_newer(self, sprite: str, asked: Asked) -> None:
         """Raise RestoreRefusedError if a sprite exists that may be newer. Raise StoreError if there is no replica."""
         await self._kept_at(sprite)
-        if asked.over or await self._losses.is_begun(sprite) or not await self._host.is_there(sprite):
+        if asked.over or await self.losses.is_begun(sprite) or not await self._host.is_there(sprite):
             return
         kept = await self._store.count(sprite, _TURNS, asked.as_of)
         raise RestoreRefusedError(
@@ -300,3 +290,71 @@ class Restorer:
 
 def _turns(manifest: Manifest) -> int:
     return next((table.rows for table in manifest.tables if table.path == _TURNS), 0)
+
+
+Source = Literal["machine", "store"]
+#: States of a machine that would have to be woken, is gone, or does not answer.
+_NOT_AWAKE: Final = frozenset({"absent", "warm", "cold", "unknown"})
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """An archive. `as_of` is set for a replica's (Unix seconds), `left_out` lists its missing parts."""
+
+    chunks: AsyncIterator[bytes]
+    as_of: float | None = None
+    left_out: LeftOut = field(default_factory=LeftOut)
+
+
+async def exported(
+    ownership: Ownership,
+    host: Host,
+    restorer: Restorer,
+    sprite: str,
+    report: Report,
+    *,
+    source: Source | None = None,
+    as_of: float | None = None,
+    leave_out_damaged: bool = False,
+) -> Exported:
+    """Return an archive whose first bytes have arrived, so that most errors are known. Raise HostError or StoreError.
+
+    Without a `source`, use the newer one that needs no wake. An archive `as_of` a time always comes from the replica.
+    The machine is asked only under this bridge's lease, because that may wake and update it: if another bridge has the
+    sprite, the replica is used, or HostError raised if the machine was asked for or there is no replica.
+    """
+    kept_at = await restorer.losses.kept_at(checked_name(sprite))
+    if source == "store" or as_of is not None:
+        return await _of_store(restorer, sprite, report, as_of, kept_at, leave_out_damaged)
+    try:
+        await ownership.own(sprite)
+    except OwnedElsewhere as error:
+        if source == "machine" or kept_at is None:
+            raise HostError(error.for_operators) from error
+        return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
+    except NotOwnedError as error:
+        raise HostError(str(error)) from error
+    if source is None and kept_at is not None and (await host.state(sprite)).state in _NOT_AWAKE:
+        return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
+    try:
+        chunks = await host.export(sprite, report)
+        return Exported(with_first(await anext(chunks, b""), chunks))
+    except HostError as error:
+        if source is not None or kept_at is None:
+            raise
+        report("connecting", f"Its machine gives no archive. {error}")
+        return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
+
+
+async def _of_store(
+    restorer: Restorer,
+    sprite: str,
+    report: Report,
+    as_of: float | None,
+    kept_at: float | None,
+    leaves_out_damaged: bool,
+) -> Exported:
+    left_out = [LeftOut()]
+    chunks = await restorer.export(sprite, as_of, report, left_out.append, leaves_out_damaged=leaves_out_damaged)
+    first = await anext(chunks, b"")
+    return Exported(with_first(first, chunks), kept_at if as_of is None else as_of, left_out[-1])

@@ -11,23 +11,9 @@ from typing import TypeVar
 
 from bridge.config import Settings
 from bridge.db.database import Database, Transaction
+from bridge.replicas import store
 from bridge.replicas.keys import FixedKeys, KeyFile, Keyring, key_of_secret
 from bridge.replicas.sprite_log import START, Cursor, SpriteLog, View
-from bridge.replicas.store import (
-    BadShipmentError,
-    DamagedError,
-    Health,
-    Kept,
-    Named,
-    Position,
-    Shipment,
-    StoreAheadError,
-    StoredRow,
-    StoreError,
-    StoreFullError,
-    checked,
-    in_pieces,
-)
 from bridge.replicas.tables import DatabaseShelf, FolderShelf, Shelf
 from sprite.protocol.replication import Shipped
 
@@ -56,19 +42,19 @@ class SealedStore:
         self.keyring = keyring
         self._quota = quota
 
-    async def position(self, sprite: str) -> Position:
+    async def position(self, sprite: str) -> store.Position:
         """Return the position of the sprite's replica; an empty one for an unknown sprite."""
         return await self.read(sprite, SpriteLog.position)
 
-    async def newest(self, sprite: str) -> Position:
+    async def newest(self, sprite: str) -> store.Position:
         """Return the position of the state that `rows` reads: the earlier one while a new generation is incomplete."""
         return await self.read(sprite, SpriteLog.newest)
 
-    async def standing(self, sprite: str) -> tuple[Position, Position, bool, Health]:
+    async def standing(self, sprite: str) -> tuple[store.Position, store.Position, bool, store.Health]:
         """Return `position`, `newest`, `wipe_is_due` and `health` in one transaction."""
         return await self.read(sprite, lambda log: (log.position(), log.newest(), log.wipes_due() > 0, log.health()))
 
-    async def append(self, sprite: str, shipped: Shipped, after: int | None = None) -> Position:
+    async def append(self, sprite: str, shipped: Shipped, after: int | None = None) -> store.Position:
         """Store a batch durably and atomically, skipping rows that are already stored.
 
         `after` is the position that it continues from, if known; StoreError if the store is not that far. Returns after
@@ -79,17 +65,20 @@ class SealedStore:
             wipe_is_due = await self.finish_wipe(sprite)
         return position
 
-    async def take(self, sprite: str, shipped: Shipped, after: int | None = None) -> tuple[Position, bool]:
+    async def take(self, sprite: str, shipped: Shipped, after: int | None = None) -> tuple[store.Position, bool]:
         """Store like `append`; also return whether forgotten data may still be on the disk: then call `finish_wipe`."""
         # Checking many small rows takes a while; a thread keeps the event loop free.
-        shipment = await asyncio.to_thread(checked, shipped)
+        shipment = await asyncio.to_thread(store.checked, shipped)
         if shipment.forgotten:
             await self._forget_in_steps(sprite, shipment, after)
         return await self.write(sprite, lambda log: self._store(log, shipment, after))
 
     async def rows(
-        self, sprite: str, as_of: float | None = None, on_damaged: Callable[[str, DamagedError], None] | None = None
-    ) -> AsyncIterator[StoredRow]:
+        self,
+        sprite: str,
+        as_of: float | None = None,
+        on_damaged: Callable[[str, store.DamagedError], None] | None = None,
+    ) -> AsyncIterator[store.StoredRow]:
         """Yield every row, by table, then by id (numbers in order, texts unordered): now, or at a moment.
 
         At a moment the replica was complete: `as_of` selects the last one up to that time, with StoreError if there
@@ -122,7 +111,7 @@ class SealedStore:
         """Return the names of all sprites with a replica."""
         return await self.shelf.sprites()
 
-    async def kept(self, sprite: str) -> Kept:
+    async def kept(self, sprite: str) -> store.Kept:
         """Return the size of a sprite's replica."""
         return await self.read(sprite, SpriteLog.kept)
 
@@ -159,7 +148,7 @@ class SealedStore:
 
         await self.write(sprite, end)
 
-    async def health(self, sprite: str) -> Health:
+    async def health(self, sprite: str) -> store.Health:
         """Return the result of the last check."""
         return await self.read(sprite, SpriteLog.health)
 
@@ -169,7 +158,7 @@ class SealedStore:
             return False
         return await self.write(sprite, lambda log: log.ask_again(pause))
 
-    async def _forget_in_steps(self, sprite: str, shipment: Shipment, after: int | None) -> None:
+    async def _forget_in_steps(self, sprite: str, shipment: store.Shipment, after: int | None) -> None:
         """Do the large part of a forget in short transactions; the message's own transaction completes it.
 
         After an interruption the sprite, which got no acknowledgement, sends it again. Raise StoreError as `_store`
@@ -183,11 +172,11 @@ class SealedStore:
         while is_more:
             is_more = await self.write(sprite, lambda log: log.forget_some(generation, through, _FORGOTTEN_AT_ONCE))
         if generation:
-            for table, some in in_pieces(named, _FORGOTTEN_AT_ONCE):
+            for table, some in store.in_pieces(named, _FORGOTTEN_AT_ONCE):
                 doom = partial(SpriteLog.doom, generation=generation, through=through, table=table, ids=some)
                 await self.write(sprite, doom)
 
-    def _store(self, log: SpriteLog, shipment: Shipment, after: int | None) -> tuple[Position, bool]:
+    def _store(self, log: SpriteLog, shipment: store.Shipment, after: int | None) -> tuple[store.Position, bool]:
         position, generation = _following(log, shipment, after), log.generation or log.begin()
         for sha256, content in shipment.chunks.items():
             log.add_chunk(sha256, content)
@@ -206,7 +195,7 @@ class SealedStore:
         log.move(generation, shipment.log, through, is_whole=shipment.is_whole, has_changed=has_changed)
         return log.position(), log.wipes_due() > 0
 
-    def _keep_to_quota(self, log: SpriteLog, shipment: Shipment) -> None:
+    def _keep_to_quota(self, log: SpriteLog, shipment: store.Shipment) -> None:
         """Delete older data if the quota is exceeded. Raise StoreFullError if that is not enough."""
         if not (shipment.rows or shipment.chunks) or log.size() <= self._quota:
             return
@@ -214,7 +203,9 @@ class SealedStore:
         log.drop_unused_chunks(_SHORT_OF_ROOM_SECONDS)
         # A forget ships the rest of its rows; it must not wait for space.
         if log.size() > self._quota + (self._quota // 10 if shipment.forgotten else 0):
-            raise StoreFullError(f"The sprite has filled the {self._quota >> 20} MiB that it may have in the store.")
+            raise store.StoreFullError(
+                f"The sprite has filled the {self._quota >> 20} MiB that it may have in the store."
+            )
 
     async def wipe_is_due(self, sprite: str) -> bool:
         """Return whether forgotten data may still be on the disk."""
@@ -247,26 +238,26 @@ class SealedStore:
         return await self.shelf.write(sprite, finished)
 
 
-def _following(log: SpriteLog, shipment: Shipment, after: int | None) -> Position:
+def _following(log: SpriteLog, shipment: store.Shipment, after: int | None) -> store.Position:
     """Return the current position. Raise StoreError if the shipment does not continue from it."""
     position = log.position()
     if position.log not in {None, shipment.log}:
-        raise StoreAheadError("The sprite's log is another one than the one that is stored.")
+        raise store.StoreAheadError("The sprite's log is another one than the one that is stored.")
     if after is not None and after > position.through:
-        raise StoreError("What is stored has changed meanwhile; the sprite is asked anew.")
+        raise store.StoreError("What is stored has changed meanwhile; the sprite is asked anew.")
     return position
 
 
-def _named(shipment: Shipment, log: SpriteLog) -> Named:
+def _named(shipment: store.Shipment, log: SpriteLog) -> store.Named:
     """Return the rows that a forget names. Raise BadShipmentError or DamagedError."""
 
     def nothing(_: str) -> bytes:
-        raise BadShipmentError("The sprite ships a long row without what it is made of.")
+        raise store.BadShipmentError("The sprite ships a long row without what it is made of.")
 
     return shipment.doomed(log.chunk if log.generation else nothing)
 
 
-def _begin_forget(log: SpriteLog, shipment: Shipment, after: int | None) -> int:
+def _begin_forget(log: SpriteLog, shipment: store.Shipment, after: int | None) -> int:
     """Begin a forget; return its generation, or 0 if there is nothing to do. Raise StoreError as `_following` does."""
     position, generation = _following(log, shipment, after), log.generation
     if not generation or shipment.forgotten <= position.through:
@@ -280,7 +271,7 @@ def _view(log: SpriteLog, sprite: str, as_of: float | None) -> View:
     view = log.view(as_of)
     if view is None:
         then = "" if as_of is None else " of that time, or of before"
-        raise StoreError(f"Nothing{then} is stored of {sprite}.")
+        raise store.StoreError(f"Nothing{then} is stored of {sprite}.")
     return view
 
 
@@ -315,7 +306,7 @@ async def _has_sealed(shelf: Shelf) -> bool:
         try:
             if await shelf.read(sprite, lambda tx, sprite=sprite: tx.execute(sql, (sprite,)).fetchone()):  # type: ignore[misc]
                 return True
-        except StoreError:
+        except store.StoreError:
             # It is damaged, so it was sealed once.
             return True
     return False

@@ -18,17 +18,8 @@ from typing import Any
 import msgspec
 
 from bridge.db.database import Transaction
+from bridge.replicas import store
 from bridge.replicas.keys import BrokenSealError, Keyring
-from bridge.replicas.store import (
-    DamagedError,
-    Health,
-    Kept,
-    MissingChunkError,
-    Position,
-    Row,
-    StoredRow,
-    named_chunks,
-)
 from sprite.protocol.archive import PARTS
 from sprite.protocol.memory import LARGEST_ID
 from sprite.protocol.replication import Lacks
@@ -70,8 +61,8 @@ START: Cursor = ("", -(2**63), b"")
 class Page:
     """A page of rows, the tables and errors of damaged ones, and the start of the next page (None at the end)."""
 
-    rows: list[StoredRow] = field(default_factory=list)
-    damaged: list[tuple[str, DamagedError]] = field(default_factory=list)
+    rows: list[store.StoredRow] = field(default_factory=list)
+    damaged: list[tuple[str, store.DamagedError]] = field(default_factory=list)
     after: Cursor | None = None
 
 
@@ -95,12 +86,12 @@ class SpriteLog:
         row = self._one("SELECT max(generation) AS newest FROM stored_positions WHERE sprite = ?")
         return int(row["newest"] or 0)
 
-    def position(self) -> Position:
+    def position(self) -> store.Position:
         """Return the position of the newest generation."""
         row = self._one("SELECT * FROM stored_positions WHERE sprite = ? ORDER BY generation DESC LIMIT 1")
         return _position(row)
 
-    def newest(self) -> Position:
+    def newest(self) -> store.Position:
         """Return the position of the generation that is read: the one before, while a newer one is incomplete."""
         return _position(self._read())
 
@@ -195,7 +186,7 @@ class SpriteLog:
         )
         self._grown += len(sealed) + PIECE_BYTES
 
-    def add_row(self, generation: int, row: Row) -> None:
+    def add_row(self, generation: int, row: store.Row) -> None:
         """Store a version of a row as the newest. Raise MissingChunkError if it names a chunk that is missing."""
         name = self.row_name(row.table, row.id)
         key = self._keyring.current()
@@ -243,7 +234,7 @@ class SpriteLog:
             "UPDATE stored_chunks SET unused_since = NULL WHERE sprite = ? AND name = ?", (self._sprite, chunk)
         )
         if not found.rowcount:
-            raise MissingChunkError
+            raise store.MissingChunkError
         self._tx.execute(
             "INSERT INTO stored_references(sprite, chunk, generation, part, name, position) "
             "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (sprite, chunk, generation, part, name, position) DO NOTHING",
@@ -419,14 +410,22 @@ class SpriteLog:
 
     def begin_check(self, pause: float) -> bool:
         """Return whether to begin a check now: the last one, of any bridge, began at least `pause` seconds ago."""
-        return (
-            self._tx.execute(
-                "UPDATE stored_sprites SET check_began_at = db_now() WHERE sprite = ? "
-                "AND (check_began_at IS NULL OR check_began_at < db_now() - ?)",
-                (self._sprite, pause),
-            ).rowcount
-            == 1
+        return self._claim("check_began_at", pause)
+
+    def ask_again(self, pause: float) -> bool:
+        """Return whether to ask the sprite for what `wanted` returns.
+
+        That is so if the last check found damage, and the sprite was not asked in the last `pause` seconds.
+        """
+        return self._claim("asked_again_at", pause, "AND damaged > 0")
+
+    def _claim(self, column: str, pause: float, condition: str = "") -> bool:
+        """Set a time to now if it is at least `pause` seconds old; return whether it was."""
+        sql = (
+            f"UPDATE stored_sprites SET {column} = db_now() WHERE sprite = ? {condition} "  # noqa: S608 - our own words
+            f"AND ({column} IS NULL OR {column} < db_now() - ?)"
         )
+        return self._tx.execute(sql, (self._sprite, pause)).rowcount == 1
 
     def end_check(self, rows: Iterable[tuple[int, str, bytes, int]], chunks: Iterable[bytes], wrong: int) -> None:
         """Store the result of a check: damaged rows and chunks, and the number of damaged or missing pieces."""
@@ -453,24 +452,10 @@ class SpriteLog:
         """Make the next check due at once."""
         self._tx.execute("UPDATE stored_sprites SET check_began_at = NULL WHERE sprite = ?", (self._sprite,))
 
-    def health(self) -> Health:
+    def health(self) -> store.Health:
         """Return the result of the last check."""
         row = self._one("SELECT checked_at, damaged FROM stored_sprites WHERE sprite = ?")
-        return Health() if row is None else Health(row["checked_at"], row["damaged"])
-
-    def ask_again(self, pause: float) -> bool:
-        """Return whether to ask the sprite for what `wanted` returns.
-
-        That is so if the last check found damage, and the sprite was not asked in the last `pause` seconds.
-        """
-        return (
-            self._tx.execute(
-                "UPDATE stored_sprites SET asked_again_at = db_now() WHERE sprite = ? "
-                "AND damaged > 0 AND (asked_again_at IS NULL OR asked_again_at < db_now() - ?)",
-                (self._sprite, pause),
-            ).rowcount
-            == 1
-        )
+        return store.Health() if row is None else store.Health(row["checked_at"], row["damaged"])
 
     def wanted(self) -> Lacks:
         """Return the current rows and the chunks that the sprite has to ship again."""
@@ -483,8 +468,8 @@ class SpriteLog:
         )
         for row in found.fetchall():
             try:
-                chunks.update(dict.fromkeys(filter(self._is_lost, named_chunks(self.row(row).row))))
-            except DamagedError:
+                chunks.update(dict.fromkeys(filter(self._is_lost, store.named_chunks(self.row(row).row))))
+            except store.DamagedError:
                 pass
             else:
                 if row["part"] == _FILES:
@@ -570,7 +555,7 @@ class SpriteLog:
             try:
                 # Decrypt deleted rows, too, to verify the unencrypted mark of their deletion.
                 row = self.row(each)
-            except DamagedError as error:
+            except store.DamagedError as error:
                 page.damaged.append((each["part"], error))
                 continue
             if not each["is_gone"]:
@@ -592,7 +577,7 @@ class SpriteLog:
         )
         return int(found["rows"])
 
-    def row(self, found: Any) -> StoredRow:
+    def row(self, found: Any) -> store.StoredRow:
         """Decrypt a row of `stored_rows`; a deleted one has no columns. Raise DamagedError."""
         part, name, position = found["part"], bytes(found["name"]), found["position"]
         # Rows of a table have a number; files do not.
@@ -601,7 +586,7 @@ class SpriteLog:
         id_, columns = msgspec.json.decode(content)
         if self.row_name(part, id_) != name or (columns is None) != bool(found["is_gone"]):
             raise self.damaged(what)
-        return StoredRow(part, id_, columns or {})
+        return store.StoredRow(part, id_, columns or {})
 
     def chunk(self, sha256: str) -> bytes:
         """Return the chunk with this SHA-256. Raise DamagedError."""
@@ -616,9 +601,9 @@ class SpriteLog:
         name = self.chunk_name(sha256)
         return self._one("SELECT 1 AS found FROM stored_chunks WHERE sprite = ? AND name = ?", name) is not None
 
-    def lacks(self, sha256: str) -> DamagedError:
+    def lacks(self, sha256: str) -> store.DamagedError:
         """Return the error for a missing chunk."""
-        return DamagedError(f"The store of {self._sprite} lacks a chunk that a row names (sha256 {sha256}).")
+        return store.DamagedError(f"The store of {self._sprite} lacks a chunk that a row names (sha256 {sha256}).")
 
     def unsealed(self, found: Any, place: bytes, what: str) -> bytes:
         """Decrypt a row of any of the tables. Raise WrongKeyError or DamagedError."""
@@ -627,11 +612,11 @@ class SpriteLog:
         except BrokenSealError as error:
             raise self.damaged(what) from error
 
-    def damaged(self, what: str) -> DamagedError:
+    def damaged(self, what: str) -> store.DamagedError:
         """Return the error for a damaged piece."""
-        return DamagedError(f"The store of {self._sprite} is damaged: {what} is not what was stored.", what)
+        return store.DamagedError(f"The store of {self._sprite} is damaged: {what} is not what was stored.", what)
 
-    def kept(self) -> Kept:
+    def kept(self) -> store.Kept:
         """Return how much is stored."""
         read = self._read()
         counted = self._one(
@@ -641,7 +626,7 @@ class SpriteLog:
         )
         chunks = self._one("SELECT count(*) AS chunks FROM stored_chunks WHERE sprite = ?")["chunks"]
         now, versions = counted["now"], counted["versions"]
-        return Kept(self._sprite, _position(read), now, versions - now, chunks, self.size())
+        return store.Kept(self._sprite, _position(read), now, versions - now, chunks, self.size())
 
     def size(self) -> int:
         """Return the disk use of rows and chunks in bytes, including those of this transaction."""
@@ -711,7 +696,7 @@ def chunk_place(name: bytes) -> bytes:
     return msgspec.json.encode(["chunk", name.hex()])
 
 
-def _position(row: Any) -> Position:
+def _position(row: Any) -> store.Position:
     if row is None:
-        return Position()
-    return Position(row["log"], row["through"], row["at"], row["whole_through"], row["whole_at"])
+        return store.Position()
+    return store.Position(row["log"], row["through"], row["at"], row["whole_through"], row["whole_at"])

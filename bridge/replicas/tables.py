@@ -13,9 +13,9 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import AsyncExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, TypeVar
 
 from bridge.db.database import Database, DatabaseError, Transaction
 from bridge.db.tables import STORE_TABLES
@@ -23,6 +23,7 @@ from bridge.providers.provider import NAME
 from bridge.replicas.store import DamagedError, StoreError, StoreFullError
 from sprite.common.files import sync
 from sprite.common.sqlite import RefusedFileError, Schema, migrate, pragma, refuse_foreign, transaction
+from sprite.common.tasks import Service
 
 log = logging.getLogger(__name__)
 
@@ -65,19 +66,16 @@ class Shelf(Protocol):
         """Remove the rest of a sprite whose rows were all deleted."""
 
 
-class FolderShelf:
+class FolderShelf(Service):
     """`FOLDER/SPRITE/log.db`, readable only by the owner; `async with`, for its threads."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._threads = ThreadPoolExecutor(_THREADS, "store")
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
+    async def _open(self, stack: AsyncExitStack) -> None:
         # Running work is short, so wait for it.
-        await asyncio.to_thread(self._threads.shutdown)
+        stack.push_async_callback(asyncio.to_thread, self._threads.shutdown)
 
     async def write(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
         """See Shelf."""

@@ -96,11 +96,7 @@ def _as_download(file: _File) -> _Shown:
 
 def _as_preview(request: web.Request, file: _File) -> _Shown | None:
     """Return the format of a preview, or None for other kinds of files."""
-    headers = {
-        "Content-Disposition": "inline",
-        "Content-Security-Policy": _PREVIEW,
-        "X-Frame-Options": "SAMEORIGIN",
-    }
+    headers = {"Content-Disposition": "inline", "Content-Security-Policy": _PREVIEW, "X-Frame-Options": "SAMEORIGIN"}
     suffix = PurePosixPath(file.name).suffix.lower()
     if suffix in _IMAGES:
         return _Shown(_IMAGES[suffix], headers=headers)

@@ -15,20 +15,7 @@ from aiohttp.typedefs import Handler
 from bridge.auth.admission import Revocations
 from bridge.auth.login import Authenticator, bearer
 from bridge.auth.tokens import PersonTokens
-from bridge.cluster.forward import (
-    ANSWER,
-    HOP,
-    PASSED,
-    ForwardedIdentity,
-    ForwardHeader,
-    HopError,
-    HopRefusedError,
-    Hops,
-    LookAgainError,
-    Refusal,
-    RequestSigner,
-    target_of,
-)
+from bridge.cluster import forward
 from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Owner, Ownership
 from bridge.http import messages
 from bridge.telemetry.logs import PERSON, REQUEST_ID
@@ -61,8 +48,8 @@ class OwnerRouter:
         authenticator: Authenticator,
         tokens: PersonTokens,
         ownership: Ownership,
-        hops: Hops,
-        seal: RequestSigner | None,
+        hops: forward.Hops,
+        seal: forward.RequestSigner | None,
         revocations: Revocations,
     ) -> None:
         self._authenticator = authenticator
@@ -83,47 +70,49 @@ class OwnerRouter:
     async def for_person(self, request: web.Request, person: str, handler: Handler) -> web.StreamResponse:
         """Answer a request from the control socket."""
         request.setdefault(REQUEST_ID, secrets.token_hex(8))
-        return await self._led(request, ForwardedIdentity(person, "operator", None), handler)
+        return await self._led(request, forward.ForwardedIdentity(person, "operator", None), handler)
 
     def _route(self, route: web.RouteDef) -> web.RouteDef:
         by, handler = DOORS[route.path], route.handler
 
         async def cross(request: web.Request) -> web.StreamResponse:
-            if HOP in request.headers:
+            if forward.HOP in request.headers:
                 return await self._taken(request, handler)
             passed = await self._recognised(request, by)
             return await (handler(request) if passed is None else self._led(request, passed, handler))
 
         return web.RouteDef(route.method, route.path, cross, {**route.kwargs, "expect_handler": _expect})
 
-    async def _recognised(self, request: web.Request, by: _By) -> ForwardedIdentity | None:
+    async def _recognised(self, request: web.Request, by: _By) -> forward.ForwardedIdentity | None:
         """Return the person and credential, or None if the endpoint itself has to refuse."""
         token = bearer(request)
         if token is None:
             caller = None if by == "token" else await self._authenticator.browser(request)
-            return None if caller is None else ForwardedIdentity(caller.person, "session", caller.way_in)
+            return None if caller is None else forward.ForwardedIdentity(caller.person, "session", caller.way_in)
         holder = None if by == "cookie" else await self._tokens.holder(token)
         if holder is None or (by == "anything" and holder.scopes is not None):
             return None
-        return ForwardedIdentity(holder.person, "token", holder.key.hex(), holder.label, holder.scopes)
+        return forward.ForwardedIdentity(holder.person, "token", holder.key.hex(), holder.label, holder.scopes)
 
     # --- out ---
 
-    async def _led(self, request: web.Request, passed: ForwardedIdentity, handler: Handler) -> web.StreamResponse:
+    async def _led(
+        self, request: web.Request, passed: forward.ForwardedIdentity, handler: Handler
+    ) -> web.StreamResponse:
         """Answer a request here, or forward it to the owner of the person's sprite."""
         request[PERSON] = passed.person
-        fault: HopError | NotOwnedError
+        fault: forward.HopError | NotOwnedError
         for look in range(_LOOKS):
             try:
                 owner = await self._owner(passed.person, is_sure=look > 0)
                 if owner is None:
                     with self._ownership.using(passed.person):
                         return await handler(request)
-                hop = ForwardHeader(passed, owner.epoch, request[REQUEST_ID])
+                hop = forward.ForwardHeader(passed, owner.epoch, request[REQUEST_ID])
                 return await self._hops.passed_on(request, owner, hop, self._authenticator.address(request))
-            except (LookAgainError, NotOwnedError) as error:
+            except (forward.LookAgainError, NotOwnedError) as error:
                 fault = error
-            except HopError as error:
+            except forward.HopError as error:
                 return _failed(request, error.status, error.code, str(error))
         if web.WebSocketResponse().can_prepare(request).ok:
             # Pages and terminals get status updates over the socket and reconnect when asked to.
@@ -150,8 +139,8 @@ class OwnerRouter:
         if self._seal is None:
             return _refused(request, "unsigned")
         try:
-            hop = self._seal.opened(request.method, target_of(request), request.headers)
-        except HopRefusedError as refused:
+            hop = self._seal.opened(request.method, forward.target_of(request), request.headers)
+        except forward.HopRefusedError as refused:
             return _refused(request, refused.reason)
         person = hop.passed.person
         request[PERSON], request[REQUEST_ID] = person, hop.request_id
@@ -159,7 +148,7 @@ class OwnerRouter:
             return _refused(request, "not-owner")
         if not await self._revocations.is_good(hop.passed):
             return messages.page(request, 401, "You were logged out", "Please log in again.", code="unauthorized")
-        request[PASSED] = hop.passed
+        request[forward.PASSED] = hop.passed
         await _go_on(request)
         with self._ownership.using(person):
             return await handler(request)
@@ -167,7 +156,7 @@ class OwnerRouter:
 
 async def _expect(request: web.Request) -> None:
     """Delay `100 Continue` for a forwarded request until it is accepted: its body may still go to another bridge."""
-    if HOP not in request.headers:
+    if forward.HOP not in request.headers:
         await _go_on(request)
 
 
@@ -187,13 +176,13 @@ def _failed(request: web.Request, status: int, code: str, words: str) -> web.Res
     return messages.page(request, status, "Your agent cannot be reached now", words, code=code, headers=headers)
 
 
-def _refused(request: web.Request, reason: Refusal) -> web.Response:
+def _refused(request: web.Request, reason: forward.Refusal) -> web.Response:
     """Return the refusal for another bridge, which translates it for its client."""
     if reason == "not-owner":
         status, title = 421, "This bridge does not have that sprite"
     else:
         status, title = 403, "This does not come from a bridge that is known here"
-    response = messages.page(request, status, title, code=reason.replace("-", "_"), headers={ANSWER: reason})
+    response = messages.page(request, status, title, code=reason.replace("-", "_"), headers={forward.ANSWER: reason})
     if not request.content.is_eof():
         response.force_close()
     return response

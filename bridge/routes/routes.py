@@ -97,11 +97,7 @@ class Routes:
             return messages.page(request, 503, "The bridge is stopping", code="stopping", headers={"Retry-After": "2"})
         if not self._open_sockets.may_enter(person):
             return messages.page(
-                request,
-                429,
-                f"{_TOO_MANY} are open at once",
-                "Close one of them.",
-                code="too_many_connections",
+                request, 429, f"{_TOO_MANY} are open at once", "Close one of them.", code="too_many_connections"
             )
         websocket = web.WebSocketResponse(heartbeat=_HEARTBEAT_SECONDS, max_msg_size=MAX_MESSAGE_BYTES, compress=False)
         if not websocket.can_prepare(request).ok:

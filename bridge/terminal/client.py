@@ -4,14 +4,11 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.text import Text
 
 from bridge.client.link import BridgeLink, BridgeUnreachableError
-from bridge.config import Settings
 from bridge.providers.provider import CHAT_HISTORY, SYSTEM
 from bridge.terminal import drawing
 from bridge.terminal.commands import Commands
@@ -28,34 +25,20 @@ _FAILED = 1
 _SIGNALLED = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Here:
-    """The bridge of a local data folder, and the person whose sprite to talk to."""
-
-    settings: Settings
-    person: str
-
-
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """A remote bridge by its address, and a person's token there."""
-
-    url: str
-    token: str
-
-
-async def hold(place: Here | Elsewhere) -> int:
+async def hold(endpoint: LocalEndpoint | RemoteEndpoint) -> int:
     """Run the conversation until the person leaves and return the exit status."""
     in_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    screen = _terminal(place) if in_terminal else Pipe()
+    screen = Terminal(_history(endpoint)) if in_terminal else Pipe()
     ends = _Ends(catches_interrupt=not in_terminal)
+    if isinstance(endpoint, LocalEndpoint):
+        endpoint.on_death = ends.fail
     try:
-        async with _endpoint(place, ends.fail) as endpoint:
+        async with endpoint:
             patience = None if in_terminal else _PATIENCE_SECONDS
             async with BridgeLink(endpoint.connect, patience_seconds=patience) as link, asyncio.TaskGroup() as group:
                 # A program that writes into a pipe may run in another time zone than its person.
                 zone = own_zone(os.environ.get("TZ", "")) if in_terminal else None
-                conversation = Conversation(link, screen, banner=lambda: _banner(place, endpoint), zone=zone)
+                conversation = Conversation(link, screen, banner=lambda: _banner(endpoint), zone=zone)
                 commands = Commands(conversation, screen, link)
                 following = group.create_task(conversation.follow(), name="chat-follow")
                 talking = group.create_task(screen.talk(conversation, commands), name="chat-talk")
@@ -112,34 +95,22 @@ class _Ends:
             self._talking.cancel()
 
 
-def _terminal(place: Here | Elsewhere) -> Terminal:
-    from bridge.terminal.terminal import Terminal
-
-    return Terminal(_history(place))
-
-
-def _history(place: Here | Elsewhere) -> Path | None:
+def _history(endpoint: LocalEndpoint | RemoteEndpoint) -> Path | None:
     """Return the path of the input history if the sprite is on this machine."""
-    if isinstance(place, Elsewhere) or place.settings.provider != "local":
+    if isinstance(endpoint, RemoteEndpoint) or endpoint.settings.provider != "local":
         return None
-    return place.settings.workspaces / place.person / SYSTEM / CHAT_HISTORY
+    return endpoint.settings.workspaces / endpoint.person / SYSTEM / CHAT_HISTORY
 
 
-def _endpoint(place: Here | Elsewhere, on_death: Callable[[], None]) -> LocalEndpoint | RemoteEndpoint:
-    if isinstance(place, Elsewhere):
-        return RemoteEndpoint(place.url, place.token)
-    return LocalEndpoint(place.settings, place.person, on_death)
-
-
-def _banner(place: Here | Elsewhere, endpoint: LocalEndpoint | RemoteEndpoint) -> Text:
-    if isinstance(place, Elsewhere):
-        parts = [f"connected to {place.url}"]
-    elif isinstance(endpoint, LocalEndpoint) and endpoint.is_ours:
-        offline = place.settings.uses_offline_model
+def _banner(endpoint: LocalEndpoint | RemoteEndpoint) -> Text:
+    if isinstance(endpoint, RemoteEndpoint):
+        parts = [f"connected to {endpoint.url}"]
+    elif endpoint.is_ours:
+        offline = endpoint.settings.uses_offline_model
         model = "offline stand-in, not Claude (set ANTHROPIC_API_KEY for Claude)" if offline else "Claude"
-        parts = [model, f"a bridge started on {place.settings.data}"]
+        parts = [model, f"a bridge started on {endpoint.settings.data}"]
     else:
-        parts = [f"the bridge that runs on {place.settings.data}"]
+        parts = [f"the bridge that runs on {endpoint.settings.data}"]
     return Text.assemble(("Sprite", "bold cyan"), *((f" · {one_line(part)}", "dim") for part in (*parts, "/help")))
 
 

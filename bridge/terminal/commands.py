@@ -15,22 +15,9 @@ from bridge.terminal import drawing, memory_views
 from bridge.terminal.conversation import Conversation
 from bridge.terminal.drawing import counted, draw_card, one_line
 from bridge.terminal.terminal import NobodyHereError, Screen
-from sprite.protocol import memory
+from sprite.protocol import memory, messages
 from sprite.protocol.files import picture_kind
 from sprite.protocol.memory import AnyMemoryRequest
-from sprite.protocol.messages import (
-    MAX_PICTURE_BYTES,
-    Ack,
-    ClientPayload,
-    Error,
-    Image,
-    LinkState,
-    ServerPayload,
-    StandingRule,
-    Status,
-    System,
-    upload_chunks,
-)
 from sprite.protocol.shapes import Effort, LearningRow
 
 _RECENT_LEARNINGS = 8
@@ -65,7 +52,7 @@ class Commands:
         self._link = link
         #: The version of each action, and the standing rules, as last listed.
         self._seen: dict[int, int] = {}
-        self._listed: list[StandingRule] = []
+        self._listed: list[messages.StandingRule] = []
         rows: tuple[_Row, ...] = (
             ("/new", "ends this session; what was said is remembered", self._new),
             ("/stop", "stops the turn, or what goes on in the background", self._stop),
@@ -116,9 +103,9 @@ class Commands:
         return True
 
     async def _new(self, _rest: str) -> None:
-        ended = await self.ask(System(action="new_session"), "ending the session", MODEL_SECONDS)
+        ended = await self.ask(messages.System(action="new_session"), "ending the session", MODEL_SECONDS)
         if ended is not None:
-            if isinstance(ended, Status) and ended.stopped:
+            if isinstance(ended, messages.Status) and ended.stopped:
                 await self._conversation.tell_stopped(ended.stopped)
             text = "A new session begins with your next message. What was said is remembered."
             await self._screen.show(drawing.note(text))
@@ -132,27 +119,27 @@ class Commands:
         if paused is None:
             await self._screen.line(drawing.note("nothing is paused"))
         else:
-            system = System(action="go_on", raise_limit=paused.by == "budget")
+            system = messages.System(action="go_on", raise_limit=paused.by == "budget")
             await self.ask(system, "going on", LOOK_SECONDS)
 
     async def _flush(self, _rest: str) -> None:
-        done = await self.ask(System(action="flush"), "learning from what was said", MODEL_SECONDS)
+        done = await self.ask(messages.System(action="flush"), "learning from what was said", MODEL_SECONDS)
         if done is not None:
-            left = done.memory.waiting if isinstance(done, Status) else 0
+            left = done.memory.waiting if isinstance(done, messages.Status) else 0
             await self._screen.line(
                 drawing.note(f"still to be looked through: {counted(left, 'turn')}" if left else "up to date")
             )
 
     async def _status(self, _rest: str) -> None:
-        status = await self.ask(System(action="status"), "asking", LOOK_SECONDS)
-        if isinstance(status, Status):
+        status = await self.ask(messages.System(action="status"), "asking", LOOK_SECONDS)
+        if isinstance(status, messages.Status):
             link = "ready" if self._link.is_ready else self._conversation.link_text
             await self._screen.show(memory_views.status(status, link=link))
 
     async def _model(self, name: str) -> None:
-        chosen = System(action="model", model=None if name == "default" else name)
-        status = await self.ask(chosen if name else System(action="status"), "asking", LOOK_SECONDS)
-        if isinstance(status, Status):
+        chosen = messages.System(action="model", model=None if name == "default" else name)
+        status = await self.ask(chosen if name else messages.System(action="status"), "asking", LOOK_SECONDS)
+        if isinstance(status, messages.Status):
             known = "" if name else f"; known are {', '.join(status.models)}"
             await self._screen.show(drawing.note(f"model: {status.session.model or 'default'}{known}"))
 
@@ -161,9 +148,9 @@ class Commands:
         if name and level is None and name != "default":
             await self._screen.show(drawing.problem("How much?", f"/effort {'|'.join(get_args(Effort))}|default"))
             return
-        chosen = System(action="model", effort=level) if name else System(action="status")
+        chosen = messages.System(action="model", effort=level) if name else messages.System(action="status")
         status = await self.ask(chosen, "asking", LOOK_SECONDS)
-        if isinstance(status, Status):
+        if isinstance(status, messages.Status):
             await self._screen.show(drawing.note(f"effort: {status.session.effort or 'default'}"))
 
     async def _attach(self, name: str) -> None:
@@ -177,16 +164,16 @@ class Commands:
             return
         if data is None:
             problem = f"{one_line(name)} is no picture that the model sees."
-            most = f"It takes PNG, JPEG, GIF and WebP up to {MAX_PICTURE_BYTES / 2**20:.1f} MiB."
+            most = f"It takes PNG, JPEG, GIF and WebP up to {messages.MAX_PICTURE_BYTES / 2**20:.1f} MiB."
             await self._screen.show(drawing.problem(problem, most))
             return
         answer = None
-        for part in upload_chunks(path.name, data):
+        for part in messages.upload_chunks(path.name, data):
             answer = await self.ask(part, "uploading", LOOK_SECONDS)
             if answer is None:
                 return
-        if isinstance(answer, Ack) and answer.path:
-            self._conversation.attached.append(Image(path=answer.path))
+        if isinstance(answer, messages.Ack) and answer.path:
+            self._conversation.attached.append(messages.Image(path=answer.path))
             await self._screen.line(drawing.note(f"attached: {answer.path}; it goes with your next message"))
 
     async def _cards(self, _rest: str) -> None:
@@ -301,18 +288,20 @@ class Commands:
     async def _permissions(self, rest: str) -> None:
         match rest.split():
             case []:
-                await self._show_permissions(System(action="status"))
+                await self._show_permissions(messages.System(action="status"))
             case ["revoke", "all"]:
-                await self._show_permissions(System(action="revoke"))
+                await self._show_permissions(messages.System(action="revoke"))
             case ["revoke", number] if number.isdecimal() and 1 <= int(number) <= len(self._listed):
-                await self._show_permissions(System(action="revoke", rule_id=self._listed[int(number) - 1].rule_id))
+                await self._show_permissions(
+                    messages.System(action="revoke", rule_id=self._listed[int(number) - 1].rule_id)
+                )
             case _:
                 advice = "/permissions lists them by number; then /permissions revoke N, or revoke all."
                 await self._screen.show(drawing.problem("Which one?", advice))
 
-    async def _show_permissions(self, system: System) -> None:
+    async def _show_permissions(self, system: messages.System) -> None:
         status = await self.ask(system, "asking", LOOK_SECONDS)
-        if not isinstance(status, Status):
+        if not isinstance(status, messages.Status):
             return
         self._listed = status.rules
         if status.permissions == "bypass":
@@ -325,7 +314,9 @@ class Commands:
     async def _help(self, _rest: str) -> None:
         await self._screen.show(drawing.help_table(self._help_rows + _KEYS))
 
-    async def ask(self, payload: ClientPayload, doing: str, seconds: float) -> ServerPayload | LinkState | None:
+    async def ask(
+        self, payload: messages.ClientPayload, doing: str, seconds: float
+    ) -> messages.ServerPayload | messages.LinkState | None:
         """Send any request; the state line shows `doing` meanwhile."""
         try:
             with self._conversation.busy(doing):
@@ -336,17 +327,13 @@ class Commands:
             text = f"No answer within {seconds:.0f} seconds."
             await self._screen.show(drawing.problem(text, "It may still be done; /status tells."))
         else:
-            if not isinstance(answer, Error):
+            if not isinstance(answer, messages.Error):
                 return answer
             await self._screen.show(drawing.problem(answer.message))
         return None
 
     async def look(
-        self,
-        request: AnyMemoryRequest,
-        expected: type[_Result],
-        doing: str = "looking",
-        seconds: float = LOOK_SECONDS,
+        self, request: AnyMemoryRequest, expected: type[_Result], doing: str = "looking", seconds: float = LOOK_SECONDS
     ) -> _Result | None:
         """Send a memory request."""
         result = await self.ask(request, doing, seconds)
@@ -358,5 +345,5 @@ def _picture(path: Path) -> bytes | None:
     if not path.is_file() and path.exists():
         return None
     with path.open("rb") as file:
-        data = file.read(MAX_PICTURE_BYTES + 1)
-    return data if len(data) <= MAX_PICTURE_BYTES and picture_kind(data) else None
+        data = file.read(messages.MAX_PICTURE_BYTES + 1)
+    return data if len(data) <= messages.MAX_PICTURE_BYTES and picture_kind(data) else None

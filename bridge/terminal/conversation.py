@@ -17,35 +17,14 @@ from bridge.terminal import drawing
 from bridge.terminal.drawing import counted, draw_card, one_line
 from bridge.terminal.terminal import Screen
 from bridge.terminal.turn import ShownTurns
+from sprite.protocol import messages
 from sprite.protocol.frames import RelayedMessage
-from sprite.protocol.messages import (
-    MAX_MISSION_CHARS,
-    Ack,
-    CanvasUpdate,
-    Decision,
-    Error,
-    Gap,
-    Image,
-    Interrupt,
-    LinkState,
-    MemoryUpdate,
-    Mission,
-    NextDue,
-    Permission,
-    PermissionRequest,
-    ScheduleUpdate,
-    ServerPayload,
-    SessionUpdate,
-    StateSync,
-    Status,
-    System,
-)
 from sprite.protocol.pasted import Spans
 from sprite.protocol.shapes import BackgroundWork, Card, MemoryState, Paused, SessionState, Stopped
 
 #: Shown until the bridge gives a reason.
 _STARTING = "Starting the agent…"
-_DECISIONS: dict[str, Decision] = {
+_DECISIONS: dict[str, messages.Decision] = {
     "y": "allow",
     "yes": "allow",
     "n": "deny",
@@ -71,16 +50,11 @@ class Conversation:
     """The conversation: `follow` reads the link until it ends, the other methods are the person's actions."""
 
     def __init__(
-        self,
-        link: BridgeLink,
-        screen: Screen,
-        *,
-        banner: Callable[[], RenderableType],
-        zone: str | None = None,
+        self, link: BridgeLink, screen: Screen, *, banner: Callable[[], RenderableType], zone: str | None = None
     ) -> None:
         """`zone` is the person's time zone, if this machine knows it."""
         #: The open cards by id, oldest first.
-        self.cards: dict[str, Card | CanvasUpdate] = {}
+        self.cards: dict[str, Card | messages.CanvasUpdate] = {}
         #: Files that wait for the person's decision.
         self.drift: list[str] = []
         #: The operation that a command waits for, or "".
@@ -98,12 +72,12 @@ class Conversation:
         #: The last shown advice about the bridge's offer.
         self._advised = ""
         #: The next due action, and the person's zone as stored by the sprite.
-        self.next_due: NextDue | None = None
+        self.next_due: messages.NextDue | None = None
         #: Why the agent is paused, if it is.
         self.paused: Paused | None = None
         self.tz = ""
         #: Pictures for the next message.
-        self.attached: list[Image] = []
+        self.attached: list[messages.Image] = []
         #: This machine's time zone, if known; sent to the sprite with the first message.
         self.zone = zone
         self._has_told_zone = False
@@ -126,7 +100,7 @@ class Conversation:
         return self._turns.running
 
     @property
-    def questions(self) -> dict[str, PermissionRequest]:
+    def questions(self) -> dict[str, messages.PermissionRequest]:
         """Return the open questions, the shown one first."""
         return self._turns.questions
 
@@ -155,14 +129,14 @@ class Conversation:
 
         `pasted` are the spans of the text that the person pasted.
         """
-        if len(text) > MAX_MISSION_CHARS:
-            problem = f"That message has {len(text):,} characters; {MAX_MISSION_CHARS:,} is the most."
+        if len(text) > messages.MAX_MISSION_CHARS:
+            problem = f"That message has {len(text):,} characters; {messages.MAX_MISSION_CHARS:,} is the most."
             await self._screen.show(drawing.problem(problem, "Put it into a file of the workspace instead."))
             return None
         await self._screen.show(drawing.said(text))
         self._tell_zone()
         images, self.attached = self.attached, []
-        mission_id = self._link.post(Mission(text=text, pasted=list(pasted), images=images))
+        mission_id = self._link.post(messages.Mission(text=text, pasted=list(pasted), images=images))
         self._shown.skip(self._turns.send(mission_id, text))
         if not self._link.is_ready and self.synced:
             problem = "  not connected: it goes out when the sprite is back"
@@ -173,7 +147,7 @@ class Conversation:
         """Send the time zone with the first message, so that "tomorrow at 9" means the person's."""
         if self.zone not in {None, self.tz} and not self._has_told_zone and self._link.is_ready:
             self._has_told_zone = True
-            self._refreshing.add(self._link.post(System(action="zone", tz=self.zone)))
+            self._refreshing.add(self._link.post(messages.System(action="zone", tz=self.zone)))
 
     async def interrupt(self, *, background: bool = True) -> bool:
         """Stop the running turn, or the background work if none runs. Return False if there is neither."""
@@ -183,7 +157,7 @@ class Conversation:
         if turn is None and not (background and self.background):
             return False
         try:
-            self._link.post(Interrupt(None if turn is None else turn.id))
+            self._link.post(messages.Interrupt(None if turn is None else turn.id))
         except NotConnectedError:
             await self._screen.line(drawing.note("  not connected: the turn cannot be stopped right now"))
         else:
@@ -195,7 +169,7 @@ class Conversation:
         """Return the id of the shown question."""
         return next(iter(self.questions), None)
 
-    def decision_of(self, line: str) -> Decision | None:
+    def decision_of(self, line: str) -> messages.Decision | None:
         """Return the answer in a line, or None if it is not one that the shown question offers."""
         decision = _DECISIONS.get(line.lower())
         is_offered = self.asked is not None and self.questions[self.asked].session is not None
@@ -221,7 +195,7 @@ class Conversation:
         await self._ask_next()
         return True
 
-    async def answer(self, decision: Decision) -> None:
+    async def answer(self, decision: messages.Decision) -> None:
         """Answer the shown question. "always" means once if the question does not offer it."""
         if self.asked is None:
             return
@@ -231,7 +205,7 @@ class Conversation:
         else:
             decision = decision if decision in {"deny", "session"} else "allow"
             outcome = drawing.line(_OUTCOMES[decision])
-        self._link.post(Permission(request_id=request.request_id, decision=decision))
+        self._link.post(messages.Permission(request_id=request.request_id, decision=decision))
         await self._screen.line(outcome, below=True)
         await self._ask_next()
 
@@ -259,7 +233,7 @@ class Conversation:
             async with self._changed:
                 self._changed.notify_all()
 
-    async def _link_changed(self, change: LinkState) -> None:
+    async def _link_changed(self, change: messages.LinkState) -> None:
         if change.offer is not None and (advice := f"{change.detail} {_OPEN_THE_PAGE}") != self._advised:
             self._advised = advice
             await self._screen.line(drawing.note(advice))
@@ -282,17 +256,17 @@ class Conversation:
     async def _heard(self, message: RelayedMessage) -> None:
         asked, changed = self.asked, self._turns.hear(message.payload, message.reply_to)
         match message.payload:
-            case LinkState() as change:
+            case messages.LinkState() as change:
                 await self._link_changed(change)
-            case Ack() | Error() as answer:
+            case messages.Ack() | messages.Error() as answer:
                 await self._answered(answer, message.reply_to)
-            case Status(session=session, memory=memory) as status:
+            case messages.Status(session=session, memory=memory) as status:
                 self._refreshing.discard(message.reply_to or "")
                 await self._count(session, memory)
                 self.next_due, self.tz = status.next_due, status.tz
-            case StateSync() as sync:
+            case messages.StateSync() as sync:
                 await self._sync(sync)
-            case Gap():
+            case messages.Gap():
                 await self._screen.line(drawing.note("some of what happened meanwhile is not kept any more"))
             case event:
                 await self._event(event)
@@ -302,28 +276,28 @@ class Conversation:
         if self.asked != asked:
             await self._ask_next()
 
-    async def _event(self, event: ServerPayload) -> None:
+    async def _event(self, event: messages.ServerPayload) -> None:
         match event:
-            case CanvasUpdate() as update:
+            case messages.CanvasUpdate() as update:
                 await self._canvas(update)
-            case SessionUpdate(session=session):
+            case messages.SessionUpdate(session=session):
                 await self._count_session(session)
-            case MemoryUpdate(drift=drift) as update:
+            case messages.MemoryUpdate(drift=drift) as update:
                 # Changes of actions alone are reported by the command or turn that made them.
                 if update.files or update.learnings:
                     await self._screen.line(drawing.remembered(update))
                 await self._note_drift(drift)
                 self._refresh()
-            case ScheduleUpdate(next_due=next_due):
+            case messages.ScheduleUpdate(next_due=next_due):
                 self.next_due = next_due
             case _:
                 pass
 
-    async def _answered(self, answer: Ack | Error, reply_to: str | None) -> None:
+    async def _answered(self, answer: messages.Ack | messages.Error, reply_to: str | None) -> None:
         if reply_to is not None and reply_to in self._refreshing:
             # Only an error answers with this id; the numbers stay as they were.
             self._refreshing.discard(reply_to)
-        elif isinstance(answer, Error):
+        elif isinstance(answer, messages.Error):
             if reply_to not in self._turns.turns:
                 await self._screen.show(drawing.problem(answer.message))
         elif answer.stopped:
@@ -344,7 +318,7 @@ class Conversation:
         if self.questions:
             await self._screen.show(drawing.question(next(iter(self.questions.values()))))
 
-    async def _canvas(self, update: CanvasUpdate) -> None:
+    async def _canvas(self, update: messages.CanvasUpdate) -> None:
         if update.command == "close_card":
             self.cards.pop(update.card_id, None)
             await self._screen.line(drawing.note(f"card closed: {one_line(update.title)}"))
@@ -353,7 +327,7 @@ class Conversation:
             changed = "changed" if update.command == "update_card" else ""
             await self._screen.show(draw_card(update.title, update.blocks, subtitle=changed))
 
-    async def _sync(self, sync: StateSync) -> None:
+    async def _sync(self, sync: messages.StateSync) -> None:
         await self._count(sync.session, sync.memory)
         self.next_due, self.tz = sync.next_due, sync.tz
         self.cards = {card.card_id: card for card in sync.cards if not card.archived}
@@ -391,4 +365,4 @@ class Conversation:
     def _refresh(self) -> None:
         """Request the numbers of the state line if connected."""
         if self._link.is_ready:
-            self._refreshing.add(self._link.post(System(action="status")))
+            self._refreshing.add(self._link.post(messages.System(action="status")))

@@ -64,7 +64,7 @@ def due_words(due: float, tz: str | None, now: float | None = None) -> str:
     """Return a due time as text, with the time in `tz` if that differs from the local one."""
     is_late = due < (time.time() if now is None else now)
     words = f"overdue since {moment_words(due, now)}" if is_late else moment_words(due, now)
-    there = _on_clock_of(tz, due)
+    there = _clock(due, _zone(tz) if tz else None)
     here = _clock(due)
     if (there.date(), there.hour, there.minute) == (here.date(), here.hour, here.minute):
         return words
@@ -78,10 +78,6 @@ def own_zone(setting: str) -> str | None:
     if not name and _LOCAL_TIME.is_symlink():
         _, _, name = str(_LOCAL_TIME.resolve()).partition(_ZONES)
     return name if name and name not in _NOWHERE and _zone(name) is not None else None
-
-
-def _on_clock_of(tz: str | None, at: float) -> datetime:
-    return _clock(at, _zone(tz) if tz else None)
 
 
 def _clock(at: float, zone: ZoneInfo | None = None) -> datetime:

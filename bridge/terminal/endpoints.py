@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from http import HTTPStatus
-from typing import Self
 
 import aiohttp
 
@@ -14,6 +13,7 @@ from bridge.config import Settings
 from bridge.db.data_folder import FolderTakenError
 from bridge.errors import OperatorError
 from bridge.terminal.drawing import one_line
+from sprite.common.tasks import Service
 
 #: Keeps NAT mappings open. A hanging or lost bridge is noticed after one and a half of these.
 _HEARTBEAT_SECONDS = 10.0
@@ -34,31 +34,18 @@ _NOT_THERE = "No bridge answers there, or not the one that has your agent."
 _OF_PROXIES = {502: _NOT_THERE, 503: "The bridge lets nobody in at the moment.", 504: _NOT_THERE}
 
 
-class _Endpoint:
-    """Base class with HTTP sessions that close with it."""
-
-    def __init__(self) -> None:
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._stack.aclose()
-
-
-class LocalEndpoint(_Endpoint):
+class LocalEndpoint(Service):
     """Connects to the running bridge of a data folder, or starts one for the duration of the conversation.
 
-    A bridge is started only with `on_death`, which is called when it fails, and only before the first connection. Later
-    its owner restarts it, and a bridge of this program would lock the folder against that.
+    A bridge is started only before the first connection. Later its owner restarts it, and a bridge of this program
+    would lock the folder against that.
     """
 
-    def __init__(self, settings: Settings, person: str, on_death: Callable[[], None] | None = None) -> None:
-        super().__init__()
-        self._settings = settings
-        self._person = person
-        self._on_death = on_death
+    def __init__(self, settings: Settings, person: str) -> None:
+        self.settings = settings
+        self.person = person
+        #: Called when a bridge that this program started fails. Without it, none is started.
+        self.on_death: Callable[[], None] | None = None
         self._was_there = False
         #: Whether this program started the bridge in use, and so ends it.
         self.is_ours = False
@@ -70,21 +57,19 @@ class LocalEndpoint(_Endpoint):
         except NoBridgeError as error:
             if self._was_there:
                 raise BridgeUnreachableError(
-                    f"Waiting for the bridge on {self._settings.data}: `python -m bridge serve` starts one."
+                    f"Waiting for the bridge on {self.settings.data}: `python -m bridge serve` starts one."
                 ) from error
-            if self._on_death is None:
+            if self.on_death is None:
                 raise BridgeUnreachableError(str(error), for_good=True) from error
-            await self._start(self._on_death)
+            await self._start(self.on_death)
             socket = await self._connected()
         self._was_there = True
         return socket
 
     async def _connected(self) -> aiohttp.ClientWebSocketResponse:
         async with AsyncExitStack() as opening:
-            session = await opening.enter_async_context(
-                control_session(self._settings.run, raise_for_status=_explained)
-            )
-            socket = await _open(session, f"/ws?person={self._person}", {})
+            session = await opening.enter_async_context(control_session(self.settings.run, raise_for_status=_explained))
+            socket = await _open(session, f"/ws?person={self.person}", {})
             # Both end with the endpoint: a broken socket leaves only a closed session.
             self._stack.push_async_exit(opening.pop_all())
             return socket
@@ -94,9 +79,9 @@ class LocalEndpoint(_Endpoint):
         from bridge.telemetry import logs
 
         # The terminal belongs to the conversation.
-        logs.set_up_silently(self._settings.log_file)
+        logs.set_up_silently(self.settings.log_file)
         try:
-            await self._stack.enter_async_context(running(self._settings, on_death))
+            await self._stack.enter_async_context(running(self.settings, on_death))
         except FolderTakenError as error:
             # Another bridge is starting or stopping; the next attempt will find out.
             raise BridgeUnreachableError("A bridge is starting or stopping here.") from error
@@ -106,12 +91,11 @@ class LocalEndpoint(_Endpoint):
         self._was_there = True
 
 
-class RemoteEndpoint(_Endpoint):
+class RemoteEndpoint(Service):
     """Connects to a bridge by its address, with a person's token."""
 
     def __init__(self, url: str, token: str) -> None:
-        super().__init__()
-        self._url = url.rstrip("/")
+        self.url = url.rstrip("/")
         self._token = token
         self._sockets: aiohttp.ClientSession | None = None
 
@@ -121,7 +105,7 @@ class RemoteEndpoint(_Endpoint):
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
             session = aiohttp.ClientSession(timeout=timeout, trust_env=True, raise_for_status=_explained)
             self._sockets = await self._stack.enter_async_context(session)
-        return await _open(self._sockets, f"{self._url}/ws", {"Authorization": f"Bearer {self._token}"})
+        return await _open(self._sockets, f"{self.url}/ws", {"Authorization": f"Bearer {self._token}"})
 
 
 async def _words_of(response: aiohttp.ClientResponse) -> str:

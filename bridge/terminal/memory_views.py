@@ -12,28 +12,16 @@ from rich.text import Text
 
 from bridge.terminal.drawing import clean, counted, due_words, exact, markdown, moment_words, one_line
 from sprite.common.due_times import repeat_words
+from sprite.protocol import shapes
 from sprite.protocol.memory import ChangesResult, UndoResult
 from sprite.protocol.messages import StandingRule, Status
-from sprite.protocol.shapes import (
-    ActionRow,
-    ChangedFile,
-    Cost,
-    Costs,
-    FileState,
-    Forgotten,
-    LearningRow,
-    Place,
-    SearchHit,
-    SessionState,
-    Spend,
-)
 
 _HIT_CHARS = 300
 _TURNS_LISTED = 20
 _NOT_RID_OF_IT = "the copy at the bridge is not yet rid of it"
 
 
-def files(states: list[FileState]) -> Table:
+def files(states: list[shapes.FileState]) -> Table:
     """Draw the memory files with their lines and limits."""
     drawn = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("file", "lines", "kept by", "changed"):
@@ -55,7 +43,7 @@ def memory_file(name: str, content: str) -> RenderableType:
     return Panel(body, title=Text(one_line(name), style="bold"), title_align="left", border_style="magenta")
 
 
-def learnings(rows: list[LearningRow]) -> RenderableType:
+def learnings(rows: list[shapes.LearningRow]) -> RenderableType:
     """Draw the newest learnings, newest first."""
     if not rows:
         return Text("Nothing learned yet: that happens once a few turns have rested, and with /flush.", style="dim")
@@ -73,7 +61,7 @@ def learnings(rows: list[LearningRow]) -> RenderableType:
     return drawn
 
 
-def actions(rows: list[ActionRow]) -> RenderableType:
+def actions(rows: list[shapes.ActionRow]) -> RenderableType:
     """Draw open actions with their numbers: failed ones first, then by due time, then by priority."""
     pending = sorted(
         (row for row in rows if row.status in {"open", "failed"}),
@@ -90,7 +78,7 @@ def actions(rows: list[ActionRow]) -> RenderableType:
     return drawn
 
 
-def _when_due(row: ActionRow) -> Text:
+def _when_due(row: shapes.ActionRow) -> Text:
     if row.status == "failed":
         why = one_line(row.history[-1].what) if row.history else ""
         return Text(f"did not work: {why}" if why else "did not work", style="red")
@@ -101,7 +89,7 @@ def _when_due(row: ActionRow) -> Text:
     return Text(one_line(", ".join(parts)) or f"since {when(row.created_at)}", style="red" if is_late else "")
 
 
-def hits(found: list[SearchHit], *, waiting: int, notes: Sequence[str] = ()) -> RenderableType:
+def hits(found: list[shapes.SearchHit], *, waiting: int, notes: Sequence[str] = ()) -> RenderableType:
     """Draw search hits in rank order, the search's notes and the number of turns without learnings so far."""
     after = [Text(one_line(note), style="dim") for note in notes]
     if waiting:
@@ -135,7 +123,7 @@ def _whence(turn: int | None, project: str | None) -> tuple[str, str]:
     return said + (f"  project {one_line(project)}" if project is not None else ""), "dim"
 
 
-def forgetting(what: Forgotten) -> RenderableType:
+def forgetting(what: shapes.Forgotten) -> RenderableType:
     """Draw what a forget would remove, and what it leaves."""
     counts = (
         (len(what.turns), "turn"),
@@ -157,7 +145,7 @@ def forgetting(what: Forgotten) -> RenderableType:
     return Group(*drawn)
 
 
-def forgotten(what: Forgotten) -> RenderableType:
+def forgotten(what: shapes.Forgotten) -> RenderableType:
     """Draw what was found afterwards, in every store."""
     words = "Forgotten. What is left says when, and how much; not what. This window still shows it."
     if not what.still:
@@ -165,7 +153,7 @@ def forgotten(what: Forgotten) -> RenderableType:
     return Group(Text(words, style="dim"), Text("It still stands here:", style="bold"), *map(_place, what.still))
 
 
-def _place(place: Place) -> Text:
+def _place(place: shapes.Place) -> Text:
     return Text.assemble((f"{one_line(place.where)}: ", "dim"), one_line(place.text))
 
 
@@ -211,7 +199,7 @@ def status(state: Status, *, link: str) -> Table:
     return drawn
 
 
-def _spent(spend: Spend | None) -> list[tuple[str, str]]:
+def _spent(spend: shapes.Spend | None) -> list[tuple[str, str]]:
     if spend is None:
         return []
     if spend.plan is not None:
@@ -221,13 +209,13 @@ def _spent(spend: Spend | None) -> list[tuple[str, str]]:
     return [("spent today", _costs(spend.today)), ("this session", _costs(spend.session)), ("last turn", turn)]
 
 
-def _costs(costs: Costs) -> str:
+def _costs(costs: shapes.Costs) -> str:
     parts = {"agent": costs.agent, "schedules": costs.schedules, "memory": costs.memory}
-    whole = Cost(sum(each.settled for each in parts.values()), sum(each.estimated for each in parts.values()))
+    whole = shapes.Cost(sum(each.settled for each in parts.values()), sum(each.estimated for each in parts.values()))
     return f"{_cost(whole)} ({', '.join(f'{name} {_cost(each)}' for name, each in parts.items())})"
 
 
-def _cost(cost: Cost) -> str:
+def _cost(cost: shapes.Cost) -> str:
     estimated = f" + ${cost.estimated:.4f} estimated" if cost.estimated else ""
     return f"${cost.settled:.4f}{estimated}"
 
@@ -239,7 +227,7 @@ def when(at: float | None) -> str:
     return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def _under_way(session: SessionState) -> str:
+def _under_way(session: shapes.SessionState) -> str:
     parts = ["the agent is at work" if session.running_mission_id else "nothing"]
     if session.queued:
         parts.append(f"{session.queued} queued")
@@ -282,7 +270,7 @@ def changed(found: ChangesResult) -> RenderableType:
     return Group(*drawn)
 
 
-def _file(file: ChangedFile) -> Text:
+def _file(file: shapes.ChangedFile) -> Text:
     sign, style = _KINDS[file.kind]
     marks = "" if file.kept else " (not kept: cannot be undone)"
     marks += " (maybe yours: undone when named)" if file.yours else ""

@@ -1,6 +1,6 @@
 """Track the pasted parts of an input line while the person edits it (pure)."""
 
-from sprite.protocol.pasted import Spans, joined, limited
+from sprite.protocol.pasted import Spans, joined
 
 #: Earlier texts that are remembered for undo and for the line history: number, and characters in total.
 _MOST_TEXTS = 500
@@ -38,10 +38,6 @@ class PastedSpans:
     def cleared(self) -> None:
         """Begin an empty line; earlier ones stay known, because the history brings them back."""
         self._text, self.spans = "", ()
-
-    def of_message(self) -> Spans:
-        """Return the spans in a form that a message may have."""
-        return limited(self.spans)
 
     def _remember(self) -> None:
         before = self._known.pop(self._text, None)

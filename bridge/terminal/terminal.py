@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.formatted_text import ANSI, FormattedText, to_formatted_text
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.output import Output
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
@@ -30,14 +33,10 @@ from rich.text import Text
 from bridge.terminal import drawing
 from bridge.terminal.drawing import counted, markdown, moment_words, one_line
 from bridge.terminal.pasted import PastedSpans
-from sprite.protocol.pasted import Marked, Spans
+from sprite.protocol.pasted import Marked, Spans, limited
 from sprite.protocol.shapes import BackgroundWork
 
 if TYPE_CHECKING:
-    from prompt_toolkit.buffer import Buffer
-    from prompt_toolkit.input import Input
-    from prompt_toolkit.output import Output
-
     from bridge.terminal.commands import Commands
     from bridge.terminal.conversation import Conversation
 
@@ -142,11 +141,7 @@ class Terminal:
     by_line = False
 
     def __init__(
-        self,
-        history: Path | None = None,
-        *,
-        source: Input | None = None,
-        output: Output | None = None,
+        self, history: Path | None = None, *, source: Input | None = None, output: Output | None = None
     ) -> None:
         self._conversation: Conversation | None = None
         self._commands: Commands | None = None
@@ -352,7 +347,7 @@ class Terminal:
         buffer = event.current_buffer
         text = buffer.text
         if text.strip():
-            entered = _Entered(text, self._asked, self._begun_under, self._pasted.of_message())
+            entered = _Entered(text, self._asked, self._begun_under, limited(self._pasted.spans))
             if not text.startswith("/forget"):
                 # Text to forget must not stay in the history.
                 buffer.append_to_history()

@@ -41,7 +41,7 @@ class StreamedReply:
     def _cut(self) -> list[str]:
         pieces: list[str] = []
         while True:
-            cut = self._next_line_end() if self._by_line else self._next_block_end()
+            cut = self.tail.find("\n") + 1 or None if self._by_line else self._next_block_end()
             if cut is None:
                 return pieces
             piece, self.tail = self.tail[:cut], self.tail[cut:]
@@ -50,10 +50,6 @@ class StreamedReply:
                 pieces.append(piece.removesuffix("\n"))
             elif piece.strip():
                 pieces.append(piece.strip("\n"))
-
-    def _next_line_end(self) -> int | None:
-        end = self.tail.find("\n")
-        return None if end == -1 else end + 1
 
     def _next_block_end(self) -> int | None:
         """Return the end of a block: a line after a blank one, outside of a fence.

@@ -19,14 +19,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from bridge.cluster.ownership import NotOwnedError, Ownership
 from bridge.db.database import Database, DatabaseError, WriteBehind
 from bridge.hub.link import LinkDownError
 from bridge.hub.room import Observer, SpriteHub
 from bridge.providers.provider import printable
-from sprite.common.tasks import TaskSet, jittered, owned_task
+from sprite.common.tasks import Service, TaskSet, jittered, owned_task
 from sprite.protocol.frames import ServerMessage
 from sprite.protocol.messages import Heartbeat, NextDue, ScheduleUpdate, StateSync, Status, System
 from sprite.protocol.shapes import SessionState
@@ -68,7 +68,7 @@ class DueDate:
     is_open: bool
 
 
-class DueDates(Observer):
+class DueDates(Service, Observer):
     """`async with DueDates(database, on_death, ownership) as due:`; an Observer of the relay.
 
     Every change sets `changed`. Sprites without an owner, which was killed or stopped while they were busy, are found
@@ -86,16 +86,11 @@ class DueDates(Observer):
         self.changed = asyncio.Event()
         #: Sprites whose rooms are open here, owned yet or not.
         self._opened: set[str] = set()
-        self._stack = AsyncExitStack()
         ownership.add_listener(self._owner_changed)
 
-    async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self._rows)
-        await self._stack.enter_async_context(owned_task(self._poll_on(), name="due dates", on_death=self._on_death))
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._stack.aclose()
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._rows)
+        await stack.enter_async_context(owned_task(self._poll_on(), name="due dates", on_death=self._on_death))
 
     @property
     def is_behind(self) -> bool:
@@ -247,7 +242,7 @@ class UnreachableError(Exception):
     """The sprite cannot be woken; the message is the link's."""
 
 
-class Waker:
+class Waker(Service):
     """`async with Waker(relay, due, may_wake, on_death) as waker:` while the relay is open.
 
     `may_wake` returns whether a sprite's person has access. `clock` returns Unix seconds. `wakes` counts them by
@@ -280,16 +275,11 @@ class Waker:
         self._not_again_before: dict[str, _InVain] = {}
         self._troubles: dict[str, str] = {}
         self._tasks = TaskSet()
-        self._stack = AsyncExitStack()
         self.wakes: Counter[str] = Counter()
 
-    async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self._tasks)
-        await self._stack.enter_async_context(owned_task(self._run(), name="waker", on_death=self._on_death))
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._stack.aclose()
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._tasks)
+        await stack.enter_async_context(owned_task(self._run(), name="waker", on_death=self._on_death))
 
     def trouble(self, sprite: str) -> str:
         """Return why the last wake failed, "" if it did not."""

@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, ParamSpec, Self, TypeVar
 
 import msgspec
@@ -119,6 +119,22 @@ class TaskSet:
 
     async def __aexit__(self, *_error: object) -> None:
         await self.close()
+
+
+class Service:
+    """Base of what runs in `async with service:`. The things that `_open` enters end in reverse order."""
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await self._open(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._stack.aclose()
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        """Start it, and enter on `stack` what has to end with it."""
 
 
 def jittered(seconds: float) -> float:

@@ -25,8 +25,7 @@ from bridge.config import Settings
 from bridge.db.open import open_database
 from bridge.providers.provider import HostError, MachineGoneError
 from bridge.providers.sprites import SpritesHost
-from bridge.replicas.archive import Source, exported
-from bridge.replicas.restore import Asked, LostSprites, Restorer, RestoreRefusedError
+from bridge.replicas.restore import Asked, LostSprites, Restorer, RestoreRefusedError, Source, exported
 from bridge.replicas.sealed_store import SealedStore, open_store
 from sprite.cli.archives import export
 from sprite.protocol.archive import MANIFEST
