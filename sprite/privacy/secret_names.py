@@ -38,12 +38,12 @@ _ASSIGNMENT = r"""(?xi)
     (?P<rest>[\w.-]{0,40}+)
     (?:
       (?P<sign>(?:\\{0,3}["'`\])]|\*\*|__){0,3}(?:\[\d*\])?[ \t]{0,12}(?:\([\w .,@/-]{1,40}\)[ ]?)?
-        (?::=|=>|->|:[ ]?[&'\w<>\[\]|.]{1,30}[ ]=(?=[ ]?["'`])|={1,3}|!=|:{1,2}|\?=|\|\|?|：|＝)(?:\*\*|__)?
+        (?:(?::[ ]?[&'\w<>\[\]|.]{1,30}|\w{1,20})[ ]=(?=[ ]?["'`])|[!?:+.|]{0,3}={1,3}>?|->|:{1,2}|\|\|?|：|＝)(?:\*\*|__)?
         (?:[ \t]*[|>]?-?(?:\\?\r?\n[ \t]{0,20}){1,2}(?=["'`]|[^\s:=]{4,200}[ \t]*(?:\r?\n|\Z))|[ \t]{0,20})
         (?:(?:new[ ])?(?:\[\]byte|(?:\w+::)?\w*(?:bytes?|string|key|secret|password|decode|encode|from\w*|make|hash))\((?=["']))?(?:[bfrtu@]{0,2}(?=["'`]))?(?:""(?=")|''(?='))?(?:\*\*|__)?)
     | (?P<pair>\\?["']?[\s,]{1,40}\\?["']?(?:\w{1,20}:)?value\\?["']?\s{0,4}[:=]\s{0,4}|</key>\s{0,20}<string>(?=[^<\n]))
     | (?P<comma>\\?["']\s{0,3},\s{0,20}(?=\\?["']))
-    | (?P<tag>["']?(?:\s[^<>\n]{0,80})?>(?:<!\[CDATA\[)?(?=[^<\s]))
+    | (?P<tag>["']?(?:\s[^<>\n]{0,80})?>\s{0,20}(?:<!\[CDATA\[)?(?=[^<\s]))
     | (?P<below>[^\n:=]{0,90}:[ ]?(?:\r?\n[ \t]{0,20}){1,3}(?=\S{8,200}[ \t]*(?:\r?\n|\Z)))
     | (?P<said>["'”»`]?(?:[ ](?:%(about)s)(?:[ ][\w.@'’/%%()-]{1,40}){1,5}?|[ ]\([^()\n]{1,40}\))?[ ]?
         (?:[ ](?:%(links)s):?|:)[ ]{1,3}\*{0,2})
@@ -248,9 +248,9 @@ class Names:
             return "literal", is_upper or "=" in sign
         lead = _LEAD.match(line) is not None
         is_tight = sign == match["sign"] and "=" in sign
-        if is_tight and not is_upper and _SENTENCE.match(text, match.start("bare")):
+        if is_tight and not is_upper and name[0] != "-" and _SENTENCE.match(text, match.start("bare")):
             return None, False
-        if is_tight and (is_upper or lead or line.endswith(("?", "&", ";", ",", "-", "/"))):
+        if is_tight and (is_upper or lead or name[0] == "-" or line.endswith(("?", "&", ";", ",", "/"))):
             return "literal", True
         is_code = _is_code(text, match)
         if is_tight and not is_code:
@@ -263,7 +263,7 @@ class Names:
 
     def _spaced(self, text: str, match: re.Match[str], name: str, line: str, value: str) -> tuple[Style | None, bool]:
         """Return the same for a value after a space only: of an option, a directive, or `pw hunter2`."""
-        if line.endswith("-") or name.startswith("-"):
+        if name[0] == "-":
             return (None if value.startswith("-") else "literal"), True
         quoted, lower = match["bare"] is None, name.lower()
         if _TOLD.search(lower) and re.search(r"[_\d]|[a-z][A-Z]", value):

@@ -20,7 +20,7 @@ _REFERENCE = re.compile(
     r"""(?ix)\A(?:
     \$\{?[a-z_]\w*(?:[:.?+-].*)?\}?\Z | \$\(.* | \$\{\{.* | \$\d+\Z | \$\w+[/.\[].* | \$\{.*\}\Z | \$env:\w+\Z
     | \{\{.* | \{[\w.\[\]'"!:]*\}\Z | \#\{.* | \{%.* | %\(?\w*\)?[sdqv%]?\Z | <[^>]*>?\Z | :\w+\Z | \?+\Z | @\w+@?\Z | ``\Z
-    | (?:[*x•.\#_=-]|\\u2022){3,}.* | \.\.\..* | … .* | \[(?:redacted|private|filtered|masked|hidden|removed|omitted|secret)\b.*
+    | (?:[*x•.\#_=-]|\\u2022){3,}.* | \.\.\..* | … .* | \[(?:redacted|private|filtered|masked|hidden|removed|omitted|secret)\b.* | \[[a-z_-]+\]\Z
     | &?[a-z_][\w.:>-]*\(.*\)[;,]?\Z | (?:os|process|env|self|this|config|settings|request|import\.meta|secrets|vars?|local|data|module|input|args|opts|options|props|params|state)\.[a-z_].*
     | (?:vault:|op://|arn:|file:|data:|https?://|ref\+|sops:|enc\[|%5b|ssm:|secretsmanager:|keyring:|awssm:|gcpsm:|projects/).*
     | (?:ssh-(?:rsa|ed25519)|ecdsa-sha2|sha(?:1|224|256|384|512)[:-]|\$2[aby]\$|\$argon2|\$[156y]\$|pbkdf2|scrypt:).*
@@ -70,7 +70,7 @@ _JOINT = re.compile(r"[-_./:,@ ]")
 _EXPRESSION = re.compile(r"[(){}\[\]<>|]|=>|->|&&|\+\+|\A!|\A[A-Za-z_][\w$]*(?:[.:]{1,2}[A-Za-z_][\w$]*)+(?<!\d\d)\Z")
 _SYMBOL = re.compile(r"[!@#$%^&*~+=?|\\<>]")
 #: A regular expression.
-_PATTERN = re.compile(r"\(\?[:!=<iPms]|\[\^?\\?\w-\w|\\[bswd.]|\]\{\d|[)\]][?*+][)(\[|]|\w\|\w+\|")
+_PATTERN = re.compile(r"\(\?[:!=<iPms]|\[\^?\\?\w-\w|\\[bswd.]|\]\{\d|[)\]][?*+][)(\[|]|\w\|\w+\||\{\w*\}")
 _LABEL = re.compile(r"passw|phrase|secret|token|enter|login|require")
 _SIGNS = re.compile(r"[^\w. /-]")
 _LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
@@ -82,7 +82,6 @@ _CAMEL = re.compile(r"[A-Za-z]?[a-z]*(?:[A-Z][a-z]+)*(?:[A-Z]{2,})?")
 #: Numbers of the machine, and of requests: in a sentence they are no password.
 _NUMBER = re.compile(r"0x[0-9A-Fa-f]{1,16}")
 _UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_TRANSITION = re.compile(r"(?<=[A-Za-z])(?=\d)|(?<=\d)(?=[A-Za-z])")
 #: A recovery key of numbers alone.
 _GROUPS = re.compile(r"\d{5,6}(?:-\d{5,6}){5,}")
 _NO_TOKEN = re.compile(r"[\s\[\](){}<>|\\`]")
@@ -172,16 +171,11 @@ def is_token(value: str, style: Style = "literal", *, sure: bool = True) -> bool
     if _GROUPS.fullmatch(value):
         return sure
     if not (_LETTER.search(value) and _DIGIT.search(value)):
-        # Twenty letters without a digit do occur, in one key of forty.
-        made = len(value) >= 20 and value.isalpha() and not value.islower() and not is_words(value)
-        return sure and made and entropy(value) >= 4.0
+        # Twenty letters without a digit do occur, in one key of forty, and keys of digits alone.
+        made = value.isalpha() and not value.islower() and not is_words(value) and entropy(value) >= 4.0
+        return sure and len(value) >= 20 and (made or value.isdigit())
     if _TERM.match(value) or is_words(value):
         return False
     if not sure:
         return len(value) >= 16 and entropy(value) >= 3.3
-    if len(value) < 16:
-        # A short one has to look made: letters and digits in turns.
-        turns = len(_TRANSITION.findall(value))
-        made = turns > 1 if style == "literal" else (style == "prose" and turns > 2 and len(value) >= 10)
-        return made and not re.match(r"\d+\.\d|\d{4}-\d\d-", value)
-    return entropy(value) >= 3.0
+    return entropy(value) >= 2.7

@@ -121,6 +121,12 @@ def test_named_value_that_is_no_token_is_unchanged(value: str) -> None:
         "Passwort SECRET",
         "\u0130 password=SECRET",
         "name,password\nada,SECRET\n",
+        "Use the following password to proceed:\n\nSECRET\n",
+        "<password>\n    SECRET\n</password>",
+        'var dbPassword string = "SECRET"',
+        '$password .= "SECRET";',
+        'PASSWORD ::= "SECRET"',
+        "password है SECRET",
     ],
 )
 @pytest.mark.parametrize("secret", ["hunter_2", "Blue-Otter_42"])
@@ -132,12 +138,19 @@ def test_passphrase_of_words_is_redacted_whole() -> None:
     assert redact("password: correct horse battery staple") == "password: [redacted:password-assignment]"
 
 
+@pytest.mark.parametrize("text", ["username: ada\npassword: sparrow\n", "wget --password=sparrow https://example.com"])
+def test_plain_word_is_password_in_sure_place(text: str) -> None:
+    assert redact(text) == text.replace("sparrow", "[redacted:password-assignment]")
+
+
 def test_documented_example_key_is_unchanged() -> None:
     text = "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
     assert redact(text) == text
 
 
-@pytest.mark.parametrize("text", ["My ski pass is: refundable!", "The password=secret is wrong"])
+@pytest.mark.parametrize(
+    "text", ["My ski pass is: refundable!", "The password=secret is wrong", 'password = f"prefix_{word}1"']
+)
 def test_ordinary_word_after_name_is_unchanged(text: str) -> None:
     assert redact(text) == text
 

@@ -12,7 +12,7 @@ import pytest
 
 from sprite.errors import PeerError
 from sprite.protocol.shapes import FileCounts
-from sprite.undo.ignored import is_ignored, read_patterns
+from sprite.undo.scan import is_ignored, read_patterns
 from tests.undo_stage import RandomTurns, Stage, opened, tree
 
 #: Random turns; `make soak` takes 10,000.
