@@ -662,7 +662,12 @@ async def test_import_interrupted_in_last_step_is_completed(archive: Path, tmp_p
             moving_in.finish(settings)
         made = await exported(settings.workspace, tmp_path / f"again-{again}.zip")
         assert made.read_bytes() == archive.read_bytes()
-        assert {path.name for path in (settings.workspace / ".os").iterdir()} == {"data-version", "memory", "run", "workspace.db"}
+        assert {path.name for path in (settings.workspace / ".os").iterdir()} == {
+            "data-version",
+            "memory",
+            "run",
+            "workspace.db",
+        }
 
 
 async def test_import_interrupted_earlier_leaves_nothing(archive: Path, tmp_path: Path) -> None:
