@@ -33,6 +33,7 @@ from sprite.agent.translate import (
     CallCosts,
     events_of,
     model_trouble,
+    own_answer,
     plan_limits,
     result_of,
     size_of_calls,
@@ -111,10 +112,11 @@ class Agent:
         broken = BrokenStream()
         costs = CallCosts()
         secret_calls: set[str] = set()
-        is_silent = True
+        is_silent, own_words = True, ""
 
         async def on_message(message: sdk.Message) -> None:
-            nonlocal is_silent
+            nonlocal is_silent, own_words
+            own_words = own_answer(message) or own_words
             if (unsaid := broken.before(message)) is not None:
                 await on_message(unsaid)
             await self._capture(message)
@@ -136,9 +138,11 @@ class Agent:
             if isinstance(message, sdk.RateLimitEvent):
                 listener.plan_limits = plan_limits(message.rate_limit_info.raw.get("unifiedWindows", {}))
             if isinstance(message, sdk.ResultMessage):
-                result = result_of(message, interrupted=listener.is_interrupted, is_silent=is_silent)
+                result = result_of(
+                    message, interrupted=listener.is_interrupted, is_silent=is_silent, own_words=own_words
+                )
                 result = replace(result, cut_usd=0.0 if self._settings.is_free else costs.cut_usd())
-                is_silent = True
+                is_silent, own_words = True, ""
                 await listener.ended(result)
             elif isinstance(message, sdk.SystemMessage) and message.subtype == "init":
                 await listener.began(message.data["session_id"], message.data.get("model"))

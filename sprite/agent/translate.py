@@ -6,6 +6,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import claude_agent_sdk as sdk
@@ -29,6 +30,8 @@ SUMMARY_CHARS = 400
 _TOLD_ATTEMPT = 2
 #: Beginnings of the CLI's answer when work continues in the background; paths, ids and advice follow.
 _LAUNCHED = ("Command running in background with ID:", "Async agent launched successfully")
+#: Beginning of its answer for a subagent whose model failed.
+_BROKEN_OFF = "Agent terminated early due to an API error: "
 _REMINDERS = re.compile(r"<system-reminder>.*?(?:</system-reminder>|\Z)", re.DOTALL)
 #: A line that instructs the model to keep something from the person.
 _INSTRUCTION = re.compile(
@@ -105,6 +108,18 @@ class BrokenStream:
         return None
 
 
+def own_answer(message: sdk.Message) -> str:
+    """Return the CLI's own answer in a message, and mark it as an error: why it did not compact as it was asked to.
+
+    Return "" for other messages.
+    """
+    match message:
+        case sdk.AssistantMessage(model="<synthetic>", error=None, content=[sdk.TextBlock(text=text)]):
+            message.error = "unknown"
+            return text
+    return ""
+
+
 def model_trouble(message: sdk.Message) -> str | None:
     """Return a notice that the model does not answer, once for each call that the CLI retries."""
     match message:
@@ -136,14 +151,21 @@ def _for_people(text: str) -> str:
     """Return a tool's answer without the CLI's additions for the model."""
     if text.startswith(_LAUNCHED):
         return "Started in the background."
+    if text.startswith(_BROKEN_OFF):
+        return f"The subagent broke off. {failure(text).sentence}"
     return "\n".join(line for line in _REMINDERS.sub("", text).splitlines() if not _INSTRUCTION.search(line)).strip()
 
 
-def result_of(message: sdk.ResultMessage, *, interrupted: bool, is_silent: bool = False) -> TurnResult:
+def result_of(
+    message: sdk.ResultMessage, *, interrupted: bool, is_silent: bool = False, own_words: str = ""
+) -> TurnResult:
     """Return how a turn ended; `interrupted` says whether somebody asked to stop it. Without that, an abort is a crash.
 
     `is_silent`: it had no text and no tool call. That is a failure, unless the agent began the turn by itself.
+    `own_words` are the CLI's own answer, instead of the model's.
     """
+    if own_words and message.num_turns == 0:
+        message = replace(message, is_error=True, result=own_words)
     outcome = _outcome(message, interrupted=interrupted)
     taken_in = message.user_message_uuids or ([message.user_message_uuid] if message.user_message_uuid else [])
     origin = message.origin["kind"] if message.origin else "human"

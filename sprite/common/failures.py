@@ -77,7 +77,13 @@ _BY_TEXT: tuple[tuple[str, str, str, Action], ...] = (
         "settings",
     ),
     (r"bridge's database|bridge is stopping", "model_error", "The bridge is not ready.", "retry"),
-    (r"OAuth|subscription access|[Ll]ogin (?:expired|reached)", "unauthorized_model", _BAD_KEY, "settings"),
+    (r"messages to compact", "bad_request", "There is nothing to compact yet.", "change"),
+    (
+        r"OAuth|Invalid API key|subscription access|[Ll]ogin (?:expired|reached)",
+        "unauthorized_model",
+        _BAD_KEY,
+        "settings",
+    ),
     (
         r"You've (?:hit|reached) your|out of (?:extra )?usage|seat type|usage (?:allocation|credits)|usage limit is",
         "plan_limit",
@@ -92,7 +98,7 @@ _BY_TEXT: tuple[tuple[str, str, str, Action], ...] = (
         "settings",
     ),
     (
-        r"safeguards flagged|Usage Policy|[Oo]utput blocked",
+        r"[Ss]afeguards (?:flagged|stopped)|can't (?:help with|respond to) this|Usage Policy|[Oo]utput blocked",
         "declined",
         "The model declined to answer. Say it in another way.",
         "change",
@@ -115,6 +121,12 @@ _BY_LOOSE_TEXT: tuple[tuple[str, str, str, Action], ...] = (
     (r"[Cc]onnect|reached|broke off|ECONN|[Ss]tream", "model_error", "The connection to the model broke off.", "retry"),
     (r"^$", "agent_error", "The agent could not finish this turn.", "retry"),
 )
+#: What the CLI was doing when the model failed. The text of the failure follows.
+_DOING = re.compile(
+    r"^.*?(?:automatic compaction failed|Error during compaction|Agent terminated early due to an API error): ",
+    re.DOTALL,
+)
+_STATUS = re.compile(r"(?:API Error: |HTTP )(\d{3})\b")
 _SERVER_FAULT = 500
 _BY_STATUS: dict[int, tuple[str, str, Action]] = {
     400: ("invalid_request", "The model's API refused the request as invalid.", "new_session"),
@@ -139,12 +151,15 @@ _NOISE = re.compile(
 
 def failure(text: str, status: int | None = None) -> Failure:
     """Return the failure for a text of the CLI or the API, and the API's status if there is one."""
-    row = _found(text, _BY_TEXT) or _BY_STATUS.get(status or 0)
+    cause = _DOING.sub("", text)
+    if cause != text and (found := _STATUS.search(cause)):
+        status = int(found[1])
+    row = _found(cause, _BY_TEXT) or _BY_STATUS.get(status or 0)
     if row is None and status is None:
-        row = _found(text, _BY_LOOSE_TEXT)
+        row = _found(cause, _BY_LOOSE_TEXT)
     if row is not None:
         return Failure(*row)
-    short = " ".join(_NOISE.sub(" ", text).split())[:_MAX_SHORT].strip(" .:·") or "it gave no reason"
+    short = " ".join(_NOISE.sub(" ", cause).split())[:_MAX_SHORT].strip(" .:·") or "it gave no reason"
     is_refused = status is not None and status < _SERVER_FAULT
     return Failure(
         "model_error", f"The model failed: {short}.", "change" if is_refused else "retry", text.strip()[:_MAX_DETAILS]

@@ -71,6 +71,7 @@ class Wire:
         self.answers: dict[str, dict[str, Any]] = {}
         self.quarantined: list[dict[str, Any]] = []
         self.attention: list[str] = []
+        self.plan: list[dict[str, Any]] | None = None
         #: The learning as it is after the person's word on it.
         self.answered: dict[str, Any] = {}
 
@@ -128,7 +129,9 @@ class Wire:
                 # The page asks for it a moment after the last turn, maybe of an earlier test.
                 message["payload"]["session"] = self.session
             elif message["payload"].get("op") == "health":
-                message["payload"]["health"].update(quarantined=self.quarantined, attention=self.attention)
+                health = message["payload"]["health"]
+                health.update(quarantined=self.quarantined, attention=self.attention)
+                health["spend"]["plan"] = self.plan
             route.send(json.dumps(message))
 
         route.on_message(up)
@@ -483,11 +486,15 @@ async def test_quarantined_turn_can_be_retried(page: Page, wire: Wire) -> None:
     work = {"id": "b1", "kind": "command", "title": "npm test", "since": time.time()}
     wire.say("session_update", session={**IDLE, "paused": paused, "background": [work]})
     wire.attention = ["the disk is nearly full: 20 MiB are free"]
+    wire.plan = [{"name": "five hour", "used": 0.42, "resets_at": time.time() + 3600}]
     await page.get_by_role("tab", name="Memory").locator("visible=true").click()
     await page.get_by_role("tab", name="Health").click()
     aside = page.get_by_role("group", name="Turn 12, set aside")
     await expect(aside).to_contain_text("The model refused it.")
     await expect(page.get_by_role("alert").filter(has_text="This asks for you")).to_contain_text("20 MiB are free")
+    # The limits of a plan replace the spend.
+    await expect(page.locator(".health-part", has_text="Claude plan")).to_contain_text("five hour 42 % resets")
+    await expect(page.get_by_role("heading", name="Spend")).to_have_count(0)
     assert await violations(page) == []
     await aside.get_by_role("button", name="Try again").click()
     await expect(page.locator(".toast", has_text="Turn 12 waits to be learned from again.")).to_be_visible()

@@ -700,11 +700,23 @@ async def test_no_module_creates_markup_or_code_from_text() -> None:
     assert [path.name for path in ours if sinks.search(path.read_text())] == []
 
 
-async def test_attached_picture_reaches_model(stack: PageStack, page: Page) -> None:
-    await page.locator("input[type=file]").set_input_files(FilePayload(name="a.png", mimeType="image/png", buffer=PNG))
+PASTE = """(field, bytes) => {
+    const clipboardData = new DataTransfer();
+    clipboardData.items.add(new File([new Uint8Array(bytes)], "a.png", { type: "image/png" }));
+    field.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true }));
+}"""
+
+
+@pytest.mark.parametrize("way", ["attached", "pasted"])
+async def test_attached_picture_reaches_model(stack: PageStack, page: Page, way: str) -> None:
+    if way == "pasted":
+        await page.locator("#composer-text").evaluate(PASTE, list(PNG))
+    else:
+        picture = FilePayload(name="a.png", mimeType="image/png", buffer=PNG)
+        await page.locator("input[type=file]").set_input_files(picture)
     await expect(page.locator(".upload[data-state=done]")).to_be_visible()
-    await ask(page, "What is in the picture")
-    bodies = [request.raw for request in stack.model.requests if "What is in the picture" in request.user_text]
+    await ask(page, f"What is in the {way} picture")
+    bodies = [request.raw for request in stack.model.requests if f"the {way} picture" in request.user_text]
     assert b'"type":"image"' in bodies[0]
 
 

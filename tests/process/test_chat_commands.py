@@ -20,7 +20,7 @@ from sprite.protocol.messages import (
     StandingRule,
     Status,
 )
-from sprite.protocol.shapes import Cost, Costs, Forgotten, MemoryState, Place, Spend
+from sprite.protocol.shapes import Cost, Costs, Forgotten, MemoryState, Place, PlanLimit, Spend
 from tests.chat_stage import Chat, in_a_pipe, in_a_terminal
 from tests.chat_stand_in import state_sync
 
@@ -118,6 +118,18 @@ async def test_status_shows_spend_by_part() -> None:
     parts = "$1.6250 + $0.5000 estimated (agent $1.2500 + $0.5000 estimated, schedules $0.2500, memory $0.1250)"
     # The pipe wraps lines.
     assert f"spent today {parts} this session {parts} last turn $0.5000" in " ".join(chat.seen.split())
+
+
+async def test_status_shows_plan_instead_of_spend() -> None:
+    costs = Costs(Cost(), Cost(), Cost())
+    spend = Spend(costs, costs, plan=[PlanLimit("five hour", 0.42, 1.8e9)])
+    status = Status("status", state_sync().session, memory(), None, "ask", None, spend=spend)
+    async with in_a_pipe() as chat:
+        chat.type("/status\n")
+        used, _ = await asked(chat, "system")
+        await chat.visitor.send(status, reply_to=used)
+        await chat.until_seen("five hour 42%, resets 2027-01-15")
+    assert "spent today" not in chat.seen
 
 
 async def test_standing_rules_are_listed_and_revoked() -> None:

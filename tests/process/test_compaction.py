@@ -9,7 +9,8 @@ import pytest
 import pytest_asyncio
 
 from tests.harness import observations
-from tests.inspection import SharedSprite, chat, curations, learnings, prompts, shared_sprite
+from tests.inspection import SharedSprite, chat, curations, learnings, observation_of, prompts, shared_sprite
+from tests.scripted_model import Script
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -63,3 +64,29 @@ async def test_failing_curator_does_not_block_compaction(home: SharedSprite) -> 
         # The retry comes about a second later, before or after the last mission's end.
         await client.ever(lambda m: m["type"] == "memory_update" and "user.md" in m["payload"]["files"])
         assert any("oolong" in content for content in learnings(home.workspace))
+
+
+@pytest.mark.parametrize("how", ["by itself", "when asked to"])
+async def test_failed_compaction_says_why(home: SharedSprite, how: str) -> None:
+    async with home.client() as client:
+        await client.ask("system", {"action": "new_session"})
+        await client.mission("Hello")
+        home.model.script.agent({"for": "compaction", "error": 529, "times": -1})
+        if how == "by itself":
+            home.model.script.agent({"match": "a very long", "usage": {"input_tokens": 990_000}})
+            await client.mission("Hello, a very long story")
+        mission = client.send("mission", {"text": "Hello" if how == "by itself" else "/compact"})
+        end = await client.end_of(mission)
+        home.model.script = Script()
+        words = "The model is overloaded. Send it again in a moment."
+        assert (end["event"], end["message"], end["retryable"]) == ("error", words, True)
+        assert not [event for event in client.events(mission) if event["event"] == "text"]
+    turn = observation_of(home.workspace, mission)
+    assert (turn["agent_response"], turn["notice"]) == ("", words)
+
+
+async def test_nothing_to_compact_is_said(home: SharedSprite) -> None:
+    async with home.client() as client:
+        await client.ask("system", {"action": "new_session"})
+        end = await client.end_of(client.send("mission", {"text": "/compact"}))
+    assert (end["event"], end["message"]) == ("error", "There is nothing to compact yet.")

@@ -134,6 +134,33 @@ async def test_agent_survives_broken_stream(home: SharedSprite, broken: str, tim
         assert kept["agent_response"]
 
 
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ({"error": 529, "type": "overloaded_error"}, "The model is overloaded."),
+        ({"error": 401, "message": "invalid x-api-key"}, "check ANTHROPIC_API_KEY"),
+        ({"text": "No", "stop_reason": "refusal"}, "The model declined to answer."),
+    ],
+)
+async def test_failed_subagent_has_same_words(home: SharedSprite, step: dict[str, Any], words: str) -> None:
+    job = {"description": "greet", "prompt": "say hello", "run_in_background": False}
+    home.model.script = Script(
+        agent=[
+            {"for": "subagent", "times": -1, **step},
+            {"tool": "Agent", "input": job, "on": "prompt"},
+            {"text": "It failed.", "on": "result"},
+        ]
+    )
+    async with home.client() as client:
+        mission = client.send("mission", {"text": "Say hello by another agent"})
+        assert (await client.end_of(mission))["event"] == "complete"
+    home.model.script = Script()
+    (said,) = [event["summary"] for event in client.events(mission) if event["event"] == "tool_result"]
+    assert said.startswith("The subagent broke off. ")
+    assert words in said
+    assert not any(word in said for word in (*INTERNAL, "HTTP", "https:"))
+
+
 # --- the curator ---
 
 
