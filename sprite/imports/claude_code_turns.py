@@ -373,6 +373,7 @@ class _Turn:
         self.ended_at = max(self.ended_at, entry.at)
 
     def notice(self, text: str, at: float) -> None:
+        """Add a notice of the CLI's, which may report background agents."""
         self.buffer.add_notice(text)
         self.reported.update(dict.fromkeys(reported_agents(text), at))
 
@@ -387,6 +388,7 @@ class _Turn:
                 self.answered = self.calling = True
 
     def start(self, block: Block) -> None:
+        """Add a tool call, and remember whether it asks memory."""
         if block.id is not None:
             name = from_elsewhere(block.name or "")
             if name in ECHO_CALLS:
@@ -395,6 +397,7 @@ class _Turn:
             self.calls.append(block.id)
 
     def answer(self, block: Block) -> None:
+        """Add a tool's result, or a remark in place of memory's."""
         if block.tool_use_id is not None:
             said = MEMORY_ANSWERED if block.tool_use_id in self.echoes else block.content
             self.buffer.tool_answered(block.tool_use_id, said, is_error=bool(block.is_error))

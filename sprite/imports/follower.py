@@ -279,6 +279,7 @@ class _Watched:
 
     @property
     def silence(self) -> float:
+        """Return the seconds since its state changed."""
         return time.monotonic() - self.since
 
     def is_due(self, mark: Mark | None) -> bool:
