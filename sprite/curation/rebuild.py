@@ -200,7 +200,8 @@ class Regrowth:
 
     async def keep(self, answer: NewCuration, last: Observation) -> None:
         """Decide about an answer, log both and apply it; `last` is the last turn of its range."""
-        decision = effects.write_decision(self._applied + await self._judge.decide(answer.at(last.timestamp)))
+        parts = await self._judge.decide(answer.at(last.timestamp))
+        decision = effects.write_decision([*self._applied, *parts])
         logged = await self._transcript.curations.append_event(replace(answer, decision=decision))
         self._applied = []
         await self._apply(replace(logged, created_at=last.timestamp))

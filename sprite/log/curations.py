@@ -194,7 +194,8 @@ class Curations(Tables):
 
         Memory changes when all batches of a re-extraction are done.
         """
-        return (await self._select("WHERE id = ?", (await self._db.transact(lambda tx: append(tx, curation)),)))[0]
+        curation_id = await self._db.transact(lambda tx: append(tx, curation))
+        return (await self._select("WHERE id = ?", (curation_id,)))[0]
 
     async def append_said(self, kind: Literal["edit", "drift"], response: Mapping[str, Any]) -> int:
         """Log a person's change to memory, or a file's drift; return the curation's id.

@@ -14,7 +14,7 @@ import pytest
 
 from sprite.config import Settings
 from sprite.curation.processor import ObservationProcessor
-from sprite.log.curations import NewCuration
+from sprite.log.curations import OFF_RECORD, NewCuration
 from sprite.log.transcript import NewObservation
 from sprite.memory.decision import Written, write_decision
 from sprite.memory.folders import make_folders
@@ -188,7 +188,7 @@ async def test_private_and_quarantined_turns_do_not_wait(model: OfflineModel, wo
     async with curating(workspace, model) as sprite:
         await sprite.add_turns(1)
         await sprite.stores.transcript.quarantine.set_aside(1, "in vain", 0)
-        await sprite.turns(3, off_record=True)
+        await sprite.turns(3, processed=OFF_RECORD)
         assert not sprite.processor.needs_machine
         await sprite.processor.session_ended(60)
         assert (await sprite.spans, await sprite.waiting()) == ([], 0)

@@ -31,7 +31,10 @@ from tests.inspection import descendants, endings, eventually, memory_file, requ
 from tests.scripted_model import OfflineModel
 
 #: Tasks that a sprite requires while it runs.
-SPRITE = ("accept", "announcer", "awake", "boot files", "curation", "feed", "runtime", "scheduler", "slow work")
+SPRITE = (
+    *("accept", "announcer", "awake", "boot files", "curation", "feed"),
+    *("live output", "runtime", "scheduler", "slow work"),
+)
 #: Task that a sprite requires to start.
 AT_START = "agent import"
 #: Ends by itself, like the import; a failure is logged, and undo does not work until the next start.

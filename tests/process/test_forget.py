@@ -46,9 +46,9 @@ FILES = (
 )
 #: (`.agent-at-work` and `shipped.json` describe the deployed files.)
 FREE = (
-    *("src/*", ".venv/*", "VERSION", "memory/shipped.json"),
+    *("src/*", ".venv/*", "VERSION", "data-version", "memory/shipped.json"),
     *("run/lock", "run/token", "run/address", "run/purge", "run/agent", "run/cli", "run/meaning"),
-    *("run/egress.sock", "run/working", "run/seatbelt"),
+    *("run/egress.sock", "run/working", "run/seatbelt", "run/filter"),
 )
 WHOLE = ["Ada", "Quibblewort", "tables", "snorgle", "ficus", "Belzoni", "Frobnitz", "llamas"]
 
