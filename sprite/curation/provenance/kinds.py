@@ -1,9 +1,8 @@
-"""Classify whose words a tool result contains: the tool's, a document's or an outsider's (pure).
+"""Classify whose words a tool result contains (pure).
 
-`result`: output of a command on this computer about its work. `printed`: output of a command or a search that also
-prints the content of files, by any author. `document`: the content of a file, read by another tool.
-`outside`: a page, another agent or a service. `memory`: memory's own earlier text. A command is classified by the
-programs it runs; unknown sources are `outside`.
+`result`: output of a command on this computer about its work. `printed`: content of files, by any author, that a
+command or a search prints. `document`: a file that another tool reads. `outside`: a page, another agent, a service or an
+unknown source. `memory`: memory's own earlier text.
 """
 
 from __future__ import annotations
@@ -76,5 +75,4 @@ def _program(part: str) -> str:
 
 
 def _prints_a_page(step: str, receivers: list[str]) -> bool:
-    fetch = _PIPE.split(step)[0]
-    return _SINKS.isdisjoint(receivers) and not _KEPT.search(fetch) and not _LOCAL.search(fetch)
+    return _SINKS.isdisjoint(receivers) and not any(rule.search(_PIPE.split(step)[0]) for rule in (_KEPT, _LOCAL))

@@ -30,8 +30,7 @@ _ADDRESS = re.compile(r"[\w.+-]+@[\w-]+\.\w")
 def own_words(text: str, pasted: Spans = ()) -> tuple[str, list[str]]:
     """Return a message without its pasted parts, and these parts.
 
-    `pasted` are the spans that the client marked. Fences, quoted lines and mails with their header are recognised
-    without marks.
+    `pasted` are the spans that the client marked. Fences, `>` quotes and mails with a header need no mark.
     """
     parts = [text[start:end] for start, end in pasted]
     lines = own_text(text, pasted).split("\n")
