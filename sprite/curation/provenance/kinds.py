@@ -1,7 +1,7 @@
 """Classify whose words a tool result contains (pure).
 
 `result`: output of a command on this computer about its work. `printed`: content of files, by any author, that a
-command or a search prints. `document`: a file that another tool reads. `outside`: a page, another agent, a service or an
+command or search prints. `document`: a file that another tool reads. `outside`: a page, another agent, a service or an
 unknown source. `memory`: memory's own earlier text.
 """
 
