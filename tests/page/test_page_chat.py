@@ -517,6 +517,7 @@ async def test_host_is_allowed_and_taken_back(stack: PageStack, page: Page) -> N
     await question.get_by_role("button", name="What the agent may reach").click()
     dialog = page.get_by_role("dialog", name="What the agent may reach")
     await expect(dialog).to_contain_text("1 open connection")
+    await expect(dialog).to_contain_text("Sandbox: none: the agent can read what you can")
     await expect(dialog).to_contain_text("You always allow it, during \u201ctake long, please\u201d")
     await expect(dialog).to_contain_text("1 attempt")
     assert await violations(page) == []
