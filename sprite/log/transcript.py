@@ -652,7 +652,8 @@ def _observation(row: sqlite3.Row) -> Observation:
     elif fields["asked_by"] is not None:
         fields["trigger"] = "program"
     pasted = read_spans(fields.pop("pasted_json"))
-    return Observation(**fields, tool_calls=calls, pasted=pasted, undone=bool(fields.pop("undone")))
+    undone = bool(fields.pop("undone"))
+    return Observation(**fields, tool_calls=calls, pasted=pasted, undone=undone)
 
 
 def side_by_side(turns: Sequence[Observation]) -> list[Observation]:
