@@ -43,12 +43,14 @@ FILES = (
     *("run/claude/*", "run/boot.md", "run/boot/*", "run/last_error", "run/uploads/*"),
     *("run/re-extract/*", "run/reapply-*/*"),
     *("memory/*.too-large*", "memory/*.no-file*", "memory/memory.db.*", "memory/.*", "follow/*", "undo/*"),
+    # Databases before the last update.
+    *("backup/*", "backup.part/*"),
 )
 #: (`.agent-at-work` and `shipped.json` describe the deployed files.)
 FREE = (
-    *("src/*", ".venv/*", "VERSION", "memory/shipped.json"),
+    *("src/*", ".venv/*", "VERSION", "data-version", "memory/shipped.json"),
     *("run/lock", "run/token", "run/address", "run/purge", "run/agent", "run/cli", "run/meaning"),
-    *("run/egress.sock", "run/working", "run/seatbelt"),
+    *("run/egress.sock", "run/working", "run/seatbelt", "run/filter"),
 )
 WHOLE = ["Ada", "Quibblewort", "tables", "snorgle", "ficus", "Belzoni", "Frobnitz", "llamas"]
 
