@@ -194,7 +194,7 @@ def _fitting(number: int) -> int:
 
 
 # --- paths whose contents are not kept ---
-# A pattern is matched name by name in linear time: the agent writes these files, and must not stall the sprite with them.
+# A pattern is matched name by name in linear time: the agent writes these files, and must not stall the sprite.
 
 #: Filled by programs, which can make them again.
 _ALWAYS: Final = frozenset(
