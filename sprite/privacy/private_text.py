@@ -15,7 +15,7 @@ from threading import Lock
 
 import msgspec
 
-from sprite.common.tasks import LARGE_BYTES, WORDS
+from sprite.common.tasks import LARGE_BYTES
 from sprite.privacy.redaction import PRIVATE, private_spans, redactions, secrets_in, without_private
 from sprite.privacy.secret_formats import Rule, read
 from sprite.protocol.pasted import Edit, Marked
@@ -25,8 +25,6 @@ _SHORTEST = 6
 #: Three consecutive words with at least this many letters rarely occur by chance ("I want to" has seven).
 _SHORTEST_RUN = 10
 _RUN = 3
-#: Longer texts are redacted in a thread.
-_LONG = LARGE_BYTES // WORDS
 #: The oldest are evicted: each word costs every text a search, and runs take memory.
 _MOST_WORDS = 200
 _MOST_RUNS = 20_000
@@ -73,9 +71,10 @@ class PrivateText:
 
         Only the person can mark text as private. Otherwise a web page could have its text read but not logged.
         """
-        if len(text) <= _LONG:
+        if len(text) <= LARGE_BYTES:
             return self.marked(Marked(text), by_person=False).text
-        # The hooks, the stream and the feed redact a long reply in threads, at the same time.
+        # The hooks, the stream and the feed redact a long reply in threads, at the same time. On the event loop, which
+        # must not wait for them, nothing is that long.
         with self._one_at_a_time:
             if self._last is None or self._last[:2] != (self.version, text):
                 self._last = self.version, text, self.marked(Marked(text), by_person=False).text

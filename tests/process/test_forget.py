@@ -43,6 +43,8 @@ FILES = (
     *("run/claude/*", "run/boot.md", "run/boot/*", "run/last_error", "run/uploads/*"),
     *("run/re-extract/*", "run/reapply-*/*"),
     *("memory/*.too-large*", "memory/*.no-file*", "memory/memory.db.*", "memory/.*", "follow/*", "undo/*"),
+    # Databases before the last update.
+    *("backup/*", "backup.part/*"),
 )
 #: (`.agent-at-work` and `shipped.json` describe the deployed files.)
 FREE = (

@@ -21,6 +21,8 @@ from tests.in_thread import PATIENCE
 from tests.memory_stores import seed_turns
 
 WORD = "Quibblewort"
+#: Every kind of file of a bridge: databases whose columns `test_text_stores` lists, and files without people's text.
+FILES = ("bridge.db*", "store/local/log.db*", "store.key", "data-version", "run/*")
 
 
 async def rows_kept(data: Path, aside: Path) -> str:
@@ -84,3 +86,6 @@ async def test_forget_is_done_after_replica_confirms(tmp_path: Path, monkeypatch
         own, others, notice = queued(data)
         assert (WORD in own, WORD in others, notice) == (False, True, SHORT_TITLE)
         assert (done["done"], done["forgotten"]["still"]) == (True, [])
+    files = [path.relative_to(data) for path in data.rglob("*") if path.is_file()]
+    others = [path for path in files if path.parts[0] != "workspaces" and not any(map(path.match, FILES))]
+    assert others == []
