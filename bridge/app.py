@@ -101,24 +101,21 @@ async def running(
     """
     raise_file_limit()
     async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
         stack.enter_context(data_folder.owned(settings))
-        database = await stack.enter_async_context(open_database(settings.database))
+        database = await enter(open_database(settings.database))
         people = people_of(settings, database)
         await _prepared(settings, people)
         listener = stack.enter_context(bound(settings.host, settings.port))
         port: int = listener.getsockname()[1]
         url = f"http://{in_url(settings.host)}:{port}"
-        tokens = await stack.enter_async_context(SpriteTokens(database, on_death))
-        notices = await stack.enter_async_context(_notices(settings, database, people, on_death))
-        accounts, proxy = await stack.enter_async_context(
-            _model_calls(settings, database, tokens, notices.notification_rules, on_death)
-        )
-        ownership, due = await stack.enter_async_context(_ownership(settings, database, url, on_death))
-        store = await stack.enter_async_context(open_store(settings, database))
+        tokens = await enter(SpriteTokens(database, on_death))
+        notices = await enter(_notices(settings, database, people, on_death))
+        accounts, proxy = await enter(_model_calls(settings, database, tokens, notices.notification_rules, on_death))
+        ownership, due = await enter(_ownership(settings, database, url, on_death))
+        store = await enter(open_store(settings, database))
         host, restorer = _home(settings, database, store, tokens, ownership, port, start_sprite)
-        relay, followers = await stack.enter_async_context(
-            _followed(store, host, restorer, ownership, due, notices, accounts, on_death)
-        )
+        relay, followers = await enter(_followed(store, host, restorer, ownership, due, notices, accounts, on_death))
         waker = Waker(relay, due, people.may_come, on_death, ownership=ownership)
         open_sockets = OpenSockets()
         readiness = Readiness(lambda: not accounts.is_behind)
@@ -127,9 +124,7 @@ async def running(
         authenticator = Authenticator(settings, people, await people.cookie_key(), port)
         routes = Routes(settings, authenticator, people, open_sockets, host, relay, metrics, readiness)
         inside = Inside(admission, open_sockets, partial(_revoke_sprite, waker, tokens))
-        owner_router = await stack.enter_async_context(
-            _owner_router(settings, database, authenticator, ownership, inside, on_death)
-        )
+        owner_router = await enter(_owner_router(settings, database, authenticator, ownership, inside, on_death))
 
         overview = Overview(
             people,
@@ -154,9 +149,7 @@ async def running(
             ConnectionLimitMiddleware(),
             Doors(admission, relay),
         )
-        company = await stack.enter_async_context(
-            company_doors(settings, database, authenticator, arriving, operations.acts)
-        )
+        company = await enter(company_doors(settings, database, authenticator, arriving, operations.acts))
         mcp = McpEntrance(
             admission, authenticator, relay, Grants(database), await people.cookie_key(), Addresses(settings, port)
         )
@@ -183,15 +176,13 @@ async def running(
         )
 
         # The listener outlives the sprites, which outlive the connections to them.
-        await stack.enter_async_context(served(application, listener, on_death, lobby=lobby))
-        await stack.enter_async_context(_opened(host, restorer, ownership, due))
-        await stack.enter_async_context(_relayed(relay, host, followers))
-        await stack.enter_async_context(doors)
-        await stack.enter_async_context(mcp)
-        await stack.enter_async_context(waker)
-        await stack.enter_async_context(
-            served(api.application(), stack.enter_context(control.listening_socket(settings.run)), on_death)
-        )
+        await enter(served(application, listener, on_death, lobby=lobby))
+        await enter(_opened(host, restorer, ownership, due))
+        await enter(_relayed(relay, host, followers))
+        await enter(doors)
+        await enter(mcp)
+        await enter(waker)
+        await enter(served(api.application(), stack.enter_context(control.listening_socket(settings.run)), on_death))
         stack.push_async_callback(_end_sockets, open_sockets, owner_router)
 
         readiness.is_ready = True
@@ -256,14 +247,15 @@ async def operated(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
     """Yield a session with the operators' handlers for a data folder on which no bridge runs; owns it meanwhile."""
     url = data_folder.last_address(settings.run) or f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
     async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
         stack.enter_context(data_folder.owned(settings))
-        database = await stack.enter_async_context(open_database(settings.database))
-        tokens = await stack.enter_async_context(SpriteTokens(database))
-        ownership, _ = await stack.enter_async_context(_ownership(settings, database, url, lambda: None))
-        store = await stack.enter_async_context(open_store(settings, database))
+        database = await enter(open_database(settings.database))
+        tokens = await enter(SpriteTokens(database))
+        ownership, _ = await enter(_ownership(settings, database, url, lambda: None))
+        store = await enter(open_store(settings, database))
         host, restorer = _home(settings, database, store, tokens, ownership, settings.port)
-        await stack.enter_async_context(host)
-        await stack.enter_async_context(restorer)
+        await enter(host)
+        await enter(restorer)
         people = people_of(settings, database)
         overview = Overview(
             people,
@@ -285,8 +277,8 @@ async def operated(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
         # Other commands wait for the folder; they do not share this process.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         listener = stack.enter_context(control.listening_socket(folder))
-        await stack.enter_async_context(served(api.application(), listener, lambda: None))
-        yield await stack.enter_async_context(control.control_session(folder))
+        await enter(served(api.application(), listener, lambda: None))
+        yield await enter(control.control_session(folder))
 
 
 async def _webhook_key(outbox: Outbox) -> str:
