@@ -19,14 +19,16 @@ import aiohttp
 from aiohttp import web
 
 from bridge.admin import control
-from bridge.admin.company import company_doors
-from bridge.admin.operator_actions import Audit, Inside, Operations, acts_of, people_of
+from bridge.admin.operator_actions import Acts, Audit, Inside, Operations, acts_of, people_of
 from bridge.admin.operator_api import OperatorApi, OperatorPage, RunningApi
 from bridge.admin.status import Overview, Running, slow_by_sprite
 from bridge.api.routes import Doors
 from bridge.auth.admission import Admission, OpenSockets, Revocations
 from bridge.auth.login import Arriving, Authenticator
+from bridge.auth.passkey_store import Passkeys
+from bridge.auth.passkeys import Asked, PasskeyDoor, PasskeyFlow, no_passkeys
 from bridge.auth.people import ONLY_ALONE, People, login_link
+from bridge.auth.sealed_cookie import Spent
 from bridge.cluster.forward import Hops, RequestSigner
 from bridge.cluster.leases import Leases
 from bridge.cluster.ownership import Holder, Homes, Ownership, holders, this_machine
@@ -149,7 +151,7 @@ async def running(
             ConnectionLimitMiddleware(),
             Doors(admission, relay),
         )
-        company = await enter(company_doors(settings, database, authenticator, arriving, operations.acts))
+        company = await enter(_company_doors(settings, database, authenticator, arriving, operations.acts))
         mcp = McpEntrance(
             admission, authenticator, relay, Grants(database), await people.cookie_key(), Addresses(settings, port)
         )
@@ -627,3 +629,36 @@ def _measured(
 def _slow_ages(relay: Relay, proxy: LlmProxy, kind: SlowKind) -> dict[str, float]:
     found, now = slow_by_sprite(relay.snapshot(), proxy.rate_limits.oldest()), time.time()
     return {sprite: now - work.since for sprite, each in found.items() for work in each if work.kind == kind}
+
+
+#: The actor of role changes that follow from a person's groups at the provider.
+_PROVIDER = "oidc"
+
+
+@asynccontextmanager
+async def _company_doors(
+    settings: Settings, database: Database, authenticator: Authenticator, arriving: Arriving, acts: Acts
+) -> AsyncIterator[list[web.RouteDef]]:
+    """Yield the routes of the configured login methods, for before the catch-all; they work while the block runs."""
+    async with AsyncExitStack() as stack:
+        routes: list[web.RouteDef] = []
+        spent = Spent(database)
+        if settings.oidc is not None:
+            # Late import: cryptography takes a quarter of a second to load, and only a provider needs it.
+            from bridge.auth.oidc import Begun, OidcDoor
+            from bridge.auth.oidc_provider import Provider
+            from bridge.auth.people import Identities
+
+            provider = await stack.enter_async_context(Provider(settings.oidc, f"{settings.public_url}/oidc/callback"))
+            cookie, identities = authenticator.sealed_cookie("oidc", Begun), Identities(database)
+            change_role = partial(acts.change_role, _PROVIDER)
+            door = OidcDoor(provider, identities, authenticator, arriving, cookie, spent, change_role, acts.audit.note)
+            routes += door.table()
+        if authenticator.party is not None:
+            flow = PasskeyFlow(Passkeys(database), authenticator.party, spent)
+            provider_name = "" if settings.oidc is None else settings.oidc.name
+            sealed = authenticator.sealed_cookie("passkey", Asked)
+            routes += PasskeyDoor(flow, authenticator, arriving, sealed, provider_name).table()
+        else:
+            routes += no_passkeys()
+        yield routes
