@@ -19,14 +19,16 @@ import aiohttp
 from aiohttp import web
 
 from bridge.admin import control
-from bridge.admin.company import company_doors
-from bridge.admin.operator_actions import Audit, Inside, Operations, acts_of, people_of
+from bridge.admin.operator_actions import Acts, Audit, Inside, Operations, acts_of, people_of
 from bridge.admin.operator_api import OperatorApi, OperatorPage, RunningApi
 from bridge.admin.status import Overview, Running, slow_by_sprite
 from bridge.api.routes import Doors
 from bridge.auth.admission import Admission, OpenSockets, Revocations
 from bridge.auth.login import Arriving, Authenticator
+from bridge.auth.passkey_store import Passkeys
+from bridge.auth.passkeys import Asked, PasskeyDoor, PasskeyFlow, no_passkeys
 from bridge.auth.people import ONLY_ALONE, People, login_link
+from bridge.auth.sealed_cookie import Spent
 from bridge.cluster.forward import Hops, RequestSigner
 from bridge.cluster.leases import Leases
 from bridge.cluster.ownership import Holder, Homes, Ownership, holders, this_machine
@@ -101,24 +103,21 @@ async def running(
     """
     raise_file_limit()
     async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
         stack.enter_context(data_folder.owned(settings))
-        database = await stack.enter_async_context(open_database(settings.database))
+        database = await enter(open_database(settings.database))
         people = people_of(settings, database)
         await _prepared(settings, people)
         listener = stack.enter_context(bound(settings.host, settings.port))
         port: int = listener.getsockname()[1]
         url = f"http://{in_url(settings.host)}:{port}"
-        tokens = await stack.enter_async_context(SpriteTokens(database, on_death))
-        notices = await stack.enter_async_context(_notices(settings, database, people, on_death))
-        accounts, proxy = await stack.enter_async_context(
-            _model_calls(settings, database, tokens, notices.notification_rules, on_death)
-        )
-        ownership, due = await stack.enter_async_context(_ownership(settings, database, url, on_death))
-        store = await stack.enter_async_context(open_store(settings, database))
+        tokens = await enter(SpriteTokens(database, on_death))
+        notices = await enter(_notices(settings, database, people, on_death))
+        accounts, proxy = await enter(_model_calls(settings, database, tokens, notices.notification_rules, on_death))
+        ownership, due = await enter(_ownership(settings, database, url, on_death))
+        store = await enter(open_store(settings, database))
         host, restorer = _home(settings, database, store, tokens, ownership, port, start_sprite)
-        relay, followers = await stack.enter_async_context(
-            _followed(store, host, restorer, ownership, due, notices, accounts, on_death)
-        )
+        relay, followers = await enter(_followed(store, host, restorer, ownership, due, notices, accounts, on_death))
         waker = Waker(relay, due, people.may_come, on_death, ownership=ownership)
         open_sockets = OpenSockets()
         readiness = Readiness(lambda: not accounts.is_behind)
@@ -127,9 +126,7 @@ async def running(
         authenticator = Authenticator(settings, people, await people.cookie_key(), port)
         routes = Routes(settings, authenticator, people, open_sockets, host, relay, metrics, readiness)
         inside = Inside(admission, open_sockets, partial(_revoke_sprite, waker, tokens))
-        owner_router = await stack.enter_async_context(
-            _owner_router(settings, database, authenticator, ownership, inside, on_death)
-        )
+        owner_router = await enter(_owner_router(settings, database, authenticator, ownership, inside, on_death))
 
         overview = Overview(
             people,
@@ -154,9 +151,7 @@ async def running(
             ConnectionLimitMiddleware(),
             Doors(admission, relay),
         )
-        company = await stack.enter_async_context(
-            company_doors(settings, database, authenticator, arriving, operations.acts)
-        )
+        company = await enter(_company_doors(settings, database, authenticator, arriving, operations.acts))
         mcp = McpEntrance(
             admission, authenticator, relay, Grants(database), await people.cookie_key(), Addresses(settings, port)
         )
@@ -183,15 +178,13 @@ async def running(
         )
 
         # The listener outlives the sprites, which outlive the connections to them.
-        await stack.enter_async_context(served(application, listener, on_death, lobby=lobby))
-        await stack.enter_async_context(_opened(host, restorer, ownership, due))
-        await stack.enter_async_context(_relayed(relay, host, followers))
-        await stack.enter_async_context(doors)
-        await stack.enter_async_context(mcp)
-        await stack.enter_async_context(waker)
-        await stack.enter_async_context(
-            served(api.application(), stack.enter_context(control.listening_socket(settings.run)), on_death)
-        )
+        await enter(served(application, listener, on_death, lobby=lobby))
+        await enter(_opened(host, restorer, ownership, due))
+        await enter(_relayed(relay, host, followers))
+        await enter(doors)
+        await enter(mcp)
+        await enter(waker)
+        await enter(served(api.application(), stack.enter_context(control.listening_socket(settings.run)), on_death))
         stack.push_async_callback(_end_sockets, open_sockets, owner_router)
 
         readiness.is_ready = True
@@ -256,14 +249,15 @@ async def operated(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
     """Yield a session with the operators' handlers for a data folder on which no bridge runs; owns it meanwhile."""
     url = data_folder.last_address(settings.run) or f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
     async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
         stack.enter_context(data_folder.owned(settings))
-        database = await stack.enter_async_context(open_database(settings.database))
-        tokens = await stack.enter_async_context(SpriteTokens(database))
-        ownership, _ = await stack.enter_async_context(_ownership(settings, database, url, lambda: None))
-        store = await stack.enter_async_context(open_store(settings, database))
+        database = await enter(open_database(settings.database))
+        tokens = await enter(SpriteTokens(database))
+        ownership, _ = await enter(_ownership(settings, database, url, lambda: None))
+        store = await enter(open_store(settings, database))
         host, restorer = _home(settings, database, store, tokens, ownership, settings.port)
-        await stack.enter_async_context(host)
-        await stack.enter_async_context(restorer)
+        await enter(host)
+        await enter(restorer)
         people = people_of(settings, database)
         overview = Overview(
             people,
@@ -285,8 +279,8 @@ async def operated(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
         # Other commands wait for the folder; they do not share this process.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         listener = stack.enter_context(control.listening_socket(folder))
-        await stack.enter_async_context(served(api.application(), listener, lambda: None))
-        yield await stack.enter_async_context(control.control_session(folder))
+        await enter(served(api.application(), listener, lambda: None))
+        yield await enter(control.control_session(folder))
 
 
 async def _webhook_key(outbox: Outbox) -> str:
@@ -635,3 +629,36 @@ def _measured(
 def _slow_ages(relay: Relay, proxy: LlmProxy, kind: SlowKind) -> dict[str, float]:
     found, now = slow_by_sprite(relay.snapshot(), proxy.rate_limits.oldest()), time.time()
     return {sprite: now - work.since for sprite, each in found.items() for work in each if work.kind == kind}
+
+
+#: The actor of role changes that follow from a person's groups at the provider.
+_PROVIDER = "oidc"
+
+
+@asynccontextmanager
+async def _company_doors(
+    settings: Settings, database: Database, authenticator: Authenticator, arriving: Arriving, acts: Acts
+) -> AsyncIterator[list[web.RouteDef]]:
+    """Yield the routes of the configured login methods, for before the catch-all; they work while the block runs."""
+    async with AsyncExitStack() as stack:
+        routes: list[web.RouteDef] = []
+        spent = Spent(database)
+        if settings.oidc is not None:
+            # Late import: cryptography takes a quarter of a second to load, and only a provider needs it.
+            from bridge.auth.oidc import Begun, OidcDoor
+            from bridge.auth.oidc_provider import Provider
+            from bridge.auth.people import Identities
+
+            provider = await stack.enter_async_context(Provider(settings.oidc, f"{settings.public_url}/oidc/callback"))
+            cookie, identities = authenticator.sealed_cookie("oidc", Begun), Identities(database)
+            change_role = partial(acts.change_role, _PROVIDER)
+            door = OidcDoor(provider, identities, authenticator, arriving, cookie, spent, change_role, acts.audit.note)
+            routes += door.table()
+        if authenticator.party is not None:
+            flow = PasskeyFlow(Passkeys(database), authenticator.party, spent)
+            provider_name = "" if settings.oidc is None else settings.oidc.name
+            sealed = authenticator.sealed_cookie("passkey", Asked)
+            routes += PasskeyDoor(flow, authenticator, arriving, sealed, provider_name).table()
+        else:
+            routes += no_passkeys()
+        yield routes

@@ -13,7 +13,7 @@ that the program is not an agent's (`refusal`). It speaks HTTP:
     GET    /users/NAME/tokens   {"tokens": [{"label", "scopes", "created_at", "used_at"}]}
     POST   /users/NAME/tokens   {"label", "scopes"} -> {"token", "secret"}
     DELETE /users/NAME/tokens/LABEL   {}
-    GET    /audit?since=TIME    {"entries"}, see audit.py; TIME in Unix seconds
+    GET    /audit?since=TIME    {"entries"}, see operator_actions.py; TIME in Unix seconds
     POST   /audit               {"action", "subject"}: records what a command does to the store itself
     POST   /deploy/NAME         JSON lines {"phase", "words"}, the last one {"phase": "done" | "failed", "words"}
     GET    /export/NAME         the person's whole workspace as a ZIP file; cut off if it is incomplete
@@ -137,7 +137,7 @@ _PROC: Final = Path("/proc")
 #: 6.5 and newer.
 _SOL_SOCKET, _SO_PEERCRED, _SO_PEERPIDFD = 1, 17, 77
 _CREDENTIALS: Final = struct.Struct("iII")
-#: The command line with which hosts/child.py and people start a sprite.
+#: The command line with which providers/child.py and people start a sprite.
 _SPRITE: Final = b"\0-m\0sprite\0serve\0"
 #: Environment that an agent's programs inherit, with a folder in some workspace (sprite/agent/conversation.py).
 _AGENT_FOLDER: Final = (b"CLAUDE_CONFIG_DIR=", b"/.os/run/claude")

@@ -3,8 +3,6 @@
 Archives are written to a temporary file and renamed once they are complete.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time
@@ -12,7 +10,7 @@ import zipfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 import aiohttp
@@ -28,10 +26,6 @@ from bridge.replicas.restore import moment as moment_words
 from bridge.terminal.drawing import sized
 from sprite.common.files import whole_file
 from sprite.protocol.archive import MANIFEST
-
-if TYPE_CHECKING:
-    from bridge.config import Settings
-
 
 _CHUNK_BYTES = 1 << 18
 #: A sleeping VM is woken and updated before the first byte arrives.

@@ -1,7 +1,5 @@
 """`python -m bridge users|status|deploy|notify|audit`: by the running bridge, or on its data folder."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import sys

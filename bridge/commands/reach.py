@@ -1,7 +1,5 @@
 """Access for operators' commands: the running bridge of a data folder, or the folder itself if no bridge runs."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import sys

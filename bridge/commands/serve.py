@@ -1,7 +1,5 @@
 """`python -m bridge serve`: run a bridge until a signal ends it, and print its address."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import gc

@@ -1,7 +1,5 @@
 """Show the steps of a deploy, a line each."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Works on the store itself, with or without a running bridge.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -246,6 +246,7 @@ class _Text(StrDumper):
     """Send text as TEXT, whatever it looks like. Postgres text has no NUL, which untrusted text may contain."""
 
     def dump(self, obj: str) -> Buffer | None:
+        """Replace each NUL."""
         return super().dump(obj.replace("\0", "\ufffd"))
 
 

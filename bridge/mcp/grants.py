@@ -21,7 +21,7 @@ CODE_SECONDS: Final = 60
 _UNUSED_SECONDS, _MAX_CLIENTS, _MAX_GRANTS_EACH = 86_400.0, 500, 50
 #: Per grant: valid access tokens, and used refresh tokens that are still recognized.
 _MAX_ACCESS, _MAX_SPENT = 8, 100
-#: The prefixes by which the API recognizes a token (see door/tokens.py).
+#: The prefixes by which the API recognizes a token (see auth/tokens.py).
 _ACCESS_PREFIX, _REFRESH_PREFIX = "bridge-person-", "bridge-refresh-"
 _TOKEN_BYTES = 32
 _MAX_TOKEN_CHARS = 300

@@ -11,25 +11,18 @@ the end of the call, and retries until that succeeds. Therefore:
 - A call whose admission was interrupted, so that its hold is uncertain, ends up holding nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from bridge.db.database import DatabaseError
+from bridge.db.database import Database, DatabaseError
 from bridge.proxy import calls
+from bridge.proxy.budgets import Bounds, BudgetError, Limits
 from bridge.proxy.calls import HELD_SECONDS, ModelCall, Spend, Warnings
 from sprite.common.tasks import owned_task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from bridge.db.database import Database
-    from bridge.proxy.budgets import Bounds, BudgetError, Limits
-
 
 log = logging.getLogger(__name__)
 

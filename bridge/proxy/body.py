@@ -5,15 +5,13 @@ is decoded on the event loop only if that takes a few milliseconds, otherwise in
 does not release the interpreter within a call, so the limits below also keep its longest call under 50 ms.
 """
 
-from __future__ import annotations
-
 import asyncio
 import codecs
 import string
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from aiohttp import web
 from msgspec import Raw
@@ -21,6 +19,7 @@ from msgspec import Raw
 from bridge.proxy.content import Content, MalformedError, content_of, encoded, is_object, members, scalar
 from bridge.proxy.errors import RefusedError
 from sprite.common.prices import Usage
+from sprite.common.tasks import Service
 
 #: The API's own limit; no other request to the bridge is nearly as large.
 MAX_BODY_BYTES = 32 << 20
@@ -115,7 +114,7 @@ class BodyLimits:
         return self._sprites.setdefault(sprite, _OfSprite())
 
 
-class Upload:
+class Upload(Service):
     """One body: `async with Upload(...)`, then `receive`, then `send`, each once."""
 
     def __init__(self, request: web.Request, sprite: str, patience: Patience, limits: BodyLimits) -> None:
@@ -127,18 +126,11 @@ class Upload:
         self._sprite = sprite
         self._patience = patience
         self._limits = limits
-        self._slot = AsyncExitStack()
         self._received = bytearray()
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
         self._other_bytes = 0
         self._values = 0
         self._body = b""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._slot.aclose()
 
     async def receive(self, opened: frozenset[str], *, is_counting: bool) -> Asked:
         """Receive, decode and check the body, with these features enabled. Raise RefusedError.
@@ -153,7 +145,7 @@ class Upload:
             if not is_large and len(self._received) > _LARGE_BYTES:
                 is_large = True
                 began = loop.time()
-                await self._slot.enter_async_context(self._limits.slot(self._sprite, self._patience.slot))
+                await self._stack.enter_async_context(self._limits.slot(self._sprite, self._patience.slot))
                 deadline += loop.time() - began
         received, self._received = self._received, bytearray()
         if is_large or self._values > _FEW_VALUES:
@@ -176,7 +168,7 @@ class Upload:
             self.is_sent = at + _SLICE_BYTES >= len(body)
             yield body[at : at + _SLICE_BYTES]
         del body
-        await self._slot.aclose()
+        await self._stack.aclose()
 
     async def _next(self, deadline: float) -> bytes:
         try:

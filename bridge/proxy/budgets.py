@@ -12,8 +12,6 @@ Therefore:
 Days and months are in UTC. A call counts for the day on which it began.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

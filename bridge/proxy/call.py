@@ -6,8 +6,6 @@ possible usage counts, marked as an estimate (see `usage_meter`). A call whose c
 once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -4,22 +4,16 @@ A row is `held` with the maximum cost of its call, then `settled` with the actua
 leaves held become `lost`: they count with the whole hold until they are settled after all.
 """
 
-from __future__ import annotations
-
 import math
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from bridge.proxy.budgets import DAY_SECONDS, Standing
+from bridge.db.database import Database, Transaction
+from bridge.proxy.budgets import DAY_SECONDS, Bounds, BudgetError, Limits, Standing
 from sprite.common.prices import Usage
-
-if TYPE_CHECKING:
-    from bridge.db.database import Database, Transaction
-    from bridge.proxy.budgets import Bounds, BudgetError, Limits
-
 
 State = Literal["held", "settled", "lost"]
 Outcome = Literal["complete", "refused", "client_gone", "cut", "timeout", "unreachable"]

@@ -7,8 +7,6 @@ content and features that the operator enabled pass. This module knows no socket
 The same pass finds costs that do not follow from the size of the body.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Clients decide by the status whether to retry: the SDKs and the CLI do after 408
 `x-should-retry` says otherwise.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 

@@ -4,17 +4,14 @@ Owns the HTTP client, the handlers and the calls in flight; `call` has the steps
 forwarded as they were written, and an answer byte for byte.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Self
 
 import msgspec
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
@@ -28,7 +25,7 @@ from bridge.proxy.sprite_tokens import SpriteTokens
 from bridge.proxy.upstream import ApiFeatures, Models, Upstream
 from bridge.telemetry.logs import SPRITE
 from sprite.common.limits import TokenBucket
-from sprite.common.tasks import TaskSet
+from sprite.common.tasks import Service, TaskSet
 
 #: An agent with ten busy subagents makes about a hundred calls a minute.
 DEFAULT_PER_MINUTE = 300
@@ -101,7 +98,7 @@ _CONNECT_SECONDS = 10.0
 _IDLE_SECONDS = 15.0
 
 
-class LlmProxy:
+class LlmProxy(Service):
     """`async with LlmProxy(...) as proxy:`; the collaborators are opened before it and closed after it.
 
     Its server must cancel a handler whose client disconnects (`AppRunner(..., handler_cancellation=True)`): otherwise
@@ -129,7 +126,7 @@ class LlmProxy:
         self._desk: Desk | None = None
         self._answered: Counter[str] = Counter()
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         session = ClientSession(
             # Concurrency is limited for each sprite, not here.
             connector=TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS),
@@ -137,13 +134,9 @@ class LlmProxy:
             timeout=ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
             skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
         )
+        await stack.enter_async_context(session)
+        await stack.enter_async_context(self._calls)
         self._desk = Desk(session, self._upstream, self._exits, self._models, self._accounts, self._patience)
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._calls.close()
-        if self._desk is not None:
-            await self._desk.session.close()
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes that the CLI and the SDKs use; other paths below /v1/ answer like the API."""

@@ -5,16 +5,13 @@ looked up by hash, so no comparison leaks timing. A bridge caches the tokens tha
 notice of those that another bridge revoked.
 """
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Self
 
 from bridge.db.database import Database, Transaction, token_sha256
-from sprite.common.tasks import owned_task
+from sprite.common.tasks import Service, owned_task
 
 _PREFIX = "sprite-"
 _TOKEN_BYTES = 32
@@ -30,7 +27,7 @@ _CHANNEL = "sprite_tokens"
 _REMEMBERED_SECONDS, _MOST_REMEMBERED = 5.0, 20_000
 
 
-class SpriteTokens:
+class SpriteTokens(Service):
     """`async with SpriteTokens(database, on_death) as tokens:`.
 
     `on_death` is called if the task dies that receives the notices of other bridges.
@@ -42,15 +39,10 @@ class SpriteTokens:
         self._sprites: dict[bytes, str] = {}
         #: The expiry of each cached token.
         self._good_until: dict[bytes, float] = {}
-        self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(owned_task(self._listen(), name="sprite tokens", on_death=self._on_death))
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._stack.aclose()
-        self._sprites.clear()
+    async def _open(self, stack: AsyncExitStack) -> None:
+        stack.callback(self._sprites.clear)
+        await stack.enter_async_context(owned_task(self._listen(), name="sprite tokens", on_death=self._on_death))
 
     async def sprite_of(self, token: str) -> str | None:
         """Return the sprite of a token, or None if it is not a valid one. Raise DatabaseError if the lookup fails."""

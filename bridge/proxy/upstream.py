@@ -3,8 +3,6 @@
 The address is the operator's and never depends on a request; the bridge's key is sent only there.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase

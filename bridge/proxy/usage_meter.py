@@ -14,8 +14,6 @@ the amount that the API will charge:
 - A search by the API has the prompt read again, with the results.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -111,6 +111,7 @@ class _Outlet:
         self._held = list[bytes]()
 
     def write(self, data: bytes) -> int:
+        """Keep the bytes until they are taken."""
         self._held.append(bytes(data))
         return len(data)
 

@@ -74,6 +74,7 @@ class _Ends:
         self.status = 0
 
     def of(self, talking: asyncio.Task[None]) -> "_Ends":
+        """Let signals cancel this task while the block runs."""
         self._talking = talking
         return self
 

@@ -147,12 +147,14 @@ class _Lines:
         reading.start()
 
     async def peek(self) -> str | None:
+        """Wait for the next line, and leave it there. None is the end."""
         while not self._lines:
             self._arrived.clear()
             await self._arrived.wait()
         return self._lines[0]
 
     async def take(self) -> str | None:
+        """Wait for the next line, and remove it. None is the end."""
         line = await self.peek()
         if line is not _END:
             self._lines.popleft()
