@@ -40,6 +40,7 @@ class Failure:
         return self.action == "retry"
 
 
+_OTHER_MODEL = "choose another model for this session, or set SPRITE_MODEL"
 _BAD_KEY = "The model does not take the key or login: check ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN, and restart."
 _NO_CREDIT = "The account of the model's API has no credit: add some, or set another ANTHROPIC_API_KEY."
 _FULL = "The conversation is longer than the model can read."
@@ -67,13 +68,13 @@ _BY_TEXT: tuple[tuple[str, str, str, Action], ...] = (
     (
         r"may not use the model",
         "forbidden_model",
-        "The bridge does not permit this model: set SPRITE_MODEL.",
+        f"The bridge does not permit this model: {_OTHER_MODEL}.",
         "settings",
     ),
     (
         r"The price of .* is not",
         "forbidden_model",
-        "The price of this speed is not known: set SPRITE_MODEL.",
+        f"The price of this speed is not known: {_OTHER_MODEL}.",
         "settings",
     ),
     (r"bridge's database|bridge is stopping", "model_error", "The bridge is not ready.", "retry"),
@@ -132,8 +133,8 @@ _BY_STATUS: dict[int, tuple[str, str, Action]] = {
     400: ("invalid_request", "The model's API refused the request as invalid.", "new_session"),
     401: ("unauthorized_model", _BAD_KEY, "settings"),
     402: ("no_credit", _NO_CREDIT, "settings"),
-    403: ("forbidden_model", "The key does not permit this: check ANTHROPIC_API_KEY, or set SPRITE_MODEL.", "settings"),
-    404: ("unknown_model", "The model does not exist for this key: set SPRITE_MODEL to another one.", "settings"),
+    403: ("forbidden_model", f"The key does not permit this: check ANTHROPIC_API_KEY, or {_OTHER_MODEL}.", "settings"),
+    404: ("unknown_model", f"The model does not exist for this key: {_OTHER_MODEL}.", "settings"),
     408: ("model_error", "The model did not answer in time.", "retry"),
     413: ("request_too_large", "The conversation is larger than the model accepts.", "new_session"),
     429: ("rate_limited", "The model's rate limit is reached.", "retry"),
