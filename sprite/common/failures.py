@@ -153,7 +153,7 @@ _NOISE = re.compile(
 def failure(text: str, status: int | None = None) -> Failure:
     """Return the failure for a text of the CLI or the API, and the API's status if there is one."""
     cause = _DOING.sub("", text)
-    if cause != text and (found := _STATUS.search(cause)):
+    if status is None and (found := _STATUS.search(cause)):
         status = int(found[1])
     row = _found(cause, _BY_TEXT) or _BY_STATUS.get(status or 0)
     if row is None and status is None:
