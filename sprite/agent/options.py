@@ -111,7 +111,7 @@ class Agent:
         """Return a new conversation, not yet connected. The listener receives its events."""
         broken = BrokenStream()
         costs = CallCosts()
-        secret_calls: set[str] = set()
+        calls: dict[str, bool] = {}
         is_silent, own_words = True, ""
 
         async def on_message(message: sdk.Message) -> None:
@@ -126,9 +126,7 @@ class Agent:
             await self._follow_work(message)
             if not _is_of_background(message, listener.background):
                 discreet = self._recorder.private_text.others
-                for event in await off_loop(
-                    WORDS * size_of_calls(message), list, events_of(message, discreet, secret_calls)
-                ):
+                for event in await off_loop(WORDS * size_of_calls(message), list, events_of(message, discreet, calls)):
                     is_silent &= isinstance(event, Thinking) or (
                         isinstance(event, TextDelta | WholeText) and not event.text.strip()
                     )

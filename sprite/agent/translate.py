@@ -30,8 +30,9 @@ SUMMARY_CHARS = 400
 _TOLD_ATTEMPT = 2
 #: Beginnings of the CLI's answer when work continues in the background; paths, ids and advice follow.
 _LAUNCHED = ("Command running in background with ID:", "Async agent launched successfully")
-#: Beginning of its answer for a subagent whose model failed.
-_BROKEN_OFF = "Agent terminated early due to an API error: "
+#: Tools that ask the model, and the beginnings of their answers if it fails.
+_ASK_MODEL = frozenset({"Agent", "WebFetch", "WebSearch"})
+_FAILED = ("Agent terminated early", "API Error", "Failed to authenticate", "Invalid API key", "Not logged in")
 _REMINDERS = re.compile(r"<system-reminder>.*?(?:</system-reminder>|\Z)", re.DOTALL)
 #: A line that instructs the model to keep something from the person.
 _INSTRUCTION = re.compile(
@@ -40,21 +41,21 @@ _INSTRUCTION = re.compile(
 )
 
 
-def events_of(message: sdk.Message, discreet: Discreet, secret_calls: set[str]) -> Iterator[events.AnyAgentEvent]:
+def events_of(message: sdk.Message, discreet: Discreet, calls: dict[str, bool]) -> Iterator[events.AnyAgentEvent]:
     """Yield the events of a message, without their mission. A subagent's own text is not shown.
 
-    Text that is cut is redacted here, before the cut; the feed redacts the rest. `secret_calls` collects the ids of
-    calls whose results are not shown.
+    Text that is cut is redacted here, before the cut; the feed redacts the rest. `calls` collects the ids of calls
+    whose results are not shown (True) or can be a failure of the model (False).
     """
     match message:
         case sdk.StreamEvent(parent_tool_use_id=None, event=event):
             yield from _streamed(event)
         case sdk.AssistantMessage(error=None):
-            yield from _said(message, discreet, secret_calls)
+            yield from _said(message, discreet, calls)
         case sdk.UserMessage(content=list(blocks)):
             for block in blocks:
                 if isinstance(block, sdk.ToolResultBlock):
-                    yield _tool_result(block, discreet, secret_calls)
+                    yield _tool_result(block, discreet, calls)
         case sdk.SystemMessage(subtype="status", data={"status": "compacting"}):
             yield events.Compacting(None)
         case sdk.SystemMessage(subtype="compact_boundary"):
@@ -130,18 +131,20 @@ def model_trouble(message: sdk.Message) -> str | None:
     return None
 
 
-def _said(message: sdk.AssistantMessage, discreet: Discreet, secret_calls: set[str]) -> Iterator[events.AnyAgentEvent]:
+def _said(message: sdk.AssistantMessage, discreet: Discreet, calls: dict[str, bool]) -> Iterator[events.AnyAgentEvent]:
     for block in message.content:
         if isinstance(block, sdk.TextBlock) and message.parent_tool_use_id is None and block.text:
             yield events.WholeText(None, clean(block.text))
         elif isinstance(block, sdk.ToolUseBlock):
-            if shows_secrets(block.input):
-                secret_calls.add(block.id)
+            if (is_secret := shows_secrets(block.input)) or block.name in _ASK_MODEL:
+                calls[block.id] = is_secret
             yield events.ToolUse(None, block.id, block.name, shown_input(block.input, discreet))
 
 
-def _tool_result(block: sdk.ToolResultBlock, discreet: Discreet, secret_calls: set[str]) -> events.ToolResult:
-    said = NOT_KEPT if block.tool_use_id in secret_calls else _for_people(result_text(block.content, discreet))
+def _tool_result(block: sdk.ToolResultBlock, discreet: Discreet, calls: dict[str, bool]) -> events.ToolResult:
+    said, is_secret = result_text(block.content, discreet), calls.get(block.tool_use_id)
+    is_failure = is_secret is False and said.startswith(_FAILED)
+    said = NOT_KEPT if is_secret else failure(said).sentence if is_failure else _for_people(said)
     return events.ToolResult(
         None, tool_use_id=block.tool_use_id, is_error=bool(block.is_error), summary=cut(said, SUMMARY_CHARS, discreet)
     )
@@ -151,8 +154,6 @@ def _for_people(text: str) -> str:
     """Return a tool's answer without the CLI's additions for the model."""
     if text.startswith(_LAUNCHED):
         return "Started in the background."
-    if text.startswith(_BROKEN_OFF):
-        return f"The subagent broke off. {failure(text).sentence}"
     return "\n".join(line for line in _REMINDERS.sub("", text).splitlines() if not _INSTRUCTION.search(line)).strip()
 
 

@@ -196,12 +196,13 @@ async def _turns(talk: _Talk, settings: Settings, call_usd: float) -> dict[str, 
     counted = 0.0 if settings.is_free else cost_usd(model, usage)
     is_close = counted is None or abs(spent.settled - counted) <= max(_CLOSE_PART * spent.settled, _CLOSE_USD)
     flushed = await talk.status("flush")
-    if _settled(flushed) + _estimated(flushed) + call_usd <= MOST_USD - MEMORY_USD:
+    today = _today(flushed)
+    if today.settled + today.estimated + call_usd <= MOST_USD - MEMORY_USD:
         end = (await talk.mission(STORY, is_cut=True))[-1]
         cut = {"ok": isinstance(end, wire.Interrupted), "ended": end.event}
     else:
         cut = {"ok": False, "ended": f"not asked: it could cost ${call_usd:.2f}"}
-    status = await talk.status("status")
+    today = _today(await talk.status("status"))
     return {
         "model": model,
         "turn": turn | ({"code": end.code} if isinstance(end, wire.Failed) else {}),
@@ -214,18 +215,15 @@ async def _turns(talk: _Talk, settings: Settings, call_usd: float) -> dict[str, 
             "ok": is_close,
             "turn_usd": round(spent.settled, 6),
             "by_usage_usd": None if counted is None else round(counted, 6),
-            "settled_usd": round(_settled(status), 6),
-            "estimated_usd": round(_estimated(status), 6),
+            "settled_usd": round(today.settled, 6),
+            "estimated_usd": round(today.estimated, 6),
         },
     }
 
 
-def _settled(status: Status) -> float:
-    return 0.0 if status.spend is None else status.spend.today.agent.settled + status.spend.today.memory.settled
-
-
-def _estimated(status: Status) -> float:
-    return 0.0 if status.spend is None else status.spend.today.agent.estimated + status.spend.today.memory.estimated
+def _today(status: Status) -> Cost:
+    costs = [] if status.spend is None else [status.spend.today.agent, status.spend.today.memory]
+    return Cost(sum(each.settled for each in costs), sum(each.estimated for each in costs))
 
 
 async def _verification(settings: Settings) -> dict[str, Any]:

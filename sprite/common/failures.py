@@ -40,6 +40,7 @@ class Failure:
         return self.action == "retry"
 
 
+_OTHER_MODEL = "choose another model for this session, or set SPRITE_MODEL"
 _BAD_KEY = "The model does not take the key or login: check ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN, and restart."
 _NO_CREDIT = "The account of the model's API has no credit: add some, or set another ANTHROPIC_API_KEY."
 _FULL = "The conversation is longer than the model can read."
@@ -50,40 +51,15 @@ _BY_TEXT: tuple[tuple[str, str, str, Action], ...] = (
     (r"The day's budget of \$[^\n]*? raise it for today\.", BUDGET_USED_UP, "", "raise_limit"),
     (r"The month's budget of \$[^\n]*? raise it\.", BUDGET_USED_UP, "", "settings"),
     (r"Calls in flight hold the rest", "rate_limited", "Other calls hold the rest of the budget for now.", "retry"),
-    (
-        r"as many as it may|calls of this minute|as it takes",
-        "rate_limited",
-        "There are too many calls at once.",
-        "retry",
-    ),
+    (r"as many as it may|calls of this minute|as it takes", "rate_limited", "There are too many calls.", "retry"),
     (r"token of a sprite", "unauthorized_model", "The bridge does not know this sprite: restart it there.", "settings"),
-    (
-        r"the bridge's key",
-        "unauthorized_model",
-        "The bridge needs a valid ANTHROPIC_API_KEY for the model.",
-        "settings",
-    ),
+    (r"the bridge's key", "unauthorized_model", "The bridge needs a valid ANTHROPIC_API_KEY.", "settings"),
     (r"BASE_URL redirects", "model_error", "ANTHROPIC_BASE_URL of the bridge is not the model's address.", "settings"),
-    (
-        r"may not use the model",
-        "forbidden_model",
-        "The bridge does not permit this model: set SPRITE_MODEL.",
-        "settings",
-    ),
-    (
-        r"The price of .* is not",
-        "forbidden_model",
-        "The price of this speed is not known: set SPRITE_MODEL.",
-        "settings",
-    ),
+    (r"may not use the model", "forbidden_model", f"The bridge does not permit it: {_OTHER_MODEL}.", "settings"),
+    (r"The price of .* is not", "forbidden_model", f"Its price is not known: {_OTHER_MODEL}.", "settings"),
     (r"bridge's database|bridge is stopping", "model_error", "The bridge is not ready.", "retry"),
     (r"messages to compact", "bad_request", "There is nothing to compact yet.", "change"),
-    (
-        r"OAuth|Invalid API key|subscription access|[Ll]ogin (?:expired|reached)",
-        "unauthorized_model",
-        _BAD_KEY,
-        "settings",
-    ),
+    (r"OAuth|Invalid API key|subscription access|ogin (?:expired|reached)", "unauthorized_model", _BAD_KEY, "settings"),
     (
         r"You've (?:hit|reached) your|out of (?:extra )?usage|seat type|usage (?:allocation|credits)|usage limit is",
         "plan_limit",
@@ -132,8 +108,8 @@ _BY_STATUS: dict[int, tuple[str, str, Action]] = {
     400: ("invalid_request", "The model's API refused the request as invalid.", "new_session"),
     401: ("unauthorized_model", _BAD_KEY, "settings"),
     402: ("no_credit", _NO_CREDIT, "settings"),
-    403: ("forbidden_model", "The key does not permit this: check ANTHROPIC_API_KEY, or set SPRITE_MODEL.", "settings"),
-    404: ("unknown_model", "The model does not exist for this key: set SPRITE_MODEL to another one.", "settings"),
+    403: ("forbidden_model", f"The key does not permit this: check ANTHROPIC_API_KEY, or {_OTHER_MODEL}.", "settings"),
+    404: ("unknown_model", f"The model does not exist for this key: {_OTHER_MODEL}.", "settings"),
     408: ("model_error", "The model did not answer in time.", "retry"),
     413: ("request_too_large", "The conversation is larger than the model accepts.", "new_session"),
     429: ("rate_limited", "The model's rate limit is reached.", "retry"),
@@ -152,7 +128,7 @@ _NOISE = re.compile(
 def failure(text: str, status: int | None = None) -> Failure:
     """Return the failure for a text of the CLI or the API, and the API's status if there is one."""
     cause = _DOING.sub("", text)
-    if cause != text and (found := _STATUS.search(cause)):
+    if status is None and (found := _STATUS.search(cause)):
         status = int(found[1])
     row = _found(cause, _BY_TEXT) or _BY_STATUS.get(status or 0)
     if row is None and status is None:

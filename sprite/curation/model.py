@@ -1,6 +1,7 @@
 """The curator's model: one stateless call, faults classified, answers checked before use.
 
-With a key, it is called over HTTP. Where only the CLI can reach a model, by a person's login or cloud, the SDK asks.
+With a key, it is called over HTTP. The vendor's client would take 40 MiB more, and no key beside a token. Where only
+the CLI can reach a model, by a person's login or cloud, the SDK asks.
 
 An outage says nothing about the turns. Each failed call is reported to `on_lost`. The module uses neither the log nor
 memory.

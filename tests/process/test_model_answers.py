@@ -156,7 +156,6 @@ async def test_failed_subagent_has_same_words(home: SharedSprite, step: dict[str
         assert (await client.end_of(mission))["event"] == "complete"
     home.model.script = Script()
     (said,) = [event["summary"] for event in client.events(mission) if event["event"] == "tool_result"]
-    assert said.startswith("The subagent broke off. ")
     assert words in said
     assert not any(word in said for word in (*INTERNAL, "HTTP", "https:"))
 

@@ -52,7 +52,13 @@ RAW = ("API Error", "Request ID", "ede_", "CLAUDE_CODE_MAX", "req_", "try again"
         ("You've hit your 5-hour limit · resets 6am (UTC)", 429, "plan_limit", "Claude plan", "settings"),
         ("You're out of extra usage · add more", 429, "plan_limit", "Claude plan", "settings"),
         ("Your org is out of usage · contact your admin", 429, "plan_limit", "Claude plan", "settings"),
-        ("API Error: 403 This sprite may not use the model 'x'.", 403, "forbidden_model", "SPRITE_MODEL", "settings"),
+        (
+            "API Error: 403 This sprite may not use the model 'x'.",
+            403,
+            "forbidden_model",
+            "for this session",
+            "settings",
+        ),
     ],
 )
 def test_failure_is_told_by_table(text: str, status: int | None, code: str, words: str, action: str) -> None:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import pytest
-from claude_agent_sdk import AssistantMessage, ResultMessage, StreamEvent, TextBlock, ToolResultBlock, UserMessage
+from claude_agent_sdk import (
+    AssistantMessage,
+    ResultMessage,
+    StreamEvent,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserMessage,
+)
 
 from sprite.agent.translate import BrokenStream, events_of
 from sprite.privacy.redaction import discreet
 from sprite.protocol.events import ToolResult
 
 
-def summary(content: str) -> str:
+def summary(content: str, tool: str = "Bash") -> str:
+    calls: dict[str, bool] = {}
+    assert list(events_of(AssistantMessage([ToolUseBlock("t1", tool, {})], "m"), discreet, calls))
     message = UserMessage(content=[ToolResultBlock("t1", content, None)])
-    [event] = events_of(message, discreet, set())
+    [event] = events_of(message, discreet, calls)
     assert isinstance(event, ToolResult)
     return event.summary
 
@@ -31,6 +41,12 @@ def summary(content: str) -> str:
 )
 def test_tool_output_for_model_only_is_hidden(said: str, shown: str) -> None:
     assert summary(said) == shown
+
+
+def test_failed_model_of_tool_is_told_by_table() -> None:
+    said = "API Error: 529 Overloaded. Check your inference gateway (127.0.0.1:4)."
+    assert summary(said, "WebFetch") == "The model is overloaded."
+    assert summary(said, "Bash") == said, "a command prints what it likes"
 
 
 def streamed(kind: str, **fields: object) -> StreamEvent:
