@@ -10,7 +10,7 @@ import { Lexer } from './vendor/marked/marked.js';
 
 /** @import { MarkedToken, Token, Tokens } from 'marked' */
 
-/** @typedef {{ heading: number, depth: number }} Context */
+/** @typedef {{ heading: number, depth: number, ticks: boolean }} Context */
 /** @typedef {HTMLElement | string} Piece */
 /** A formula in TeX; `isDisplay` puts it on a line of its own. */
 /** @typedef {{ type: 'formula', raw: string, text: string, isDisplay: boolean }} Formula */
@@ -61,13 +61,13 @@ function make(tag, properties, ...children) {
 }
 
 /**
- * Renders a text as nodes; `heading` is the level of a first-level heading inside it.
+ * Renders a text as nodes; `heading` is the level of a first-level heading inside it, `ticks` enables its boxes.
  * @param {string} text
- * @param {{ heading?: number }} [options]
+ * @param {{ heading?: number, ticks?: boolean }} [options]
  */
-export function renderMarkdown(text, { heading = 3 } = {}) {
+export function renderMarkdown(text, { heading = 3, ticks = false } = {}) {
   const fragment = document.createDocumentFragment();
-  fragment.append(...blocks(tokens(text), { heading, depth: 0 }));
+  fragment.append(...blocks(tokens(text), { heading, depth: 0, ticks }));
   enrich([fragment]);
   return fragment;
 }
@@ -114,7 +114,7 @@ const EXTENSIONS = { inline: [formulaAt], block: [formulaBlockAt], renderers: {}
  * @param {Token} token
  * @param {{ heading?: number }} [options]
  */
-export const renderToken = (token, { heading = 3 } = {}) => blocks([token], { heading, depth: 0 });
+export const renderToken = (token, { heading = 3 } = {}) => blocks([token], { heading, depth: 0, ticks: false });
 
 /** @param {Token[]} all @param {Context} context @returns {Piece[]} */
 function blocks(all, context) {
@@ -180,8 +180,8 @@ function listItem(item, context) {
     context,
   );
   if (!item.task) return make('li', null, content);
-  const ariaLabel = item.checked ? 'Done' : 'To do';
-  const box = make('input', { type: 'checkbox', checked: item.checked, disabled: true, ariaLabel });
+  const ariaLabel = item.text.slice(0, 200);
+  const box = make('input', { type: 'checkbox', checked: item.checked, disabled: !context.ticks, ariaLabel });
   return make('li', { className: 'task' }, box, ' ', content);
 }
 

@@ -533,6 +533,59 @@ async def test_text_is_edited_in_place(stack: PageStack, page: Page, wire: Wire)
         assert kept(stack, "Trip")[0]["version"] == 3
 
 
+async def test_box_is_ticked_and_undone(stack: PageStack, page: Page) -> None:
+    before = "Pack:\n\n- [ ] socks\n- [ ] *tea*\n- [x] map"
+    async with studio(stack, "Boxes") as studied:
+        await studied.draw("Packing", block("text", content=before))
+        found = card(page, "Packing")
+        await found.get_by_role("checkbox", name="tea").check()
+        await becomes(stack, "Packing", content=before.replace("[ ] *tea*", "[x] *tea*"))
+        await expect(found.get_by_role("checkbox", name="tea")).to_be_checked()
+        assert await violations(page) == []
+        await found.locator(".prose").focus()
+        await page.keyboard.press("Control+z")
+        await becomes(stack, "Packing", content=before)
+        await found.get_by_role("checkbox", name="map").uncheck()
+        await becomes(stack, "Packing", content=before.replace("[x]", "[ ]"))
+        packed = {"id": kept(stack, "Packing")[0]["id"], "type": "text", "data": {"content": "Packed."}}
+        await studied.change(await found.get_attribute("data-card-id") or "", packed)
+        await expect(found).to_contain_text("Packed.")
+        await page.keyboard.press("Control+z")
+        await expect(page.locator(".toast", has_text="cannot be undone")).to_be_visible()
+        await becomes(stack, "Packing", content="Packed.")
+
+
+async def test_rows_and_columns_are_added_and_removed(stack: PageStack, page: Page) -> None:
+    async with studio(stack, "Shape") as studied:
+        await studied.put("Basket", FRUIT)
+        found = card(page, "Basket")
+        shape, dialog = found.get_by_role("button", name="Rows and columns"), page.get_by_role("dialog")
+        await shape.click()
+        assert await violations(page) == []
+        await dialog.get_by_role("button", name="Add a row").click()
+        await field(found).fill("plums")
+        await page.keyboard.press("Enter")
+        rows: list[list[Any]] = [["pears", 3], ["apples", 12], ["figs", 7], ["plums", ""]]
+        await becomes(stack, "Basket", columns=["fruit", "kg"], rows=rows)
+        await shape.click()
+        await dialog.get_by_role("button", name="Add a column").click()
+        await dialog.get_by_label("Name").fill("ripe")
+        await dialog.get_by_role("button", name="Add", exact=True).click()
+        await becomes(stack, "Basket", columns=["fruit", "kg", "ripe"], rows=[[*row, ""] for row in rows])
+        await found.get_by_role("cell", name="apples").focus()
+        await page.keyboard.press("ArrowRight")
+        await shape.click()
+        await dialog.get_by_role("button", name="Remove row 2 \u201capples\u201d").click()
+        left = [["pears", 3, ""], ["figs", 7, ""], ["plums", "", ""]]
+        await becomes(stack, "Basket", columns=["fruit", "kg", "ripe"], rows=left)
+        await shape.click()
+        await dialog.get_by_role("button", name="Remove column \u201ckg\u201d").click()
+        await becomes(stack, "Basket", columns=["fruit", "ripe"], rows=[["pears", ""], ["figs", ""], ["plums", ""]])
+        await page.keyboard.press("Control+z")
+        await page.keyboard.press("Control+z")
+        await becomes(stack, "Basket", columns=["fruit", "kg", "ripe"], rows=[[*row, ""] for row in rows])
+
+
 async def test_cell_is_edited_in_displayed_order(stack: PageStack, page: Page) -> None:
     async with studio(stack, "Cells") as studied:
         await studied.put("Fruit", FRUIT)

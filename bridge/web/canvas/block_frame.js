@@ -3,9 +3,9 @@
 import { iconButton } from '../template.js';
 import { html } from '../vendor/lit-html/lit-html.js';
 import { drawBlock } from './blocks.js';
-import { NAMES } from './cell_address.js';
+import { NAMES, withTick } from './cell_address.js';
 
-/** @import { Block } from '../types/page.js' */
+/** @import { Block, BlockData } from '../types/page.js' */
 /** @import { Address } from './cell_address.js' */
 /** @import { Edit } from './edit.js' */
 
@@ -22,17 +22,29 @@ export function authorOf({ by, version = 1 }) {
 }
 
 /**
- * `begin(address)` is called when the person wants to edit; `title` is the card's, `key` names the block in it.
+ * `begin(address)` is called when the person wants to edit, `change(data)` when they tick a box; `title` is the card's,
+ * `key` names the block in it.
  * @param {string} key
  * @param {Block} block
  * @param {string} title
  * @param {Edit | null} edit
  * @param {(address: Address) => void} begin
+ * @param {(data: BlockData) => Promise<boolean>} change
  */
-export function blockFrame(key, block, title, edit, begin) {
+export function blockFrame(key, block, title, edit, begin, change) {
   const { type } = block;
   /** @param {MouseEvent} event */
   const clicked = ({ target, currentTarget }) => {
+    if (target instanceof HTMLInputElement && currentTarget instanceof HTMLElement) {
+      const boxes = [...currentTarget.querySelectorAll('.task > input')];
+      const data = withTick(block.data, boxes.indexOf(target), boxes.length);
+      if (data === null) begin(firstAddress(type));
+      else
+        void change(data).then((isSaved) => {
+          if (!isSaved) target.checked = !target.checked;
+        });
+      return;
+    }
     // A click on a link follows it, and a text selection is for copying.
     if (!(target instanceof Element) || target.closest('a, button, summary, textarea, .block-tools')) return;
     if (!getSelection()?.isCollapsed) return;

@@ -139,7 +139,7 @@ function progress({ value, label }) {
 
 /** @param {BlockData} data */
 const text = ({ content }) =>
-  html`<div class="prose">${renderMarkdown(words(content), { heading: FIRST_HEADING })}</div>`;
+  html`<div class="prose">${renderMarkdown(words(content), { heading: FIRST_HEADING, ticks: true })}</div>`;
 
 /** @param {BlockData} data */
 const note = ({ content }) => html`<p class="note-block">${words(content)}</p>`;

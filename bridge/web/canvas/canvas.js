@@ -1,9 +1,11 @@
 // The canvas panel: tabs, the board, and a placeholder for an empty canvas. The board and the code that draws cards are
 // not part of the first load: they are loaded with the first card.
 
+import { isTyping } from '../dom.js';
 import { drafts } from '../drafts.js';
 import { plural } from '../format.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
+import { canUndo, undo } from './changes.js';
 import { placeholder } from './placeholder.js';
 import { archivedOf, Stacks } from './stacks.js';
 import { Tabs } from './tabs.js';
@@ -199,6 +201,8 @@ class Canvas {
     const focused = () => this.#board?.focused ?? null;
     const edit = { keys: 'F2', when: () => focused() !== null };
     command('edit', 'Edit the card that has the keyboard', () => focused()?.body.begin(), edit);
+    const undoes = { keys: 'Mod+z', when: () => canUndo() && !isTyping(document.activeElement) };
+    command('undo', 'Undo your last change of a card', () => undo(this.#page), undoes);
     command('new-stack', 'New stack', () => this.stacks.create(), { keys: 'n s' });
     command('rename-stack', 'Rename this stack', () => this.stacks.rename(), { when: active });
     command('archive-stack', 'Archive this stack', () => this.stacks.archive(), { when: active });

@@ -9,10 +9,11 @@ import { html, render } from '../vendor/lit-html/lit-html.js';
 import { authorOf, blockFrame, firstAddress, focusAddress } from './block_frame.js';
 import { drawBlock, SIDE_BY_SIDE, undrawable } from './blocks.js';
 import { NAMES } from './cell_address.js';
+import { changeBlock } from './changes.js';
 import { draftOf, Edit } from './edit.js';
 import { TableView } from './table.js';
 
-/** @import { Block, Page } from '../types/page.js' */
+/** @import { Block, BlockData, Page } from '../types/page.js' */
 /** @import { Address } from './cell_address.js' */
 /** @import { Draft } from './edit.js' */
 
@@ -108,7 +109,15 @@ export class CardBody {
    * @param {TableView | null} [known]
    */
   #table(key, block, known) {
-    const table = known ?? new TableView(this.page, `Table in ${this.#title}`, (address) => this.#begin(key, address));
+    const table =
+      known ??
+      new TableView(this.page, `Table in ${this.#title}`, {
+        begin: (address) => this.#begin(key, address),
+        change: async (data) => {
+          const drawn = this.#drawn.get(key);
+          return drawn !== undefined && (await changeBlock(this.page, this.cardId, drawn.block, data));
+        },
+      });
     try {
       table.update(block.data ?? {}, authorOf(block));
       table.element.dataset.key = key;
@@ -157,7 +166,8 @@ export class CardBody {
     return guard(edit ? [edit] : [json], () => {
       if (block.type === 'table') return undrawable('A table block whose data does not fit', block.data);
       if (!NAMES.has(block.type)) return drawBlock(block);
-      return blockFrame(key, block, this.#title, edit, (address) => this.#begin(key, address));
+      const change = (/** @type {BlockData} */ data) => changeBlock(this.page, this.cardId, block, data);
+      return blockFrame(key, block, this.#title, edit, (address) => this.#begin(key, address), change);
     });
   }
 

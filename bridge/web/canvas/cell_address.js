@@ -70,6 +70,28 @@ export function withWords({ type, data }, address, words) {
   return { ...data, [TEXTS.get(type) ?? '']: type === 'heading' ? words.replace(/\s+/gu, ' ').trim() : words };
 }
 
+/** A line of a list with a box. */
+const BOX = /^(\s*(?:>\s*)*(?:[-*+]|\d+[.)])\s+\[)([ xX])(?=\]\s)/gmu;
+
+/**
+ * Returns a text block's data with its box at a place ticked or not; null if the text has not this many boxes (one
+ * stands in code).
+ * @param {BlockData} data
+ * @param {number} place
+ * @param {number} count
+ * @returns {BlockData | null}
+ */
+export function withTick(data, place, count) {
+  const content = String(data.content ?? '');
+  if ([...content.matchAll(BOX)].length !== count) return null;
+  let at = -1;
+  const ticked = content.replace(BOX, (whole, before, mark) => {
+    at += 1;
+    return at === place ? `${before}${mark === ' ' ? 'x' : ' '}` : whole;
+  });
+  return { ...data, content: ticked };
+}
+
 /** @param {string} type @param {BlockData} data @param {Address} address @returns {unknown} */
 function valueAt(type, data, address) {
   if (address.kind === 'cell') return rowsOf(data)[address.row]?.[address.column];

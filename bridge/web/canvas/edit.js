@@ -7,6 +7,7 @@ import { codeOf, Problem, wordsOf } from '../problem.js';
 import { elementOf } from '../template.js';
 import { html, render } from '../vendor/lit-html/lit-html.js';
 import { hasLines, NAMES, surroundings, withWords, wordsAt } from './cell_address.js';
+import { saveBlock } from './changes.js';
 import { chosen } from './edit_choice.js';
 
 /** @import { Block, Page } from '../types/page.js' */
@@ -270,10 +271,7 @@ export class Edit {
       if (!present || !data) return new Problem('not_found', 'This is no longer on the card.');
       if (!this.#unchanged) break;
       try {
-        const edit = { card_id: this.#cardId, block_id: present.id, data, seen: present.version ?? 1 };
-        const options = { timeout: ANSWER_MS };
-        await this.#page.connection.ask('canvas_interaction', { action: 'update_block', ...edit }, options);
-        this.#show({ ...present, data, version: (present.version ?? 1) + 1, by: 'person' });
+        await saveBlock(this.#page, this.#cardId, present, data, { timeout: ANSWER_MS });
         return null;
       } catch (problem) {
         if (codeOf(problem) !== 'conflict' || !(problem instanceof Problem)) return problem;
@@ -281,17 +279,6 @@ export class Edit {
       }
     }
     return new Problem('conflict', 'This has changed meanwhile.');
-  }
-
-  /**
-   * Stores the confirmed block; the message to all pages has the same content.
-   * @param {Block} saved
-   */
-  #show(saved) {
-    const { store } = this.#page;
-    const card = store.state.cards.get(this.#cardId);
-    if (!card?.blocks.some((block) => block.id === saved.id && (block.version ?? 1) < (saved.version ?? 1))) return;
-    store.setCard({ ...card, blocks: card.blocks.map((block) => (block.id === saved.id ? saved : block)) });
   }
 
   /** Shows both versions and lets the person choose. */

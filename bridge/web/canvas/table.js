@@ -3,7 +3,7 @@
 
 import { copyText } from '../dom.js';
 import { number, plural } from '../format.js';
-import { button, elementOf, itself } from '../template.js';
+import { button, elementOf, iconButton, itself } from '../template.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { csvOf } from './csv.js';
@@ -49,19 +49,24 @@ export class TableView {
   /** @type {Edit | null} */
   #edit = null;
   #author = '';
+  /**
+   * A row that is being added, to be edited once it is there.
+   * @type {number | null}
+   */
+  #added = null;
   element = elementOf(html`<div class="table-block"></div>`);
 
   /**
    * `page` announces and shows messages; `name` is the table's accessible name; `begin(address)` is called when the
-   * person wants to edit a cell.
+   * person wants to edit a cell, `change(data)` when they add or remove a row or column.
    * @param {Page} page
    * @param {string} name
-   * @param {(address: Address) => void} begin
+   * @param {{ begin: (address: Address) => void, change: (data: BlockData) => Promise<boolean> }} acts
    */
-  constructor(page, name, begin) {
+  constructor(page, name, acts) {
     this.page = page;
     this.name = name;
-    this.onEdit = begin;
+    this.acts = acts;
     new ResizeObserver(() => this.#soon()).observe(this.element);
   }
 
@@ -94,6 +99,11 @@ export class TableView {
       column: Math.max(0, Math.min(column, names.length - 1)),
     };
     this.#arrange();
+    const row = this.#added;
+    if (row === null || row >= listed.length) return;
+    this.#added = null;
+    // The card first takes the block that this draws.
+    queueMicrotask(() => this.acts.begin({ kind: 'cell', row, column: 0 }));
   }
 
   /** @param {number} column */
@@ -148,6 +158,7 @@ export class TableView {
         <div class="table-foot">
           <span class="tabular">${plural(this.#rows.length, 'row')}</span>
           <span class="block-author grow">${this.#author}</span>
+          ${isEditing ? nothing : iconButton('table', 'Rows and columns', () => this.#reshape())}
           ${button('Copy as CSV', () => this.#copyAll(), { look: 'quiet', hidden: this.#rows.length === 0 })}
         </div>`,
       this.element,
@@ -218,7 +229,7 @@ export class TableView {
   /** @param {{ place: number, column: number }} cell */
   #beginAt({ place, column }) {
     const row = this.#order[place];
-    if (row !== undefined) this.onEdit({ kind: 'cell', row, column });
+    if (row !== undefined) this.acts.begin({ kind: 'cell', row, column });
   }
 
   /**
@@ -311,6 +322,41 @@ export class TableView {
     } else return;
     event.preventDefault();
     event.stopPropagation();
+  }
+
+  /** Asks what to add or remove at the cell that had the focus last. */
+  async #reshape() {
+    const { place, column } = this.#current;
+    const at = this.#order[place];
+    const names = this.#columns.map(({ name }) => name);
+    const { name = '' } = this.#columns[column] ?? {};
+    const first = at === undefined ? '' : cellText(this.#cells(place)[0]).slice(0, 40);
+    const removing = [
+      at === undefined ? [] : [{ label: `Remove row ${at + 1} “${first}”`, value: 'row', danger: true }],
+      names.length < 2 ? [] : [{ label: `Remove column “${name}”`, value: 'column', danger: true }],
+    ].flat();
+    const choice = await this.page.dialog({
+      title: 'Rows and columns',
+      body: html`<p>Ctrl+Z takes it back. Click a cell first to choose its row and column.</p>`,
+      actions: [
+        ...removing,
+        { label: 'Add a column …', value: 'add column' },
+        { label: 'Add a row', value: 'add row', primary: true },
+      ],
+    });
+    if (choice === 'add row') {
+      this.#added = this.#rows.length;
+      const isAdded = await this.acts.change({ columns: names, rows: [...this.#rows, names.map(() => '')] });
+      if (!isAdded) this.#added = null;
+    } else if (choice === 'add column') {
+      const added = await this.page.prompt({ title: 'Add a column', label: 'Name', confirm: 'Add' });
+      if (added) await this.acts.change({ columns: [...names, added], rows: this.#rows.map((row) => [...row, '']) });
+    } else if (choice === 'row') {
+      await this.acts.change({ columns: names, rows: this.#rows.filter((_, index) => index !== at) });
+    } else if (choice === 'column') {
+      const rows = this.#rows.map((row) => row.toSpliced(column, 1));
+      await this.acts.change({ columns: names.toSpliced(column, 1), rows });
+    }
   }
 
   async #copyAll() {

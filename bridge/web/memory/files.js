@@ -239,7 +239,7 @@ export class Files extends View {
       <span class="small-text muted">${FILES[file.name] ?? ''}</span>
       ${gauge(file)}
       <span class="small-text tabular"
-        >${linesOf(file)}${file.managed === 'curated' ? changedAgo(file) : ' · kept by you'}</span
+        >${linesOf(file)}${file.managed === 'curated' ? changedAgo(file) : ' · comes with Sprite'}</span
       >
     </button>`;
   }
@@ -292,7 +292,8 @@ export class Files extends View {
         curated || !state
           ? nothing
           : html`<p class="memory-note">
-              Comes with the sprite and is changed only by whoever deploys it; memory never writes it.
+              Comes with Sprite, and memory never writes it. To change it, edit <code>.os/memory/${state.name}</code> in the
+              workspace; updates then leave it alone.
             </p>`
       }
       ${this.#content()}

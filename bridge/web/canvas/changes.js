@@ -1,0 +1,76 @@
+// A person's changes of blocks: saved under the version that they saw, and taken back by Ctrl+Z, newest first.
+
+import { codeOf, wordsOf } from '../problem.js';
+
+/** @import { Block, BlockData, Page } from '../types/page.js' */
+
+const MOST = 100;
+/** @type {{ cardId: string, blockId: string, before: BlockData, after: string }[]} */
+const done = [];
+
+export const canUndo = () => done.length > 0;
+
+/**
+ * Saves a block's new data and shows it; the message to all pages has the same content. Throws the server's refusal.
+ * @param {Page} page
+ * @param {string} cardId
+ * @param {Block} block  the one that the person saw
+ * @param {BlockData} data
+ * @param {{ timeout?: number, isUndo?: boolean }} [options]
+ */
+export async function saveBlock(page, cardId, block, data, { timeout, isUndo = false } = {}) {
+  const { version = 1 } = block;
+  const edit = { card_id: cardId, block_id: block.id, data, seen: version };
+  await page.connection.ask('canvas_interaction', { action: 'update_block', ...edit }, { timeout });
+  if (!isUndo) done.push({ cardId, blockId: block.id, before: block.data, after: JSON.stringify(data) });
+  done.splice(0, done.length - MOST);
+  const card = page.store.state.cards.get(cardId);
+  if (!card?.blocks.some((each) => each.id === block.id && (each.version ?? 1) <= version)) return;
+  /** @type {Block} */
+  const saved = { ...block, data, version: version + 1, by: 'person' };
+  page.store.setCard({ ...card, blocks: card.blocks.map((each) => (each.id === block.id ? saved : each)) });
+}
+
+/**
+ * Saves a change that needs no field, such as a tick; returns false and says why if that fails.
+ * @param {Page} page
+ * @param {string} cardId
+ * @param {Block} block
+ * @param {BlockData} data
+ * @param {boolean} [isUndo]
+ */
+export async function changeBlock(page, cardId, block, data, isUndo = false) {
+  try {
+    await saveBlock(page, cardId, block, data, { isUndo });
+    return true;
+  } catch (problem) {
+    const why = codeOf(problem) === 'conflict' ? 'the card has just changed. Try again.' : wordsOf(problem);
+    page.toast({ kind: 'error', text: `Not saved: ${why}` });
+    return false;
+  }
+}
+
+/** The undo under way: the next one waits for it. */
+let undoing = Promise.resolve();
+
+/**
+ * Takes the person's last change back, if nobody has changed the block since.
+ * @param {Page} page
+ */
+export function undo(page) {
+  undoing = undoing.then(() => undoLast(page));
+}
+
+/** @param {Page} page */
+async function undoLast(page) {
+  const last = done.pop();
+  if (!last) return;
+  const { cardId, blockId, before, after } = last;
+  const card = page.store.state.cards.get(cardId);
+  const block = card?.archived ? undefined : card?.blocks.find(({ id }) => id === blockId);
+  if (!block || JSON.stringify(block.data) !== after) {
+    page.toast({ text: 'Your last change cannot be undone: the card was changed or archived since.' });
+    return;
+  }
+  if (await changeBlock(page, cardId, block, before, true)) page.announce(`Undone on ${card?.title}.`);
+}
