@@ -87,5 +87,4 @@ async def test_forget_is_done_after_replica_confirms(tmp_path: Path, monkeypatch
         assert (WORD in own, WORD in others, notice) == (False, True, SHORT_TITLE)
         assert (done["done"], done["forgotten"]["still"]) == (True, [])
     files = [path.relative_to(data) for path in data.rglob("*") if path.is_file()]
-    others = [path for path in files if path.parts[0] != "workspaces" and not any(map(path.match, FILES))]
-    assert others == []
+    assert [path for path in files if path.parts[0] != "workspaces" and not any(map(path.match, FILES))] == []
