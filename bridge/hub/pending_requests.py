@@ -13,7 +13,7 @@ import time
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from bridge.hub.link import Link, LinkDownError
 from sprite.common.tasks import TaskSet
@@ -24,28 +24,26 @@ if TYPE_CHECKING:
     from bridge.hub.subscriber import Subscriber
 
 
-_Sender = TypeVar("_Sender")
-
 #: A person reaches this only by pasting; more is refused, because it is held in memory.
 MAX_MESSAGES = 100
 MAX_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class PendingMessage(Generic[_Sender]):
+class PendingMessage:
     """A frame for the sprite, its sender, the sender's id of it, and its arrival (Unix seconds)."""
 
     frame: bytes
-    sender: _Sender
+    sender: Subscriber | None
     message_id: str
     at: float = field(default_factory=time.time)
 
 
-class ResendBuffer(Generic[_Sender]):
+class ResendBuffer:
     """Messages by their id on the wire; a repeated id is the same message and keeps its place."""
 
     def __init__(self) -> None:
-        self._messages: dict[str, PendingMessage[_Sender]] = {}
+        self._messages: dict[str, PendingMessage] = {}
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -56,7 +54,7 @@ class ResendBuffer(Generic[_Sender]):
         """Return the arrival of the oldest message in Unix seconds, None if there is none."""
         return next((message.at for message in self._messages.values()), None)
 
-    def add(self, wire_id: str, message: PendingMessage[_Sender]) -> bool:
+    def add(self, wire_id: str, message: PendingMessage) -> bool:
         """Keep a message; return False if there is no room."""
         before = self._messages.get(wire_id)
         size = self._bytes + len(message.frame) - (len(before.frame) if before else 0)
@@ -66,7 +64,7 @@ class ResendBuffer(Generic[_Sender]):
         self._bytes = size
         return True
 
-    def answered(self, wire_id: str) -> PendingMessage[_Sender] | None:
+    def answered(self, wire_id: str) -> PendingMessage | None:
         """Remove an answered message and return it, or None if it was not kept."""
         message = self._messages.pop(wire_id, None)
         if message is not None:
@@ -102,7 +100,7 @@ class PendingRequests:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._requests: dict[str, _Request] = {}
-        self._resends: ResendBuffer[Subscriber | None] = ResendBuffer()
+        self._resends = ResendBuffer()
         #: Futures of the bridge's own messages, by their ids on the wire.
         self._own: dict[str, asyncio.Future[messages.ServerPayload]] = {}
         self._waiting: list[tuple[Subscriber, VisitorMessage]] = []

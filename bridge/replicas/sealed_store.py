@@ -135,10 +135,6 @@ class SealedStore:
 
     # --- checks ---
 
-    async def recheck(self, sprite: str) -> None:
-        """See SpriteLog."""
-        await self.write(sprite, SpriteLog.recheck)
-
     async def healed(self, sprite: str) -> None:
         """End a request for `wanted` pieces: the sprite has shipped what it has. The next check comes at once."""
 

@@ -484,7 +484,7 @@ async def test_checks_are_shared_and_paced(place: Path | str) -> None:
         await store.shelf.write(SPRITE, lambda tx: tx.execute("DELETE FROM stored_rows WHERE sprite = ?", (SPRITE,)))
         await checks.look()
         assert damaged == []
-        await store.recheck(SPRITE)
+        await store.write(SPRITE, SpriteLog.recheck)
         await checks.look()
         assert damaged == [SPRITE]
         assert checks.damaged == {SPRITE: 1, "eve": 0}
