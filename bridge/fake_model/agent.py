@@ -132,7 +132,8 @@ def _outcome(outcome: ToolOutcome) -> str:
         return f"{_named(outcome)} failed:\n{_fenced(output)}"
     if outcome.name in _TOLD:
         told, _, _ = output.partition("\nIts id ")
-        return f"{_TOLD[outcome.name]}{told}"
+        # Two spaces keep a line's end in Markdown.
+        return f"{_TOLD[outcome.name]}{told}".replace("\n", "  \n")
     if outcome.name == "Write":
         return f"{_named(outcome)} worked: the file is written."
     if outcome.name in {"Agent", "Task"} and said.startswith("Async agent launched"):

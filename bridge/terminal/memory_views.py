@@ -24,14 +24,14 @@ _NOT_RID_OF_IT = "the copy at the bridge is not yet rid of it"
 def files(states: list[shapes.FileState]) -> Table:
     """Draw the memory files with their lines and limits."""
     drawn = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("file", "lines", "kept by", "changed"):
+    for name in ("file", "lines", "comes from", "changed"):
         drawn.add_column(name, justify="right" if name == "lines" else "left", no_wrap=True)
     for state in states:
         curated = state.managed == "curated"
         drawn.add_row(
             Text(one_line(state.name), style="bold"),
             Text(f"{state.lines}/{state.limit}" if curated and state.limit else str(state.lines)),
-            Text("memory" if curated else "you", style="dim"),
+            Text("memory" if curated else "Sprite", style="dim"),
             Text(when(state.updated_at), style="dim"),
         )
     return drawn
