@@ -18,6 +18,11 @@ from sprite import __version__
 from tests.harness import PATIENCE
 from tests.wheel import PIP, installed_command, start
 
+COMMANDS = (
+    *("run", "chat", "status", "doctor", "memory", "actions", "changes", "undo", "rebuild", "import", "export"),
+    *("follow", "restore", "mcp", "acp", "users", "store", "audit", "update"),
+)
+
 
 @pytest.fixture(scope="module")
 def command(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -59,7 +64,9 @@ def test_run_serves_page(running: str, home: Path) -> None:
 def test_help_lists_both_programs(command: Path, home: Path) -> None:
     code, out, _ = _run(command, home, "--help")
     assert code == 0
-    assert all(f"\n  {name} " in out for name in ("run", "chat", "memory", "users"))
+    for name in COMMANDS:
+        assert f"\n  {name} " in out
+    assert (command.parent / "sprite-agent").read_bytes() == command.read_bytes()
     assert _run(command, home, "--version")[1] == f"sprite {__version__}\n"
 
 
