@@ -115,7 +115,7 @@ def _decoded(data: bytes, type_: Any) -> Any:
     except msgspec.ValidationError as error:
         raise UnfitError(None, f"The request is not as it must be: {str(error)[:300]}.", code="invalid_type") from error
     except UnreadableError as error:
-        raise UnfitError(None, f"This is no JSON that can be read: {error}.", code="invalid_json") from error
+        raise UnfitError(None, f"The body is not valid JSON: {error}.", code="invalid_json") from error
 
 
 # --- fields that would make the answer another one ---

@@ -141,7 +141,7 @@ class _Ear(HubListener):
         elif isinstance(answer, messages.Error):
             self.fail(answer.code, answer.message)
         else:
-            self.fail("bad_answer", "The sprite's answer makes no sense.")
+            self.fail("bad_answer", "The sprite's answer is invalid.")
 
     def hear(self, payload: messages.ServerPayload, reply_to: str | None = None) -> None:
         """Apply a message to the turn. Calls are left out, because no program gets them."""

@@ -49,7 +49,7 @@ class Calls:
         except msgspec.ValidationError as error:
             raise DoorError(422, "bad_request", f"{error}. Send JSON such as {_EXAMPLE}") from error
         except UnreadableError as error:
-            words = f"This is no JSON that can be read: {error}. Send such as {_EXAMPLE}"
+            words = f"The body is not valid JSON: {error}. Example: {_EXAMPLE}"
             raise DoorError(400, "bad_json", words) from error
         if len(asked.turns) > observing.MAX_OBSERVED_TURNS:
             raise DoorError(
@@ -101,7 +101,7 @@ class Calls:
             ]
             size = _size(turn)
         if size > _MAX_TURNS_BYTES:
-            words = f"It is too large: {size:,} bytes, also with its tools' results cut; {_MAX_TURNS_BYTES:,} fit."
+            words = f"The turn is too large: {size:,} bytes after cuts; the limit is {_MAX_TURNS_BYTES:,}."
             self.refused.append(observing.RefusedTurn(turn.external_id[: observing.MAX_EXTERNAL_ID_CHARS], words))
         else:
             self._turns.append((turn, size))
@@ -191,5 +191,5 @@ async def _answer(room: SpriteHub, frame: observing.Observe) -> observing.Observ
         return answer
     if isinstance(answer, Error) and answer.code in _BLAME_THE_CALLER:
         raise DoorError(422, answer.code, answer.message)
-    words = answer.message if isinstance(answer, Error) else "The sprite's answer makes no sense."
+    words = answer.message if isinstance(answer, Error) else "The sprite's answer is invalid."
     raise DoorError(503, "unavailable", f"{words} Send all of it again in a while.", retry_after=_RETRY_SECONDS)

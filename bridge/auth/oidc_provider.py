@@ -214,7 +214,7 @@ class Provider(Service):
             try:
                 keys = KeySet.import_key_set({"keys": [key for key in told["keys"] if key.get("use", "sig") == "sig"]})
             except (JoseError, ValueError, TypeError, KeyError, AttributeError) as error:
-                raise ProviderError("Its keys cannot be read.") from error
+                raise ProviderError("The provider's keys cannot be read.") from error
             self._keys = (self._clock(), keys)
             return keys
 
@@ -251,7 +251,7 @@ class Provider(Service):
         try:
             return msgspec.json.decode(body, type=type_)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise ProviderError("Its answer makes no sense.") from error
+            raise ProviderError("The provider's answer is invalid.") from error
 
 
 def is_safe(address: str) -> bool:

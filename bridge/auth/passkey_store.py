@@ -246,4 +246,4 @@ def credential_named(answer: bytes) -> tuple[bytes, bytes | None]:
         handle = said.response.user_handle
         return base64url_to_bytes(said.id), None if handle is None else base64url_to_bytes(handle)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise PasskeyError("This is no passkey's answer.") from error
+        raise PasskeyError("The answer is not a passkey's.") from error

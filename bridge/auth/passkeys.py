@@ -205,7 +205,7 @@ class PasskeyDoor:
         return response
 
     def _refused(self, request: web.Request, error: Exception) -> web.Response:
-        words = str(error) if isinstance(error, PasskeyError) else "This is no passkey's answer."
+        words = str(error) if isinstance(error, PasskeyError) else "The answer is not a passkey's."
         response = messages.page(request, 400, "This passkey was not taken", words, code="passkey")
         self._cookie.take_back(response)
         return response

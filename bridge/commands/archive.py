@@ -138,7 +138,7 @@ async def _from_bridge(
             async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
                 yield chunk
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise ControlError("The archive was cut off; the bridge's log may say why. Nothing was kept of it.") from error
+        raise ControlError("The archive was cut off and not kept. The bridge's log may say why.") from error
 
 
 def _refuse_partial(stream: BinaryIO) -> None:

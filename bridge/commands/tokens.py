@@ -91,7 +91,7 @@ async def _revoke_token(settings: Settings, arguments: argparse.Namespace) -> in
 
 def _opens(token: Token) -> str:
     if token.scopes is None:
-        return "It is full: it opens whatever is theirs."
+        return "It opens everything that is theirs."
     return f"Its scopes: {', '.join(token.scopes)}."
 
 

@@ -149,7 +149,7 @@ async def small_body(request: web.Request, type_: type[_T], example: str) -> _T:
     body = await body_within(request, MAX_SMALL_BODY_BYTES)
     if body is None:
         words = f"This request may have up to {MAX_SMALL_BODY_BYTES >> 10} KiB."
-        response = page(request, 413, "This is too much at once", words, code="request_too_large")
+        response = page(request, 413, "This request is too large", words, code="request_too_large")
         response.force_close()
         raise AnsweredError(response)
     try:

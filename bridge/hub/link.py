@@ -115,7 +115,7 @@ class SpriteConnection:
                 retryable=welcome.code != "unsupported_protocol",
             )
         if not isinstance(welcome, AuthOk) or welcome.protocol != PROTOCOL_VERSION:
-            raise LinkError("What answers there is not a sprite that this bridge can talk to.")
+            raise LinkError("The program at this address is not a sprite of a fitting version.")
         if len(welcome.epoch) > _LONGEST_EPOCH or not 0 <= welcome.last_seq <= _LARGEST_SEQ:
             raise LinkError("The sprite introduces itself in a way that makes no sense.")
         known = [(name, limit) for name, limit in welcome.limits.items() if len(name) <= _LONGEST_LIMIT]

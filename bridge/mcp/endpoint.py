@@ -202,7 +202,7 @@ class RelayedSource:
             await self._ask(ActionsRequest())
         answer = await self._ask(request)
         if not isinstance(answer, MemoryResult):
-            raise PeerError("The sprite's answer makes no sense; update the bridge and the sprite.", code="unexpected")
+            raise PeerError("The sprite's answer is invalid. Update the bridge and the sprite.", code="unexpected")
         return answer
 
     async def mission(self, text: str, told: Told) -> Reply:

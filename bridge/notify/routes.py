@@ -116,7 +116,7 @@ class PushRoutes:
             words = "It was answered elsewhere, or nobody answered in time."
             return messages.page(request, 409, "This question is not open any more", words, code="closed")
         if not isinstance(answer, Ack):
-            words = answer.message if isinstance(answer, Error) else "The sprite's answer makes no sense."
+            words = answer.message if isinstance(answer, Error) else "The sprite's answer is invalid."
             if answer is None:
                 words = "Your sprite could not be reached. Open the page, and answer there."
             return messages.page(request, 503, "Your answer did not arrive", words, code="unavailable")

@@ -318,7 +318,7 @@ class Bootstrap:
     async def _roll_back(
         self, earlier: tuple[str, str], version: str, token: str, reason: HostError, report: Report
     ) -> None:
-        report("updating", "It is not well: going back to the earlier version.")
+        report("updating", "The new version does not work; restoring the earlier one.")
         try:
             await self._restart(*earlier, token, report)
             await self._machine.write(f"{vm_scripts.SYSTEM}/{vm_scripts.VERSION}", f"{version}\n".encode())

@@ -202,7 +202,7 @@ class LlmProxy(Service):
             log.warning("whose a sprite's token is cannot be asked (%s)", error.code)
             raise RefusedError(503, "The bridge's database is away. Try again soon.", retry_after=2) from error
         if len(sprites) != 1:
-            raise RefusedError(401, "This is not, or no longer, the token of a sprite of this bridge.")
+            raise RefusedError(401, "The token is unknown or was revoked.")
         sprite = sprites.pop()
         request[SPRITE] = sprite
         return sprite

@@ -60,7 +60,7 @@ class LostSprites:
                 return
             at = await self.kept_at(sprite)
         except (StoreError, DatabaseError) as error:
-            raise HostError(f"It is not known what is kept of this agent: {error}") from error
+            raise HostError(f"The copies of this agent cannot be read: {error}") from error
         if is_begun:
             raise MachineGoneError(
                 "A restore of this agent was begun and has not ended. What it knew is kept: restore it again.", at
@@ -342,7 +342,7 @@ async def exported(
     except HostError as error:
         if source is not None or kept_at is None:
             raise
-        report("connecting", f"Its machine gives no archive. {error}")
+        report("connecting", f"The machine returned no archive. {error}")
         return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
 
 

@@ -202,7 +202,7 @@ def _refusal(request: web.Request, refused: messages.AnsweredError | web.HTTPExc
         response = messages.page(
             request,
             413,
-            "This is too much at once",
+            "This request is too large",
             f"A request may have up to {MAX_BODY_BYTES >> 20} MiB.",
             code="request_too_large",
         )

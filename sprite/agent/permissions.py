@@ -130,7 +130,7 @@ class StandingRules:
         if rule_id is None:
             self._rules.clear()
         elif self._rules.pop(rule_id, None) is None:
-            raise PeerError("This is not allowed any more.", code="not_found")
+            raise PeerError("There is no such permission rule.", code="not_found")
 
     def folder_of(self, call: Call) -> str | None:
         """Return the command's folder as shown to a person, or None for the workspace itself."""
@@ -271,7 +271,7 @@ class PermissionBroker:
         if self.rules.cover(call):
             return
         if self._feed.audience == 0 and not is_unattended:
-            raise DeniedError("Nobody is connected who could allow this. Say what you would have done instead.")
+            raise DeniedError("No client is connected that could allow this. Say what you would have done instead.")
         rule, real_path = self.rules.offer(call), call.real_path
         request = messages.PermissionRequest(
             str(uuid.uuid4()),
@@ -290,7 +290,7 @@ class PermissionBroker:
         if decision == "deny":
             raise DeniedError("The person said no to this. Ask what they would prefer.")
         if call.real_path != real_path:
-            raise DeniedError("The path leads somewhere else by now than when the person was asked. Ask again.")
+            raise DeniedError("The path changed after the person was asked. Ask again.")
         if decision == "always" and rule is not None:
             self.rules.add(rule)
 
@@ -300,7 +300,7 @@ class PermissionBroker:
         Raises HostRefusedError without a connected client, or without an answer in time.
         """
         if self._feed.audience == 0:
-            raise HostRefusedError(f"Nobody is connected who could allow {host}.")
+            raise HostRefusedError(f"No client is connected that could allow {host}.")
         request = messages.PermissionRequest(
             str(uuid.uuid4()),
             mission_id,

@@ -43,7 +43,7 @@ async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
         _say_preview(preview)
     many = len(preview.turns) > MANY_TURNS
     if many and not arguments.yes:
-        raise PeerError(f"That is more than {MANY_TURNS} turns. If you are sure, say so: --yes", code="too_much")
+        raise PeerError(f"This would forget more than {MANY_TURNS} turns. Add --yes to confirm.", code="too_much")
     if not arguments.yes and not sys.stdin.isatty():
         raise PeerError("Nothing was forgotten: without a terminal to ask at, it takes --yes.", code="not_sure")
     if not arguments.yes and not _agreed():

@@ -56,7 +56,7 @@ _BY_TEXT: tuple[tuple[str, str, str, Action], ...] = (
     (r"the bridge's key", "unauthorized_model", "The bridge needs a valid ANTHROPIC_API_KEY.", "settings"),
     (r"BASE_URL redirects", "model_error", "ANTHROPIC_BASE_URL of the bridge is not the model's address.", "settings"),
     (r"may not use the model", "forbidden_model", f"The bridge does not permit it: {_OTHER_MODEL}.", "settings"),
-    (r"The price of .* is not", "forbidden_model", f"Its price is not known: {_OTHER_MODEL}.", "settings"),
+    (r"The price of .* is not", "forbidden_model", f"The model has no known price: {_OTHER_MODEL}.", "settings"),
     (r"bridge's database|bridge is stopping", "model_error", "The bridge is not ready.", "retry"),
     (r"messages to compact", "bad_request", "There is nothing to compact yet.", "change"),
     (r"OAuth|Invalid API key|subscription access|ogin (?:expired|reached)", "unauthorized_model", _BAD_KEY, "settings"),

@@ -20,7 +20,7 @@ from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, Observed, Obs
 
 #: Conversations whose private words are remembered, in memory only; the oldest are evicted.
 MAX_CONVERSATIONS = 200
-_OWN = "Its session is one of this sprite's own, which it recorded itself."
+_OWN = "The session is this sprite's own, and is already in its log."
 
 
 class ObservationIngest:

@@ -86,15 +86,15 @@ def logged(source: str, project: str | None, turn: ObservedTurn, private_text: P
 def _check(source: str, turn: ObservedTurn, now: float) -> None:
     name = turn.external_id
     if not name.strip() or len(name) > MAX_EXTERNAL_ID_CHARS or not name.isprintable():
-        raise PeerError(f"Its external_id has to have 1 to {MAX_EXTERNAL_ID_CHARS} characters that can be shown.")
+        raise PeerError(f"`external_id` must have 1 to {MAX_EXTERNAL_ID_CHARS} printable characters.")
     if source == CLAUDE_CODE and not _CLAUDE_CODE_ID.match(name):
-        raise PeerError("Its external_id is no id of a Claude Code session log.")
+        raise PeerError("`external_id` is not an id of a Claude Code session log.")
     if not _SESSION.match(turn.session):
-        raise PeerError("Its session has to have 1 to 128 letters, digits, dots, dashes and underscores.")
+        raise PeerError("`session` must have 1 to 128 letters, digits, dots, dashes and underscores.")
     if not math.isfinite(turn.at) or turn.at < EARLIEST.timestamp():
-        raise PeerError("Its time is none: `at` is in Unix seconds.")
+        raise PeerError("`at` must be a time in Unix seconds.")
     if turn.at > now + MOST_AHEAD_SECONDS:
-        raise PeerError("Its time is in the future: `at` is in Unix seconds, not in milliseconds.")
+        raise PeerError("`at` is in the future. Give Unix seconds, not milliseconds.")
 
 
 def _started_at(turn: ObservedTurn) -> float:
@@ -118,4 +118,4 @@ def _take_calls(buffer: TurnBuffer, calls: Sequence[ObservedTool]) -> None:
 def _check_size(turn: NewObservation) -> None:
     size = len(msgspec.json.encode([turn.user_message, turn.agent_response, turn.notice, turn.tool_calls]))
     if size > MAX_KEPT_BYTES:
-        raise PeerError(f"It is too large: {size:,} bytes are left of it after cuts, {MAX_KEPT_BYTES:,} can be kept.")
+        raise PeerError(f"The turn is too large: {size:,} bytes after cuts; the limit is {MAX_KEPT_BYTES:,}.")

@@ -157,7 +157,7 @@ async def _ask(source: AgentSource, asked: shapes.AskSprite, told: Told) -> Said
 async def _answer(source: Source, request: wire.AnyMemoryRequest, kind: type[_R]) -> _R:
     answer = await source.answer(request)
     if not isinstance(answer, kind):
-        raise PeerError("The sprite's answer makes no sense; update the bridge and the sprite.", code="unexpected")
+        raise PeerError("The sprite's answer is invalid. Update the bridge and the sprite.", code="unexpected")
     return answer
 
 

@@ -78,7 +78,7 @@ def read_envelope(frame: bytes) -> Envelope:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         found = _object(frame)
         if found is None:
-            raise FatalPeerError(f"This is no JSON object: {_reason(error)}.") from error
+            raise FatalPeerError(f"The message is not a JSON object: {_reason(error)}.") from error
         refused = PeerError(f"The message does not fit: {_reason(error)}.", code="bad_message")
         refused.reply_to = found["id"] if isinstance(found.get("id"), str) else None
         raise refused from error

@@ -120,7 +120,7 @@ class UserFiles:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except IsADirectoryError as error:
-                raise PeerError("That is a folder, and only files can be deleted here.", code="not_found") from error
+                raise PeerError("The path is a folder. Only files can be deleted here.", code="not_found") from error
             except OSError as error:
                 if error.errno in {errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}:
                     continue

@@ -339,9 +339,9 @@ async def test_unknown_signing_key_refetches_once_a_minute() -> None:
     ("answer", "words"),
     [
         (lambda _: web.Response(body=b"x" * 10_000_000), "cannot be reached"),
-        (lambda _: web.Response(body=b"[" * 200_000), "makes no sense"),
-        (lambda _: web.json_response({"id_token": 7}), "makes no sense"),
-        (lambda _: web.json_response({}), "makes no sense"),
+        (lambda _: web.Response(body=b"[" * 200_000), "is invalid"),
+        (lambda _: web.json_response({"id_token": 7}), "is invalid"),
+        (lambda _: web.json_response({}), "is invalid"),
         (lambda _: web.Response(status=500), "status 500"),
         (lambda _: web.Response(status=302, headers={"Location": "http://127.0.0.1:1/"}), "status 302"),
         (lambda _: web.json_response({"error": "invalid_client"}, status=401), "does not know this bridge"),

@@ -221,7 +221,7 @@ async def test_permission_request_without_client_is_denied(home: SharedSprite) -
         await client.reply(mission)
     await eventually(lambda: _kept(home.workspace, mission), "the mission did not end")
     (call,) = observation_of(home.workspace, mission)["tool_calls"]
-    assert "Nobody is connected" in call["result"]
+    assert "No client is connected" in call["result"]
     assert not (home.workspace / "unwatched").exists()
 
     async with home.sprite.client() as client:

@@ -128,7 +128,7 @@ async def test_always_survives_restart_until_revoked(model: OfflineModel, worksp
 async def test_host_without_person_is_refused(model: OfflineModel, workspace: Path) -> None:
     async with running_sprite(workspace, model.url, permissions="ask"):
         program = await Program.connecting(workspace, "example.org:443")
-        assert await program.status() == "403 Nobody is connected who could allow example.org."
+        assert await program.status() == "403 No client is connected that could allow example.org."
         await program.ended()
 
 

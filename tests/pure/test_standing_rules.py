@@ -152,7 +152,7 @@ def test_rules_are_listed_and_revoked_singly_or_together(workspace: Path) -> Non
     rules.revoke(listed[0].rule_id)
     assert not rules.cover(run(workspace, "make"))
     assert rules.cover(write(workspace, "documents/a.txt"))
-    with pytest.raises(PeerError, match="not allowed any more"):
+    with pytest.raises(PeerError, match="no such permission rule"):
         rules.revoke(listed[0].rule_id)
     rules.revoke(None)
     assert rules.listed() == []

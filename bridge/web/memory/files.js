@@ -292,8 +292,8 @@ export class Files extends View {
         curated || !state
           ? nothing
           : html`<p class="memory-note">
-              Comes with Sprite, and memory never writes it. To change it, edit <code>.os/memory/${state.name}</code> in the
-              workspace; updates then leave it alone.
+              Comes with Sprite, and memory never writes it. To change it, edit <code>.os/memory/${state.name}</code> in
+              the workspace; updates then leave it alone.
             </p>`
       }
       ${this.#content()}
