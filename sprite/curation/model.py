@@ -135,7 +135,11 @@ class MessagesApi:
         http = await asyncio.to_thread(importlib.import_module, "httpx2")
         if self._client is None:
             # The caller retries, where waiting is visible and can be cancelled. A redirect would leak the key.
-            self._client = http.AsyncClient(headers=self._headers(), timeout=self._timeout_seconds)
+            # Made in a thread, because it reads the TLS roots.
+            client: AsyncClient = await asyncio.to_thread(
+                http.AsyncClient, headers=self._headers(), timeout=self._timeout_seconds
+            )
+            self._client = client
         base = (self._settings.base_url or DEFAULT_BASE_URL).rstrip("/")
         try:
             async with (

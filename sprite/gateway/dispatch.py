@@ -128,7 +128,7 @@ class Gateway:
         sync = messages.StateSync(
             stacks=stacks,
             cards=cards,
-            chat=chat,
+            chat=shown(chat),
             session=runtime.session_state(),
             memory=memory,
             permissions=self._work.desk.questions(),

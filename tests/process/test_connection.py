@@ -24,9 +24,9 @@ import pytest_asyncio
 from sprite.gateway.connection import Connection, Leases, Service
 from sprite.protocol.events import WholeText
 from sprite.protocol.frames import ClientMessage, encode
-from sprite.protocol.messages import StateSync
+from sprite.protocol.messages import CHAT_TEXT_CHARS, StateSync
 from sprite.protocol.shapes import Block, Card
-from sprite.workspace.database import CardSaved, open_workspace
+from sprite.workspace.database import CardSaved, ChatAdded, open_workspace
 from sprite.workspace.feed import Feed
 from tests.chat_stand_in import state_sync
 from tests.harness import PATIENCE, Client, Message, SpriteServer, running_sprite
@@ -50,6 +50,7 @@ async def furnish(workspace: Path) -> None:
         await stores.batch(answer, first, second)
         await stores.turn("This one waits")
     async with open_workspace(workspace / ".os/workspace.db") as store:
+        await store.record([], [ChatAdded("assistant", "x" * 100_000, None)])
         stack_id = await store.create_stack("Work")
         block = Block("b", "text", {"content": "hello"})
         for number in range(8):
@@ -213,6 +214,7 @@ async def test_first_connection_gets_welcome_and_state(sprite: SpriteServer) -> 
         assert (payload["memory"]["turns"], payload["memory"]["waiting"]) == (3, 1)
         assert payload["memory"]["learnings"] == 3
         assert len(payload["memory"]["files"]) == 6
+        assert payload["chat"][0]["text"] == f"{'x' * CHAT_TEXT_CHARS} […]"
 
 
 async def test_frame_limit_is_one_mib(sprite: SpriteServer) -> None:

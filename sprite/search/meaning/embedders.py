@@ -161,7 +161,8 @@ class EndpointEmbedder:
 
         if self._client is None:
             headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-            self._client = httpx2.AsyncClient(headers=headers, timeout=REQUEST_SECONDS)
+            # Made in a thread, because it reads the TLS roots.
+            self._client = await asyncio.to_thread(httpx2.AsyncClient, headers=headers, timeout=REQUEST_SECONDS)
         try:
             answer = await self._client.post(self._url, json={"model": self._name, "input": text})
             answer.raise_for_status()
