@@ -46,7 +46,7 @@ class Person:
 
 async def bash(stage: Stage, script: str) -> None:
     """Run a script as the agent's command, in a turn of its own."""
-    stage.tracker.tool_began("t", "Bash", {"command": script})
+    await stage.tracker.tool_began("t", "Bash", {"command": script})
     await asyncio.to_thread(subprocess.run, ["bash", "-ec", script], cwd=stage.folder, check=True, capture_output=True)
     stage.tracker.tool_ended("t")
     await stage.turn(f"turn {time.time_ns()}", is_live=False)
@@ -100,7 +100,7 @@ async def test_persons_files_keep_their_names(stage: Stage) -> None:
     await bash(stage, "true")
     # The agent cannot have written it: it is read-only inside.
     await bash(stage, "echo person > kept/.envrc")
-    stage.tracker.tool_began("w", "Write", {"file_path": str(stage.folder / ".npmrc")})
+    await stage.tracker.tool_began("w", "Write", {"file_path": str(stage.folder / ".npmrc")})
     (stage.folder / ".npmrc").write_text("the person was asked")
     stage.tracker.tool_ended("w")
     await stage.turn("m2", is_live=False)
