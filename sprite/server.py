@@ -112,7 +112,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await stack.enter_async_context(processor.running(stop.set))
         recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), private_text)
         desk = PermissionBroker(feed, StandingRules(settings.workspace))
-        (uploads := Uploads(settings.documents, settings.run / UPLOADS)).prepare()
+        (uploads := Uploads(settings.workspace, settings.run / UPLOADS)).prepare()
 
         sight = CanvasContext(workspace)
         agent = LazyAgent(
