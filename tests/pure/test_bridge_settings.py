@@ -33,6 +33,17 @@ def settings(*flags: str, **variables: str) -> Settings:
         return from_environment(vars(parser.parse_args(flags)))
 
 
+@pytest.mark.parametrize("port", ["70000", "65536", "-1", "9" * 5000, "x"])
+def test_commands_refuse_what_is_no_port(port: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sprite_command(["serve", f"--port={port}", "--workspace", str(tmp_path / "w")]) == 2
+    assert "--port must be a port from 0 to 65535" in capsys.readouterr().err
+    assert bridge_command(["serve", f"--port={port}", "--data", str(tmp_path / "d")]) == 2
+    assert "--port must be a port from 0 to 65535" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        bridge_command(["model", f"--port={port}"])
+    assert list(tmp_path.iterdir()) == []
+
+
 COMMANDS = [
     *(f"users {what}" for what in ("add", "link", "revoke", "restore", "token", "tokens")),
     *("deploy", "export", "restore", "status", "store accept", "store delete", "store verify", "chat --person"),
