@@ -86,6 +86,8 @@ class Tracker:
         self._by_person: set[str] = set()
         #: Asks the person whether a renamed file may have its name; see `held.py`.
         self.ask_about: Callable[[Held], Awaitable[bool]] | None = None
+        #: Paths that were renamed since the last turn's end, and their present names.
+        self._renamed: set[str] = set()
         #: Called with the present name of a file that stays renamed.
         self.on_left: Callable[[str], Awaitable[None]]
         #: When such files were looked for, and when those that the person allowed were changed last.
@@ -246,6 +248,7 @@ class Tracker:
                 log.warning("the file changes of a turn are not recorded: %s", error)
                 return None
             self._uses = {key: use for key, use in self._uses.items() if use.ended_ns is None and is_live}
+            self._renamed.clear()
             self._is_at_work, self._live_turn = False, turn if is_live else None
             return counts
 
@@ -342,10 +345,14 @@ class Tracker:
             is_asked = any(use.path == path and use.ended_ns is not None for use in explaining)
             return not is_asked and (is_live or bool(explaining))
 
-        return hold(self._settings, is_agents)
+        found = hold(self._settings, is_agents)
+        self._renamed |= {path for held in found for path in (held.path, held.now)}
+        return found
 
     def _explained(self, path: str, entry: Entry | None) -> bool:
-        """Return whether a tool of the agent ran when a path changed."""
+        """Return whether a tool of the agent ran when a path changed, or the agent's file was renamed."""
+        if any(f"{path}/".startswith(f"{each}/") or path == each.rpartition("/")[0] for each in self._renamed):
+            return True
         at = self._deleted_at(path) if entry is None else entry.changed_ns
         if entry is not None and stat.S_ISDIR(entry.mode):
             at = self._deleted_at(f"{path}/.")
