@@ -104,8 +104,10 @@ def _update(_: argparse.ArgumentParser) -> Run:
 
 
 def _offline_model(parser: argparse.ArgumentParser) -> Run:
+    from sprite.common.settings import port
+
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0 (the default) picks a free one")
+    parser.add_argument("--port", type=port, default=0, help="0 (the default) picks a free one")
     return _model
 
 

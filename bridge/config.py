@@ -157,7 +157,7 @@ class Settings:
         "`sprite/` in `$XDG_DATA_HOME`)",
     )
     host: str = setting("--host", str, DEFAULT_HOST, "address to listen on")
-    port: int = setting("--port", settings.whole(0), DEFAULT_PORT, "port to listen on, 0 for a free one")
+    port: int = setting("--port", settings.port, DEFAULT_PORT, "port to listen on, 0 for a free one")
     provider: Provider = setting(
         "--provider",
         settings.choice(*get_args(Provider)),

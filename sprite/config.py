@@ -66,7 +66,7 @@ class Settings:
         "whether tool calls are asked for: `ask` or `bypass`; inside a VM the default is `bypass`",
     )
     host: str = setting("--host", str, "127.0.0.1", "address to listen on")
-    port: int = setting("--port", settings.whole(0), 8765, "port to listen on, 0 for a free one")
+    port: int = setting("--port", settings.port, 8765, "port to listen on, 0 for a free one")
     api_key: str | None = setting("ANTHROPIC_API_KEY", str, None, "API key of the model", secret=True)
     auth_token: str | None = setting(
         "ANTHROPIC_AUTH_TOKEN", str, None, "bearer token of a model gateway, instead of a key", secret=True

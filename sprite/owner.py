@@ -41,13 +41,15 @@ _Reply = TypeVar("_Reply", bound=MemoryResult | ReachResult | Status | Observed)
 class Probed:
     """State of the running sprite: its address (None if none runs), why it does not answer, and its slow work.
 
-    `paused` is the reason, as text, why it waits for the person; otherwise empty.
+    `paused` is the reason, as text, why it waits for the person; otherwise empty. `sandbox` is what its agent has,
+    or None without an answer.
     """
 
     address: str | None
     trouble: str = ""
     slow: Sequence[str] = ()
     paused: str = ""
+    sandbox: str | None = None
 
     @property
     def words(self) -> str:
@@ -127,8 +129,12 @@ async def running_status(settings: Settings, action: Literal["status", "check_mo
 
     Raises SilentSpriteError if it does not answer within PROBE_SECONDS, another SpriteError if it refuses.
     """
+    return await _ask_briefly(settings, System(action), Status)
+
+
+async def _ask_briefly(settings: Settings, request: Reach | System, answer: type[_Reply]) -> _Reply | None:
     try:
-        return await _ask(settings, System(action), Status, seconds=PROBE_SECONDS)
+        return await _ask(settings, request, answer, seconds=PROBE_SECONDS)
     except TimeoutError as error:
         raise SilentSpriteError from error
     except (OSError, ValueError):
@@ -142,13 +148,14 @@ async def probe(settings: Settings) -> Probed:
     address = settings.address_file.read_text(errors="replace").strip()
     try:
         running = await running_status(settings, "status")
+        reach = await _ask_briefly(settings, Reach(), ReachResult)
     except SpriteError as error:
         return Probed(address, str(error))
-    if running is None:
+    if running is None or reach is None:
         return Probed(None)
     session = running.session
     paused = f"{session.paused.why} Let it go on in the page, or with /go-on in the chat." if session.paused else ""
-    return Probed(address, slow=slow_words(session.slow, time.time()), paused=paused)
+    return Probed(address, slow=slow_words(session.slow, time.time()), paused=paused, sandbox=reach.sandbox)
 
 
 async def connect(
@@ -171,7 +178,7 @@ async def _ask(
     seconds: float = ANSWER_SECONDS,
 ) -> _Reply:
     """Raise OSError (also a timeout) or ValueError if there is no sprite; SilentSpriteError without an answer."""
-    client = PROBE if isinstance(request, System) else "command line"
+    client = PROBE if isinstance(request, System | Reach) else "command line"
     reader, writer = await connect(settings, client, min(seconds, CONNECT_SECONDS))
     try:
         writer.write(encode(request, message_id="1"))

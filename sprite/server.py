@@ -112,7 +112,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await stack.enter_async_context(processor.running(stop.set))
         recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), private_text)
         desk = PermissionBroker(feed, StandingRules(settings.workspace))
-        (uploads := Uploads(settings.documents, settings.run / UPLOADS)).prepare()
+        (uploads := Uploads(settings.workspace, settings.run / UPLOADS)).prepare()
 
         sight = CanvasContext(workspace)
         agent = LazyAgent(
@@ -186,7 +186,10 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         )
         await stack.enter_async_context(_at_work(processor, runtime, scheduler, boots, meaning, stop.set))
         await stop.wait()
-        log.info("stopping: the turn is stored and memory is flushed")
+        log.info(
+            "stopping: the turn is stored; %d waiting turns or more are curated now, fewer after the next start",
+            settings.least_turns,
+        )
         # Accept no new clients; connected ones still receive the end.
         await port.close()
 

@@ -7,7 +7,9 @@ limits the buffer for an editor that does not read, and ends with an editor that
 import asyncio
 import json
 import logging
+import os
 import signal
+import stat
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -98,6 +100,8 @@ async def opened(source: BinaryIO | None = None, target: BinaryIO | None = None)
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
     try:
+        if stat.S_ISCHR(os.fstat(source.fileno()).st_mode) and not source.isatty():
+            raise ValueError("a device such as /dev/null cannot be waited for")
         incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
         # A protocol with flow control for writers; asyncio's only public one is for readers.
         protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())

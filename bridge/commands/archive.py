@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import aiohttp
 
@@ -21,6 +21,7 @@ from bridge.admin.status import ago
 from bridge.commands.reach import add_as_of, add_data, bridge_or_folder, moment
 from bridge.commands.steps import Steps, follow_steps
 from bridge.config import Settings
+from bridge.providers.provider import person_name
 from bridge.replicas.restore import Source
 from bridge.replicas.restore import moment as moment_words
 from bridge.terminal.drawing import sized
@@ -64,7 +65,9 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "The archive is plain text (docs/archive.md); `python -m sprite import FILE` makes a workspace of it."
     )
-    parser.add_argument("name", metavar="NAME", help="the person whose agent it is; your own here is called local")
+    parser.add_argument(
+        "name", metavar="NAME", type=person_name, help="the person whose agent it is; your own here is called local"
+    )
     parser.add_argument("file", metavar="FILE", nargs="?", help="what to write (default: NAME.zip)")
     parser.add_argument("--force", action="store_true", help="replace FILE if it is there")
     parser.add_argument(
@@ -127,9 +130,7 @@ async def _from_bridge(
 ) -> AsyncIterator[bytes]:
     timeout = aiohttp.ClientTimeout(total=None, sock_read=_SILENT_SECONDS)
     try:
-        async with session.get(
-            f"/export/{quote(wanted.name, safe='')}", params=wanted.query, timeout=timeout
-        ) as response:
+        async with session.get(f"/export/{wanted.name}", params=wanted.query, timeout=timeout) as response:
             if not response.ok:
                 raise ControlError((await response.json())["error"]["message"])
             if (at := response.headers.get(AS_OF)) is not None:
@@ -158,7 +159,9 @@ def add_restore_arguments(parser: argparse.ArgumentParser) -> None:
         "Where the agent is still there, nothing is changed without --over. What --over replaces is "
         "put aside, never deleted. Ended in the middle, the same command makes it whole."
     )
-    parser.add_argument("name", metavar="NAME", help="the person whose agent it is; your own here is called local")
+    parser.add_argument(
+        "name", metavar="NAME", type=person_name, help="the person whose agent it is; your own here is called local"
+    )
     add_as_of(parser)
     parser.add_argument(
         "--over", action="store_true", help="also where the agent is there: what it has beyond that is put aside"

@@ -20,7 +20,7 @@ from bridge.commands.reach import add_data, ask, bridge_or_folder, day, moment, 
 from bridge.config import Settings, from_environment
 from bridge.db import data_folder
 from bridge.errors import BAD_USAGE, INTERRUPTED, BridgeError
-from bridge.providers.provider import printable
+from bridge.providers.provider import person_name, printable
 
 Work = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
 
@@ -42,7 +42,9 @@ def add_users_arguments(parser: argparse.ArgumentParser) -> None:
     ]
     for name, summary, work in every:
         command = commands.add_parser(name, help=summary)
-        command.add_argument("name", metavar="NAME", help="up to 39 of a-z, 0-9 and -, beginning with a letter")
+        command.add_argument(
+            "name", metavar="NAME", type=person_name, help="up to 39 of a-z, 0-9 and -, beginning with a letter"
+        )
         add_data(command)
         command.set_defaults(work=work)
     listing = commands.add_parser("list", help="everybody")
@@ -50,7 +52,7 @@ def add_users_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(listing)
     listing.set_defaults(work=_list)
     role = commands.add_parser("role", help="makes a person an operator, who sees the operator's page, or one no more")
-    role.add_argument("name", metavar="NAME", help="somebody who may come in")
+    role.add_argument("name", metavar="NAME", type=person_name, help="somebody who may come in")
     role.add_argument("role", choices=ROLES)
     add_data(role)
     role.set_defaults(work=_role)
@@ -67,7 +69,7 @@ def add_notify_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_status_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `status`."""
-    parser.add_argument("name", metavar="NAME", nargs="?", help="whose agent (default: everybody's)")
+    parser.add_argument("name", metavar="NAME", type=person_name, nargs="?", help="whose agent (default: everybody's)")
     parser.add_argument("--json", action="store_true", help="for programs")
     add_data(parser)
     parser.set_defaults(work=_status)
@@ -75,7 +77,7 @@ def add_status_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_deploy_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `deploy`."""
-    parser.add_argument("name", metavar="NAME", help="the person whose sprite it is")
+    parser.add_argument("name", metavar="NAME", type=person_name, help="the person whose sprite it is")
     parser.add_argument(
         "--provider", choices=("local", "sprites"), default="local", help="where it lives, when no bridge runs here"
     )

@@ -16,7 +16,7 @@ from bridge.commands.reach import add_data, ask, say
 from bridge.config import Settings
 from bridge.db.open import open_database
 from bridge.errors import OperatorError
-from bridge.providers.provider import printable
+from bridge.providers.provider import person_name, printable
 from bridge.replicas.sealed_store import SealedStore, open_store
 from bridge.replicas.store import Kept, StoreError
 from bridge.replicas.upkeep import checked
@@ -39,9 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, summary, work in every:
         command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         if name in {"accept", "delete"}:
-            command.add_argument("name", metavar="NAME", help="the person whose agent it is")
+            command.add_argument("name", metavar="NAME", type=person_name, help="the person whose agent it is")
         if name == "verify":
-            command.add_argument("name", metavar="NAME", nargs="?", help="the person whose agent it is (default: all)")
+            command.add_argument(
+                "name", metavar="NAME", type=person_name, nargs="?", help="the person whose agent it is (default: all)"
+            )
         if name == "delete":
             command.add_argument("--yes", action="store_true", help="without asking first")
         if name == "list":

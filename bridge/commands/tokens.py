@@ -13,6 +13,7 @@ from bridge.admin.operator_api import MadeToken
 from bridge.auth.tokens import DEFAULT_SCOPES, MEANING, SCOPES, Token
 from bridge.commands.reach import add_data, ask, day, say
 from bridge.config import Settings
+from bridge.providers.provider import person_name
 
 if TYPE_CHECKING:
     # argparse names this type only for type checkers.
@@ -50,7 +51,9 @@ def add_commands(commands: Commands) -> None:
 
 
 def _add_token_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="the person; `local` is whoever starts the bridge here")
+    parser.add_argument(
+        "name", metavar="NAME", type=person_name, help="the person; `local` is whoever starts the bridge here"
+    )
     add_data(parser)
 
 
@@ -58,7 +61,7 @@ async def _make(settings: Settings, arguments: argparse.Namespace) -> int:
     if arguments.full and arguments.scope:
         raise ControlError("A full token has no scopes: give --full or --scope.")
     asked = {"label": arguments.label, "scopes": None if arguments.full else arguments.scope or list(DEFAULT_SCOPES)}
-    path = f"/users/{quote(arguments.name, safe='')}/tokens"
+    path = f"/users/{arguments.name}/tokens"
     made = await ask(settings, "POST", path, asked, type_=MadeToken)
     say(
         f"A token of {arguments.name}, called {made.token.label!r}. {_opens(made.token)}",
@@ -69,7 +72,7 @@ async def _make(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _list_tokens(settings: Settings, arguments: argparse.Namespace) -> int:
-    path = f"/users/{quote(arguments.name, safe='')}/tokens"
+    path = f"/users/{arguments.name}/tokens"
     tokens = (await ask(settings, "GET", path, type_=dict[str, list[Token]]))["tokens"]
     if arguments.json:
         say(msgspec.json.encode(tokens).decode())
@@ -83,7 +86,7 @@ async def _list_tokens(settings: Settings, arguments: argparse.Namespace) -> int
 
 
 async def _revoke_token(settings: Settings, arguments: argparse.Namespace) -> int:
-    path = f"/users/{quote(arguments.name, safe='')}/tokens/{quote(arguments.label, safe='')}"
+    path = f"/users/{arguments.name}/tokens/{quote(arguments.label, safe='')}"
     await ask(settings, "DELETE", path)
     say(f"The token {arguments.label!r} of {arguments.name} opens nothing any more.")
     return 0

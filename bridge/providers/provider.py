@@ -4,6 +4,7 @@ A host creates, starts, wakes, updates and connects to sprites; it knows nothing
 sprite has the name of its person: `[a-z][a-z0-9-]{0,38}`.
 """
 
+import argparse
 import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -42,6 +43,13 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _FOLDERS = ", ".join(f"{folder}/" for folder in sorted(SHARED_FOLDERS))
 #: Names of people and of their sprites; short enough for a host name, and never a path.
 NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
+
+
+def person_name(text: str) -> str:
+    """Return a person's name, which argparse takes here; it is safe in a path."""
+    if NAME.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no name: up to 39 of a-z, 0-9 and -, beginning with a letter")
+    return text
 
 
 class HostError(Exception):

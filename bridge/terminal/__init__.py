@@ -27,9 +27,12 @@ def add_place(parser: argparse.ArgumentParser, data: str) -> None:
     """Add the options that choose a bridge and a person; `data` is the help of `--data`."""
     from pathlib import Path
 
+    from bridge.providers.provider import person_name
+
     default = "(default: SPRITE_DATA, else data/ in the checkout)"
     parser.add_argument("--data", type=Path, metavar="DIR", help=f"{data} {default}")
-    parser.add_argument("--person", default=LOCAL_PERSON, metavar="NAME", help=f"as whom (default: {LOCAL_PERSON})")
+    whom = f"as whom (default: {LOCAL_PERSON})"
+    parser.add_argument("--person", type=person_name, default=LOCAL_PERSON, metavar="NAME", help=whom)
     parser.add_argument("--url", metavar="URL", help="a bridge elsewhere instead, such as https://sprite.example.org")
 
 

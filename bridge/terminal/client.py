@@ -46,7 +46,7 @@ async def hold(endpoint: LocalEndpoint | RemoteEndpoint) -> int:
                     await asyncio.wait([talking])
                 following.cancel()
             if isinstance(endpoint, LocalEndpoint) and endpoint.is_ours:
-                await screen.line(drawing.note("remembering what was said, then stopping the sprite…"))
+                await screen.line(drawing.note("storing what was said, then stopping the sprite…"))
     except* BridgeUnreachableError as errors:
         await _explain(errors, screen)
         status = _FAILED
@@ -64,7 +64,7 @@ async def hold(endpoint: LocalEndpoint | RemoteEndpoint) -> int:
 
 
 class _Ends:
-    """Signals that end the conversation in order: the sprite stops and memory is written."""
+    """Signals that end the conversation in order: the sprite stops, and its turn is stored."""
 
     def __init__(self, *, catches_interrupt: bool) -> None:
         # In a terminal the prompt handles Ctrl-C itself.

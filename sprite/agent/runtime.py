@@ -360,7 +360,7 @@ class AgentRuntime:
                 log.error("the session could not be closed and stays open: %s", error)  # noqa: TRY400 - said in words
 
     def stop(self) -> None:
-        """Let `run` end: the turn is cut off and stored, the session ends, memory is flushed."""
+        """Let `run` end: the turn is cut off and stored, the session ends, many waiting turns are curated."""
         self._is_stopping = True
         self._inbox.close()
         if self._turn is not None:

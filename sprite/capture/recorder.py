@@ -59,7 +59,7 @@ class TurnRecorder:
         self._writes = TaskSet()
         self._unsaved: list[tuple[NewObservation, list[str]]] = []
         self._writing = asyncio.Lock()
-        self._tool_began: Callable[[str, str, Any], None] = lambda _id, _name, _input: None
+        self._tool_began: Callable[[str, str, Any], Awaitable[None]] | None = None
         self._tool_ended: Callable[[str], None] = lambda _id: None
 
     # --- life of a turn ---
@@ -77,7 +77,7 @@ class TurnRecorder:
         """Set the callbacks: whether the CLI may begin a background turn, its id, and its observation."""
         self._may_begin, self._task_began, self._task_ended = may_begin, began, ended
 
-    def watch_tools(self, began: Callable[[str, str, Any], None], ended: Callable[[str], None]) -> None:
+    def watch_tools(self, began: Callable[[str, str, Any], Awaitable[None]], ended: Callable[[str], None]) -> None:
         """Set the callbacks for tool calls: the id, name and input before each runs, and the id after it."""
         self._tool_began, self._tool_ended = began, ended
 
@@ -231,7 +231,8 @@ class TurnRecorder:
         self, prompt_id: str, tool_use_id: str, name: str, tool_input: Any, *, agent_id: str | None
     ) -> None:
         """Journal the start of a tool call in its turn, so that a crash leaves a record."""
-        self._tool_began(tool_use_id, name, tool_input)
+        if self._tool_began is not None:
+            await self._tool_began(tool_use_id, name, tool_input)
         turn = self._turn_of(prompt_id, tool_use_id) if agent_id is None else self._agent(agent_id, prompt_id)
         call = turn.known(tool_use_id) or await _call(turn, tool_use_id, name, tool_input, agent_id=agent_id)
         await self._journal(turn, "start", {"call": turn.start_tool(call)})

@@ -12,7 +12,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -25,8 +26,8 @@ from sprite.curation.model import check_model
 from sprite.errors import MigrationPendingError, SpriteError
 from sprite.log.curations import what_happened
 from sprite.memory.files import MemoryFiles, set_aside
-from sprite.memory.folders import last_error
-from sprite.owner import PROBE_SECONDS, open_stores, probe, running_status
+from sprite.memory.folders import last_error, make_folders
+from sprite.owner import PROBE_SECONDS, Probed, open_stores, probe, running_status
 from sprite.protocol.shapes import Health
 from sprite.sandbox.attempts import attempts
 from sprite.sandbox.sandbox import find_boundary
@@ -42,7 +43,7 @@ async def status(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print sessions, turns, learnings, files, spend and the last error."""
     running = await probe(settings)
     health, shipped = await _looked_at(settings)
-    aside, sandbox = set_aside(settings.memory), find_boundary(settings, PROBE_SECONDS).words
+    aside, sandbox = set_aside(settings.memory), running.sandbox or find_boundary(settings, PROBE_SECONDS).words
     meaning = meaning_state(settings)
     if arguments.json:
         facts: dict[str, object] = {
@@ -148,6 +149,7 @@ async def doctor(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print every finding; exit code 1 if a person must act. Asking the model sends one request that is not billed."""
     if arguments.live:
         return await live(settings, arguments)
+    running = await probe(settings)
     checks: list[Callable[[Settings], Finding]] = [
         _python,
         _sqlite,
@@ -156,11 +158,10 @@ async def doctor(settings: Settings, arguments: argparse.Namespace) -> int:
         _workspace,
         _databases,
         _token,
-        _sandbox,
+        partial(_sandbox, running=running),
         _meaning,
     ]
     findings = [check(settings) for check in checks]
-    running = await probe(settings)
     findings.append(Finding("sprite", ok=not running.trouble, words=running.words))
     # Slow work is not a failure: an update of the sprite does not have to wait for a person.
     findings += [Finding("under way", ok=True, words=words) for words in running.slow]
@@ -284,10 +285,17 @@ def _rules(settings: Settings) -> Finding:
     return Finding("agent rules", ok=True, words=words)
 
 
-def _sandbox(settings: Settings) -> Finding:
-    found = find_boundary(settings, PROBE_SECONDS, is_proof=True)
-    tried = "; tried to: " + ", ".join(attempts({})) if found.holds else ""
-    return Finding("sandbox", ok=True, words=f"{found.words}{tried}")
+def _sandbox(settings: Settings, running: Probed) -> Finding:
+    """Try to break out now, in a workspace for the trial if this one has never been started."""
+    with tempfile.TemporaryDirectory() as folder:
+        if not settings.run.is_dir():
+            settings = replace(settings, workspace=Path(folder))
+            make_folders(settings)
+        found = find_boundary(settings, PROBE_SECONDS, is_proof=True)
+    words = found.words + ("; tried to: " + ", ".join(attempts({})) if found.holds else "")
+    if running.sandbox not in {None, found.words}:
+        words = f"{running.sandbox} (so says the running sprite; a trial here says: {words})"
+    return Finding("sandbox", ok=True, words=words)
 
 
 def _meaning(settings: Settings) -> Finding:

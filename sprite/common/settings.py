@@ -65,6 +65,13 @@ def whole(least: int) -> Callable[[str], int]:
     return parse
 
 
+def port(text: str) -> int:
+    """Parse a port of TCP."""
+    if not text.isdecimal() or len(text) > len("65535") or int(text) > 65535:  # noqa: PLR2004 - the largest one
+        raise ValueError(f"must be a port from 0 to 65535, not {text!r}.")
+    return int(text)
+
+
 def dollars(text: str) -> float | None:
     """Parse an amount in US dollars; `none` is None."""
     if text.lower() == "none":

@@ -285,7 +285,8 @@ class StayingStore:
 
     def _own(self, scrubber: Scrubber) -> Iterator[Place]:
         left, workspace = _MOST_SEARCHED, self._settings.workspace
-        folders = (path for path in sorted(workspace.iterdir()) if path != self._settings.system)
+        own = (path for path in sorted(workspace.iterdir()) if path != self._settings.system)
+        folders = (path for path in own if not path.is_symlink())
         paths = (found for folder in folders for found in ([folder] if folder.is_file() else _below(folder)))
         for _, path in zip(range(_MOST_FILES), paths, strict=False):
             if path.is_symlink() or not path.is_file() or left <= 0:

@@ -364,7 +364,10 @@ class Gateway:
                 result = wire.RejectResult(name, *await self._memory.view.file(name))
             case wire.LearningRequest(learning_id, answer, content):
                 self._publish(await self._memory.projection.answer(learning_id, answer, own_secrets.without(content)))
-                result = wire.LearningResult(await self._memory.view.learning(learning_id))
+                learning = await self._memory.view.learning(learning_id)
+                if answer == "edit" and learning.superseded_by:
+                    learning = await self._memory.view.learning(learning.superseded_by)
+                result = wire.LearningResult(learning)
             case wire.RetryRequest(turn_id):
                 self._publish(await self._memory.projection.retry(turn_id))
                 self._memory.processor.request(all_=True)

@@ -18,7 +18,9 @@ from pathlib import Path
 from sprite.common.files import clear
 from sprite.errors import PeerError, StorageError
 from sprite.protocol.messages import MAX_UPLOAD_BYTES, FileUpload
+from sprite.workspace.user_files import folder_of
 
+DOCUMENTS = "documents"
 #: Concurrent uploads; each costs a file.
 MAX_OPEN = 16
 #: Limit for an id, which is stored during its upload; a UUID has 36 characters.
@@ -36,16 +38,15 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\:*?\"<>|]+")
 class Uploads:
     """Track the running uploads of one workspace."""
 
-    def __init__(self, documents: Path, parts: Path) -> None:
-        self._documents = documents
+    def __init__(self, workspace: Path, parts: Path) -> None:
+        self._workspace = workspace
         self._parts = parts
         self._next_index: dict[str, int] = {}
         # One lock for all: a lock per id would let a peer allocate memory at will.
         self._one_chunk = asyncio.Lock()
 
     def prepare(self) -> None:
-        """Create the folders and delete unfinished uploads of an earlier process."""
-        self._documents.mkdir(parents=True, exist_ok=True)
+        """Create the folder of the parts and delete unfinished uploads of an earlier process."""
         self._parts.mkdir(parents=True, exist_ok=True)
         clear(self._parts)
 
@@ -95,15 +96,18 @@ class Uploads:
         return path
 
     def _place(self, part: Path, name: str) -> str:
-        """Move the finished file to documents/; a taken name gets a number."""
+        """Move the finished file to documents/, which must be no link; a taken name gets a number."""
         stem, suffix = Path(name).stem, Path(name).suffix
-        for number in range(1, 10_000):
-            target = self._documents / (name if number == 1 else f"{stem} ({number}){suffix}")
-            # link fails if the name is taken, so no file is overwritten, not even in a race.
-            with contextlib.suppress(FileExistsError):
-                target.hardlink_to(part)
-                target.chmod(0o644)
-                return f"documents/{target.name}"
+        part.chmod(0o644)
+        with folder_of(self._workspace, DOCUMENTS) as (at, folder), contextlib.suppress(FileExistsError):
+            os.mkdir(folder, dir_fd=at)
+        with folder_of(self._workspace, f"{DOCUMENTS}/{name}") as (at, _):
+            for number in range(1, 10_000):
+                target = name if number == 1 else f"{stem} ({number}){suffix}"
+                # link fails if the name is taken, so no file is overwritten, not even in a race.
+                with contextlib.suppress(FileExistsError):
+                    os.link(part, target, dst_dir_fd=at)
+                    return f"{DOCUMENTS}/{target}"
         raise PeerError(f"There are too many files named {name}.")
 
     def _forget(self, upload_id: str) -> None:

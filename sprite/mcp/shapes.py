@@ -203,10 +203,12 @@ def _hit(hit: SearchHit) -> str:
     marks = " (no longer true)" if by == RETIRED else marks
     marks += " (unverified)" if hit.unverified else ""
     marks += " (the file changes of this turn were undone)" if hit.undone else ""
-    if hit.origin not in {"user", "assistant"}:
+    # A turn has none: its text names each speaker.
+    if hit.origin not in {None, "user", "assistant"}:
         marks += f" (origin: {hit.origin}, not the person's words)"
     project = f", project {hit.project}" if hit.project is not None else ""
-    return f"- [{name}, {_day(hit.at)}{source}, session {hit.session_id}{project}]{marks} {set_in(hit.text)}"
+    session = f", session {hit.session_id}" if hit.session_id is not None else ""
+    return f"- [{name}, {_day(hit.at)}{source}{session}{project}]{marks} {set_in(hit.text)}"
 
 
 def turns_text(given: Turns) -> str:

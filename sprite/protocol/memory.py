@@ -441,7 +441,7 @@ class RetryResult(MemoryResult, tag="retry"):
 
 
 class LearningResult(MemoryResult, tag="learning"):
-    """The learning as it now is."""
+    """The learning as it now is, or the one that replaced it by an `edit`."""
 
     learning: shapes.LearningRow
 

@@ -1,8 +1,9 @@
 """Attempts to break out of the sandbox: `python -I -S attempts.py FACTS`, run inside by `doctor` and at each start.
 
 It prints a line for each attempt that got through, and `done`. FACTS (JSON) has `closed` (paths that must not be
-there), `written` (folders that must not be written to), `port` and `abstract` (where a program outside listens), and
-`spaces` (the namespaces outside). A script of its own, without imports from Sprite.
+there), `written` (folders that must not be written to), `port` and `abstract` (where a program outside listens),
+`spaces` (the namespaces outside), and `marks` (whether setuid files are refused). A script of its own, without imports
+from Sprite.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def attempts(facts: dict[str, Any]) -> dict[str, Callable[[], object]]:
         "type into the terminal": _type,
         "read the kernel's keys": _keys,
         "connect to the hypervisor": lambda: _socket.socket(_AF_VSOCK, _socket.SOCK_STREAM),
+        "make a program setuid": lambda: facts["marks"] and _mark(),
         "connect to the machine's loopback": lambda: facts["port"] and _connect(("127.0.0.1", facts["port"])),
         "connect to an abstract socket": lambda: facts["abstract"] and _connect(f"\0{facts['abstract']}"),
     }
@@ -88,6 +90,14 @@ def _keys() -> bool:
 
     number = _KEYCTL.get(os.uname().machine, -1) if sys.platform == "linux" else -1
     return int(ctypes.CDLL(None).syscall(number, 0, _SESSION_KEYS, 0)) >= 0
+
+
+def _mark() -> bool:
+    import stat
+
+    file = os.memfd_create("marked")
+    os.fchmod(file, stat.S_ISUID)
+    return bool(os.fstat(file).st_mode & stat.S_ISUID)
 
 
 def _connect(address: Any) -> bool:

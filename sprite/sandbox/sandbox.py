@@ -12,6 +12,7 @@ import os
 import shlex
 import shutil
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -64,10 +65,17 @@ _CALLS = {
     "x86_64": (0xC000003E, 248, 249, 250, 41, 16),
     "aarch64": (0xC00000B7, 217, 218, 219, 198, 29),
 }
-_IO_URING_SETUP = 425
+#: Calls that give a file its mode, with the place of the mode in their arguments: fchmod, fchmodat, mknodat; on one
+#: machine also chmod, creat and mknod. The flags are before the mode of the others: openat, and on one machine open.
+_MODE_CALLS = {
+    "x86_64": (((91, 1), (268, 2), (259, 2), (90, 1), (85, 1), (133, 1)), ((257, 3), (2, 2))),
+    "aarch64": (((52, 1), (53, 2), (33, 2)), ((56, 3),)),
+}
+_MAKES_FILE = os.O_CREAT | (getattr(os, "O_TMPFILE", 0) & ~os.O_DIRECTORY)
+_IO_URING_SETUP, _FCHMODAT2, _OPENAT2 = 425, 452, 437
 _AF_VSOCK, _TIOCSTI, _TIOCLINUX = 40, 0x5412, 0x541C
-#: Offsets in `struct seccomp_data`: the call, the architecture, the lower halves of the first two arguments.
-_CALL, _MACHINE, _FIRST, _SECOND = 0, 4, 16, 24
+#: Offsets in `struct seccomp_data`: the call, the architecture, the lower halves of the arguments.
+_CALL, _MACHINE, _ARGUMENTS = 0, 4, (16, 24, 32, 40)
 _X32 = 0x40000000
 #: Addresses of a person's session, which lead nowhere inside.
 _SESSION_VARIABLES = (
@@ -134,6 +142,7 @@ def attempts(settings: Settings, engine: Engine, seconds: float = PROBE_SECONDS)
         "spaces": {space.name: str(space.readlink()) for space in Path("/proc/self/ns").glob("*")},
         "port": None,
         "abstract": None,
+        "marks": not on_vm,
     }
     with socket.create_server(("127.0.0.1", 0)) as outside, socket.socket(socket.AF_UNIX) as abstract:
         if not on_vm:
@@ -249,30 +258,41 @@ def sandboxed(settings: Settings, engine: Engine, programs: dict[Path, str]) -> 
     closed = [str(place) for place, kind in found.items() if kind == "hide" and place.is_dir()]
     read_only = [part for path in closed for part in ("--remount-ro", path)]
     launcher = [sys.executable, "-I", "-S", str(LAUNCH)] if on_vm and _may_become_root() else []
-    (settings.run / "filter").write_bytes(_filter())
+    (settings.run / "filter").write_bytes(_filter(on_vm=on_vm))
     filtered = ["/bin/sh", "-c", 'exec "$@" 8< "$0"', str(run / "filter"), *launcher, *command]
     return [*filtered, *read_only, "--seccomp", "8", "--", *_first(settings, doors)]
 
 
-def _filter() -> bytes:
+def _filter(*, on_vm: bool) -> bytes:
     """Return a program that refuses keyrings of the kernel, sockets of a hypervisor, and typing into terminals.
 
-    No namespace closes these. io_uring would make sockets beside the filter. Calls by 32-bit numbers end the program.
+    Elsewhere than on a VM it refuses setuid and setgid files, too. No namespace closes these. io_uring would make
+    sockets beside the filter, and it cannot see the mode that openat2 gives. Calls by 32-bit numbers end the program.
     """
     if os.uname().machine not in _CALLS:
         raise OSError("Sprite knows no system call filter for this machine")
     machine, *keys, sockets, ioctl = _CALLS[os.uname().machine]
-    load, equal, at_least, allow, refuse, kill = 0x20, 0x15, 0x35, 0x7FFF0000, 0x50001, 0x80000000
+    load, equal, at_least, has = 0x20, 0x15, 0x35, 0x45
+    allow, refuse, unknown, kill = 0x7FFF0000, 0x50001, 0x50026, 0x80000000
     parts = [(load, 0, 0, _MACHINE), (equal, 1, 0, machine), (6, 0, 0, kill), (load, 0, 0, _CALL)]
     parts += [(at_least, 0, 1, _X32), (6, 0, 0, kill)]
     for number in (*keys, _IO_URING_SETUP):
         parts += [(equal, 0, 1, number), (6, 0, 0, refuse)]
-    for number, offset, *values in ((sockets, _FIRST, _AF_VSOCK), (ioctl, _SECOND, _TIOCSTI, _TIOCLINUX)):
-        parts += [(equal, 0, 2 + 2 * len(values), number), (load, 0, 0, offset)]
-        for value in values:
-            parts += [(equal, 0, 1, value), (6, 0, 0, refuse)]
+    wrong = [(sockets, [(0, equal, _AF_VSOCK)]), *((ioctl, [(1, equal, value)]) for value in (_TIOCSTI, _TIOCLINUX))]
+    if not on_vm:
+        parts += [(equal, 0, 1, _OPENAT2), (6, 0, 0, unknown)]
+        changing, opening = _MODE_CALLS[os.uname().machine]
+        marks = stat.S_ISUID | stat.S_ISGID
+        wrong += [(number, [(place, has, marks)]) for number, place in (*changing, (_FCHMODAT2, 2))]
+        # Otherwise the mode has no meaning, and may be anything.
+        wrong += [(number, [(place - 1, has, _MAKES_FILE), (place, has, marks)]) for number, place in opening]
+    for number, tests in wrong:
+        length = 2 * len(tests) + 2
+        parts.append((equal, 0, length, number))
+        for done, (place, how, value) in enumerate(tests):
+            parts += [(load, 0, 0, _ARGUMENTS[place]), (how, 0, length - 2 * done - 3, value)]
         # The call's number again.
-        parts += [(load, 0, 0, _CALL)]
+        parts += [(6, 0, 0, refuse), (load, 0, 0, _CALL)]
     parts += [(6, 0, 0, allow)]
     return b"".join(struct.pack("=HBBI", *part) for part in parts)
 

@@ -1,8 +1,8 @@
-"""The change sets of turns: one scan at each turn's end, which is also the start of the next.
+"""The change sets of turns: one scan before a turn's first tool that may write, and one at its end.
 
-The first snapshot is taken in the background; turns that began before it was complete have no change set. A change is
-"maybe yours" if the person's side wrote the path during the turn, or if it was made while neither a tool of the agent
-nor its background work ran.
+The first scan keeps what the person did between turns out of the set. The first snapshot is taken in the background;
+a turn whose tools began before it was complete has no change set. A change is "maybe yours" if the person's side wrote
+the path during the turn, or if it was made while neither a tool of the agent nor its background work ran.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sprite.common.tasks import TaskSet, owned_task
+from sprite.common.tasks import TaskSet, owned_task, to_its_end
 from sprite.config import Settings
 from sprite.errors import SpriteError, StorageError
 from sprite.log.file_table import FileDeed, trace_of
@@ -76,13 +76,18 @@ class Tracker:
         self.index: dict[str, Entry] = {}
         self._scanner = Scanner(settings.workspace)
         self._is_ready = False
-        self._is_in_turn = False
-        #: Whether the first snapshot was taken during the turn under way.
+        #: Whether the agent may have written since the last turn's end.
+        self._is_at_work = False
+        #: Whether the first snapshot was taken while it was.
         self._is_partial = False
+        #: The newest turn, if its background work went on after its end.
+        self._live_turn: str | None = None
         self._uses: dict[str, _Use] = {}
         self._by_person: set[str] = set()
         #: Asks the person whether a renamed file may have its name; see `held.py`.
         self.ask_about: Callable[[Held], Awaitable[bool]] | None = None
+        #: Paths that were renamed since the last turn's end, and their present names.
+        self._renamed: set[str] = set()
         #: Called with the present name of a file that stays renamed.
         self.on_left: Callable[[str], Awaitable[None]]
         #: When such files were looked for, and when those that the person allowed were changed last.
@@ -134,28 +139,51 @@ class Tracker:
             # Turns may have ended meanwhile.
             later = await asyncio.to_thread(self._take, is_live=True)
             await self._record(None, _Taken(later.states, []))
-            self._is_ready, self._is_partial = True, self._is_in_turn
+            self._is_ready, self._is_partial = True, self._is_at_work
 
     # --- turns ---
 
     async def turn_began(self) -> None:
-        """Note that a turn begins; wait until the changes of the one before are recorded."""
-        self._is_in_turn = True
+        """Wait until the changes of the turn before are recorded."""
         async with self.lock:
-            pass
+            self._is_at_work = self._is_at_work and self._live_turn is None
+        if self._live_turn is not None:
+            await self._work_begins()
 
-    def tool_began(self, tool_use_id: str, name: str, given: Any) -> None:
+    async def tool_began(self, tool_use_id: str, name: str, given: Any) -> None:
         """Note that a tool of the agent is about to run."""
+        if _may_write(name):
+            await self._work_begins()
         self._began(tool_use_id, name, given, time.time_ns())
         if self._ticking is None or self._ticking.done():
             self._ticking = self._tasks.start(self._tick(), "time of the agent's work")
 
     def _began(self, tool_use_id: str, name: str, given: Any, at: int) -> None:
-        if name in _READERS or name.startswith(_OWN_TOOLS):
+        if not _may_write(name):
             return
         path = given.get("file_path", given.get("notebook_path")) if isinstance(given, dict) else None
         is_writer = name in _WRITERS and isinstance(path, str)
         self._uses[tool_use_id] = _Use(at, self._relative(str(path)) if is_writer else None)
+
+    async def _work_begins(self) -> None:
+        # A thread cannot be cancelled.
+        await to_its_end(self._take_over(), name="files before a turn's work")
+
+    async def _take_over(self) -> None:
+        """Take over what changed since the last turn's end; with background work, that turn's set may name it."""
+        async with self.lock:
+            if self._is_at_work:
+                return
+            self._is_at_work = True
+            try:
+                if self._is_ready and self._live_turn is not None:
+                    await self._compare(self._live_turn, is_live=False)
+                elif self._is_ready:
+                    taken = await asyncio.to_thread(self._take)
+                    self._by_person -= taken.states.keys()
+                    await self._record(None, _Taken(taken.states, []))
+            except (SpriteError, OSError) as error:
+                log.warning("the files before a turn are not recorded: %s", error)
 
     async def _tick(self) -> None:
         """Keep on disk until when a tool has surely run, for the next process if this one is killed."""
@@ -170,6 +198,7 @@ class Tracker:
         Without a sandbox, a call may have waited for the person until its end: then none explains a change.
         """
         self._by_person |= {deed.path for deed in deeds if deed.what in {"uploaded", "deleted"}}
+        self._is_at_work = bool(journal)
         if not journal or (self._settings.permissions == "ask" and protected_inside(self._settings) is None):
             return
         self._looked_ns = int(journal[0].at * 1e9)
@@ -201,7 +230,6 @@ class Tracker:
 
     async def turn_ended(self, turn: str, *, is_live: bool) -> FileCounts | None:
         """Record a turn's changes; None if there are none, or not yet. `is_live`: background work may have written."""
-        self._is_in_turn = False
         recording = self._tasks.start(self._end(turn, is_live=is_live), "file changes")
         try:
             async with asyncio.timeout(END_SECONDS):
@@ -214,11 +242,15 @@ class Tracker:
         async with self.lock:
             try:
                 await self.hold(is_live=is_live)
-                return await self._compare(turn, is_live=is_live) if self._is_ready else None
+                counts = await self._compare(turn, is_live=is_live) if self._is_ready else None
             except (SpriteError, OSError) as error:
                 # The turn must end in any case. The next scan finds the changes again.
                 log.warning("the file changes of a turn are not recorded: %s", error)
                 return None
+            self._uses = {key: use for key, use in self._uses.items() if use.ended_ns is None and is_live}
+            self._renamed.clear()
+            self._is_at_work, self._live_turn = False, turn if is_live else None
+            return counts
 
     async def hold(self, *, is_live: bool) -> None:
         """Rename new files of the agent's commands that programs outside would run, and ask about each."""
@@ -236,10 +268,9 @@ class Tracker:
 
     async def _compare(self, turn: str, *, is_live: bool) -> FileCounts | None:
         taken = await asyncio.to_thread(self._take, is_live=is_live)
-        self._uses = {key: use for key, use in self._uses.items() if use.ended_ns is None and is_live}
         self._by_person -= taken.states.keys()
-        if self._is_partial:
-            # Its changes before the first snapshot are not known.
+        if self._is_partial or not (self._is_at_work or is_live):
+            # Its changes before the first snapshot are not known, or it had no tool that writes.
             self._is_partial = False
             taken = _Taken(taken.states, [])
         earlier = await self._table.changes(turn)
@@ -314,10 +345,14 @@ class Tracker:
             is_asked = any(use.path == path and use.ended_ns is not None for use in explaining)
             return not is_asked and (is_live or bool(explaining))
 
-        return hold(self._settings, is_agents)
+        found = hold(self._settings, is_agents)
+        self._renamed |= {path for held in found for path in (held.path, held.now)}
+        return found
 
     def _explained(self, path: str, entry: Entry | None) -> bool:
-        """Return whether a tool of the agent ran when a path changed."""
+        """Return whether a tool of the agent ran when a path changed, or the agent's file was renamed."""
+        if any(f"{path}/".startswith(f"{each}/") or path == each.rpartition("/")[0] for each in self._renamed):
+            return True
         at = self._deleted_at(path) if entry is None else entry.changed_ns
         if entry is not None and stat.S_ISDIR(entry.mode):
             at = self._deleted_at(f"{path}/.")
@@ -338,6 +373,10 @@ class Tracker:
             if path.startswith(f"{root}/"):
                 return path[len(str(root)) + 1 :]
         return path
+
+
+def _may_write(name: str) -> bool:
+    return name not in _READERS and not name.startswith(_OWN_TOOLS)
 
 
 def change_of(

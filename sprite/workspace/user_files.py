@@ -132,7 +132,7 @@ class UserFiles:
     async def uploaded(self, path: str) -> None:
         """Record that a person uploaded a file, for their next turn."""
         try:
-            size = (await asyncio.to_thread((self._workspace / path).lstat)).st_size
+            size = (await asyncio.to_thread(_seen, self._workspace, path)).st_size
         except OSError:
             # It was moved at this moment; a scan will find it.
             return
@@ -323,19 +323,24 @@ def scan(workspace: Path, folders: Sequence[str] = FILE_FOLDERS, *, seconds: flo
 def is_there(workspace: Path, path: str) -> bool:
     """Return whether an entry still exists, even if a scan had no room for it."""
     try:
-        (workspace / path).lstat()
+        _seen(workspace, path.rstrip("/"))
     except (OSError, ValueError):
         return False
     return True
 
 
+def _seen(workspace: Path, path: str) -> os.stat_result:
+    with folder_of(workspace, path) as (at, name):
+        return os.stat(name, dir_fd=at, follow_symlinks=False)
+
+
 def _walk(workspace: Path, folders: Sequence[str]) -> Iterator[Entry | None]:
     """Yield every entry, or None for skipped ones, so that the caller can check its clock."""
-    waiting = [(folder, 1) for folder in reversed(folders) if not (workspace / folder).is_symlink()]
+    waiting = [(folder, 1) for folder in reversed(folders)]
     while waiting:
         folder, depth = waiting.pop()
         try:
-            with os.scandir(workspace / folder) as found:
+            with folder_of(workspace, f"{folder}/") as (at, _), os.scandir(at) as found:
                 for item in found:
                     path = f"{folder}/{item.name}"
                     try:
@@ -353,7 +358,7 @@ def _walk(workspace: Path, folders: Sequence[str]) -> Iterator[Entry | None]:
                         # It was deleted at this moment, or its size is not readable.
                         yield None
         except OSError:
-            # The folder is gone, not readable, or deeper than a path can name.
+            # The folder is gone, not readable, or a link.
             yield None
 
 

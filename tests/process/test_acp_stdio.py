@@ -86,6 +86,8 @@ async def test_non_pipe_input_raises_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (tmp_path / "file").open("rb") as file, pytest.raises(OperatorError, match=r"docs/editors\.md"):
         await opened(file, None)
+    with Path(os.devnull).open("rb") as nothing, pytest.raises(OperatorError, match=r"docs/editors\.md"):
+        await opened(nothing, None)
 
 
 async def test_program_ends_when_unread_editor_leaves(tmp_path: Path) -> None:

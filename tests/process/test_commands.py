@@ -391,6 +391,21 @@ async def test_doctor_passes_or_names_repairs(workspace: Path, model: OfflineMod
     assert "ANTHROPIC_API_KEY" in wrong["model"]
 
 
+async def test_sandbox_is_that_of_running_sprite(workspace: Path, model: OfflineModel) -> None:
+    async with running_sprite(workspace, model.url, SPRITE_SANDBOX="off") as sprite, sprite.client() as client:
+        await client.mission("Hello")
+        _, shown, _ = await command(workspace, "status", SPRITE_SANDBOX="on")
+        assert re.search(r"sandbox +none: .*SPRITE_SANDBOX is off", shown), shown
+        _, shown, _ = await command(workspace, "doctor", "--without-model", SPRITE_SANDBOX="on")
+        assert re.search(r"sandbox +none: .*SPRITE_SANDBOX is off.*a trial here says: bubblewrap", shown), shown
+
+
+async def test_doctor_tries_sandbox_before_first_start(tmp_path: Path) -> None:
+    _, shown, _ = await command(tmp_path, "doctor", "--without-model", SPRITE_SANDBOX="on")
+    assert re.search(r"sandbox +bubblewrap: .*tried to: ", shown), shown
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_status_counts_learnings_without_evidence(tmp_path: Path) -> None:
     folder = tmp_path / ".os/memory"
     folder.mkdir(parents=True)

@@ -93,6 +93,16 @@ async def test_session_end_curates_few_turns_once_an_hour(model: OfflineModel, w
         assert (await sprite.spans, await sprite.waiting()) == ([(1, 1), (2, 6)], 0)
 
 
+async def test_stop_leaves_few_turns_to_next_start(model: OfflineModel, workspace: Path) -> None:
+    async with curating(workspace, model) as sprite:
+        await sprite.turns(4)
+        await sprite.processor.session_ended(60, is_stopping=True)
+        assert (await sprite.spans, await sprite.waiting()) == ([], 4)
+        await sprite.turns(1)
+        await sprite.processor.session_ended(60, is_stopping=True)
+        assert await sprite.spans == [(1, 5)]
+
+
 async def test_flush_at_turn_end_releases_machine(model: OfflineModel, workspace: Path) -> None:
     """The flush begins before the end of the turn has started the idle timer."""
     async with curating(workspace, model) as sprite:

@@ -519,6 +519,14 @@ async def test_quarantined_and_temporary_copies_are_scrubbed(stores: Stores) -> 
     assert list(system.glob("run/re*")) == []
 
 
+async def test_linked_folder_is_not_searched(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "zoo.txt").write_text("Zebedee")
+    await stores.turn("My parrot is Zebedee")
+    (stores.folder.parent.parent / "linked").symlink_to(outside)
+    assert (await forget_in(stores, text="Zebedee")).still == []
+
+
 async def test_deployed_file_stays_and_is_reported(stores: Stores) -> None:
     await stores.turn("My parrot is Zebedee")
     stores.path("soul.md").write_text("# Soul\n\nYou look after Zebedee.\n")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sprite.undo.held import Held
-from tests.undo_stage import Stage, opened
+from tests.undo_stage import Stage, opened, tree
 
 
 @pytest.fixture
@@ -44,11 +44,12 @@ class Person:
         self.left.append(path)
 
 
-async def bash(stage: Stage, script: str) -> None:
-    """Run a script as the agent's command, in a turn of its own."""
-    stage.tracker.tool_began("t", "Bash", {"command": script})
+async def bash(stage: Stage, script: str, *, pause: float = 0) -> None:
+    """Run a script as the agent's command, in a turn of its own, which ends after a pause."""
+    await stage.tracker.tool_began("t", "Bash", {"command": script})
     await asyncio.to_thread(subprocess.run, ["bash", "-ec", script], cwd=stage.folder, check=True, capture_output=True)
     stage.tracker.tool_ended("t")
+    await asyncio.sleep(pause)
     await stage.turn(f"turn {time.time_ns()}", is_live=False)
     while stage.tracker._tasks:
         await asyncio.wait(list(stage.tracker._tasks))
@@ -81,6 +82,18 @@ async def test_new_file_that_runs_later_is_renamed(stage: Stage, script: str, pa
     assert len(person.asked) == 1
 
 
+@pytest.mark.parametrize("script", ["echo x > .envrc", "git init -q r; echo x > r/.git/hooks/pre-commit"])
+async def test_undo_removes_held_files(stage: Stage, script: str) -> None:
+    before = tree(stage.folder)
+    Person(stage, allows=False)
+    # Beyond the tolerance of file times.
+    await bash(stage, script, pause=0.12)
+    assert list(stage.folder.rglob("*.held"))
+    result = await stage.undo()
+    assert (result.yours, result.conflicts, result.unkept) == ([], [], [])
+    assert tree(stage.folder) == before
+
+
 async def test_ordinary_work_with_git_is_not_renamed(stage: Stage) -> None:
     person = Person(stage, allows=False)
     name = "-c user.name=a -c user.email=a@b.c"
@@ -100,7 +113,7 @@ async def test_persons_files_keep_their_names(stage: Stage) -> None:
     await bash(stage, "true")
     # The agent cannot have written it: it is read-only inside.
     await bash(stage, "echo person > kept/.envrc")
-    stage.tracker.tool_began("w", "Write", {"file_path": str(stage.folder / ".npmrc")})
+    await stage.tracker.tool_began("w", "Write", {"file_path": str(stage.folder / ".npmrc")})
     (stage.folder / ".npmrc").write_text("the person was asked")
     stage.tracker.tool_ended("w")
     await stage.turn("m2", is_live=False)

@@ -86,6 +86,19 @@ async def test_turn_is_counted_shown_and_undone(home: SharedSprite) -> None:
 
 
 @shared
+async def test_edit_between_turns_is_the_persons(home: SharedSprite) -> None:
+    model, report = home.model, home.workspace / "report.md"
+    async with home.client() as client:
+        await until_snapshot(client)
+        report.write_text("my work\n")
+        model.script.agent({"tool": "Bash", "input": {"command": "sed -i s/work/WORK/ report.md"}})
+        ended = await client.mission("Change the report.")
+        assert (ended["changes"], report.read_text()) == ({"added": 0, "modified": 1, "deleted": 0}, "my WORK\n")
+        await asked(client, "undo")
+        assert report.read_text() == "my work\n"
+
+
+@shared
 async def test_upload_during_turn_is_maybe_yours(home: SharedSprite) -> None:
     model, workspace = home.model, home.workspace
     async with home.client() as client:

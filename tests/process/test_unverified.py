@@ -44,6 +44,9 @@ async def test_person_answers_about_imported_learnings(workspace: Path, model: O
         assert answer["learning"]["superseded_by"] == 0
         again = await client.ask("memory", {"op": "learning", "id": no, "action": "confirm"})
         assert (again["type"], again["payload"]["code"]) == ("error", "conflict")
+        edit = {"op": "learning", "id": yes, "action": "edit", "content": "Ada has a cat."}
+        now = (await client.ask("memory", edit))["payload"]["learning"]
+        assert (now["content"], now["origin"], now["superseded_by"]) == ("Ada has a cat.", "user", None)
         hits = (await client.ask("memory", {"op": "search", "query": "dog"}))["payload"]["hits"]
         assert [hit.get("unverified") for hit in hits if hit["kind"] == "learning"] == [True]
 
@@ -54,7 +57,7 @@ async def test_person_answers_about_imported_learnings(workspace: Path, model: O
     assert (await command(workspace, "memory", "retire", str(third)))[0] == 0
     code, _, err = await command(workspace, "memory", "retire", str(third))
     assert (code, f"Learning {third} no longer holds" in err) == (2, True)
-    assert Counter(row["kind"] for row in curations(workspace))["learning"] == 4
+    assert Counter(row["kind"] for row in curations(workspace))["learning"] == 5
 
 
 async def test_doctor_live_tries_each_part(workspace: Path, model: OfflineModel) -> None:

@@ -33,6 +33,31 @@ def settings(*flags: str, **variables: str) -> Settings:
         return from_environment(vars(parser.parse_args(flags)))
 
 
+@pytest.mark.parametrize("port", ["70000", "65536", "-1", "9" * 5000, "x"])
+def test_commands_refuse_what_is_no_port(port: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sprite_command(["serve", f"--port={port}", "--workspace", str(tmp_path / "w")]) == 2
+    assert "--port must be a port from 0 to 65535" in capsys.readouterr().err
+    assert bridge_command(["serve", f"--port={port}", "--data", str(tmp_path / "d")]) == 2
+    assert "--port must be a port from 0 to 65535" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        bridge_command(["model", f"--port={port}"])
+    assert list(tmp_path.iterdir()) == []
+
+
+COMMANDS = [
+    *(f"users {what}" for what in ("add", "link", "revoke", "restore", "token", "tokens")),
+    *("deploy", "export", "restore", "status", "store accept", "store delete", "store verify", "chat --person"),
+]
+
+
+@pytest.mark.parametrize("name", ["a b/../c", "x/../c", "../../etc", "", "c?x=1", "..", "Ada"])
+@pytest.mark.parametrize("words", COMMANDS)
+def test_commands_refuse_what_is_no_name(words: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        bridge_command([*words.split(), name])
+    assert f"{name!r} is no name: up to 39 of a-z, 0-9 and -" in capsys.readouterr().err
+
+
 def test_secrets_are_hidden_and_not_passed_on() -> None:
     made = settings(**{name: f"planted-{name}" for name in SECRETS})
     assert "planted" not in repr(made) + str(made)

@@ -22,7 +22,8 @@ from sprite.protocol.messages import MAX_UPLOAD_BYTES, FileUpload
 
 @pytest.fixture
 def uploads(tmp_path: Path) -> Uploads:
-    made = Uploads(tmp_path / "documents", tmp_path / "parts")
+    (tmp_path / "documents").mkdir()
+    made = Uploads(tmp_path, tmp_path / "parts")
     made.prepare()
     return made
 
@@ -124,6 +125,21 @@ async def test_existing_link_or_folder_is_kept_unfollowed(uploads: Uploads, tmp_
     assert not outside.exists()
 
 
+async def test_upload_follows_no_link_to_folder(uploads: Uploads, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "documents").rmdir()
+    (tmp_path / "documents").symlink_to(outside)
+    with pytest.raises(StorageError, match="Not a directory"):
+        await send(uploads, "a.txt")
+    assert not list(outside.iterdir())
+
+
+async def test_deleted_folder_is_made_again(uploads: Uploads, tmp_path: Path) -> None:
+    (tmp_path / "documents").rmdir()
+    assert await send(uploads, "a.txt") == "documents/a.txt"
+
+
 async def test_empty_upload_makes_empty_file(uploads: Uploads, tmp_path: Path) -> None:
     await send(uploads, "empty", b"")
     assert stored(tmp_path) == {"documents/empty": b""}
@@ -197,7 +213,7 @@ async def test_abandoned_upload_frees_its_slot_after_timeout(uploads: Uploads, t
 
 async def test_leftovers_of_earlier_process_are_dropped(uploads: Uploads, tmp_path: Path) -> None:
     await uploads.take(chunk("u", 0, b"half"))
-    again = Uploads(tmp_path / "documents", tmp_path / "parts")
+    again = Uploads(tmp_path, tmp_path / "parts")
     again.prepare()
     assert stored(tmp_path) == {}
     with pytest.raises(PeerError, match="Chunk 0 was expected"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,7 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sprite.agent.tools.memory import describe, memory_tools
+from sprite.mcp.shapes import hits_text
 from sprite.memory.query import MAX_TERMS, parse_query
+from sprite.protocol.shapes import SearchHit
 from sprite.search.search import DEFAULT_LIMIT, MAX_LIMIT, SNIPPET_CHARS, Found
 from sprite.search.view import MemoryView
 from tests.memory_stores import SESSION, Stores, call, find, names, open_stores
@@ -348,6 +351,11 @@ async def test_coverage_reports_learnings_and_pending_turns(stores: Stores) -> N
 # The agent's tool
 
 
+def test_hit_names_only_known_session() -> None:
+    hit = SearchHit("learning", 1, "FACT", MARCH, None, None, "Ada lives in Bern.", origin="user")
+    assert hits_text([hit], [], 1, 0).startswith("- [L1 FACT, 2026-03-01] Ada lives in Bern.")
+
+
 async def test_tool_reports_hits_and_coverage(stores: Stores) -> None:
     await stores.learn('PREFERENCE [t] Dates are DD/MM. | "DD/MM"', "dates DD/MM", "All right, long ones go", at=MARCH)
     await stores.learn('FACT [t] Dates are ISO. | "ISO"', "x", calls=[call("WebFetch", "ISO dates")])
@@ -358,7 +366,7 @@ async def test_tool_reports_hits_and_coverage(stores: Stores) -> None:
     assert "PREFERENCE" in text
     assert f"turn 1, session {SESSION}] Dates are DD/MM." in text
     assert "(origin: web, not the person's words) Dates are ISO." in text
-    assert "[turn 1, 2026-03-01" in text
+    assert re.search(rf"\[turn 1, 2026-03-01, session {SESSION}\] User: dates DD/MM", text)
     assert text.endswith("Learnings exist up to turn 2; 1 newer turn(s) are not curated yet.")
     assert "is_error" not in answer
 

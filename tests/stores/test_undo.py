@@ -100,9 +100,12 @@ async def test_file_changed_since_is_kept_unless_named(stage: Stage) -> None:
 
 async def test_change_without_tool_is_maybe_yours(stage: Stage) -> None:
     documents = stage.folder / "documents"
+    await stage.tracker.tool_began("t0", "Bash", {"command": "true"})
+    stage.tracker.tool_ended("t0")
+    time.sleep(0.12)  # noqa: ASYNC251 - beyond the tolerance of file times
     (documents / "mine.txt").write_text("person")
     time.sleep(0.12)  # noqa: ASYNC251 - beyond the tolerance of file times
-    stage.tracker.tool_began("t1", "Bash", {"command": "make"})
+    await stage.tracker.tool_began("t1", "Bash", {"command": "make"})
     (documents / "asked.txt").write_text("person, before they answered")
     time.sleep(0.12)  # noqa: ASYNC251 - the same
     stage.undoing.permitted()
@@ -123,6 +126,36 @@ async def test_change_without_tool_is_maybe_yours(stage: Stage) -> None:
     assert result.yours == ["documents/asked.txt", "documents/mine.txt", "documents/sent.txt"]
     assert (await stage.undo("m1", ["documents/mine.txt"])).restored == ["documents/mine.txt"]
     assert sorted(path.name for path in documents.iterdir()) == ["asked.txt", "old.txt", "sent.txt"]
+
+
+@pytest.mark.parametrize("is_live", [False, True])
+async def test_edit_between_turns_survives_undo(stage: Stage, *, is_live: bool) -> None:
+    new, old = stage.folder / "documents/new.txt", stage.folder / "documents/old.txt"
+    await stage.turn("m1", is_live=is_live)
+    new.write_text("my work\n")
+    old.write_text("one\ntwo\nmine\n")
+    await stage.tracker.turn_began()
+    await stage.tracker.tool_began("t1", "Bash", {"command": "sed -i s/m/M/ documents/*"})
+    for path in (new, old):
+        path.write_text(path.read_text().replace("m", "M"))
+    stage.tracker.tool_ended("t1")
+    assert await stage.turn("m2", is_live=is_live) == FileCounts(0, 2, 0)
+    result = await stage.undo("m2")
+    assert (result.restored, result.yours) == (["documents/new.txt", "documents/old.txt"], [])
+    assert (new.read_text(), old.read_text()) == ("my work\n", "one\ntwo\nmine\n")
+
+
+async def test_change_without_work_is_no_turns(stage: Stage) -> None:
+    (stage.folder / "documents/mine.txt").write_text("mine")
+    assert await stage.turn("m1", is_live=False) is None
+
+
+async def test_change_beside_background_work_is_maybe_yours(stage: Stage) -> None:
+    await stage.turn("m1", is_live=True)
+    (stage.folder / "documents/mine.txt").write_text("mine")
+    await stage.tracker.turn_began()
+    assert await stage.turn("m2", is_live=True) is None
+    assert (await stage.undo("m1")).yours == ["documents/mine.txt"]
 
 
 async def test_killed_turn_keeps_its_tools_and_persons_deeds(stage: Stage) -> None:
@@ -150,7 +183,7 @@ async def test_killed_turn_keeps_its_tools_and_persons_deeds(stage: Stage) -> No
 
 async def test_write_tool_explains_only_its_path(stage: Stage) -> None:
     documents = stage.folder / "documents"
-    stage.tracker.tool_began("t1", "Write", {"file_path": str(documents / "a.txt")})
+    await stage.tracker.tool_began("t1", "Write", {"file_path": str(documents / "a.txt")})
     for name in ("a.txt", "b.txt"):
         (documents / name).write_text(name)
     await stage.turn("m1", is_live=False)
@@ -287,7 +320,7 @@ async def test_undo_is_logged_and_marks_turn(stage: Stage) -> None:
 
 async def test_turn_during_first_snapshot_has_no_changes(tmp_path: Path) -> None:
     async with opened(tmp_path) as stage:
-        await stage.tracker.turn_began()
+        await stage.tracker.tool_began("t1", "Bash", {"command": "make"})
         (tmp_path / "documents/a.txt").write_text("a")
         await stage.tracker.snapshot()
         (tmp_path / "documents/late.txt").write_text("late")

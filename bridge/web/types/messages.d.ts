@@ -1435,7 +1435,7 @@ export interface RetryResult {
   quarantined: QuarantinedTurn[];
 }
 /**
- * The learning as it now is.
+ * The learning as it now is, or the one that replaced it by an `edit`.
  */
 export interface LearningResult {
   op: "learning";
