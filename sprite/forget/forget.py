@@ -455,7 +455,7 @@ class Forgetter:
                 self._refuse_nothing(made, await self._find(made, *self._sources))
             if len(made.observations) > MANY_TURNS and not sure:
                 raise PeerError(
-                    f"That would forget {len(made.observations)} turns. If you are sure, say so (--yes).",
+                    f"This would forget {len(made.observations)} turns. Add --yes to confirm.",
                     code="too_much",
                 )
             # Ctrl-C before this leaves everything; from here on it waits until everything is gone.
