@@ -99,17 +99,17 @@ async def opened(source: BinaryIO | None = None, target: BinaryIO | None = None)
     source, target = source or sys.stdin.buffer, target or sys.stdout.buffer
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
+    words = "This speaks the Agent Client Protocol on stdin and stdout: let an editor start it (docs/editors.md)."
+    if stat.S_ISCHR(os.fstat(source.fileno()).st_mode) and not source.isatty():
+        # Nothing tells when /dev/null can be read.
+        raise OperatorError(words)
     try:
-        if stat.S_ISCHR(os.fstat(source.fileno()).st_mode) and not source.isatty():
-            raise ValueError("a device such as /dev/null cannot be waited for")
         incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
         # A protocol with flow control for writers; asyncio's only public one is for readers.
         protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
         transport, _ = await loop.connect_write_pipe(lambda: protocol, target)
     except ValueError as error:
-        raise OperatorError(
-            "This speaks the Agent Client Protocol on stdin and stdout: let an editor start it (docs/editors.md)."
-        ) from error
+        raise OperatorError(words) from error
     transport.set_write_buffer_limits(high=_MAX_UNREAD_BYTES)
     return StdioTransport(incoming, reader, asyncio.StreamWriter(transport, protocol, None, loop))
 

@@ -86,7 +86,10 @@ async def test_non_pipe_input_raises_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (tmp_path / "file").open("rb") as file, pytest.raises(OperatorError, match=r"docs/editors\.md"):
         await opened(file, None)
-    with Path(os.devnull).open("rb") as nothing, pytest.raises(OperatorError, match=r"docs/editors\.md"):
+    with (
+        os.fdopen(os.open(os.devnull, os.O_RDONLY), "rb") as nothing,
+        pytest.raises(OperatorError, match=r"docs/editors\.md"),
+    ):
         await opened(nothing, None)
 
 
