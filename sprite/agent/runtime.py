@@ -336,6 +336,8 @@ class AgentRuntime:
             self._feed.publish(
                 event, mission_end.rows(mission.id, outcome, said, event, origin=mission.origin, tools=tools)
             )
+        if tracker is not None:
+            tracker.ask()
         await self._session.restore()
         if self._session.id is not None:
             # Background work belonged to the killed process, and clients may still show it.
@@ -390,6 +392,7 @@ class AgentRuntime:
         await self._session.close("crashed" if self._is_stopping else "interrupted")
         if self._tracker is not None and was_live:
             await self._tracker.hold(is_live=True)
+            self._tracker.ask()
         self._desk.rules.revoke(None)
 
     async def _end_session(self, flush_seconds: float, *, is_stopping: bool = False) -> None:
@@ -476,6 +479,8 @@ class AgentRuntime:
         await self._turn_ended()
 
     async def _turn_ended(self) -> None:
+        if self._tracker is not None:
+            self._tracker.ask()
         await self._processor.turn_ended()
         if seconds := self._settings.prewarm_seconds:
             # A little later, because timers and the clock differ.

@@ -88,6 +88,7 @@ class Tracker:
         self.ask_about: Callable[[Held], Awaitable[bool]] | None = None
         #: Paths that were renamed since the last turn's end, and their present names.
         self._renamed: set[str] = set()
+        self._unasked: list[Held] = []
         #: Called with the present name of a file that stays renamed.
         self.on_left: Callable[[str], Awaitable[None]]
         #: When such files were looked for, and when those that the person allowed were changed last.
@@ -253,9 +254,13 @@ class Tracker:
             return counts
 
     async def hold(self, *, is_live: bool) -> None:
-        """Rename new files of the agent's commands that programs outside would run, and ask about each."""
-        for held in await asyncio.to_thread(self._hold, is_live=is_live):
-            self._tasks.start(self._ask(held), "question about a held file")
+        """Rename new files of the agent's commands that programs outside would run."""
+        self._unasked += await asyncio.to_thread(self._hold, is_live=is_live)
+
+    def ask(self) -> None:
+        """Ask about each renamed file; call it once the end of the turn was published."""
+        while self._unasked:
+            self._tasks.start(self._ask(self._unasked.pop(0)), "question about a held file")
 
     async def _ask(self, held: Held) -> None:
         changed_ns = None

@@ -51,6 +51,7 @@ async def bash(stage: Stage, script: str, *, pause: float = 0) -> None:
     stage.tracker.tool_ended("t")
     await asyncio.sleep(pause)
     await stage.turn(f"turn {time.time_ns()}", is_live=False)
+    stage.tracker.ask()
     while stage.tracker._tasks:
         await asyncio.wait(list(stage.tracker._tasks))
 
@@ -117,6 +118,7 @@ async def test_persons_files_keep_their_names(stage: Stage) -> None:
     (stage.folder / ".npmrc").write_text("the person was asked")
     stage.tracker.tool_ended("w")
     await stage.turn("m2", is_live=False)
+    stage.tracker.ask()
     assert person.asked == []
 
 

@@ -94,6 +94,8 @@ async def test_new_file_of_command_is_asked_about(home: SharedSprite, decision: 
     async with home.client() as client:
         home.model.script.agent({"tool": "Bash", "input": {"command": command}})
         await client.mission(f"Make it: {decision}")
+        # It belongs to no turn.
+        assert [m for m in client.received if m["type"] == "permission_request"] == []
         asked = (await client.ever(lambda m: m["type"] == "permission_request"))["payload"]
         assert asked["input"] == {"file_path": str(new), "content": "x\n"}
         assert not new.exists()
