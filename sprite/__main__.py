@@ -129,12 +129,13 @@ def _parser(workspace: Path, program: str) -> argparse.ArgumentParser:
         printed,
         description="Make memory.db and the files anew from the log. Only a --dry-run works beside a running sprite.",
     )
-    rebuild.add_argument(
+    ways = rebuild.add_mutually_exclusive_group()
+    ways.add_argument(
         "--re-extract",
         action="store_true",
         help="ask the curator again about every turn, with another prompt or model; can be cut off and taken up again",
     )
-    rebuild.add_argument(
+    ways.add_argument(
         "--reapply", action="store_true", help="only show which logged answers would be decided otherwise today"
     )
     rebuild.add_argument("--dry-run", action="store_true", help="only say what it would take, in calls and dollars")

@@ -28,6 +28,9 @@ async def follow(settings: Settings, arguments: argparse.Namespace) -> int:
     """Follow until a signal ends it, which is no error."""
     # Made absolute without resolving links, so that a path is shown by the given name.
     roots = [Path(os.path.abspath(path)) for path in arguments.paths] or [claude_code_logs()]  # noqa: PTH100
+    for root in arguments.paths:
+        if not root.exists():
+            raise OperatorError(f"{one_line(root)} is not there: name a folder of session logs, or one log.")
     make_folders(settings)
     settings.follow.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _only_one(settings.follow / "lock"):

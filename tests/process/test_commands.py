@@ -391,6 +391,16 @@ async def test_doctor_passes_or_names_repairs(workspace: Path, model: OfflineMod
     assert "ANTHROPIC_API_KEY" in wrong["model"]
 
 
+def test_follow_needs_existing_logs(run: Run, tmp_path: Path) -> None:
+    code, _, err = run("follow", str(tmp_path / "typo"))
+    assert (code, f"{tmp_path / 'typo'} is not there" in err) == (2, True)
+
+
+def test_rebuild_takes_one_way_at_a_time(run: Run) -> None:
+    code, _, err = run("rebuild", "--reapply", "--re-extract")
+    assert (code, "not allowed with argument" in err) == (2, True)
+
+
 async def test_sandbox_is_that_of_running_sprite(workspace: Path, model: OfflineModel) -> None:
     async with running_sprite(workspace, model.url, SPRITE_SANDBOX="off") as sprite, sprite.client() as client:
         await client.mission("Hello")
