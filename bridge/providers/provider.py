@@ -48,7 +48,9 @@ NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
 def person_name(text: str) -> str:
     """Return a person's name, which argparse takes here; it is safe in a path."""
     if NAME.fullmatch(text) is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no name: up to 39 of a-z, 0-9 and -, beginning with a letter")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a valid name: use up to 39 of a-z, 0-9 and -, beginning with a letter"
+        )
     return text
 
 
@@ -229,7 +231,7 @@ def checked_name(name: str) -> str:
     """
     if NAME.fullmatch(name) is None:
         raise HostError(
-            f"{name!r} is no name for a sprite: up to 39 of a-z, 0-9 and -, beginning with a letter.", retryable=False
+            f"{name!r} is not a valid name: use up to 39 of a-z, 0-9 and -, beginning with a letter.", retryable=False
         )
     return name
 

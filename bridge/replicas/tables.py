@@ -101,7 +101,7 @@ class FolderShelf(Service):
 
     def _path(self, sprite: str) -> Path:
         if NAME.fullmatch(sprite) is None:
-            raise StoreError(f"{sprite!r} is no name of a sprite.")
+            raise StoreError(f"{sprite!r} is not a name of a sprite.")
         return self._folder / sprite / _FILE
 
     def _found(self) -> list[str]:

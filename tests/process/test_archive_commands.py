@@ -134,7 +134,7 @@ async def test_bridge_export_works_with_and_without_bridge(curated: Path, tmp_pa
         status, _, err = await bridge.run("export", "ada", str(target))
         assert status == 2
         assert "there already" in err
-        for name, words in {"bo": "nothing to export", "../ada": "no name for a sprite"}.items():
+        for name, words in {"bo": "nothing to export", "../ada": "not a valid name"}.items():
             status, _, err = await bridge.run("export", name, str(tmp_path / "none.zip"))
             assert status
             assert words in err

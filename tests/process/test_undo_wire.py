@@ -103,9 +103,11 @@ async def test_upload_during_turn_is_maybe_yours(home: SharedSprite) -> None:
     model, workspace = home.model, home.workspace
     async with home.client() as client:
         await until_snapshot(client)
-        model.script.agent({"tool": "Bash", "input": {"command": "until [ -e go ]; do sleep 0.02; done; rm go"}})
+        waiting = "touch here; until [ -e go ]; do sleep 0.02; done; rm go here"
+        model.script.agent({"tool": "Bash", "input": {"command": waiting}})
         mission = client.send("mission", {"text": "Wait."})
-        await client.event("tool_use")
+        # What the person does before the first call begins is no change of the turn.
+        await eventually((workspace / "here").exists)
         assert (await asked(client, "undo"))["code"] == "busy"
         path = await upload(client, "mine.txt", b"mine")
         (workspace / "go").touch()

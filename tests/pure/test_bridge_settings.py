@@ -55,7 +55,7 @@ COMMANDS = [
 def test_commands_refuse_what_is_no_name(words: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         bridge_command([*words.split(), name])
-    assert f"{name!r} is no name: up to 39 of a-z, 0-9 and -" in capsys.readouterr().err
+    assert f"{name!r} is not a valid name: use up to 39 of a-z, 0-9 and -" in capsys.readouterr().err
 
 
 def test_secrets_are_hidden_and_not_passed_on() -> None:
