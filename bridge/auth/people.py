@@ -26,7 +26,7 @@ from bridge.db.database import (
     kept_secret,
     token_sha256,
 )
-from bridge.providers.provider import NAME
+from bridge.providers.provider import NAME, NAME_WORDS
 from sprite.common import own_secrets
 
 log = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ class People:
         """Add a person. Return the tokens of a login link and of a program, neither of which can be shown again."""
         self._refuse_others()
         if NAME.fullmatch(name) is None:
-            raise PeopleError(f"{name!r} is not a valid name: use up to 39 of a-z, 0-9 and -, beginning with a letter.")
+            raise PeopleError(f"{name!r} is not a valid name: {NAME_WORDS}.")
         if name == LOCAL_PERSON:
             raise PeopleError(f"{name!r} is whoever starts the bridge on this machine. Choose another name.")
 

@@ -43,6 +43,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _FOLDERS = ", ".join(f"{folder}/" for folder in sorted(SHARED_FOLDERS))
 #: Names of people and of their sprites; short enough for a host name, and never a path.
 NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
+NAME_WORDS = "use up to 39 of a-z, 0-9 and -, beginning with a letter"
 
 
 def person_name(text: str) -> str:
@@ -230,9 +231,7 @@ def checked_name(name: str) -> str:
     Names become folders and parts of addresses.
     """
     if NAME.fullmatch(name) is None:
-        raise HostError(
-            f"{name!r} is not a valid name: use up to 39 of a-z, 0-9 and -, beginning with a letter.", retryable=False
-        )
+        raise HostError(f"{name!r} is not a valid name: {NAME_WORDS}.", retryable=False)
     return name
 
 

@@ -225,7 +225,7 @@ async def test_uncreatable_workspace_raises_host_error() -> None:
 @pytest.mark.parametrize("name", ["", "..", "Ada", "a/b", "-a", "a" * 40, "ada\n"])
 async def test_unsafe_sprite_name_is_refused(tmp_path: Path, name: str) -> None:
     async with local_host(tmp_path) as host:
-        with pytest.raises(HostError, match="no name for a sprite"):
+        with pytest.raises(HostError, match="not a valid name"):
             await host.reach(name, Heard())
 
 

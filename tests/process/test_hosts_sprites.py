@@ -135,7 +135,7 @@ async def test_state_of_unknown_vm_creates_nothing(emulator: Emulator, tokens: T
 @pytest.mark.parametrize("name", ["", "../ada", "Ada", "ada?x", "ada/exec", "a" * 40])
 async def test_unsafe_sprite_name_makes_no_api_call(emulator: Emulator, tokens: Tokens, name: str) -> None:
     async with host_of(emulator, this_archive(), tokens) as host:
-        with pytest.raises(HostError, match="no name for a sprite"):
+        with pytest.raises(HostError, match="not a valid name"):
             await host.reach(name, Heard())
     assert emulator.calls == []
 

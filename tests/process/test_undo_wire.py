@@ -107,7 +107,9 @@ async def test_upload_during_turn_is_maybe_yours(home: SharedSprite) -> None:
         model.script.agent({"tool": "Bash", "input": {"command": waiting}})
         mission = client.send("mission", {"text": "Wait."})
         # What the person does before the first call begins is no change of the turn.
-        await eventually((workspace / "here").exists)
+        async with asyncio.timeout(PATIENCE):
+            while not (workspace / "here").exists():  # noqa: ASYNC110 - a file has no event
+                await asyncio.sleep(0.02)
         assert (await asked(client, "undo"))["code"] == "busy"
         path = await upload(client, "mine.txt", b"mine")
         (workspace / "go").touch()
