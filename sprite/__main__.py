@@ -12,22 +12,27 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from sprite import __version__
-from sprite.common import own_secrets
-from sprite.common.settings import add_flags, epilog, secrets
-from sprite.common.sqlite import LARGEST_ROW_ID
-from sprite.common.tasks import TaskDiedError
-from sprite.config import Settings, from_environment
-from sprite.errors import SpriteError
-from sprite.memory.folders import refuse_what_is_no_file
-from sprite.privacy.redaction import DiscreetFilter
-from sprite.search.search import DEFAULT_LIMIT
+EXIT_INTERRUPTED = 130
+
+try:
+    from sprite import __version__
+    from sprite.common import own_secrets
+    from sprite.common.settings import add_flags, epilog, secrets
+    from sprite.common.sqlite import LARGEST_ROW_ID
+    from sprite.common.tasks import TaskDiedError
+    from sprite.config import Settings, from_environment
+    from sprite.errors import SpriteError
+    from sprite.memory.folders import refuse_what_is_no_file
+    from sprite.privacy.redaction import DiscreetFilter
+    from sprite.search.search import DEFAULT_LIMIT
+except KeyboardInterrupt:
+    # These take a while to load.
+    sys.exit(EXIT_INTERRUPTED)
 
 #: Like argparse: a person has to change the call or its input.
 EXIT_OPERATOR = 2
 #: A bug; the supervisor may restart the program.
 EXIT_FAULT = 1
-EXIT_INTERRUPTED = 130
 
 Command = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
 
@@ -48,7 +53,7 @@ def run(argv: list[str] | None = None, *, workspace: Path = WORKSPACE, program: 
         settings = from_environment(arguments.workspace, vars(arguments))
         _keep_own_secrets(settings)
         refuse_what_is_no_file(settings)
-        return asyncio.run(_run(settings, arguments))
+        return asyncio.run(_command(arguments)(settings, arguments))
     except SpriteError as error:
         print(f"sprite: {error}", file=sys.stderr)
         return EXIT_OPERATOR
@@ -86,11 +91,11 @@ def _set_up_logging() -> None:
     logging.getLogger("sprite").setLevel(logging.INFO)
 
 
-async def _run(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Call the command's function, named "module.function": importing all modules would take long."""
+def _command(arguments: argparse.Namespace) -> Command:
+    """Return the command's function, named "module.function": importing all modules would take long."""
     module, _, function = arguments.command.rpartition(".")
     command: Command = getattr(importlib.import_module(f"sprite.{module}"), function)
-    return await command(settings, arguments)
+    return command
 
 
 # --- the arguments ---
@@ -195,7 +200,7 @@ def _add(
     *parents: argparse.ArgumentParser,
     **more: Any,
 ) -> argparse.ArgumentParser:
-    """Add a command with this help, which calls a function named as for `_run`."""
+    """Add a command with this help, which calls a function named as for `_command`."""
     parser = commands.add_parser(name, help=words, parents=parents, **more)
     parser.set_defaults(command=function)
     return parser

@@ -9,7 +9,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from bridge.errors import BAD_USAGE, INTERRUPTED, OperatorError
+from bridge.errors import BAD_USAGE, OperatorError
 from bridge.terminal import add_place, endpoint_of
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ def run(arguments: argparse.Namespace) -> int:
     except OperatorError as error:
         sys.stderr.write(f"bridge acp: {error}\n")
         return BAD_USAGE
-    except KeyboardInterrupt:
-        return INTERRUPTED
 
 
 __all__ = ["add_arguments", "run"]

@@ -19,7 +19,7 @@ from bridge.commands import tokens
 from bridge.commands.reach import add_data, ask, bridge_or_folder, day, moment, say
 from bridge.config import Settings, from_environment
 from bridge.db import data_folder
-from bridge.errors import BAD_USAGE, INTERRUPTED, BridgeError
+from bridge.errors import BAD_USAGE, BridgeError
 from bridge.providers.provider import person_name, printable
 
 Work = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
@@ -94,8 +94,6 @@ def run(arguments: argparse.Namespace) -> int:
     except BridgeError as error:
         sys.stderr.write(f"bridge: {error}\n")
         return BAD_USAGE
-    except KeyboardInterrupt:
-        return INTERRUPTED
 
 
 # --- the commands ---

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from bridge.config import LOCAL_PERSON, from_environment
-from bridge.errors import BAD_USAGE, INTERRUPTED, OperatorError
+from bridge.errors import BAD_USAGE, OperatorError
 
 if TYPE_CHECKING:
     import argparse
@@ -45,8 +45,6 @@ def run(arguments: argparse.Namespace) -> int:
     except OperatorError as error:
         sys.stderr.write(f"bridge chat: {error}\n")
         return BAD_USAGE
-    except KeyboardInterrupt:
-        return INTERRUPTED
 
 
 def endpoint_of(arguments: argparse.Namespace) -> LocalEndpoint | RemoteEndpoint:
