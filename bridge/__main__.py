@@ -62,7 +62,7 @@ class _Parser(argparse.ArgumentParser):
         """Add the command's arguments on the first call, then parse."""
         if self.fill is not None:
             fill, self.fill = self.fill, None
-            self.set_defaults(run=fill(self))
+            self.set_defaults(run=fill(self), program=self.prog)
         return super().parse_known_args(args, namespace)
 
 
@@ -149,7 +149,7 @@ def _model(chosen: argparse.Namespace) -> int:
     try:
         asyncio.run(serve())
     except OSError as error:
-        sys.stderr.write(f"bridge model: cannot listen on {chosen.host}:{chosen.port}: {error}\n")
+        sys.stderr.write(f"{chosen.program}: cannot listen on {chosen.host}:{chosen.port}: {error}\n")
         return BAD_USAGE
     return 0
 

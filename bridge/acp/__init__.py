@@ -31,8 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve an editor until it disconnects. Return the exit status."""
     if sys.stdin.isatty():
         sys.stderr.write(
-            "bridge acp: This is for an editor to start: docs/editors.md has its settings. `python -m bridge chat` "
-            "talks to the agent from a terminal.\n"
+            f"{arguments.program}: This is for an editor to start: docs/editors.md has its settings. `chat` talks to "
+            "the agent from a terminal.\n"
         )
         return BAD_USAGE
     try:
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         return asyncio.run(serve(endpoint))
     except OperatorError as error:
-        sys.stderr.write(f"bridge acp: {error}\n")
+        sys.stderr.write(f"{arguments.program}: {error}\n")
         return BAD_USAGE
 
 

@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         settings = from_environment(vars(arguments))
         return asyncio.run(work(settings, arguments))
     except BridgeError as error:
-        sys.stderr.write(f"bridge: {error}\n")
+        sys.stderr.write(f"{arguments.program}: {error}\n")
         return BAD_USAGE
 
 
@@ -134,7 +134,8 @@ async def _list(settings: Settings, arguments: argparse.Namespace) -> int:
         say(msgspec.json.encode(everyone).decode())
         return 0
     for person in everyone:
-        state = "revoked" if person.revoked_at is not None else f"{person.sessions} browsers"
+        browsers = "1 browser" if person.sessions == 1 else f"{person.sessions} browsers"
+        state = "revoked" if person.revoked_at is not None else browsers
         say(f"{person.name:<20} since {day(person.created_at)}  {person.role:<8}  {state}")
     if not everyone:
         say("Nobody yet. `python -m bridge users add NAME` adds a person.")

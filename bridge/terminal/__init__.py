@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return asyncio.run(hold(endpoint_of(arguments)))
     except OperatorError as error:
-        sys.stderr.write(f"bridge chat: {error}\n")
+        sys.stderr.write(f"{arguments.program}: {error}\n")
         return BAD_USAGE
 
 
