@@ -273,6 +273,13 @@ def _number(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
 
 
+def _count(text: str) -> int:
+    """Parse how many rows are wanted."""
+    if (number := _number(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 on")
+    return number
+
+
 def _add_memory_commands(
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
     here: argparse.ArgumentParser,
@@ -284,7 +291,7 @@ def _add_memory_commands(
         "query", nargs="+", help="in natural language; filters: type: since: before: session: project: around:"
     )
     search.add_argument("--project", metavar="P", help="only of this project: its key, or its folder's name")
-    search.add_argument("--limit", type=_number, default=DEFAULT_LIMIT, metavar="N", help="hits (default: 10)")
+    search.add_argument("--limit", type=_count, default=DEFAULT_LIMIT, metavar="N", help="hits (default: 10)")
 
     file = _add(commands, "file", "cli.memory.file", "print a memory file", *parents)
     file.add_argument("name", help="soul.md, os.md, tools.md, user.md, files.md or context.md")
@@ -313,7 +320,7 @@ def _add_memory_commands(
 
     learnings = _add(commands, "learnings", "cli.memory.learnings", "what was learned, oldest first", *parents)
     learnings.add_argument("--after", type=_number, default=0, metavar="ID", help="only those with a higher number")
-    learnings.add_argument("--limit", type=_number, default=100, metavar="N", help="how many (default: 100)")
+    learnings.add_argument("--limit", type=_count, default=100, metavar="N", help="how many (default: 100)")
 
     for name, words in (
         ("confirm", "say that an unverified learning is right: it becomes your own word"),
