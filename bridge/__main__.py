@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from bridge.errors import BAD_USAGE
+from bridge.errors import BAD_USAGE, INTERRUPTED
 
 Run = Callable[[argparse.Namespace], int]
 #: Adds the arguments of a command and returns the function that runs it.
@@ -19,7 +19,7 @@ Fill = Callable[[argparse.ArgumentParser], Run]
 def main(
     arguments: Sequence[str] | None = None,
     *,
-    program: str = "bridge",
+    program: str = "python -m bridge",
     names: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     """Run one command and return its exit status. `program` and `names` (of commands) replace the usual names."""
@@ -38,9 +38,12 @@ def main(
     if given[:1] in (["serve"], ["run"], ["chat"]) and sys.stderr.isatty() and not is_help:
         # The very first start compiles every module, which takes seconds.
         sys.stderr.write(f"{program}: starting; the first time takes a few seconds\n")
-    chosen = parser.parse_args(given)
-    run: Run = chosen.run
-    return run(chosen)
+    try:
+        chosen = parser.parse_args(given)
+        run: Run = chosen.run
+        return run(chosen)
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def _variables() -> str:
@@ -59,7 +62,7 @@ class _Parser(argparse.ArgumentParser):
         """Add the command's arguments on the first call, then parse."""
         if self.fill is not None:
             fill, self.fill = self.fill, None
-            self.set_defaults(run=fill(self))
+            self.set_defaults(run=fill(self), program=self.prog)
         return super().parse_known_args(args, namespace)
 
 
@@ -146,7 +149,7 @@ def _model(chosen: argparse.Namespace) -> int:
     try:
         asyncio.run(serve())
     except OSError as error:
-        sys.stderr.write(f"bridge model: cannot listen on {chosen.host}:{chosen.port}: {error}\n")
+        sys.stderr.write(f"{chosen.program}: cannot listen on {chosen.host}:{chosen.port}: {error}\n")
         return BAD_USAGE
     return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from bridge.errors import BAD_USAGE
+from bridge.errors import BAD_USAGE, INTERRUPTED
 from sprite import __version__
 
 #: In the order of `--help`. The sprite's commands work on the local person's workspace unless `--workspace` is given.
@@ -41,7 +41,14 @@ _NAMES = {"serve": "run"}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        return _run(sys.argv[1:] if arguments is None else list(arguments))
+    except KeyboardInterrupt:
+        # While modules load.
+        return INTERRUPTED
+
+
+def _run(given: list[str]) -> int:
     name = given[0] if given else "--help"
     if name in _SPRITE:
         from bridge.config import LOCAL_PERSON

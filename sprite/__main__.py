@@ -12,22 +12,27 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from sprite import __version__
-from sprite.common import own_secrets
-from sprite.common.settings import add_flags, epilog, secrets
-from sprite.common.sqlite import LARGEST_ROW_ID
-from sprite.common.tasks import TaskDiedError
-from sprite.config import Settings, from_environment
-from sprite.errors import SpriteError
-from sprite.memory.folders import refuse_what_is_no_file
-from sprite.privacy.redaction import DiscreetFilter
-from sprite.search.search import DEFAULT_LIMIT
+EXIT_INTERRUPTED = 130
+
+try:
+    from sprite import __version__
+    from sprite.common import own_secrets
+    from sprite.common.settings import add_flags, epilog, secrets
+    from sprite.common.sqlite import LARGEST_ROW_ID
+    from sprite.common.tasks import TaskDiedError
+    from sprite.config import Settings, from_environment
+    from sprite.errors import SpriteError
+    from sprite.memory.folders import refuse_what_is_no_file
+    from sprite.privacy.redaction import DiscreetFilter
+    from sprite.search.search import DEFAULT_LIMIT
+except KeyboardInterrupt:
+    # These take a while to load.
+    sys.exit(EXIT_INTERRUPTED)
 
 #: Like argparse: a person has to change the call or its input.
 EXIT_OPERATOR = 2
 #: A bug; the supervisor may restart the program.
 EXIT_FAULT = 1
-EXIT_INTERRUPTED = 130
 
 Command = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
 
@@ -48,7 +53,7 @@ def run(argv: list[str] | None = None, *, workspace: Path = WORKSPACE, program: 
         settings = from_environment(arguments.workspace, vars(arguments))
         _keep_own_secrets(settings)
         refuse_what_is_no_file(settings)
-        return asyncio.run(_run(settings, arguments))
+        return asyncio.run(_command(arguments)(settings, arguments))
     except SpriteError as error:
         print(f"sprite: {error}", file=sys.stderr)
         return EXIT_OPERATOR
@@ -86,11 +91,11 @@ def _set_up_logging() -> None:
     logging.getLogger("sprite").setLevel(logging.INFO)
 
 
-async def _run(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Call the command's function, named "module.function": importing all modules would take long."""
+def _command(arguments: argparse.Namespace) -> Command:
+    """Return the command's function, named "module.function": importing all modules would take long."""
     module, _, function = arguments.command.rpartition(".")
     command: Command = getattr(importlib.import_module(f"sprite.{module}"), function)
-    return await command(settings, arguments)
+    return command
 
 
 # --- the arguments ---
@@ -195,7 +200,7 @@ def _add(
     *parents: argparse.ArgumentParser,
     **more: Any,
 ) -> argparse.ArgumentParser:
-    """Add a command with this help, which calls a function named as for `_run`."""
+    """Add a command with this help, which calls a function named as for `_command`."""
     parser = commands.add_parser(name, help=words, parents=parents, **more)
     parser.set_defaults(command=function)
     return parser
@@ -268,6 +273,13 @@ def _number(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
 
 
+def _count(text: str) -> int:
+    """Parse how many rows are wanted."""
+    if (number := _number(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 on")
+    return number
+
+
 def _add_memory_commands(
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
     here: argparse.ArgumentParser,
@@ -279,7 +291,7 @@ def _add_memory_commands(
         "query", nargs="+", help="in natural language; filters: type: since: before: session: project: around:"
     )
     search.add_argument("--project", metavar="P", help="only of this project: its key, or its folder's name")
-    search.add_argument("--limit", type=_number, default=DEFAULT_LIMIT, metavar="N", help="hits (default: 10)")
+    search.add_argument("--limit", type=_count, default=DEFAULT_LIMIT, metavar="N", help="hits (default: 10)")
 
     file = _add(commands, "file", "cli.memory.file", "print a memory file", *parents)
     file.add_argument("name", help="soul.md, os.md, tools.md, user.md, files.md or context.md")
@@ -308,7 +320,7 @@ def _add_memory_commands(
 
     learnings = _add(commands, "learnings", "cli.memory.learnings", "what was learned, oldest first", *parents)
     learnings.add_argument("--after", type=_number, default=0, metavar="ID", help="only those with a higher number")
-    learnings.add_argument("--limit", type=_number, default=100, metavar="N", help="how many (default: 100)")
+    learnings.add_argument("--limit", type=_count, default=100, metavar="N", help="how many (default: 100)")
 
     for name, words in (
         ("confirm", "say that an unverified learning is right: it becomes your own word"),

@@ -9,7 +9,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from bridge.errors import BAD_USAGE, INTERRUPTED, OperatorError
+from bridge.errors import BAD_USAGE, OperatorError
 from bridge.terminal import add_place, endpoint_of
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve an editor until it disconnects. Return the exit status."""
     if sys.stdin.isatty():
         sys.stderr.write(
-            "bridge acp: This is for an editor to start: docs/editors.md has its settings. `python -m bridge chat` "
-            "talks to the agent from a terminal.\n"
+            f"{arguments.program}: This is for an editor to start: docs/editors.md has its settings. `chat` talks to "
+            "the agent from a terminal.\n"
         )
         return BAD_USAGE
     try:
@@ -42,10 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         return asyncio.run(serve(endpoint))
     except OperatorError as error:
-        sys.stderr.write(f"bridge acp: {error}\n")
+        sys.stderr.write(f"{arguments.program}: {error}\n")
         return BAD_USAGE
-    except KeyboardInterrupt:
-        return INTERRUPTED
 
 
 __all__ = ["add_arguments", "run"]

@@ -245,8 +245,12 @@ def stored(behind: float | None, files_seen: float | None = None) -> str:
         return "-"
     if not behind:
         is_now = files_seen is None or files_seen < _FILES_SECONDS
-        return "all" if is_now else f"all, files of {files_seen:.0f} s ago"
-    return f"{in_units(behind) or f'{behind:.0f} s'} behind"
+        return "all" if is_now else f"all, files of {_age(files_seen)} ago"
+    return f"{_age(behind)} behind"
+
+
+def _age(seconds: float) -> str:
+    return in_units(seconds) or f"{seconds:.0f} s"
 
 
 def in_units(seconds: float) -> str:

@@ -19,7 +19,7 @@ from bridge.commands import tokens
 from bridge.commands.reach import add_data, ask, bridge_or_folder, day, moment, say
 from bridge.config import Settings, from_environment
 from bridge.db import data_folder
-from bridge.errors import BAD_USAGE, INTERRUPTED, BridgeError
+from bridge.errors import BAD_USAGE, BridgeError
 from bridge.providers.provider import person_name, printable
 
 Work = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
@@ -92,10 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
         settings = from_environment(vars(arguments))
         return asyncio.run(work(settings, arguments))
     except BridgeError as error:
-        sys.stderr.write(f"bridge: {error}\n")
+        sys.stderr.write(f"{arguments.program}: {error}\n")
         return BAD_USAGE
-    except KeyboardInterrupt:
-        return INTERRUPTED
 
 
 # --- the commands ---
@@ -136,7 +134,8 @@ async def _list(settings: Settings, arguments: argparse.Namespace) -> int:
         say(msgspec.json.encode(everyone).decode())
         return 0
     for person in everyone:
-        state = "revoked" if person.revoked_at is not None else f"{person.sessions} browsers"
+        browsers = "1 browser" if person.sessions == 1 else f"{person.sessions} browsers"
+        state = "revoked" if person.revoked_at is not None else browsers
         say(f"{person.name:<20} since {day(person.created_at)}  {person.role:<8}  {state}")
     if not everyone:
         say("Nobody yet. `python -m bridge users add NAME` adds a person.")

@@ -42,10 +42,10 @@ def run(arguments: argparse.Namespace) -> int:
         logs.set_up(settings.log_file)
         asyncio.run(_serve(settings))
     except OperatorError as error:
-        sys.stderr.write(f"bridge: {error}\n")
+        sys.stderr.write(f"{arguments.program}: {error}\n")
         return BAD_USAGE
     except TaskDiedError as error:
-        sys.stderr.write(f"bridge: {error}\n")
+        sys.stderr.write(f"{arguments.program}: {error}\n")
         return FAULT
     return 0
 

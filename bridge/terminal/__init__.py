@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from bridge.config import LOCAL_PERSON, from_environment
-from bridge.errors import BAD_USAGE, INTERRUPTED, OperatorError
+from bridge.errors import BAD_USAGE, OperatorError
 
 if TYPE_CHECKING:
     import argparse
@@ -43,10 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return asyncio.run(hold(endpoint_of(arguments)))
     except OperatorError as error:
-        sys.stderr.write(f"bridge chat: {error}\n")
+        sys.stderr.write(f"{arguments.program}: {error}\n")
         return BAD_USAGE
-    except KeyboardInterrupt:
-        return INTERRUPTED
 
 
 def endpoint_of(arguments: argparse.Namespace) -> LocalEndpoint | RemoteEndpoint:

@@ -140,8 +140,11 @@ class Commands:
         chosen = messages.System(action="model", model=None if name == "default" else name)
         status = await self.ask(chosen if name else messages.System(action="status"), "asking", LOOK_SECONDS)
         if isinstance(status, messages.Status):
-            known = "" if name else f"; known are {', '.join(status.models)}"
-            await self._screen.show(drawing.note(f"model: {status.session.model or 'default'}{known}"))
+            words = f"model: {status.session.model or 'default'}"
+            if name not in {"default", *status.models}:
+                words += f"; {one_line(name)} is not listed and may fail" if name else ""
+                words += f"; known are {', '.join(status.models)}"
+            await self._screen.show(drawing.note(words))
 
     async def _effort(self, name: str) -> None:
         level = next((each for each in get_args(Effort) if each == name), None)

@@ -18,9 +18,11 @@ from bridge.terminal.drawing import counted, draw_card, one_line
 from bridge.terminal.terminal import Screen
 from bridge.terminal.turn import ShownTurns
 from sprite.protocol import messages
+from sprite.protocol.events import ToolUse
 from sprite.protocol.frames import RelayedMessage
 from sprite.protocol.pasted import Spans
 from sprite.protocol.shapes import BackgroundWork, Card, MemoryState, Paused, SessionState, Stopped
+from sprite.protocol.tools import NETWORK
 
 #: Shown until the bridge gives a reason.
 _STARTING = "Starting the agent…"
@@ -138,6 +140,8 @@ class Conversation:
         images, self.attached = self.attached, []
         mission_id = self._link.post(messages.Mission(text=text, pasted=list(pasted), images=images))
         self._shown.skip(self._turns.send(mission_id, text))
+        if self.questions:
+            await self._screen.line(drawing.note("  sent as a message; the agent's question is still open"), below=True)
         if not self._link.is_ready and self.synced:
             problem = "  not connected: it goes out when the sprite is back"
             await self._screen.line(drawing.note(problem), below=True)
@@ -185,6 +189,11 @@ class Conversation:
         """
         lost, self._lost_question = self._lost_question, False
         decision = self.decision_of(line.rstrip())
+        if decision is None and asked is not None and asked == self.asked and len(line.rstrip()) == 1:
+            words = f"  {one_line(line)} is no answer: nothing was sent (put a space before it to send it)"
+            await self._screen.line(drawing.note(words))
+            await self._ask_next()
+            return True
         if decision is None or (asked is None and self.asked is None and not lost):
             return False
         if asked is not None and asked == self.asked:
@@ -315,8 +324,15 @@ class Conversation:
             self._refresh()
 
     async def _ask_next(self) -> None:
-        if self.questions:
-            await self._screen.show(drawing.question(next(iter(self.questions.values()))))
+        if self.asked is not None:
+            request = self.questions[self.asked]
+            await self._screen.show(drawing.question(request, self._asking_call(request)))
+
+    def _asking_call(self, request: messages.PermissionRequest) -> ToolUse | None:
+        """Return the call whose program asks for a host, or None if it may be another's."""
+        turn = self._turns.turns.get(request.mission_id or "") if request.tool == NETWORK else None
+        running = [call.use for call in turn.calls if not call.is_over] if turn is not None else []
+        return running[0] if len(running) == 1 else None
 
     async def _canvas(self, update: messages.CanvasUpdate) -> None:
         if update.command == "close_card":

@@ -22,6 +22,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from sprite.protocol.events import ToolUse
 from sprite.protocol.messages import MemoryUpdate, PermissionRequest
 from sprite.protocol.shapes import Block, ChatMessage, Origin, Paused, UsedTool
 from sprite.protocol.tools import NETWORK, OWN_TOOLS
@@ -302,8 +303,11 @@ def history(chat: list[ChatMessage]) -> Group | None:
     return Group(Text(f"── {earlier} ──", style="dim"), *(_past(message) for message in newest))
 
 
-def question(request: PermissionRequest) -> RenderableType:
-    """Draw a permission request with its whole input, character by character, and the answer keys."""
+def question(request: PermissionRequest, asking: ToolUse | None = None) -> RenderableType:
+    """Draw a permission request with its whole input, character by character, and the answer keys.
+
+    `asking` is the call whose program asks for a host.
+    """
     return Group(
         Panel(
             _whole_input(request),
@@ -315,6 +319,7 @@ def question(request: PermissionRequest) -> RenderableType:
             expand=False,
         ),
         *_length(request),
+        *([] if asking is None else [Text("  ") + tool_started(asking.name or "a tool", asking.input)]),
         keys(request),
     )
 
@@ -330,6 +335,14 @@ def keys(request: PermissionRequest) -> Text:
     for key, answer in answers:
         drawn.append(key, style="bold yellow").append(f" {answer}   ")
     return drawn.append("then Enter", style="dim")
+
+
+def short_keys(request: PermissionRequest) -> str:
+    """Return the answer keys for the state line."""
+    answers = ["y allow", "n deny"]
+    answers += ["s this session"] if request.session is not None else []
+    answers += ["a always"] if request.always is not None else []
+    return " · ".join(answers)
 
 
 def allowed_always(request: PermissionRequest) -> Text:

@@ -80,8 +80,9 @@ def state_line(conversation: Conversation, now: float | None = None) -> str:
     spinner = _SPINNER[int(now * _FRAMES_PER_SECOND) % len(_SPINNER)]
     if conversation.link_text:
         return f"{spinner} {conversation.link_text} {_clock(now - conversation.link_since)}"
-    if conversation.questions:
-        return "? the agent waits for your word: y allow · n deny · a always, then Enter"
+    if conversation.asked is not None:
+        keys = drawing.short_keys(conversation.questions[conversation.asked])
+        return f"? the agent waits for your word: {keys}, then Enter"
     if conversation.turn is not None:
         doing = f" {conversation.doing}" if conversation.doing else ""
         if (thinks_since := conversation.turn.thinks_since) is not None:

@@ -207,6 +207,10 @@ _RUNS_LATER = (
     "This file is read-only in the sandbox, because programs outside run what it says. Show the person the change, "
     "and let them make it."
 )
+_SAID_NO = "The person said no to this. Ask what they would prefer."
+_NOBODY = "No client is connected that could allow this. Say what you would have done instead."
+#: Why a call did not run. As its result they hold nothing of what the call is about.
+REFUSALS = frozenset({_ONLY_THE_WORKSPACE, _RUNS_LATER, _SAID_NO, _NOBODY})
 #: Written in the sandbox without a question, beside the workspace.
 _SCRATCH = Path("/tmp")  # noqa: S108 - the sandbox's own
 
@@ -271,7 +275,7 @@ class PermissionBroker:
         if self.rules.cover(call):
             return
         if self._feed.audience == 0 and not is_unattended:
-            raise DeniedError("No client is connected that could allow this. Say what you would have done instead.")
+            raise DeniedError(_NOBODY)
         rule, real_path = self.rules.offer(call), call.real_path
         request = messages.PermissionRequest(
             str(uuid.uuid4()),
@@ -288,7 +292,7 @@ class PermissionBroker:
         if call.tool_use_id is not None:
             self.answers[call.tool_use_id] = decision
         if decision == "deny":
-            raise DeniedError("The person said no to this. Ask what they would prefer.")
+            raise DeniedError(_SAID_NO)
         if call.real_path != real_path:
             raise DeniedError("The path changed after the person was asked. Ask again.")
         if decision == "always" and rule is not None:

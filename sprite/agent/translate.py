@@ -13,6 +13,7 @@ import claude_agent_sdk as sdk
 import msgspec
 
 from sprite.agent.mission_end import TurnResult
+from sprite.agent.permissions import REFUSALS
 from sprite.common.failures import NO_ANSWER, Failure, failure
 from sprite.common.prices import cost_usd
 from sprite.common.tasks import size_of
@@ -33,6 +34,8 @@ _LAUNCHED = ("Command running in background with ID:", "Async agent launched suc
 #: Tools that ask the model, and the beginnings of their answers if it fails.
 _ASK_MODEL = frozenset({"Agent", "WebFetch", "WebSearch"})
 _FAILED = ("Agent terminated early", "API Error", "Failed to authenticate", "Invalid API key", "Not logged in")
+#: Beginning of the CLI's result for a call that an interrupt stopped.
+_STOPPED = "The user doesn't want to "
 _REMINDERS = re.compile(r"<system-reminder>.*?(?:</system-reminder>|\Z)", re.DOTALL)
 #: A line that instructs the model to keep something from the person.
 _INSTRUCTION = re.compile(
@@ -144,7 +147,10 @@ def _said(message: sdk.AssistantMessage, discreet: Discreet, calls: dict[str, bo
 def _tool_result(block: sdk.ToolResultBlock, discreet: Discreet, calls: dict[str, bool]) -> events.ToolResult:
     said, is_secret = result_text(block.content, discreet), calls.get(block.tool_use_id)
     is_failure = is_secret is False and said.startswith(_FAILED)
-    said = NOT_KEPT if is_secret else failure(said).sentence if is_failure else _for_people(said)
+    if block.is_error and said.startswith(_STOPPED):
+        said = "Stopped by you."
+    elif not (block.is_error and said in REFUSALS):
+        said = NOT_KEPT if is_secret else failure(said).sentence if is_failure else _for_people(said)
     return events.ToolResult(
         None, tool_use_id=block.tool_use_id, is_error=bool(block.is_error), summary=cut(said, SUMMARY_CHARS, discreet)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import importlib.metadata
 import os
 import sqlite3
@@ -223,7 +224,8 @@ def _workspace(settings: Settings) -> Finding:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        return Finding("workspace", ok=False, words=f"{folder} cannot be written to ({error.strerror}); fix its owner")
+        remedy = "mount it writable" if error.errno == errno.EROFS else "fix its owner"
+        return Finding("workspace", ok=False, words=f"{folder} cannot be written to ({error.strerror}); {remedy}")
     return Finding("workspace", ok=True, words=f"{settings.workspace} can be written to")
 
 

@@ -100,7 +100,7 @@ async def test_people_are_managed_with_and_without_bridge(tmp_path: Path) -> Non
         await bridge.login(link)
         assert (await bridge.run("users", "add", "ada"))[0] == 2
         assert (await bridge.run("users", "role", "ada", "operator"))[1] == "ada is an operator now.\n"
-        assert "operator  1 browsers" in (await bridge.run("users", "list"))[1]
+        assert "operator  1 browser" in (await bridge.run("users", "list"))[1]
     # The printed address is that of the last run.
     status, out, _ = await run_bridge("users", "link", "ada", "--data", str(data))
     assert out.startswith(f"{bridge.url}/login?token=")

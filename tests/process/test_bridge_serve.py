@@ -75,7 +75,7 @@ async def test_terminal_shows_text_and_logs_to_file(tmp_path: Path) -> None:
             while "logged in" not in seen:
                 seen += (await asyncio.to_thread(os.read, ours, 4096)).decode()
             first, second, *_ = seen.splitlines()
-            assert first == "bridge: starting; the first time takes a few seconds"
+            assert first == "python -m bridge: starting; the first time takes a few seconds"
             assert second.startswith("bridge listening on http://127.0.0.1:")
             bridge.send_signal(signal.SIGINT)
             assert await bridge.wait() == 0

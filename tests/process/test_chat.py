@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from rich.text import Text
 
 from bridge.terminal.terminal import state_line
 from sprite.protocol.memory import FilesResult, LearningsResult
@@ -116,6 +117,26 @@ async def test_session_answer_is_for_hosts_only() -> None:
         await chat.visitor.send(PermissionRequest("r2", mission["id"], "Bash", {"command": "ls"}))
         answer = await chat.visitor.receive("permission")
         assert answer["payload"] == {"request_id": "r2", "decision": "deny"}
+
+
+async def test_host_question_shows_command_and_answers() -> None:
+    """A letter that is no answer is not sent; a longer message is, and the screen says so."""
+    async with in_a_terminal() as chat:
+        mission = await chat.mission("fetch it")
+        await chat.event("tool_use", mission, tool_use_id="t1", name="Bash", input={"command": "curl a.org"})
+        host = PermissionRequest("r1", mission, "network", {"host": "a.org"}, always="a.org", session="a.org")
+        await chat.visitor.send(host)
+        await chat.until_seen("allow in this session")
+        plain = Text.from_ansi(chat.seen).plain
+        assert "Bash  curl a.org" in plain[plain.index("May the agent reach") :]
+        assert "y allow · n deny · s this session · a always" in state_line(chat.conversation)
+        chat.type("x\r")
+        await chat.until_seen("x is no answer")
+        chat.type("why do you ask?\r")
+        assert (await chat.visitor.receive("mission"))["payload"]["text"] == "why do you ask?"
+        await chat.until_seen("question is still open")
+        chat.type("s\r")
+        assert (await chat.visitor.receive("permission"))["payload"]["decision"] == "session"
 
 
 async def test_unknown_command_is_not_sent() -> None:

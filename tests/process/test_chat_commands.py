@@ -215,11 +215,12 @@ async def test_interactive_commands_are_refused_in_pipe() -> None:
 
 async def test_model_and_effort_are_chosen() -> None:
     session = msgspec.structs.replace(state_sync().session, model="claude-opus-4-8", effort="low")
-    status = Status("model", session, memory(), None, "ask", None, models=["claude-haiku-4-5"])
+    status = Status("model", session, memory(), None, "ask", None, models=["claude-haiku-4-5", "claude-opus-4-8"])
     async with in_a_pipe() as chat:
         for line, sent, seen in [
             ("/model claude-opus-4-8", {"action": "model", "model": "claude-opus-4-8"}, "model: claude-opus-4-8"),
             ("/model default", {"action": "model", "model": None}, "model: claude-opus-4-8"),
+            ("/model nope", {"action": "model", "model": "nope"}, "nope is not listed and may fail; known are claude-"),
             ("/model", {"action": "status"}, "known are claude-haiku-4-5"),
             ("/effort low", {"action": "model", "effort": "low"}, "effort: low"),
         ]:

@@ -69,7 +69,7 @@ async def test_terminal_pastes_and_forgets_name(tmp_path: Path) -> None:
     os.close(theirs)
     window = Window(ours)
     try:
-        window.until_seen("bridge: starting")
+        window.until_seen("python -m bridge: starting")
         window.until_seen("offline stand-in")
         window.type("my name is Wilhelmina\r")
         window.until_seen("Noted.")

@@ -92,6 +92,7 @@ def test_command_prints_help(name: list[str], run: Run) -> None:
         ["memory", "nonsense"],
         ["memory", "diff", "user.md", "x", "1"],
         ["memory", "forget"],
+        ["memory", "search", "x", "--limit", "0"],
     ],
     ids=" ".join,
 )

@@ -19,6 +19,7 @@ from sprite.protocol.shapes import ChangedFile, FileCounts
 from tests.chat_stage import in_a_pipe
 from tests.harness import PATIENCE, Client, running_sprite, sprite_process
 from tests.inspection import SharedSprite, prompts, shared_sprite
+from tests.looks import eventually
 from tests.scripted_model import OfflineModel
 
 #: Marks tests that share one sprite, in this order.
@@ -107,9 +108,7 @@ async def test_upload_during_turn_is_maybe_yours(home: SharedSprite) -> None:
         model.script.agent({"tool": "Bash", "input": {"command": waiting}})
         mission = client.send("mission", {"text": "Wait."})
         # What the person does before the first call begins is no change of the turn.
-        async with asyncio.timeout(PATIENCE):
-            while not (workspace / "here").exists():  # noqa: ASYNC110 - a file has no event
-                await asyncio.sleep(0.02)
+        await eventually((workspace / "here").exists, "the command has begun")
         assert (await asked(client, "undo"))["code"] == "busy"
         path = await upload(client, "mine.txt", b"mine")
         (workspace / "go").touch()

@@ -15,6 +15,7 @@ from claude_agent_sdk import (
 
 from sprite.agent.translate import BrokenStream, events_of
 from sprite.privacy.redaction import discreet
+from sprite.privacy.secret_formats import NOT_KEPT
 from sprite.protocol.events import ToolResult
 
 
@@ -41,6 +42,24 @@ def summary(content: str, tool: str = "Bash") -> str:
 )
 def test_tool_output_for_model_only_is_hidden(said: str, shown: str) -> None:
     assert summary(said) == shown
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("The person said no to this. Ask what they would prefer.", "The person said no to this."),
+        ("The user doesn't want to proceed with this tool use. STOP what you are doing.", "Stopped by you."),
+        ("String to replace not found: KEY=1", NOT_KEPT),
+        ("The person said no to this. KEY=1", NOT_KEPT),
+    ],
+)
+def test_refusal_of_secret_call_is_shown(said: str, shown: str) -> None:
+    calls: dict[str, bool] = {}
+    call = ToolUseBlock("t1", "Write", {"file_path": "/w/.envrc"})
+    assert list(events_of(AssistantMessage([call], "m"), discreet, calls))
+    [event] = events_of(UserMessage(content=[ToolResultBlock("t1", said, is_error=True)]), discreet, calls)
+    assert isinstance(event, ToolResult)
+    assert event.summary.startswith(shown)
 
 
 def test_failed_model_of_tool_is_told_by_table() -> None:

@@ -750,7 +750,7 @@ async def test_foreign_file_is_left_alone(tmp_path: Path) -> None:
             await store.append(SPRITE, shipped(turn(1, "one", 1)))
         assert path.read_bytes() == b"no database at all" * 300
         await store.append("eve", shipped(turn(1, "of eve", 1)))
-        with pytest.raises(StoreError, match="no name"):
+        with pytest.raises(StoreError, match="not a name"):
             await store.position("../eve")
 
 
