@@ -244,8 +244,7 @@ def stored(behind: float | None, files_seen: float | None = None) -> str:
     if behind is None:
         return "-"
     if not behind:
-        is_now = files_seen is None or files_seen < _FILES_SECONDS
-        return "all" if is_now else f"all, files of {_age(files_seen)} ago"
+        return "all" if files_seen is None or files_seen < _FILES_SECONDS else f"all, files of {_age(files_seen)} ago"
     return f"{_age(behind)} behind"
 
 
