@@ -54,7 +54,7 @@ MAX_WORDS_CHARS = 2_000
 MOST_REFUSED = 12
 MAX_REFUSED_CHARS = 400
 #: A name of several parts, with a letter: "pi-attic", "postgresql-15", "work/shop".
-_NAME = re.compile(r"(?=[\w./-]*[^\W\d_])\w+(?:[./-]+\w+)+")
+_NAME = re.compile(r"(?<!\w)(?<!\w[./-])(?=[\w./-]*[^\W\d_])\w+(?:[./-]+\w+)+")
 
 
 async def log_lost_call(transcript: TranscriptDB, answer: Answer, reason: str, asked: Asked | None) -> int:
@@ -269,10 +269,8 @@ class Extractor:
 
     async def _with_names(self, turns: Sequence[Observation], projects: Sequence[str]) -> list[LearningRow]:
         """Return the learnings that have a name of the turns with several parts: its thing may be gone or moved."""
-        texts = (turn.user_message[:MAX_WORDS_CHARS] + " " + _inputs_of(turn) for turn in turns)
-        names = dict.fromkeys(name.casefold() for text in texts for name in _NAME.findall(text))
         found: list[LearningRow] = []
-        for name in list(names)[:MOST_NAMES]:
+        for name in await asyncio.to_thread(_names_in, turns):
             nearest = await self._memory.nearest(phrase(name), MOST_WITH_NAME + 1, projects)
             found += nearest if len(nearest) <= MOST_WITH_NAME else ()
         return found
@@ -293,6 +291,13 @@ class Extractor:
 def _texts_of(turn: Observation) -> list[str]:
     """Return a turn's search texts: what the user says may end something that the reply does not name."""
     return [turn.user_message[:MAX_WORDS_CHARS], _words_of(turn)]
+
+
+def _names_in(turns: Sequence[Observation]) -> list[str]:
+    """Return the first names of several parts (hosts, packages, paths) in messages and tools' inputs, each once."""
+    texts = (f"{turn.user_message[:MAX_WORDS_CHARS]} {_inputs_of(turn)}" for turn in turns)
+    names = dict.fromkeys(name.casefold() for text in texts for name in _NAME.findall(text))
+    return list(names)[:MOST_NAMES]
 
 
 def _words_of(turn: Observation) -> str:
