@@ -20,7 +20,7 @@ _REFERENCE = re.compile(
     r"""(?ix)\A(?:
     \$\{?[a-z_]\w*(?:[:.?+-].*)?\}?\Z | \$\(.* | \$\{\{.* | \$\d+\Z | \$\w+[/.\[].* | \$\{.*\}\Z | \$env:\w+\Z
     | \{\{.* | \{[\w.\[\]'"!:]*\}\Z | \#\{.* | \{%.* | %\(?\w*\)?[sdqv%]?\Z | <[^>]*>?\Z | :\w+\Z | \?+\Z | @\w+@?\Z | ``\Z
-    | (?:[*x•.\#_=-]|\\u2022){3,}.* | \.\.\..* | … .* | \[(?:redacted|private|filtered|masked|hidden|removed|omitted|secret)\b.* | \[[a-z_-]+\]\Z
+    | (?:[*x•.\#_=-]|\\u2022){3,}.* | \.\.\..* | … .* | \[(?:redacted|private|filtered|masked|hidden|removed|omitted|secret)\b.* | \[[a-z_-]+(?:\]\Z|=.*)
     | &?[a-z_][\w.:>-]*\(.*\)[;,]?\Z | (?:os|process|env|self|this|config|settings|request|import\.meta|secrets|vars?|local|data|module|input|args|opts|options|props|params|state)\.[a-z_].*
     | (?:vault:|op://|arn:|file:|data:|https?://|ref\+|sops:|enc\[|%5b|ssm:|secretsmanager:|keyring:|awssm:|gcpsm:|projects/).*
     | (?:ssh-(?:rsa|ed25519)|ecdsa-sha2|sha(?:1|224|256|384|512)[:-]|\$2[aby]\$|\$argon2|\$[156y]\$|pbkdf2|scrypt:).*
