@@ -45,7 +45,7 @@ _ASSIGNMENT = r"""(?xi)
     | (?P<comma>\\?["']\s{0,3},\s{0,20}(?=\\?["']))
     | (?P<tag>["']?(?:\s[^<>\n]{0,80})?>\s{0,20}(?:<!\[CDATA\[)?(?=[^<\s]))
     | (?P<below>[^\n:=]{0,90}:[ ]?(?:\r?\n[ \t]{0,20}){1,3}(?=\S{8,200}[ \t]*(?:\r?\n|\Z)))
-    | (?P<said>["'”»`]?(?:[ ](?:%(about)s)(?:[ ][\w.@'’/%%()-]{1,40}){1,5}?|[ ]\([^()\n]{1,40}\))?[ ]?
+    | (?P<said>["'”»`]?(?:[ ](?:%(about)s)(?:[ ][\w.@'’/%%()-]{1,40}){0,5}?|[ ]\([^()\n]{1,40}\))?[ ]?
         (?:[ ](?:%(links)s):?|:)[ ]{1,3}\*{0,2})
     | (?P<space>["'”»`]?[ \t]{1,16}(?:(?:[—–→-]|->)[ ])?(?:(?:[05789]|8)[ ])?)
     )
@@ -53,7 +53,7 @@ _ASSIGNMENT = r"""(?xi)
       |`(?P<tick>[^`\n]{1,2000})`|[“„«](?P<curly>[^”“»\n]{1,200})[”“»]|(?P<bare>[^\s"'`]\S{0,2000}))
 """
 #: The rest of a call's name, and its arguments in one statement; each literal of them.
-_ARGUMENTS = r"""\w{0,24}(?:[.:]{1,2}(?:new|create|from\w{0,12}))?["']?\]?\s?(?:(?:[=:]\s?)?\((?!\))|(?=["'][^"'\n]{1,60}["'],))((?:"[^"\n]{0,200}"|'[^'\n]{0,200}'|[^;"')]{1,80}+|\)(?!\W{0,3}(?:\n|\Z))){1,30})"""
+_ARGUMENTS = r"""\w{0,24}(?:(?:[.:]{1,2}|->)(?:new|create|__construct|from\w{0,12}))?["']?\]?\s?(?:(?:[=:]\s?)?\((?!\))|(?=["'][^"'\n]{1,60}["'],))((?:"[^"\n]{0,200}"|'[^'\n]{0,200}'|[^;"')]{1,80}+|\)(?!\W{0,3}(?:\n|\Z))){1,30})"""
 _LITERAL = re.compile(r"""["']((?:(?<=")[^"\n]{0,200}(?=")|(?<=')[^'\n]{0,200}(?=')))["']""")
 _NO_ARGUMENT = re.compile(
     r"[/\\:=,;<>{}%\s]|@.*\.|\.[a-z]{2,6}\*?\Z|\A[#.$-]|\A[a-z.-]+\d?\Z|\A[A-Za-z]+\d?(?:_[A-Za-z]+\d*)+\Z"
@@ -62,8 +62,12 @@ _APP_PASSWORD = re.compile(r"[a-z]{4}(?: [a-z]{4}){3}")
 #: Read backwards: the beginning of a name, and the word before it, as in "api key".
 _BEFORE = re.compile(r"([\w.-]{0,60}+)(?:[ -]([A-Za-z]{1,40}+))?")
 _REST = re.compile(r"[\w.-]{0,40}+")
+#: The name of the group that a line of YAML, TOML or JSON is in, which stands in the line above.
+_PARENT = re.compile(r"""["'\s]{0,30}\n\s{0,3}[{:=][\s{:=]{0,4}["']?([\w-]{1,40}+)""")
 #: What a value in a sentence has, and an ordinary sentence has not.
-_SIGN = re.compile(r"[^\sA-Za-z\u00c0-\u024f,.;!?()'’/-]")
+_SIGN = re.compile(r"[^\sA-Za-z\u00c0-\u024f,.;!?()'’/-]|\w[!.][A-Z]")
+#: What a key of any name is, if it opens something: no path, no number and no words.
+_MADE = re.compile(r"(?=\D*\d)[A-Za-z0-9+/_]{24,}={0,2}")
 _UPPER = re.compile(r"[A-Z][A-Z0-9_]*\Z")
 #: Whatever stands before a name in a line of configuration.
 _LEAD = re.compile(
@@ -155,12 +159,12 @@ class Names:
             if re.fullmatch(r"(?i)(?:old)?pwd", name) and (value[:1] in "/~." or value[1:2] == ":"):
                 return None
             return "password-assignment" if is_password(value, style, sure=sure) else None
-        if not named:
+        if not named or (named == "made" and (style != "literal" or not _MADE.fullmatch(value))):
             return None
-        if is_token(value, style, sure=named != "key"):
+        if is_token(value, style, sure=named not in {"key", "made"}):
             return "secret-assignment"
         # People choose secrets for signing, too, and write them like passwords.
-        chosen = named == "secret" and ((style == "literal" and sure) or re.search(r"\w[!#$%^&*]+\w", value))
+        chosen = named in {"secret", "token"} and ((style == "literal" and sure) or re.search(r"\w[!#$%^&*]+\w", value))
         has_mix = (
             re.search(r"\d", value) and re.search(r"[A-Za-z]", value) and (not is_words(value) or _UPPER.match(name))
         )
@@ -174,7 +178,9 @@ class Names:
             return "pin" if snake.endswith("pin") else "password"
         if self._token.search(snake):
             return "secret" if snake.endswith(("secret", "secret_key")) else "token"
-        return "key" if snake.endswith(("key", "salt", "pepper")) and _UPPER.match(name) else ""
+        if snake.endswith(("key", "salt", "pepper")) and _UPPER.match(name):
+            return "key"
+        return "made" if snake.endswith(("_key", "encrypt")) else ""
 
     def kind_of_member(self, name: str, value: str) -> str | None:
         """Return the kind of secret that a member of a JSON object is, by its name and value, or None."""
@@ -188,11 +194,17 @@ class Names:
             if start < after or (tries >= _MOST_NAMES and start < region):
                 continue
             before = _BEFORE.match(text[max(0, start - 100) : start][::-1])
-            name_start, rest = start - len(before[1]) if before else start, _REST.match(text, end)
-            name = text[name_start : rest.end() if rest else end]
-            if before and before[2] and text[name_start - 2 : name_start] != "--" and name[0] != "-":
-                name = f"{before[2][::-1]}_{name}"
-            if not self.named(name) or _is_plain(text, name, name_start, rest.end() if rest else end):
+            rest = _REST.match(text, end)
+            if not (before and rest):
+                continue
+            name_start = start - len(before[1])
+            name = text[name_start : rest.end()]
+            if name.lower() == "key" and (parent := _PARENT.match(text[max(0, name_start - 100) : name_start][::-1])):
+                name = f"{parent[1][::-1]}_{name}"
+            elif before[2] and text[name_start - 2 : name_start] != "--" and name[0] != "-":
+                # `const SECRET`, `%env API_KEY`: the whole name is in capitals.
+                name = name if name.isupper() and before[2].islower() else f"{before[2][::-1]}_{name}"
+            if not self.named(name) or _is_plain(text, name, name_start, rest.end()):
                 continue
             match = self._assignment.match(text, end)
             if start >= region:
