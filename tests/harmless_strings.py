@@ -213,7 +213,6 @@ MADE: dict[str, _Maker] = {
     "hexdump": lambda r: f"{r.randint(0, 9999):08x}  {r.randbytes(16).hex(' ')}  |................|",
     "ssh public key": lambda r: f"ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQ{_base64(r, 250)} ada@laptop",
     "fingerprint": lambda r: f"256 SHA256:{_base64(r, 32).rstrip('=')} ada@laptop (ED25519)",
-    "password hash": lambda r: f'"password_hash": "$2b$12${_base64(r, 39).replace("+", ".").rstrip("=")}"',
     "numbers": lambda r: ", ".join(f"{r.random():.6f}" for _ in range(20)),
     "timestamp": lambda r: f"{r.randint(10**9, 2 * 10**9)}:{_hex(r, 6)} tokens={r.randint(1, 9999)} cost=0.41",
     "ulid": lambda r: "01HQ" + "".join(r.choice("0123456789ABCDEFGHJKMNPQRSTVWXYZ") for _ in range(22)),

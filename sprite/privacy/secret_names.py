@@ -82,6 +82,9 @@ _DIRECTIVE = re.compile(
 )
 #: A line with a user, whose next line has the password, also if that is a plain word.
 _USER_LINE = re.compile(r"(?im)^\W{0,8}(?:user(?:[-_ ]?name)?|login|e-?mail|account)\W{1,6}[^\s{}()]{2,60}\n\Z")
+#: What stands before a label in a list of labels and values, and several words and a number, as people choose passwords.
+_LISTED = re.compile(r"(?i)(?:[,;/(|]|\b(?:and|und|et|y|e|en|i|mit|with))\s(?:the |das |le |la |el |het )?\Z")
+_JOINED = re.compile(r"(?i)[a-z]{6,}\d{2,4}|[a-z]+(?:[._-][a-z]+)+[._-]?\d{1,4}")
 _USER = frozenset(("login", "user", "machine", "account"))
 #: Names of passwords in sentences only, never in code: what follows at once is the password.
 _TOLD = re.compile(
@@ -292,7 +295,9 @@ class Names:
         if (len(match["space"]) > 3 and not alone) or re.match(r"-|.*[(<\[{]", value) or lower.endswith("pass"):
             return None, False
         is_phrase = "phrase" in lower and re.search(r"[a-z][-._][a-z]", value)
-        return ("prose" if alone or is_phrase or lower in {"pw", "pwd"} or not is_words(value) else None), False
+        listed = _LISTED.search(line) and _JOINED.fullmatch(value.rstrip(",.;"))
+        said = alone or is_phrase or listed or lower in {"pw", "pwd"} or not is_words(value)
+        return ("prose" if said else None), False
 
 
 def _is_plain(text: str, name: str, start: int, end: int) -> bool:

@@ -124,7 +124,8 @@ def is_password(value: str, style: Style = "literal", *, sure: bool = True) -> b
         return False
     if " " in value:
         words = value.split()
-        made = any(_LETTER.search(word) and _DIGIT.search(word) and not _TERM.match(word) for word in words)
+        is_given = sure and style == "literal" and len(words) > 2
+        made = any(_LETTER.search(word) and _DIGIT.search(word) and (is_given or not _TERM.match(word)) for word in words)
         told = _GLUE.intersection(value.lower().split()) or value[-1] in ".:?!"
         return not told and (
             made
