@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable, Iterator
 import msgspec
 
 from sprite.privacy.secret_formats import Span, read
-from sprite.privacy.secret_values import Style, is_password, is_token, is_words
+from sprite.privacy.secret_values import Style, is_password, is_phrase, is_token, is_words
 
 
 class NameFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,6 +68,8 @@ _PARENT = re.compile(r"""["'\s]{0,30}\n\s{0,3}[{:=][\s{:=]{0,4}["']?([\w-]{1,40}
 _SIGN = re.compile(r"[^\sA-Za-z\u00c0-\u024f,.;!?()'’/-]|\w[!.][A-Z]")
 #: What a key of any name is, if it opens something: no path, no number and no words.
 _MADE = re.compile(r"(?=\D*\d)[A-Za-z0-9+/_]{24,}={0,2}")
+#: Words that are joined, in small letters and with a capital: no identifier is written so.
+_MIXED = re.compile(r"\A[a-z]+-(?:[a-z]+-)*[A-Z][a-z]+(?:-|\Z)")
 _UPPER = re.compile(r"[A-Z][A-Z0-9_]*\Z")
 #: Whatever stands before a name in a line of configuration.
 _LEAD = re.compile(
@@ -95,6 +97,8 @@ _CODE_END = (";", "{", ",", "(", ")", "[", "]", "}")
 #: A text for people behind a name, as files of translations have it.
 _SENTENCE = re.compile(r"[^\W\d_]+ [^\W\d_]+(?: |[^\W\d_]|\n|\Z)(?!=)")
 _PHRASE = re.compile(r"[a-z]{3,12}(?: [a-z]{3,12}){3,11}(?=[.,;!)\"']|\s*(?:\n|\Z))")
+#: Several words, the rest of a line.
+_WORDS = re.compile(r"\w{2,20}(?: [\w-]{2,20}){2,11}(?=\s*(?:\n|\Z))")
 #: The most names tried in one run of characters; hostile text has thousands.
 _MOST_NAMES = 8
 _LONGEST_NAME = 100
@@ -168,7 +172,7 @@ class Names:
             return "secret-assignment"
         # People choose secrets for signing, too, and write them like passwords.
         chosen = named in {"secret", "token"} and ((style == "literal" and sure) or re.search(r"\w[!#$%^&*]+\w", value))
-        has_mix = (
+        has_mix = _MIXED.search(value) or (
             re.search(r"\d", value) and re.search(r"[A-Za-z]", value) and (not is_words(value) or _UPPER.match(name))
         )
         return "secret-assignment" if chosen and len(value) >= 8 and has_mix and is_password(value) else None
@@ -230,10 +234,15 @@ class Names:
             style, sure = self._style(text, match, name, line, group != "bare")
         if style is None:
             return None
+        if group != "bare" and "phrase" in name.lower() and is_phrase(value):
+            return (begin, end, "password-assignment")
         if group == "bare":
             phrase = None if match["space"] else _PHRASE.match(text, begin)
+            line_end = None if match["space"] or style != "literal" else _WORDS.match(text, begin)
             if phrase and not name.lower().endswith("pass") and self.kind(name, phrase[0], "literal"):
                 return (begin, phrase.end(), "password-assignment")
+            if line_end and not _UPPER.match(name) and self.kind(name, line_end[0], "literal"):
+                return (begin, line_end.end(), "password-assignment")
             end = begin + _bare_length(match[group], match, line, style)
         elif group == "escaped":
             end -= value.endswith("\\")

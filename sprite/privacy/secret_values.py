@@ -77,7 +77,7 @@ _LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
 _MARKUP = re.compile(r"[<>\\]|\A-")
 #: A word and a number, as people choose passwords, and variables are not called.
 _CHOSEN = re.compile(r"[A-Za-z]{6,}\d{2,4}")
-_PHRASE = re.compile(r"[a-z]{3,}(?:-[a-z]{3,}){2,}")
+_PHRASE = re.compile(r"[A-Za-z]?[a-z]{2,}(?:-[A-Za-z]?[a-z]{1,}){2,}")
 _CAMEL = re.compile(r"[A-Za-z]?[a-z]*(?:[A-Z][a-z]+)*(?:[A-Z]{2,})?")
 #: Numbers of the machine, and of requests: in a sentence they are no password.
 _NUMBER = re.compile(r"0x[0-9A-Fa-f]{1,16}")
@@ -152,6 +152,13 @@ def is_password(value: str, style: Style = "literal", *, sure: bool = True) -> b
     if not value.isalpha() or len(value) < 10 or _ABOUT.search(value):
         return False
     return style == "literal" if value[1:].islower() else not _CAMEL.fullmatch(value)
+
+
+def is_phrase(value: str) -> bool:
+    """Return whether a quoted text is a phrase of words and no sentence, where a passphrase is expected."""
+    words = value.lower().split()
+    is_plain = len(words) > 3 and all(word.isalpha() for word in words)
+    return is_plain and not _LABEL.search(value.lower()) and len(_GLUE.intersection(words)) < 2
 
 
 def _is_chosen(value: str) -> bool:
