@@ -67,9 +67,11 @@ _PARENT = re.compile(r"""["'\s]{0,30}\n\s{0,3}[{:=][\s{:=]{0,4}["']?([\w-]{1,40}
 #: What a value in a sentence has, and an ordinary sentence has not.
 _SIGN = re.compile(r"[^\sA-Za-z\u00c0-\u024f,.;!?()'’/-]|\w[!.][A-Z]")
 #: What a key of any name is, if it opens something: no path, no number and no words.
-_MADE = re.compile(r"(?=\D*\d)[A-Za-z0-9+/_]{24,}={0,2}")
+_MADE = re.compile(r"(?=\D*\d)(?=[^a-z]*[a-z])[A-Za-z0-9+/_]{24,}={0,2}")
 #: Words that are joined, in small letters and with a capital: no identifier is written so.
 _MIXED = re.compile(r"\A[a-z]+-(?:[a-z]+-)*[A-Z][a-z]+(?:-|\Z)")
+#: The password before, which may still open something elsewhere.
+_CHANGED_FROM = re.compile(r"""\b(?:from|von|de|da|van) ["'`]?([^\s"'`]{6,80})["'`]? (?:to|auf|zu|à|a|naar) ["'`]?\Z""")
 _UPPER = re.compile(r"[A-Z][A-Z0-9_]*\Z")
 #: Whatever stands before a name in a line of configuration.
 _LEAD = re.compile(
@@ -95,7 +97,7 @@ _TOLD = re.compile(
 _STOP = re.compile(r"[,;\"'`)\]}”»]|\\[nrt\"]|\*\*")
 _CODE_END = (";", "{", ",", "(", ")", "[", "]", "}")
 #: A text for people behind a name, as files of translations have it.
-_SENTENCE = re.compile(r"[^\W\d_]+ [^\W\d_]+(?: |[^\W\d_]|\n|\Z)(?!=)")
+_SENTENCE = re.compile(r"(?![^\n]*\b[A-Za-z]{4,}\d)[^\W\d_]+ [^\W\d_]+(?: |[^\W\d_]|\n|\Z)(?!=)")
 _PHRASE = re.compile(r"[a-z]{3,12}(?: [a-z]{3,12}){3,11}(?=[.,;!)\"']|\s*(?:\n|\Z))")
 #: Several words, the rest of a line.
 _WORDS = re.compile(r"\w{2,20}(?: [\w-]{2,20}){2,11}(?=\s*(?:\n|\Z))")
@@ -221,6 +223,9 @@ class Names:
             if match and not is_mark and (span := self._value(text, name_start, name, match)):
                 after = max(after, span[1])
                 yield span
+                old = _CHANGED_FROM.search(text, end, span[0])
+                if old and is_password(old[1], "prose", sure=False):
+                    yield (*old.span(1), span[2])
 
     def _value(self, text: str, name_start: int, name: str, match: re.Match[str]) -> Span | None:
         group = match.lastgroup or "bare"

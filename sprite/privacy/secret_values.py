@@ -125,7 +125,12 @@ def is_password(value: str, style: Style = "literal", *, sure: bool = True) -> b
     if " " in value:
         words = value.split()
         is_given = sure and style == "literal" and len(words) > 2
-        made = any(_LETTER.search(word) and _DIGIT.search(word) and (is_given or not _TERM.match(word)) for word in words)
+        made = any(
+            _LETTER.search(word)
+            and _DIGIT.search(word)
+            and not (_TERM.match(word) and not (is_given and len(word) == 3))
+            for word in words
+        )
         told = _GLUE.intersection(value.lower().split()) or value[-1] in ".:?!"
         return not told and (
             made
