@@ -11,6 +11,16 @@ from collections.abc import Callable
 
 #: As people and programs write them; redaction must not change any.
 WRITTEN = (
+    # snapshots of pages, minified code, counts, and entries of tables
+    '- textbox "Kennwort" [ref=e7]',
+    '- textbox "Password" [active] [ref=e12]:',
+    'n.session(e,"account-204")',
+    "トークン数は4096でした。キーはBackspaceです。",
+    'const messageKey = "5d41402abc4b2a76b9719d911017c592";',
+    "wir haben das Passwort auf Wunsch gesetzt",
+    "EDITOR=vim\nSSH_AUTH_SOCK=/run/user/1000/keyring/ssh\n",
+    'class Token:\n    """See the standard, section 5."""',
+    "tokenStart=i+1}}return",
     # Python
     "password = getpass()",
     "password = getpass.getpass('Password: ')",

@@ -45,7 +45,7 @@ _ASSIGNMENT = r"""(?xi)
     | (?P<comma>\\?["']\s{0,3},\s{0,20}(?=\\?["']))
     | (?P<tag>["']?(?:\s[^<>\n]{0,80})?>\s{0,20}(?:<!\[CDATA\[)?(?=[^<\s]))
     | (?P<below>[^\n:=]{0,90}:[ ]?(?:\r?\n[ \t]{0,20}){1,3}(?=\S{8,200}[ \t]*(?:\r?\n|\Z)))
-    | (?P<said>["'”»`]?(?:[ ](?:%(about)s)(?:[ ][\w.@'’/%%()-]{1,40}){0,5}?|[ ]\([^()\n]{1,40}\))?[ ]?
+    | (?P<said>["'”»`]?(?:[ ](?:%(about)s)(?:[ ][\w.@'’/%%()-]{1,40}){1,5}?|[ ](?:dazu|dafür|davon|here|there)|[ ]\([^()\n]{1,40}\))?[ ]?
         (?:[ ](?:%(links)s):?|:)[ ]{1,3}\*{0,2})
     | (?P<space>["'”»`]?[ \t]{1,16}(?:(?:[—–→-]|->)[ ])?(?:(?:[05789]|8)[ ])?)
     )
@@ -97,7 +97,7 @@ _TOLD = re.compile(
 _STOP = re.compile(r"[,;\"'`)\]}”»]|\\[nrt\"]|\*\*")
 _CODE_END = (";", "{", ",", "(", ")", "[", "]", "}")
 #: A text for people behind a name, as files of translations have it.
-_SENTENCE = re.compile(r"(?![^\n]*\b[A-Za-z]{4,}\d)[^\W\d_]+ [^\W\d_]+(?: |[^\W\d_]|\n|\Z)(?!=)")
+_SENTENCE = re.compile(r"(?![^\n]{0,80}\b[A-Za-z]{4,20}+\d)[^\W\d_]+ [^\W\d_]+(?: |[^\W\d_]|\n|\Z)(?!=)")
 _PHRASE = re.compile(r"[a-z]{3,12}(?: [a-z]{3,12}){3,11}(?=[.,;!)\"']|\s*(?:\n|\Z))")
 #: Several words, the rest of a line.
 _WORDS = re.compile(r"\w{2,20}(?: [\w-]{2,20}){2,11}(?=\s*(?:\n|\Z))")
@@ -127,7 +127,8 @@ class Names:
         self._token = re.compile(
             rf"{_one_of(rules.token_anywhere)}|(?<![^\W_])(?:{_one_of(rules.token_part)}|{keys})\d?(?![^\W_])"
         )
-        #: What a name is given: "password", "pin", "token", "secret", a "key" if it looks like one, or nothing secret.
+        #: What a name is given: "password", "pin", "token", "secret", a "key" if it looks like one, "made" if only
+        #: a generated value is one, or nothing secret.
         self.named = functools.lru_cache(4000)(self._class)
         self._harmless = re.compile(_one_of(rules.harmless))
         self._calls = [(word, re.compile(word + _ARGUMENTS)) for word in rules.calls]
@@ -173,8 +174,10 @@ class Names:
         if is_token(value, style, sure=named not in {"key", "made"}):
             return "secret-assignment"
         # People choose secrets for signing, too, and write them like passwords.
-        chosen = named in {"secret", "token"} and ((style == "literal" and sure) or re.search(r"\w[!#$%^&*]+\w", value))
-        has_mix = _MIXED.search(value) or (
+        if named in {"secret", "token"} and style == "literal" and sure and _MIXED.search(value):
+            return "secret-assignment"
+        chosen = named == "secret" and ((style == "literal" and sure) or re.search(r"\w[!#$%^&*]+\w", value))
+        has_mix = (
             re.search(r"\d", value) and re.search(r"[A-Za-z]", value) and (not is_words(value) or _UPPER.match(name))
         )
         return "secret-assignment" if chosen and len(value) >= 8 and has_mix and is_password(value) else None
