@@ -11,6 +11,16 @@ from collections.abc import Callable
 
 #: As people and programs write them; redaction must not change any.
 WRITTEN = (
+    # snapshots of pages, minified code, counts, and entries of tables
+    '- textbox "Kennwort" [ref=e7]',
+    '- textbox "Password" [active] [ref=e12]:',
+    'n.session(e,"account-204")',
+    "トークン数は4096でした。キーはBackspaceです。",
+    'const messageKey = "5d41402abc4b2a76b9719d911017c592";',
+    "wir haben das Passwort auf Wunsch gesetzt",
+    "EDITOR=vim\nSSH_AUTH_SOCK=/run/user/1000/keyring/ssh\n",
+    'class Token:\n    """See the standard, section 5."""',
+    "tokenStart=i+1}}return",
     # Python
     "password = getpass()",
     "password = getpass.getpass('Password: ')",
@@ -213,7 +223,6 @@ MADE: dict[str, _Maker] = {
     "hexdump": lambda r: f"{r.randint(0, 9999):08x}  {r.randbytes(16).hex(' ')}  |................|",
     "ssh public key": lambda r: f"ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQ{_base64(r, 250)} ada@laptop",
     "fingerprint": lambda r: f"256 SHA256:{_base64(r, 32).rstrip('=')} ada@laptop (ED25519)",
-    "password hash": lambda r: f'"password_hash": "$2b$12${_base64(r, 39).replace("+", ".").rstrip("=")}"',
     "numbers": lambda r: ", ".join(f"{r.random():.6f}" for _ in range(20)),
     "timestamp": lambda r: f"{r.randint(10**9, 2 * 10**9)}:{_hex(r, 6)} tokens={r.randint(1, 9999)} cost=0.41",
     "ulid": lambda r: "01HQ" + "".join(r.choice("0123456789ABCDEFGHJKMNPQRSTVWXYZ") for _ in range(22)),

@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable, Iterator
 import msgspec
 
 from sprite.privacy.secret_formats import Span, read
-from sprite.privacy.secret_values import Style, is_password, is_token, is_words
+from sprite.privacy.secret_values import Style, is_password, is_phrase, is_token, is_words
 
 
 class NameFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,7 +45,7 @@ _ASSIGNMENT = r"""(?xi)
     | (?P<comma>\\?["']\s{0,3},\s{0,20}(?=\\?["']))
     | (?P<tag>["']?(?:\s[^<>\n]{0,80})?>\s{0,20}(?:<!\[CDATA\[)?(?=[^<\s]))
     | (?P<below>[^\n:=]{0,90}:[ ]?(?:\r?\n[ \t]{0,20}){1,3}(?=\S{8,200}[ \t]*(?:\r?\n|\Z)))
-    | (?P<said>["'”»`]?(?:[ ](?:%(about)s)(?:[ ][\w.@'’/%%()-]{1,40}){1,5}?|[ ]\([^()\n]{1,40}\))?[ ]?
+    | (?P<said>["'”»`]?(?:[ ](?:%(about)s)(?:[ ][\w.@'’/%%()-]{1,40}){1,5}?|[ ](?:dazu|dafür|davon|here|there)|[ ]\([^()\n]{1,40}\))?[ ]?
         (?:[ ](?:%(links)s):?|:)[ ]{1,3}\*{0,2})
     | (?P<space>["'”»`]?[ \t]{1,16}(?:(?:[—–→-]|->)[ ])?(?:(?:[05789]|8)[ ])?)
     )
@@ -53,7 +53,7 @@ _ASSIGNMENT = r"""(?xi)
       |`(?P<tick>[^`\n]{1,2000})`|[“„«](?P<curly>[^”“»\n]{1,200})[”“»]|(?P<bare>[^\s"'`]\S{0,2000}))
 """
 #: The rest of a call's name, and its arguments in one statement; each literal of them.
-_ARGUMENTS = r"""\w{0,24}(?:[.:]{1,2}(?:new|create|from\w{0,12}))?["']?\]?\s?(?:(?:[=:]\s?)?\((?!\))|(?=["'][^"'\n]{1,60}["'],))((?:"[^"\n]{0,200}"|'[^'\n]{0,200}'|[^;"')]{1,80}+|\)(?!\W{0,3}(?:\n|\Z))){1,30})"""
+_ARGUMENTS = r"""\w{0,24}(?:(?:[.:]{1,2}|->)(?:new|create|__construct|from\w{0,12}))?["']?\]?\s?(?:(?:[=:]\s?)?\((?!\))|(?=["'][^"'\n]{1,60}["'],))((?:"[^"\n]{0,200}"|'[^'\n]{0,200}'|[^;"')]{1,80}+|\)(?!\W{0,3}(?:\n|\Z))){1,30})"""
 _LITERAL = re.compile(r"""["']((?:(?<=")[^"\n]{0,200}(?=")|(?<=')[^'\n]{0,200}(?=')))["']""")
 _NO_ARGUMENT = re.compile(
     r"[/\\:=,;<>{}%\s]|@.*\.|\.[a-z]{2,6}\*?\Z|\A[#.$-]|\A[a-z.-]+\d?\Z|\A[A-Za-z]+\d?(?:_[A-Za-z]+\d*)+\Z"
@@ -62,8 +62,16 @@ _APP_PASSWORD = re.compile(r"[a-z]{4}(?: [a-z]{4}){3}")
 #: Read backwards: the beginning of a name, and the word before it, as in "api key".
 _BEFORE = re.compile(r"([\w.-]{0,60}+)(?:[ -]([A-Za-z]{1,40}+))?")
 _REST = re.compile(r"[\w.-]{0,40}+")
+#: The name of the group that a line of YAML, TOML or JSON is in, which stands in the line above.
+_PARENT = re.compile(r"""["'\s]{0,30}\n\s{0,3}[{:=][\s{:=]{0,4}["']?([\w-]{1,40}+)""")
 #: What a value in a sentence has, and an ordinary sentence has not.
-_SIGN = re.compile(r"[^\sA-Za-z\u00c0-\u024f,.;!?()'’/-]")
+_SIGN = re.compile(r"[^\sA-Za-z\u00c0-\u024f,.;!?()'’/-]|\w[!.][A-Z]")
+#: What a key of any name is, if it opens something: no path, no number and no words.
+_MADE = re.compile(r"(?=\D*\d)(?=[^a-z]*[a-z])[A-Za-z0-9+/_]{24,}={0,2}")
+#: Words that are joined, in small letters and with a capital: no identifier is written so.
+_MIXED = re.compile(r"\A[a-z]+-(?:[a-z]+-)*[A-Z][a-z]+(?:-|\Z)")
+#: The password before, which may still open something elsewhere.
+_CHANGED_FROM = re.compile(r"""\b(?:from|von|de|da|van) ["'`]?([^\s"'`]{6,80})["'`]? (?:to|auf|zu|à|a|naar) ["'`]?\Z""")
 _UPPER = re.compile(r"[A-Z][A-Z0-9_]*\Z")
 #: Whatever stands before a name in a line of configuration.
 _LEAD = re.compile(
@@ -78,6 +86,9 @@ _DIRECTIVE = re.compile(
 )
 #: A line with a user, whose next line has the password, also if that is a plain word.
 _USER_LINE = re.compile(r"(?im)^\W{0,8}(?:user(?:[-_ ]?name)?|login|e-?mail|account)\W{1,6}[^\s{}()]{2,60}\n\Z")
+#: What stands before a label in a list of labels and values, and several words and a number, as people choose passwords.
+_LISTED = re.compile(r"(?i)(?:[,;/(|]|\b(?:and|und|et|y|e|en|i|mit|with))\s(?:the |das |le |la |el |het )?\Z")
+_JOINED = re.compile(r"(?i)[a-z]{6,}\d{2,4}|[a-z]+(?:[._-][a-z]+)+[._-]?\d{1,4}")
 _USER = frozenset(("login", "user", "machine", "account"))
 #: Names of passwords in sentences only, never in code: what follows at once is the password.
 _TOLD = re.compile(
@@ -86,8 +97,10 @@ _TOLD = re.compile(
 _STOP = re.compile(r"[,;\"'`)\]}”»]|\\[nrt\"]|\*\*")
 _CODE_END = (";", "{", ",", "(", ")", "[", "]", "}")
 #: A text for people behind a name, as files of translations have it.
-_SENTENCE = re.compile(r"[^\W\d_]+ [^\W\d_]+(?: |[^\W\d_]|\n|\Z)(?!=)")
+_SENTENCE = re.compile(r"(?![^\n]{0,80}\b[A-Za-z]{4,20}+\d)[^\W\d_]+ [^\W\d_]+(?: |[^\W\d_]|\n|\Z)(?!=)")
 _PHRASE = re.compile(r"[a-z]{3,12}(?: [a-z]{3,12}){3,11}(?=[.,;!)\"']|\s*(?:\n|\Z))")
+#: Several words, the rest of a line.
+_WORDS = re.compile(r"\w{2,20}(?: [\w-]{2,20}){2,11}(?=\s*(?:\n|\Z))")
 #: The most names tried in one run of characters; hostile text has thousands.
 _MOST_NAMES = 8
 _LONGEST_NAME = 100
@@ -114,7 +127,8 @@ class Names:
         self._token = re.compile(
             rf"{_one_of(rules.token_anywhere)}|(?<![^\W_])(?:{_one_of(rules.token_part)}|{keys})\d?(?![^\W_])"
         )
-        #: What a name is given: "password", "pin", "token", "secret", a "key" if it looks like one, or nothing secret.
+        #: What a name is given: "password", "pin", "token", "secret", a "key" if it looks like one, "made" if only
+        #: a generated value is one, or nothing secret.
         self.named = functools.lru_cache(4000)(self._class)
         self._harmless = re.compile(_one_of(rules.harmless))
         self._calls = [(word, re.compile(word + _ARGUMENTS)) for word in rules.calls]
@@ -155,11 +169,13 @@ class Names:
             if re.fullmatch(r"(?i)(?:old)?pwd", name) and (value[:1] in "/~." or value[1:2] == ":"):
                 return None
             return "password-assignment" if is_password(value, style, sure=sure) else None
-        if not named:
+        if not named or (named == "made" and (style != "literal" or not _MADE.fullmatch(value))):
             return None
-        if is_token(value, style, sure=named != "key"):
+        if is_token(value, style, sure=named not in {"key", "made"}):
             return "secret-assignment"
         # People choose secrets for signing, too, and write them like passwords.
+        if named in {"secret", "token"} and style == "literal" and sure and _MIXED.search(value):
+            return "secret-assignment"
         chosen = named == "secret" and ((style == "literal" and sure) or re.search(r"\w[!#$%^&*]+\w", value))
         has_mix = (
             re.search(r"\d", value) and re.search(r"[A-Za-z]", value) and (not is_words(value) or _UPPER.match(name))
@@ -174,7 +190,9 @@ class Names:
             return "pin" if snake.endswith("pin") else "password"
         if self._token.search(snake):
             return "secret" if snake.endswith(("secret", "secret_key")) else "token"
-        return "key" if snake.endswith(("key", "salt", "pepper")) and _UPPER.match(name) else ""
+        if snake.endswith(("key", "salt", "pepper")) and _UPPER.match(name):
+            return "key"
+        return "made" if snake.endswith(("_key", "encrypt")) else ""
 
     def kind_of_member(self, name: str, value: str) -> str | None:
         """Return the kind of secret that a member of a JSON object is, by its name and value, or None."""
@@ -188,11 +206,17 @@ class Names:
             if start < after or (tries >= _MOST_NAMES and start < region):
                 continue
             before = _BEFORE.match(text[max(0, start - 100) : start][::-1])
-            name_start, rest = start - len(before[1]) if before else start, _REST.match(text, end)
-            name = text[name_start : rest.end() if rest else end]
-            if before and before[2] and text[name_start - 2 : name_start] != "--" and name[0] != "-":
-                name = f"{before[2][::-1]}_{name}"
-            if not self.named(name) or _is_plain(text, name, name_start, rest.end() if rest else end):
+            rest = _REST.match(text, end)
+            if not (before and rest):
+                continue
+            name_start = start - len(before[1])
+            name = text[name_start : rest.end()]
+            if name.lower() == "key" and (parent := _PARENT.match(text[max(0, name_start - 100) : name_start][::-1])):
+                name = f"{parent[1][::-1]}_{name}"
+            elif before[2] and text[name_start - 2 : name_start] != "--" and name[0] != "-":
+                # `const SECRET`, `%env API_KEY`: the whole name is in capitals.
+                name = name if name.isupper() and before[2].islower() else f"{before[2][::-1]}_{name}"
+            if not self.named(name) or _is_plain(text, name, name_start, rest.end()):
                 continue
             match = self._assignment.match(text, end)
             if start >= region:
@@ -202,6 +226,9 @@ class Names:
             if match and not is_mark and (span := self._value(text, name_start, name, match)):
                 after = max(after, span[1])
                 yield span
+                old = _CHANGED_FROM.search(text, end, span[0])
+                if old and is_password(old[1], "prose", sure=False):
+                    yield (*old.span(1), span[2])
 
     def _value(self, text: str, name_start: int, name: str, match: re.Match[str]) -> Span | None:
         group = match.lastgroup or "bare"
@@ -215,10 +242,15 @@ class Names:
             style, sure = self._style(text, match, name, line, group != "bare")
         if style is None:
             return None
+        if group != "bare" and "phrase" in name.lower() and is_phrase(value):
+            return (begin, end, "password-assignment")
         if group == "bare":
             phrase = None if match["space"] else _PHRASE.match(text, begin)
+            line_end = None if match["space"] or style != "literal" else _WORDS.match(text, begin)
             if phrase and not name.lower().endswith("pass") and self.kind(name, phrase[0], "literal"):
                 return (begin, phrase.end(), "password-assignment")
+            if line_end and not _UPPER.match(name) and self.kind(name, line_end[0], "literal"):
+                return (begin, line_end.end(), "password-assignment")
             end = begin + _bare_length(match[group], match, line, style)
         elif group == "escaped":
             end -= value.endswith("\\")
@@ -280,7 +312,9 @@ class Names:
         if (len(match["space"]) > 3 and not alone) or re.match(r"-|.*[(<\[{]", value) or lower.endswith("pass"):
             return None, False
         is_phrase = "phrase" in lower and re.search(r"[a-z][-._][a-z]", value)
-        return ("prose" if alone or is_phrase or lower in {"pw", "pwd"} or not is_words(value) else None), False
+        listed = _LISTED.search(line) and _JOINED.fullmatch(value.rstrip(",.;"))
+        said = alone or is_phrase or listed or lower in {"pw", "pwd"} or not is_words(value)
+        return ("prose" if said else None), False
 
 
 def _is_plain(text: str, name: str, start: int, end: int) -> bool:

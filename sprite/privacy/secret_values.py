@@ -20,7 +20,7 @@ _REFERENCE = re.compile(
     r"""(?ix)\A(?:
     \$\{?[a-z_]\w*(?:[:.?+-].*)?\}?\Z | \$\(.* | \$\{\{.* | \$\d+\Z | \$\w+[/.\[].* | \$\{.*\}\Z | \$env:\w+\Z
     | \{\{.* | \{[\w.\[\]'"!:]*\}\Z | \#\{.* | \{%.* | %\(?\w*\)?[sdqv%]?\Z | <[^>]*>?\Z | :\w+\Z | \?+\Z | @\w+@?\Z | ``\Z
-    | (?:[*x•.\#_=-]|\\u2022){3,}.* | \.\.\..* | … .* | \[(?:redacted|private|filtered|masked|hidden|removed|omitted|secret)\b.* | \[[a-z_-]+\]\Z
+    | (?:[*x•.\#_=-]|\\u2022){3,}.* | \.\.\..* | … .* | \[(?:redacted|private|filtered|masked|hidden|removed|omitted|secret)\b.* | \[[a-z_-]+(?:\]\Z|=.*)
     | &?[a-z_][\w.:>-]*\(.*\)[;,]?\Z | (?:os|process|env|self|this|config|settings|request|import\.meta|secrets|vars?|local|data|module|input|args|opts|options|props|params|state)\.[a-z_].*
     | (?:vault:|op://|arn:|file:|data:|https?://|ref\+|sops:|enc\[|%5b|ssm:|secretsmanager:|keyring:|awssm:|gcpsm:|projects/).*
     | (?:ssh-(?:rsa|ed25519)|ecdsa-sha2|sha(?:1|224|256|384|512)[:-]|\$2[aby]\$|\$argon2|\$[156y]\$|pbkdf2|scrypt:).*
@@ -77,7 +77,7 @@ _LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
 _MARKUP = re.compile(r"[<>\\]|\A-")
 #: A word and a number, as people choose passwords, and variables are not called.
 _CHOSEN = re.compile(r"[A-Za-z]{6,}\d{2,4}")
-_PHRASE = re.compile(r"[a-z]{3,}(?:-[a-z]{3,}){2,}")
+_PHRASE = re.compile(r"[A-Za-z]?[a-z]{2,}(?:-[A-Za-z]?[a-z]{1,}){2,}")
 _CAMEL = re.compile(r"[A-Za-z]?[a-z]*(?:[A-Z][a-z]+)*(?:[A-Z]{2,})?")
 #: Numbers of the machine, and of requests: in a sentence they are no password.
 _NUMBER = re.compile(r"0x[0-9A-Fa-f]{1,16}")
@@ -124,7 +124,13 @@ def is_password(value: str, style: Style = "literal", *, sure: bool = True) -> b
         return False
     if " " in value:
         words = value.split()
-        made = any(_LETTER.search(word) and _DIGIT.search(word) and not _TERM.match(word) for word in words)
+        is_given = sure and style == "literal" and len(words) > 2
+        made = any(
+            _LETTER.search(word)
+            and _DIGIT.search(word)
+            and not (_TERM.match(word) and not (is_given and len(word) == 3))
+            for word in words
+        )
         told = _GLUE.intersection(value.lower().split()) or value[-1] in ".:?!"
         return not told and (
             made
@@ -151,6 +157,13 @@ def is_password(value: str, style: Style = "literal", *, sure: bool = True) -> b
     if not value.isalpha() or len(value) < 10 or _ABOUT.search(value):
         return False
     return style == "literal" if value[1:].islower() else not _CAMEL.fullmatch(value)
+
+
+def is_phrase(value: str) -> bool:
+    """Return whether a quoted text is a phrase of words and no sentence, where a passphrase is expected."""
+    words = value.lower().split()
+    is_plain = len(words) > 3 and all(word.isalpha() for word in words)
+    return is_plain and not _LABEL.search(value.lower()) and len(_GLUE.intersection(words)) < 2
 
 
 def _is_chosen(value: str) -> bool:

@@ -127,6 +127,9 @@ def test_named_value_that_is_no_token_is_unchanged(value: str) -> None:
         '$password .= "SECRET";',
         'PASSWORD ::= "SECRET"',
         "password है SECRET",
+        "The archive is on the share, Passwort dazu: SECRET",
+        "#0 /srv/db.php(7): PDO->__construct('mysql:host=db', 'shop', 'SECRET')",
+        '{"cells": ["%env DB_PASSWORD=SECRET\\n"]}',
     ],
 )
 @pytest.mark.parametrize("secret", ["hunter_2", "Blue-Otter_42"])
@@ -136,6 +139,33 @@ def test_password_is_redacted_however_written(text: str, secret: str) -> None:
 
 def test_passphrase_of_words_is_redacted_whole() -> None:
     assert redact("password: correct horse battery staple") == "password: [redacted:password-assignment]"
+
+
+def test_password_of_several_words_is_redacted_whole() -> None:
+    for text in (
+        "mail.password=rk7 linden hafen\n", 'backup_passphrase: "Neun graue Boote liegen still"',
+        "admin_passwd = Roter-Berg-Dachs", "the passphrase of the disk is 'nine wet dogs on sand'",
+        "<deployToken>ship-it-Biber</deployToken>",
+    ):  # fmt: skip
+        assert MARK.search(redact(text)), text
+
+
+def test_old_and_new_password_are_redacted() -> None:
+    said = redact("I changed the root pw on web3 from Copper.Kettle8 to Silver.Spoon54, please test")
+    assert MARK.split(said) == ["I changed the root pw on web3 from ", " to ", ", please test"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "signing:\n  key: KEY\n", '{"encryption": {\n  "key": "KEY"}}', 'let tideTableKey = "KEY"', 'encrypt = "KEY"',
+        '{"reset_token": "KEY"}', ".shop.example\tTRUE\t/\tTRUE\t1796000000\tsid\tKEY\n",
+    ],
+)  # fmt: skip
+def test_key_is_redacted_by_its_surroundings(text: str) -> None:
+    key = "".join(_rng().choices("abcdefghij0123456789", k=40))
+    assert MARK.search(redact(text.replace("KEY", key)))
+    assert redact(text.replace("KEY", "created_at")) == text.replace("KEY", "created_at")
 
 
 @pytest.mark.parametrize("text", ["username: ada\npassword: sparrow\n", "wget --password=sparrow https://example.com"])
