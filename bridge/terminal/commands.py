@@ -123,12 +123,13 @@ class Commands:
             await self.ask(system, "going on", LOOK_SECONDS)
 
     async def _flush(self, _rest: str) -> None:
+        before = self._conversation.remembered
         done = await self.ask(messages.System(action="flush"), "learning from what was said", MODEL_SECONDS)
-        if done is not None:
-            left = done.memory.waiting if isinstance(done, messages.Status) else 0
-            await self._screen.line(
-                drawing.note(f"still to be looked through: {counted(left, 'turn')}" if left else "up to date")
-            )
+        left = done.memory.waiting if isinstance(done, messages.Status) else 0
+        if left:
+            await self._screen.line(drawing.note(f"still to be looked through: {counted(left, 'turn')}"))
+        elif done is not None and self._conversation.remembered == before:
+            await self._screen.line(drawing.note("up to date"))
 
     async def _status(self, _rest: str) -> None:
         status = await self.ask(messages.System(action="status"), "asking", LOOK_SECONDS)
