@@ -312,6 +312,10 @@ class OperatorApi:
             advice=SAY_OVER,
             leave_out_damaged="leave_out_damaged" in query,
         )
+        try:
+            await self._operations.restoring.restorer.kept_at(name)
+        except StoreError as error:
+            return messages.page(request, 404, str(error), code="not_found")
 
         async def restore(report: Report) -> str:
             return (await self._operations.restoring.restore(name, asked, report)).words

@@ -27,7 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--metrics-open", action="store_true", help="show `/metrics` without a token to everybody who reaches this port"
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = epilog(Settings, OidcSettings)
+    parser.epilog = (
+        f"{epilog(Settings, OidcSettings)}\n\n"
+        "Agents on this machine also take their own settings, such as SPRITE_MODEL and SPRITE_SANDBOX:\n"
+        "`python -m sprite --help` and docs/reference.md list them."
+    )
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:

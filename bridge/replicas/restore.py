@@ -172,7 +172,7 @@ class Restorer(Service):
         leaves_out_damaged: bool = False,
     ) -> AsyncIterator[bytes]:
         """Return the replica as an archive, and report its time. StoreError before the first bytes if there is none."""
-        at = await self._kept_at(sprite)
+        at = await self.kept_at(sprite)
         report("connecting", f"What is kept of {sprite}'s agent is as of {moment(at if as_of is None else as_of)}.")
         return archive_of(
             self._store, sprite, as_of=as_of, on_left_out=on_left_out, leaves_out_damaged=leaves_out_damaged
@@ -270,15 +270,16 @@ class Restorer(Service):
     def _unwritable(self, error: OSError) -> StoreError:
         return StoreError(f"The archive cannot be written to {self._folder} ({error.strerror}).")
 
-    async def _kept_at(self, sprite: str) -> float:
+    async def kept_at(self, sprite: str) -> float:
+        """Return the time of the replica. Raise StoreError if there is none."""
         at = await self.losses.kept_at(sprite)
         if at is None:
-            raise StoreError(f"Nothing is kept of {sprite}'s agent here: there is nothing to export.")
+            raise StoreError(f"Nothing is kept of {sprite}'s agent here.")
         return at
 
     async def _refuse_newer(self, sprite: str, asked: Asked) -> None:
         """Raise RestoreRefusedError if a sprite exists that may be newer. Raise StoreError if there is no replica."""
-        await self._kept_at(sprite)
+        await self.kept_at(sprite)
         if asked.over or await self.losses.is_begun(sprite) or not await self._host.is_there(sprite):
             return
         kept = await self._store.count(sprite, _TURNS, asked.as_of)

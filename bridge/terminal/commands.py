@@ -18,7 +18,7 @@ from bridge.terminal.terminal import NobodyHereError, Screen
 from sprite.protocol import memory, messages
 from sprite.protocol.files import picture_kind
 from sprite.protocol.memory import AnyMemoryRequest
-from sprite.protocol.shapes import Effort, LearningRow
+from sprite.protocol.shapes import Effort, LearningRow, named_action
 
 _RECENT_LEARNINGS = 8
 _PAGE_ROWS = 100
@@ -32,8 +32,10 @@ _KEYS = [
 ]
 #: The action status for each word.
 _RESOLVED = {"done": "done", "dismiss": "dismissed", "reopen": "open"}
-_ACTIONS_USAGE = "/actions [done N | dismiss N | reopen N]"
-_CLOSE_ADVICE = "such as /actions done 4. Ask the agent to note something new, or to change it."
+_ACTIONS_USAGE = "/actions [done|dismiss|reopen ACTION]"
+_CLOSE_ADVICE = (
+    "such as /actions done 4, or /actions done call Bo. Ask the agent to note something new, or to change it."
+)
 _NOTHING_ALLOWED = "nothing is allowed for good: the agent asks each time"
 _UNDO_USAGE = "/undo [TURN] [FILE...] [--over FILE...]; TURN is a number as /search shows it, or the id of an undo."
 
@@ -60,7 +62,7 @@ class Commands:
             ("/memory [FILE]", "what is remembered, or one of its files", self._memory),
             ("/search QUERY", "searches everything ever said and learned", self._search),
             ("/forget TEXT", "takes words out of everything, for good; asks first", self._forget),
-            (_ACTIONS_USAGE, "what is to be done, by number; closes one", self._actions),
+            (_ACTIONS_USAGE, "what is to be done; closes one, by number or words", self._actions),
             ("/changes [TURN]", "which files the last or another turn changed", self._changes),
             ("/undo [TURN] [FILE...]", "takes the file changes of a turn back", self._undo),
             (
@@ -123,12 +125,13 @@ class Commands:
             await self.ask(system, "going on", LOOK_SECONDS)
 
     async def _flush(self, _rest: str) -> None:
+        before = self._conversation.remembered
         done = await self.ask(messages.System(action="flush"), "learning from what was said", MODEL_SECONDS)
-        if done is not None:
-            left = done.memory.waiting if isinstance(done, messages.Status) else 0
-            await self._screen.line(
-                drawing.note(f"still to be looked through: {counted(left, 'turn')}" if left else "up to date")
-            )
+        left = done.memory.waiting if isinstance(done, messages.Status) else 0
+        if left:
+            await self._screen.line(drawing.note(f"still to be looked through: {counted(left, 'turn')}"))
+        elif done is not None and self._conversation.remembered == before:
+            await self._screen.line(drawing.note("up to date"))
 
     async def _status(self, _rest: str) -> None:
         status = await self.ask(messages.System(action="status"), "asking", LOOK_SECONDS)
@@ -256,14 +259,29 @@ class Commands:
             await self._screen.show(memory_views.forgotten(done.forgotten))
 
     async def _actions(self, rest: str) -> None:
-        word, _, number = rest.partition(" ")
+        word, _, given = rest.partition(" ")
+        given = given.strip().strip("'\"")
         if not rest:
             await self._show_actions(await self.look(memory.ActionsRequest(), memory.ActionsResult))
-        elif word in _RESOLVED and number.strip().isdecimal():
-            request = memory.ResolveActionRequest(int(number), _RESOLVED[word], self._seen.get(int(number)))
-            await self._show_actions(await self.look(request, memory.ResolveActionResult))
-        else:
+        elif word not in _RESOLVED or not given:
             await self._screen.show(drawing.problem("Which one, and how?", _CLOSE_ADVICE))
+        elif (number := await self._action_number(word, given)) is not None:
+            request = memory.ResolveActionRequest(number, _RESOLVED[word], self._seen.get(number))
+            await self._show_actions(await self.look(request, memory.ResolveActionResult))
+
+    async def _action_number(self, word: str, given: str) -> int | None:
+        if given.isdecimal():
+            return int(given)
+        listed = await self.look(memory.ActionsRequest(), memory.ActionsResult)
+        if listed is None:
+            return None
+        self._seen |= {action.id: action.version for action in listed.actions}
+        fits = (row for row in listed.actions if (row.status == "open") == (word != "reopen"))
+        found = named_action(fits, given)
+        if isinstance(found, str):
+            await self._screen.show(drawing.problem(found, _CLOSE_ADVICE))
+            return None
+        return found.id
 
     async def _show_actions(self, found: memory.ActionsResult | memory.ResolveActionResult | None) -> None:
         if found is not None:

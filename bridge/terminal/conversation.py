@@ -66,6 +66,8 @@ class Conversation:
         self.turns = 0
         self.waiting = 0
         self.learnings = 0
+        #: How often something was remembered since the start.
+        self.remembered = 0
         #: The agent's background work.
         self.background: list[BackgroundWork] = []
         #: Titles of all background work by id. It has left `background` when the answer to a stop arrives.
@@ -294,6 +296,7 @@ class Conversation:
             case messages.MemoryUpdate(drift=drift) as update:
                 # Changes of actions alone are reported by the command or turn that made them.
                 if update.files or update.learnings:
+                    self.remembered += 1
                     await self._screen.line(drawing.remembered(update))
                 await self._note_drift(drift)
                 self._refresh()

@@ -13,13 +13,14 @@ import msgspec
 from sprite.cli.output import say, say_json
 from sprite.common.due_times import due_words, moment_words
 from sprite.common.recurrence import DEFAULT_ZONE, rule_of
+from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.config import Settings
-from sprite.errors import WorkspaceLockedError
+from sprite.errors import OperatorError, WorkspaceLockedError
 from sprite.memory.actions import Actions
 from sprite.owner import ask_running, open_stores, owned
 from sprite.protocol.framing import one_line
 from sprite.protocol.memory import AddActionRequest, AddActionResult, ResolveActionRequest, ResolveActionResult
-from sprite.protocol.shapes import ActionRow
+from sprite.protocol.shapes import ActionRow, named_action
 from sprite.search.view import action_row
 
 
@@ -59,15 +60,26 @@ async def add(settings: Settings, arguments: argparse.Namespace) -> int:
 
 async def close(settings: Settings, arguments: argparse.Namespace) -> int:
     """Mark an action as done, or dismiss it; this also ends a repeating one."""
-    status = arguments.status
+    status, number = arguments.status, await _number(settings, " ".join(arguments.action))
     try:
         async with owned(settings) as own:
             actions = Actions(own.projection, own.memory)
-            closed = action_row(await actions.resolve(arguments.id, status, by="person"))
+            closed = action_row(await actions.resolve(number, status, by="person"))
     except WorkspaceLockedError:
-        listed = (await ask_running(settings, ResolveActionRequest(arguments.id, status), ResolveActionResult)).actions
-        closed = next(action for action in listed if action.id == arguments.id)
+        listed = (await ask_running(settings, ResolveActionRequest(number, status), ResolveActionResult)).actions
+        closed = next(action for action in listed if action.id == number)
     return _tell(closed, arguments)
+
+
+async def _number(settings: Settings, given: str) -> int:
+    """Return the number of the action that is given by number, or by words of an open one."""
+    if given.isdecimal():
+        return min(int(given), LARGEST_ROW_ID)
+    async with open_stores(settings) as stores:
+        found = named_action([row for row in await stores.view.actions() if row.status == "open"], given)
+    if isinstance(found, str):
+        raise OperatorError(f"{found} `actions list` shows them all.")
+    return found.id
 
 
 def _tell(action: ActionRow, arguments: argparse.Namespace) -> int:

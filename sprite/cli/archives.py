@@ -74,9 +74,9 @@ def _tell_left_out(left_out: LeftOut) -> None:
 
 
 async def restore_archive(settings: Settings, path: Path, *, dry_run: bool, as_json: bool) -> int:
-    """Import an archive; with `dry_run` only verify it and print its content."""
+    """Import an archive; with `dry_run` only verify it and print its content, whatever the workspace is."""
     with opened(path) as archive:
-        if not restore.is_cut_off(settings):
+        if not dry_run and not restore.is_cut_off(settings):
             folder = settings.workspace
             restore.refuse_too_large(next(path for path in (folder, *folder.parents) if path.exists()), archive)
         with _bar(archive.size, "B", "checking") as progress:
@@ -84,16 +84,15 @@ async def restore_archive(settings: Settings, path: Path, *, dry_run: bool, as_j
                 progress.update(size)
                 # Let Ctrl-C be handled.
                 await asyncio.sleep(0)
-        if dry_run:
-            restore.refuse_cut_off(settings)
-        if not restore.is_cut_off(settings):
-            restore.refuse_lived_in(settings, archive)
         if not dry_run:
+            if not restore.is_cut_off(settings):
+                restore.refuse_lived_in(settings, archive)
             await _restore(settings, archive)
     if as_json:
         say_json({**_facts(archive.manifest), "imported": not dry_run})
         return 0
-    say(f"{'Would import' if dry_run else 'Imported'} {one_line(path)}: {_words(archive.manifest)}.")
+    outcome = f"{one_line(path)} is whole" if dry_run else f"Imported {one_line(path)}"
+    say(f"{outcome}: {_words(archive.manifest)}.")
     return 0
 
 

@@ -115,7 +115,7 @@ async def import_logs(settings: Settings, paths: list[Path], *, as_json: bool, d
 
     With `dry_run`, only check an archive.
     """
-    if archives := [path for path in paths if is_archive(path)]:
+    if archives := [path for path in paths if is_archive(path) or (path.suffix == ".zip" and path.is_file())]:
         if len(paths) > 1:
             raise OperatorError("An archive is a whole workspace: import it alone, into an empty one.")
         return await restore_archive(settings, archives[0], dry_run=dry_run, as_json=as_json)

@@ -25,7 +25,7 @@ from sprite.cli.output import day_and_time, dollars, say, say_json
 from sprite.config import Settings
 from sprite.curation.model import check_model
 from sprite.errors import MigrationPendingError, SpriteError
-from sprite.log.curations import what_happened
+from sprite.log.curations import seconds_since_midnight, what_happened
 from sprite.memory.files import MemoryFiles, set_aside
 from sprite.memory.folders import last_error, make_folders
 from sprite.owner import PROBE_SECONDS, Probed, open_stores, probe, running_status
@@ -43,7 +43,7 @@ _KINDS = {"over_limit": "over limit", "lines_kept": "kept", "edit_missed": "miss
 async def status(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print sessions, turns, learnings, files, spend and the last error."""
     running = await probe(settings)
-    health, shipped = await _looked_at(settings)
+    health, spent_today, shipped = await _looked_at(settings)
     aside, sandbox = set_aside(settings.memory), running.sandbox or find_boundary(settings, PROBE_SECONDS).words
     meaning = meaning_state(settings)
     if arguments.json:
@@ -53,7 +53,7 @@ async def status(settings: Settings, arguments: argparse.Namespace) -> int:
             "trouble": running.trouble,
         }
         facts |= {"slow": running.slow, "paused": running.paused, "set_aside": aside, "sandbox": sandbox}
-        facts["meaning"] = meaning
+        facts |= {"meaning": meaning, "agent_spend_today_usd": spent_today}
         say_json({**facts, **msgspec.to_builtins(health), "shipping": msgspec.to_builtins(shipped)})
     else:
         is_well = not (health.attention or health.quarantined or health.drift or running.trouble)
@@ -65,7 +65,7 @@ async def status(settings: Settings, arguments: argparse.Namespace) -> int:
             say(f"  paused      {running.paused}")
         say(f"  sandbox     {sandbox}")
         say(f"  meaning     {meaning}")
-        _print(health)
+        _print(health, spent_today)
         if shipped is not None and shipped.followed:
             _print_shipping(shipped)
         for words in aside:
@@ -73,17 +73,22 @@ async def status(settings: Settings, arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _looked_at(settings: Settings) -> tuple[Health, ShippingReport | None]:
-    """Return memory's figures and the state of its replica. Raises SpriteError if memory cannot be read."""
+async def _looked_at(settings: Settings) -> tuple[Health, float, ShippingReport | None]:
+    """Return memory's figures, what the agent has spent today and the state of the replica.
+
+    Raises SpriteError if memory cannot be read.
+    """
     async with open_stores(settings) as stores:
         health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
         if not settings.workspace_db.exists():
-            return health, None
+            return health, 0.0, None
         async with read_workspace(settings.workspace_db) as workspace:
-            return health, await shipping_report(stores.transcript, workspace)
+            today = (await workspace.spend(time.time() - seconds_since_midnight(), None)).today
+            spent = sum(cost.settled + cost.estimated for cost in (today.agent, today.schedules))
+            return health, spent, await shipping_report(stores.transcript, workspace)
 
 
-def _print(health: Health) -> None:
+def _print(health: Health, spent_today: float) -> None:
     say(f"  sessions    {health.sessions}")
     aside = f", {len(health.quarantined)} set aside" if health.quarantined else ""
     waiting = f", {health.waiting} waiting to be curated" if health.waiting else "" if aside else ", all curated"
@@ -98,7 +103,7 @@ def _print(health: Health) -> None:
         filled = min(GAUGE_CELLS, round(GAUGE_CELLS * file.lines / file.limit))
         gauge = "█" * filled + "·" * (GAUGE_CELLS - filled)
         say(f"    {file.name:<11} {gauge} {file.lines:>3} of {file.limit} lines")
-    _print_spend(health)
+    _print_spend(health, spent_today)
     if health.unverified:
         say(f"  unverified  {health.unverified} learning(s) whose evidence is not in the turn they name")
     for drifted in health.drift:
@@ -119,16 +124,17 @@ def _print_shipping(shipped: ShippingReport) -> None:
         say(f"              {words}")
 
 
-def _print_spend(health: Health) -> None:
+def _print_spend(health: Health, spent_today: float) -> None:
     per_100 = health.usd_per_100_turns
     say(
-        f"  spend       {dollars(health.spend_today_usd)} today, {dollars(health.spend_usd)} in all"
+        f"  spend       memory {dollars(health.spend_today_usd)} today, {dollars(health.spend_usd)} in all"
         + (f", {dollars(per_100)} per 100 turns" if per_100 is not None else "")
     )
     if health.calls_of_unknown_price:
         say(f"              and {health.calls_of_unknown_price} call(s) to a model whose price is not known")
     if health.daily_cap_usd is not None:
         say(f"              capped at {dollars(health.daily_cap_usd)} a day")
+    say(f"              the agent {dollars(spent_today)} today")
 
 
 #: SQLite steps between two checks of the clock.
@@ -308,7 +314,7 @@ def _meaning(settings: Settings) -> Finding:
 async def _memory(settings: Settings) -> list[Finding]:
     """Return the state of memory, and what the replica lacks or has not forgotten."""
     try:
-        health, shipped = await _looked_at(settings)
+        health, _, shipped = await _looked_at(settings)
     except MigrationPendingError as error:
         # An update of the sprite, which starts it, does not have to wait for it.
         return [Finding("memory", ok=True, words=str(error))]

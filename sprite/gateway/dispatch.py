@@ -31,6 +31,7 @@ from sprite.memory.decision import Change
 from sprite.memory.projection import Projection
 from sprite.protocol import memory as wire
 from sprite.protocol import messages
+from sprite.protocol.files import PICTURES
 from sprite.protocol.frames import ClientMessage, encode
 from sprite.protocol.observing import Observe
 from sprite.protocol.pasted import problem_of, to_spans
@@ -218,7 +219,15 @@ class Gateway:
         paths = []
         for image in images[: messages.MOST_PICTURES + 1]:
             path = image.path
+            if image.data is None and not path:
+                words = "A picture needs its `data` with a `media_type`, or the `path` of an uploaded file."
+                raise PeerError(words, code="bad_picture")
             if image.data is not None:
+                if image.media_type and image.media_type not in PICTURES.values():
+                    words = (
+                        f"{image.media_type[:MAX_ID_CHARS]!r} is no type of a picture: {', '.join(PICTURES.values())}."
+                    )
+                    raise PeerError(words, code="bad_picture")
                 name = f"picture.{image.media_type.rpartition('/')[2]}"
                 path = (await self._upload(messages.FileUpload(str(uuid.uuid4()), name, 0, True, image.data))).path
             paths.append(path or "")

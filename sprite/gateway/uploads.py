@@ -77,7 +77,7 @@ class Uploads:
             data = base64.b64decode(chunk.data, validate=True)
         except (binascii.Error, ValueError) as error:
             self._forget(chunk.upload_id)
-            raise PeerError("The chunk's data is not base64; send the file again.") from error
+            raise PeerError("The data is not base64; send the file again.") from error
         part = self._part(chunk.upload_id)
         with part.open("ab" if expected else "wb") as stream:
             stream.write(data)

@@ -35,12 +35,12 @@ def is_below_folders(path: str) -> bool:
 
 
 #: The pictures that the model's API takes, by the first bytes of a file.
-_PICTURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
+PICTURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
 
 
 def picture_kind(data: bytes) -> str | None:
     """Return the media type of a picture that the model takes, or None."""
-    return next((kind for beginning, kind in _PICTURES.items() if data.startswith(beginning)), None)
+    return next((kind for beginning, kind in PICTURES.items() if data.startswith(beginning)), None)
 
 
 def shown(path: str, most: int = MAX_SHOWN_CHARS) -> str:

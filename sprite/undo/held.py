@@ -74,7 +74,12 @@ def _files(place: Path) -> list[Path]:
     """Return a file or link, or the files and folders below a folder."""
     if place.is_symlink() or not place.is_dir():
         return [place]
-    below = (Path(top, name) for top, folders, files in os.walk(place) for name in sorted([*folders, *files]))
+    below = (
+        Path(top, name)
+        for top, folders, files in os.walk(place)
+        # Git's samples do nothing, and would stand before a new hook.
+        for name in sorted([*folders, *files], key=lambda name: (name.endswith(".sample"), name))
+    )
     return [place, *itertools.islice(below, _MOST_FILES)]
 
 

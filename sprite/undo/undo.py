@@ -127,7 +127,8 @@ class Undoing:
         else:
             first = await self._transcript.first_turn_after(since)
             start = f"turn {first}" if first is not None else "the next turn"
-            words = f"No file changes are known of that turn. Undo works from {start} on."
+            none = "No turn has changed a file yet." if turn is None else "No file changes are known of that turn."
+            words = f"{none} Undo works from {start} on."
         raise PeerError(words, code="not_found")
 
     async def _carry_out(self, undo: SetRow, changes: Sequence[FileChange]) -> tuple[list[FileChange], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -38,11 +39,16 @@ async def test_actions_command_works_with_and_without_sprite(tmp_path: Path) -> 
     assert [action["status"] for action in await printed(workspace, "list", "--all")] == ["done", "open"]
     _, told_in_words, _ = await command(workspace, "actions", "list")
     assert "Call Bo  (priority 2; by person)" in told_in_words
-    assert (await printed(workspace, "dismiss", str(alone["id"])))["status"] == "dismissed"
+    await printed(workspace, "add", "Call Bob")
+    _, _, err = await command(workspace, "actions", "done", "call")
+    assert re.search(r"Several have these words: \d+ Call Bo; \d+ Call Bob\.", err)
+    assert (await printed(workspace, "done", "bob"))["content"] == "Call Bob"
+    assert (await printed(workspace, "dismiss", "call", "bo"))["id"] == alone["id"]
     for wrong, words in (
         (["add", "x", "--due", "2020-01-01"], "has passed already"),
         (["add", "x", "--every", "sometimes"], "is no repeat"),
         (["add", "x", "--tz", "Mars/Olympus"], "no time zone"),
+        (["done", "fly"], "No such action has these words"),
         (["done", "4711"], "There is no action 4711"),
     ):
         code, _, err = await command(workspace, "actions", *wrong)

@@ -35,9 +35,26 @@ async def test_actions_are_listed_and_closed_by_number() -> None:
             message = await asked(chat, f"/actions {word} 4")
             assert message["payload"] == {"op": "resolve_action", "id": 4, "status": status, "version": 1}
             await chat.visitor.send(ResolveActionResult([]), reply_to=message["id"])
-        chat.type("/actions done ficus\n")
+        chat.type("/actions undo 4\n")
         await chat.until_seen("Which one, and how?")
         await chat.until_seen("Nothing to be done.")
+
+
+async def test_action_is_closed_by_its_words() -> None:
+    """Words of several actions list these."""
+    rows = [action(4, "Water the ficus"), action(7, "Call Zoltan"), action(8, "Call Zoe"), action(9, "Call", "done")]
+    async with in_a_pipe() as chat:
+        message = await asked(chat, "/actions done zolt")
+        await chat.visitor.send(ActionsResult(rows), reply_to=message["id"])
+        message = await chat.visitor.receive("memory")
+        assert message["payload"] == {"op": "resolve_action", "id": 7, "status": "done", "version": 1}
+        await chat.visitor.send(ResolveActionResult([]), reply_to=message["id"])
+        message = await asked(chat, "/actions done call")
+        await chat.visitor.send(ActionsResult(rows), reply_to=message["id"])
+        await chat.until_seen("Several have these words: 7 Call Zoltan; 8 Call Zoe.")
+        message = await asked(chat, "/actions reopen call")
+        await chat.visitor.send(ActionsResult(rows), reply_to=message["id"])
+        assert (await chat.visitor.receive("memory"))["payload"]["id"] == 9
 
 
 async def test_actions_are_sorted_by_due_time() -> None:

@@ -105,6 +105,15 @@ async def test_unfit_pictures_are_refused(workspace: Path, model: OfflineModel) 
                 ("documents/a.png", 21),
             ]
         ]
+        words = [
+            (await client.ask("mission", {"text": "Look", "images": [image]}))["payload"]["message"]
+            for image in [{}, {"media_type": "image/tiff", "data": "AA=="}, {"media_type": "image/png", "data": "?"}]
+        ]
+    assert [each.split(":")[0] for each in words] == [
+        "A picture needs its `data` with a `media_type`, or the `path` of an uploaded file.",
+        "'image/tiff' is no type of a picture",
+        "The data is not base64; send the file again.",
+    ]
     assert codes == ["bad_picture", "too_large", "not_found", "not_found", "too_many"]
     assert model.requests == []
 

@@ -168,7 +168,7 @@ def test_status_reports_healthy_memory(run: Run, workspace: Path) -> None:
     assert said["curations"].startswith("2, the last 2")
     assert said["user.md"].endswith("of 200 lines")
     assert "█" in said["user.md"]
-    assert re.fullmatch(r"\$0\.\d{4} today, \$0\.\d{4} in all, \$0\.\d{4} per 100 turns", said["spend"])
+    assert re.fullmatch(r"memory \$0\.\d{4} today, \$0\.\d{4} in all, \$0\.\d{4} per 100 turns", said["spend"])
     assert said["last"] == "error none"
 
 
@@ -212,6 +212,20 @@ def test_status_shows_errors_and_refusals(run: Run, workspace: Path) -> None:
     assert out.startswith(f"Memory of {workspace}: needs attention\n")
     assert "refused     curation 1: user.md: it drops 3 of 8 lines\n" in out
     assert "last error  the curator's model refused the call: 401\n" in out
+
+
+def test_status_shows_spend_of_agent(run: Run, workspace: Path) -> None:
+    before = as_json(run("status", "--json"))["agent_spend_today_usd"]
+    connection = sqlite3.connect(workspace / ".os/workspace.db")
+    with connection:
+        connection.execute(
+            "INSERT INTO missions (id, text, status, received_at, ended_at, cost_usd, estimated_usd)"
+            " VALUES ('spent', 'x', 'complete', ?1, ?1, 0.25, 0.05)",
+            (time.time(),),
+        )
+    connection.close()
+    assert as_json(run("status", "--json"))["agent_spend_today_usd"] == pytest.approx(before + 0.3)
+    assert f"the agent ${before + 0.3:.4f} today\n" in run("status")[1]
 
 
 async def test_unpriced_call_counts_as_zero(workspace: Path, model: OfflineModel) -> None:

@@ -243,7 +243,7 @@ async def test_bridge_task_death_stops_its_sprites(tmp_path: Path) -> None:
             assert await page.closed() == 1001
         assert await bridge.ended() == 1
     log = bridge.stderr.read_text().splitlines()
-    assert log[-1] == f'bridge: The task "{name}" was cancelled; see the log.'
+    assert log[-1] == f'python -m bridge serve: The task "{name}" was cancelled; see the log.'
     said = {line["message"] for line in map(json.loads, log[:-1]) if line["level"] == "critical"}
     assert said == {f'the task "{name}" was cancelled'}
     assert not runs(sprite)

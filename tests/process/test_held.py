@@ -83,6 +83,13 @@ async def test_new_file_that_runs_later_is_renamed(stage: Stage, script: str, pa
     assert len(person.asked) == 1
 
 
+async def test_new_hook_stands_before_samples(stage: Stage) -> None:
+    person = Person(stage, allows=False)
+    await bash(stage, "mkdir -p r; git init -q r; echo x > r/.git/hooks/a.sample; echo y > r/.git/hooks/update")
+    assert person.asked[0].text.startswith("update:\ny\n")
+    assert "a.sample:\nx\n" in person.asked[0].text
+
+
 @pytest.mark.parametrize("script", ["echo x > .envrc", "git init -q r; echo x > r/.git/hooks/pre-commit"])
 async def test_undo_removes_held_files(stage: Stage, script: str) -> None:
     before = tree(stage.folder)

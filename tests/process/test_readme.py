@@ -49,6 +49,8 @@ def test_make_chat_answers_and_learns(lived_in: Path) -> None:
     printed = (lived_in.parents[2] / "printed").read_text()
     assert "stand-in" in printed
     assert "prefers tea" in printed, "the memory file lacks the preference"
+    assert "✎ remembered 2 things · user.md updated" in README
+    assert "✎ remembered 2 things · user.md updated\n\n" in printed, "and says no more about it"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

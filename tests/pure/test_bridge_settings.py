@@ -131,6 +131,12 @@ def test_help_names_every_variable(
     assert {name for name in names if f"  {name}\n" not in shown} == set()
 
 
+def test_serve_help_says_where_agents_settings_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bridge_command(["serve", "--help"])
+    assert "such as SPRITE_MODEL" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("path", TABLES)
 def test_documentation_lists_settings_as_declared(path: str) -> None:
     """`python -m tools.settings_tables` writes them."""

@@ -622,6 +622,25 @@ async def test_dry_run_reads_all_and_writes_nothing(archive: Path, tmp_path: Pat
         await imported(archive, tmp_path / "new", dry_run=True)
 
 
+async def test_archive_is_checked_beside_memory(
+    archive: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    await imported(archive, home)
+    log = (home / ".os/memory/transcript.db").read_bytes()
+    capfd.readouterr()
+    assert await import_logs(settings_of(home), [archive], dry_run=True, as_json=False) == 0
+    assert capfd.readouterr().out.startswith(f"{archive} is whole: ")
+    assert (home / ".os/memory/transcript.db").read_bytes() == log
+
+
+async def test_garbage_archive_is_named_as_damaged(tmp_path: Path) -> None:
+    garbage = tmp_path / "kept.zip"
+    garbage.write_bytes(b"no archive at all")
+    with pytest.raises(OperatorError, match=r"kept\.zip is damaged: its list of contents"):
+        await imported(garbage, tmp_path / "new")
+
+
 # Interruptions
 
 

@@ -69,6 +69,8 @@ async def test_changes_list_kinds_sizes_and_diffs(stage: Stage) -> None:
 
 
 async def test_unchanged_and_touched_files_are_no_changes(stage: Stage) -> None:
+    with pytest.raises(PeerError, match="No turn has changed a file yet"):
+        await stage.undoing.changes(None)
     (stage.folder / "documents/old.txt").touch()
     assert await stage.turn("m1") is None
     (stage.folder / "documents/old.txt").write_text("ONE\ntwo\n")
