@@ -101,7 +101,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """The operators' view and changes, on their page and with commands; `link_of` makes a login link from its token."""
+    """Read and change people and sprites for operators' page and commands; `link_of` returns a token's login link."""
 
     people: People
     acts: "Acts"

@@ -93,7 +93,7 @@ class BodyLimits:
 
     @asynccontextmanager
     async def slot(self, sprite: str, patience: float) -> AsyncIterator[None]:
-        """Hold a slot while the block runs. Raise RefusedError if none is free within `patience` seconds."""
+        """Hold a slot for a large body while the block runs. RefusedError if none is free within `patience` seconds."""
         async with AsyncExitStack() as held:
             try:
                 async with asyncio.timeout(patience):

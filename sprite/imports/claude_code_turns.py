@@ -366,7 +366,7 @@ class _Turn:
 
     @property
     def outcome(self) -> Outcome:
-        """Return how the turn ended: done, failed or interrupted; a turn that breaks off counts as crashed."""
+        """Return how the imported turn ended; a turn that breaks off counts as crashed."""
         return self.ending or ("complete" if self.answered and not self.calling else "crashed")
 
     def touch(self, entry: Entry) -> None:

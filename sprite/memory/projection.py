@@ -150,7 +150,7 @@ class Projection:
     # --- the agent at work ---
 
     async def agent_begins(self) -> list[Change]:
-        """Begin the agent's work. Earlier changes on disk count as the person's, later ones as drift."""
+        """Record that the agent begins to work. Earlier changes on disk count as the person's, later ones do not."""
         async with self._lock:
             changes = await self._settle_changed()
             self._files.note_work({name: self._files.read(name) for name in DEPLOYED})

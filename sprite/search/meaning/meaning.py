@@ -200,7 +200,7 @@ class Meaning:
         return True
 
     async def _call(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Return a call's value, or None if it failed. A model that died switches search by meaning off."""
+        """Return the value of a call to the embedder, or None if it failed. A dead model ends search by meaning."""
         self._used_at = time.monotonic()
         try:
             return await call()
