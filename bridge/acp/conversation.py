@@ -71,7 +71,7 @@ class Questions:
     async def keep(
         self, requests: Mapping[str, messages.PermissionRequest], decision: messages.Decision | None = None
     ) -> None:
-        """Ask the open requests and close the others. `decision` is that of a request that was just answered.
+        """Ask the editor the open permission requests and close the others. `decision` answers one that just ended.
 
         Without it, a running call reports its own end.
         """

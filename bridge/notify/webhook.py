@@ -284,7 +284,7 @@ class Webhook(Service):
             self._filled.set()
 
     async def _try(self, message: Waiting) -> str:
-        """Post once; return "" on success, else the reason without any text of the receiver or the address."""
+        """Post a message once; return "" on success, else the reason without any of the receiver's text or address."""
         signed = headers(self._key, message.id, int(time.time()), message.body)
         try:
             async with self._http.post(
