@@ -294,7 +294,7 @@ def _held(settings: Settings, database: Database) -> Callable[[], Awaitable[dict
 
 
 async def _prepared(settings: Settings, people: People) -> None:
-    """Prepare people. Raises OperatorError if the settings contradict the people who were added."""
+    """Prepare the register of people. Raise OperatorError if the settings contradict the people who were added."""
     own_secrets.hold(*settings.secrets)
     await people.prepare()
     if settings.own_access and (not settings.is_alone or await people.any_added()):
@@ -477,7 +477,7 @@ async def _model_calls(
 
 @dataclass(frozen=True, slots=True)
 class _Notices:
-    """The parts that notify people who have no page open."""
+    """The parts of the bridge that notify people who have no page open."""
 
     choices: NotifySettingsStore
     outbox: Outbox
@@ -639,7 +639,7 @@ _PROVIDER = "oidc"
 async def _company_doors(
     settings: Settings, database: Database, authenticator: Authenticator, arriving: Arriving, acts: Acts
 ) -> AsyncIterator[list[web.RouteDef]]:
-    """Yield the routes of the configured login methods, for before the catch-all; they work while the block runs."""
+    """Yield the routes of the configured login methods, for before the catch-all, and serve them during the block."""
     async with AsyncExitStack() as stack:
         routes: list[web.RouteDef] = []
         spent = Spent(database)

@@ -7,11 +7,11 @@ INTERRUPTED = 130
 
 
 class BridgeError(Exception):
-    """Something the bridge can explain."""
+    """An error that the bridge can explain to people."""
 
     def __str__(self) -> str:
         return " ".join(map(str, self.args)) or (self.__doc__ or "")
 
 
 class OperatorError(BridgeError):
-    """The bridge was started in a way that cannot work; the words say what to change. Exit status 2."""
+    """The bridge was started in a way that cannot work; the message says what to change. Exit status 2."""

@@ -231,7 +231,7 @@ def _kept_token(path: Path) -> str:
 async def _egress(
     settings: Settings, workspace: WorkspaceDB, desk: PermissionBroker, now: Callable[[], Moment]
 ) -> AsyncIterator[EgressProxy]:
-    """Run the agent's way to the network. A model's endpoint without encryption is reached in another way only."""
+    """Run the agent's network proxy. A model's endpoint without encryption is not reached through this proxy."""
     host, port, is_https = settings.model_endpoint
     proxy = EgressProxy(
         settings.egress_socket,

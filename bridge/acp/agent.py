@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Editor:
-    """The program that started this one. Calls to a closed editor do nothing."""
+    """The editor that started this program. Calls to a closed editor do nothing."""
 
     def __init__(self, transport: StdioTransport) -> None:
         self._transport = transport
@@ -37,7 +37,7 @@ class Editor:
         self.client: Client | None = None
 
     async def update(self, session_id: str, update: SessionUpdate) -> None:
-        """Send an update of a session."""
+        """Send the editor an update of a session."""
         if self.client is not None:
             with suppress(ConnectionError):
                 await self.client.session_update(session_id, update)
@@ -102,7 +102,7 @@ class SpriteAgent(Service):
         )
 
     async def authenticate(self, method_id: str, **_rest: Any) -> None:
-        """Refuse: there are no login methods here."""
+        """Refuse the request, because this program has no login methods."""
         raise RequestError(-32602, f"There is no way to log in called {method_id!r}: start this with a token instead.")
 
     async def new_session(

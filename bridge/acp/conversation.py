@@ -71,7 +71,7 @@ class Questions:
     async def keep(
         self, requests: Mapping[str, messages.PermissionRequest], decision: messages.Decision | None = None
     ) -> None:
-        """Ask the open requests and close the others. `decision` is that of a request that was just answered.
+        """Ask the editor the open permission requests and close the others. `decision` answers one that just ended.
 
         Without it, a running call reports its own end.
         """
@@ -82,7 +82,7 @@ class Questions:
         self.go_on()
 
     def go_on(self) -> None:
-        """Ask or answer waiting requests after a session was opened."""
+        """Ask or answer permission requests that waited until a session was opened."""
         for question in self._open.values():
             self._go_on(question)
 
@@ -141,7 +141,7 @@ class Questions:
 
 
 def _options(request: messages.PermissionRequest) -> list[PermissionOption]:
-    """Return the options. "always" appears only with a narrow rule, and names it."""
+    """Return the possible answers to a permission request. "always" appears only with a narrow rule, and names it."""
     always = [] if request.always is None else [f"Always allow {one_line(request.always)}"]
     session = [] if request.session is None else [f"Allow {one_line(request.session)} in this session"]
     return [
@@ -164,7 +164,7 @@ MAX_SESSIONS = 100
 
 
 class Conversation:
-    """The conversation: use with `async with`, `open` it, then `join` sessions and `send` from them."""
+    """Connect an editor's sessions to a sprite: use with `async with`, `open`, then `join` sessions and `send`."""
 
     def __init__(self, connect: Connect, editor: Editor, on_end: Callable[[], None]) -> None:
         """`on_end` is called once the bridge is permanently unreachable."""
@@ -199,7 +199,7 @@ class Conversation:
         await self._stack.aclose()
 
     async def open(self) -> None:
-        """Connect and wait for the bridge's answer. Raises RequestError if it is unreachable."""
+        """Connect and wait for the bridge's answer. Raise RequestError if the bridge is unreachable."""
         if not self._is_open:
             self._is_open = True
             await self._stack.enter_async_context(self.link)
@@ -218,7 +218,7 @@ class Conversation:
             raise unavailable(words) from None
 
     async def ask(self, payload: messages.ClientPayload, expected: type[_T], seconds: float = _ASK_SECONDS) -> _T:
-        """Send a request to the sprite. Raises RequestError if it refuses or does not answer."""
+        """Send a request to the sprite. Raise RequestError if the sprite refuses or does not answer."""
         await self.ready()
         try:
             answer = (await self.link.ask(payload, timeout_seconds=seconds)).payload
@@ -256,7 +256,7 @@ class Conversation:
     # --- what is sent ---
 
     def send(self, session: Session, prompt: Prompt, message: Marked, pictures: Sequence[str] = ()) -> None:
-        """Send a message. It is delivered once, even if the connection breaks."""
+        """Send a message to the sprite. It is delivered once, even if the connection breaks."""
         images = [messages.Image(path=path) for path in pictures]
         mission_id = self.link.post(messages.Mission(message.text, pasted=list(message.pasted), images=images))
         session.sent(prompt, mission_id)

@@ -120,24 +120,24 @@ _LAST_WORDS_SECONDS = 0.5
 
 
 class End:
-    """Why the program ends: the editor disconnected (0), a signal, or an unreachable bridge (1)."""
+    """Wait for the reason why the program ends: the editor left (0), a signal, or an unreachable bridge (1)."""
 
     def __init__(self) -> None:
         self.status = 0
         self._has_come = asyncio.Event()
 
     def come(self, status: int) -> None:
-        """Set the exit status. Only the first call counts."""
+        """Set the program's exit status. Only the first call counts."""
         if not self._has_come.is_set():
             self.status = status
             self._has_come.set()
 
     def fail(self) -> None:
-        """End with a fault shortly, after the editor got its answers."""
+        """End the program with a fault shortly, after the editor got its answers."""
         asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, self.come, FAULT)
 
     async def wait(self) -> None:
-        """Wait for the end."""
+        """Wait until the program has to end, and return its exit status."""
         await self._has_come.wait()
 
 

@@ -62,7 +62,7 @@ class Draft:
     _chars: int = 0
 
     def take(self, block: ContentBlock) -> None:
-        """Add a part of the message. Raises PromptRefusedError if it is unsupported."""
+        """Add a part of the editor's message. Raise PromptRefusedError if it is unsupported."""
         match block:
             case schema.TextContentBlock(text=text):
                 self.text += _sound(text)
@@ -132,7 +132,7 @@ def _arrived(file: Attachment, path: str) -> str:
 
 
 def _reference(uri: str, name: str = "") -> str:
-    """Return the inline reference to a file."""
+    """Return the text that refers to a file in a message."""
     shown = one_line(name)[:_LONGEST_NAME] or _name(uri)
     return f"[@{shown}]({one_line(uri)[:_LONGEST_URI]})"
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Prompt:
-    """A message sent from this session. `ended` is its end, or None if it is not awaited any more."""
+    """A message sent from this session. `ended` is how its turn ended, or None if it is not awaited any more."""
 
     def __init__(self) -> None:
         self.ended: asyncio.Future[Ending | None] = asyncio.get_running_loop().create_future()
@@ -46,13 +46,13 @@ class Prompt:
         self.is_cancelled = False
 
     def end(self, how: Ending | None) -> None:
-        """Set the end, once."""
+        """Record how the message's turn ended, once."""
         if not self.ended.done():
             self.ended.set_result(how)
 
 
 class Session:
-    """One session: `show` turns."""
+    """Show the agent's turns in one session of the editor."""
 
     def __init__(self, session_id: str, editor: Editor) -> None:
         self.id = session_id
@@ -77,11 +77,11 @@ class Session:
         return any(not prompt.ended.done() for prompt in self.prompts)
 
     def spoken(self) -> None:
-        """Note that the editor shows the person's message."""
+        """Record that the editor already shows the person's message."""
         self._after_text = False
 
     def begin(self, prompt: Prompt) -> None:
-        """Start a message. Other turns are hidden until it has ended."""
+        """Start a message's turn. Other turns are hidden until it has ended."""
         self.prompts.append(prompt)
         self._hidden.update(turn for turn in self._readers if turn.attempt and turn.id not in self.missions)
 
@@ -114,7 +114,7 @@ class Session:
         await self._update(update)
 
     def skip(self, turns: Iterable[Turn]) -> None:
-        """Take turns as shown so far."""
+        """Treat all content of turns so far as shown."""
         for turn in turns:
             self._readers.setdefault(turn, Reader()).skip(turn)
 

@@ -48,7 +48,7 @@ _BASE_URL = "http://bridge"
 
 
 class ControlError(BridgeError):
-    """The running bridge refuses, or there is none; the words are for people."""
+    """The running bridge refuses a request, or no bridge runs; the message is for people."""
 
 
 class NoBridgeError(ControlError):
@@ -186,7 +186,7 @@ def _is_agents(pid: int) -> bool:
 
 
 def _line(pid: int) -> Iterator[int]:
-    """Yield a process and its ancestors."""
+    """Yield the ids of a process and of its ancestors."""
     seen = set[int]()
     while pid and pid not in seen:
         seen.add(pid)

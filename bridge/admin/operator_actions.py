@@ -54,7 +54,7 @@ class Audit:
 
     @in_transaction
     def note(self, tx: Transaction, actor: str, action: str, subject: str, /, **detail: Detail) -> None:
-        """Append a line; `detail` is more information for readers. Raise DatabaseError."""
+        """Append a line to the audit log; `detail` is more information for readers. Raise DatabaseError."""
         text = _written(detail)
         number = tx.execute("SELECT coalesce(max(id), 0) + 1 AS next FROM audit").fetchone()["next"]
         at = float(tx.execute("SELECT db_now() AS at").fetchone()["at"])
@@ -63,7 +63,7 @@ class Audit:
 
     @in_snapshot
     def since(self, db: Transaction, at: float = 0.0, most: int = MOST_SHOWN) -> list[Entry]:
-        """Return the newest `most` lines since then (Unix seconds), oldest first."""
+        """Return the newest `most` lines of the audit log since `at` (Unix seconds), oldest first."""
         rows = db.execute("SELECT * FROM audit WHERE at >= ? ORDER BY id DESC LIMIT ?", (at, most)).fetchall()
         return [_entry(row) for row in reversed(rows)]
 
@@ -91,7 +91,7 @@ def of_what(at: float | None, left_out: str = "") -> dict[str, Detail]:
 
 
 def told(entry: Entry) -> str:
-    """Describe action, subject and details in words, for a table."""
+    """Describe an audit log entry's action, subject and details in words, for a table."""
     detail = ", ".join(f"{name} {value}" for name, value in entry.detail.items())
     return f"{entry.action} {entry.subject}" + (f" ({detail})" if detail else "")
 
@@ -101,7 +101,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """The operators' view and changes, on their page and with commands; `link_of` makes a login link from its token."""
+    """Read and change people and sprites for operators' page and commands; `link_of` returns a token's login link."""
 
     people: People
     acts: "Acts"
@@ -121,19 +121,19 @@ class Inside:
     revoke_sprite: Callable[[str], Awaitable[None]]
 
     async def end_person(self, name: str) -> None:
-        """Close everything of a person who lost access."""
+        """Close all connections of a person who lost access."""
         self.admission.end_person(name)
         await self.open_sockets.end_person(name)
         await self.revoke_sprite(name)
 
     async def end_token(self, name: str, key: bytes) -> None:
-        """Close what was opened with one token or one browser session."""
+        """Close the connections that were opened with one token or one browser session."""
         self.admission.revoked(key)
         await self.open_sockets.end_way_in(name, key.hex())
 
 
 class Acts:
-    """Actions on people; without `inside` no bridge runs, so there is nothing to close."""
+    """Perform operators' actions on people; without `inside` no bridge runs, so no connection has to be closed."""
 
     def __init__(self, people: People, audit: Audit, inside: Inside | None = None) -> None:
         self._people = people
@@ -153,7 +153,7 @@ class Acts:
         return made
 
     async def link(self, actor: str, name: str) -> str:
-        """Return the token of a new login link."""
+        """Return the token of a new login link for a person."""
         made = await self._people.link(name)
         await self._done(actor, "users link", name)
         return made
@@ -166,7 +166,7 @@ class Acts:
         await self._done(actor, "users revoke", name)
 
     async def change_role(self, actor: str, name: str, role: Role) -> bool:
-        """Grant or remove the operator role; return False if it was already so."""
+        """Grant or remove a person's operator role; return False if nothing changed."""
         has_changed = await self._people.change_role(name, role)
         if has_changed:
             await self._done(actor, "users role", name, role=role)
@@ -182,7 +182,7 @@ class Acts:
         return secret, token
 
     async def revoke_token(self, actor: str, name: str, label: str) -> None:
-        """Revoke a token and close its connections at once."""
+        """Revoke a program's token and close its connections at once."""
         key = await self._people.tokens.revoke(name, label)
         if self._inside is not None:
             await self._inside.end_token(name, key)
@@ -205,7 +205,7 @@ class Acts:
 
 
 def people_of(settings: Settings, database: Database) -> People:
-    """Return the people; on a bridge that only this machine reaches, the local person is an operator."""
+    """Return the register of people; on a bridge that only this machine reaches, the local person is an operator."""
     is_here = settings.is_loopback and settings.public_url is None
     return People(database, local_operates=is_here, is_alone=bool(settings.own_access))
 

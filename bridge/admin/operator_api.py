@@ -40,14 +40,14 @@ _LINES_SHOWN = 30
 
 
 class OperatorPage:
-    """The page."""
+    """Serve the operators' page: a table of people and their sprites."""
 
     def __init__(self, authenticator: Authenticator, operations: Operations) -> None:
         self._authenticator = authenticator
         self._operations = operations
 
     def table(self) -> list[web.RouteDef]:
-        """Return the route; register it before the catch-all for the page's files."""
+        """Return the page's route; register it before the catch-all route for the web page's files."""
         return [web.get("/operator", self._show, allow_head=False)]
 
     async def _show(self, request: web.Request) -> web.StreamResponse:
@@ -62,7 +62,7 @@ class OperatorPage:
         return response
 
     async def _operator(self, request: web.Request) -> Caller:
-        """Return the caller, an operator. Raises AnsweredError for anybody else."""
+        """Return the caller if it is an operator. Raise AnsweredError for anybody else."""
         caller = await self._authenticator.who_looks(request)
         if await self._operations.people.role(caller.person) != "operator":
             raise messages.AnsweredError(
@@ -102,7 +102,7 @@ def page(
 
 
 def _facts(person: Person, row: Row | None, now: float) -> list[tuple[str, str]]:
-    """Return the terms of a person's card and their values."""
+    """Return the labels and values that the operators' page lists about a person and the sprite."""
     if row is None:
         return [("Last seen", ago(person.last_seen_at, now))]
     estimated = f" (of which {estimate(row.estimated_usd)})" if row.estimated_usd else ""
@@ -194,7 +194,7 @@ class AskedRole(msgspec.Struct):
 
 
 class AskedLine(msgspec.Struct):
-    """An action that a command performs itself, for the audit log."""
+    """An action for the audit log that a command performed itself."""
 
     action: Literal["store accept", "store delete"]
     subject: str
@@ -221,7 +221,7 @@ class OperatorApi:
         return application
 
     def routes(self) -> list[web.RouteDef]:
-        """Return the routes."""
+        """Return the routes for operators' commands."""
         return [
             web.get("/status", self._status),
             web.get("/notify/key", self._notify_key),
@@ -385,7 +385,7 @@ class RunningApi(OperatorApi):
         self._spoken: dict[str, float] = {}
 
     def routes(self) -> list[web.RouteDef]:
-        """Return the routes."""
+        """Return the routes of a running bridge's control socket."""
         return [*super().routes(), web.get("/ws", self._socket)]
 
     async def _socket(self, request: web.Request) -> web.StreamResponse:
@@ -412,7 +412,7 @@ def _json(value: object) -> web.Response:
 
 @web.middleware
 async def _for_owner(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse programs of agents with an explanation."""
+    """Answer requests of agents' programs with a refusal and its reason."""
     connection = None if request.transport is None else request.transport.get_extra_info("socket")
     words = peer.AGENTS if connection is None else peer.refusal(connection)
     if words is not None:

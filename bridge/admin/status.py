@@ -71,7 +71,7 @@ class Running:
 
 
 class Overview:
-    """Collects the rows; `held` returns the lease holders. Without `running` states are unknown."""
+    """Collect the rows of `bridge status`; `held` returns the lease holders. Without `running` states are unknown."""
 
     def __init__(
         self,
@@ -90,11 +90,11 @@ class Overview:
         self._running = running
 
     async def rows(self) -> list[Row]:
-        """Return a row for each person with access, oldest first."""
+        """Return a status row for each person with access, oldest person first."""
         return await self.rows_of([person for person in await self._people.everyone() if person.revoked_at is None])
 
     async def rows_of(self, people: Sequence[Person]) -> list[Row]:
-        """Return a row for each of these people; only their hosts are queried."""
+        """Return a status row for each of these people; only their sprites' hosts are queried."""
         running = self._running
         seen = {} if running is None else {one.sprite: one for one in running.seen()}
         spent = {one.sprite: one for one in await self._spend()}
@@ -226,7 +226,7 @@ def damaged_words(row: Row) -> str:
 
 
 def estimate(usd: float) -> str:
-    """Describe the part of a sum that is estimated for calls that were cut off."""
+    """Describe in words the part of a cost that is estimated for calls that were cut off."""
     return f"${usd:.2f} is estimated"
 
 
@@ -253,13 +253,13 @@ def _age(seconds: float) -> str:
 
 
 def in_units(seconds: float) -> str:
-    """Return whole days, hours or minutes, in the largest unit that fits; "" below a minute."""
+    """Return a duration in whole days, hours or minutes, in the largest unit that fits; "" below a minute."""
     units = (("d", 86400), ("h", 3600), ("min", 60))
     return next((f"{seconds // size:.0f} {unit}" for unit, size in units if seconds >= size), "")
 
 
 def until(then: float | None, now: float) -> str:
-    """Return the time until then in words; both in Unix seconds."""
+    """Return the time from `now` to a later time in words; both in Unix seconds."""
     if then is None:
         return "-"
     if then <= now:
@@ -270,7 +270,7 @@ def until(then: float | None, now: float) -> str:
 
 
 def ago(then: float | None, now: float) -> str:
-    """Return the time since then in words; both in Unix seconds."""
+    """Return the time from an earlier time to `now` in words; both in Unix seconds."""
     if then is None:
         return "never"
     age = in_units(now - then)

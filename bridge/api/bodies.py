@@ -22,7 +22,7 @@ _MOST_BRACKETS, _MOST_COMMAS = 600_000, 2_000_000
 
 
 def decoded(body: bytes, type_: Any) -> Any:
-    """Decode a body. Raises msgspec.ValidationError for a wrong shape, UnreadableError for invalid JSON."""
+    """Decode a JSON body. Raise msgspec.ValidationError for a wrong shape, UnreadableError for invalid JSON."""
     # Checked first, before any objects are built.
     if body.count(b"[") + body.count(b"{") > _MOST_BRACKETS or body.count(b",") > _MOST_COMMAS:
         raise UnreadableError("too many members")

@@ -44,14 +44,14 @@ _Key = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A cached text. `epoch` is the sprite's ownership at that time."""
+    """A cached boot text. `epoch` is the epoch of the sprite's owner at that time."""
 
     text: str
     epoch: int | None
 
 
 class Boot(Service, Observer):
-    """The endpoint and its cache, an Observer of the relay: `async with Boot(admission, relay) as boot:`."""
+    """Serve boot texts from a cache, as an Observer of the relay: `async with Boot(admission, relay) as boot:`."""
 
     def __init__(self, admission: Admission, relay: Relay, *, seconds: float = _SECONDS) -> None:
         self._admission = admission
@@ -69,7 +69,7 @@ class Boot(Service, Observer):
         await stack.enter_async_context(self._tasks)
 
     def table(self) -> list[web.RouteDef]:
-        """Return the route."""
+        """Return the endpoint's route."""
         return [web.get("/v1/memory/boot", refusing(self._boot), allow_head=False)]
 
     async def _boot(self, request: web.Request) -> web.StreamResponse:
@@ -122,7 +122,7 @@ class Boot(Service, Observer):
     # --- asking ---
 
     def _ask(self, key: _Key) -> asyncio.Task[str | DoorError] | None:
-        """Return the running task that asks for a text, or a new one, or None if the person has too many."""
+        """Return the running task that asks for a boot text, or a new one, or None if the person has too many."""
         asking = self._asking.get(key)
         if asking is None and sum(person == key[0] for person, _ in self._asking) < _MAX_ASKING_EACH:
             asking = self._asking[key] = self._tasks.start(self._asked(key), "ask for boot memory")

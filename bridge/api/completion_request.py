@@ -31,7 +31,7 @@ _FROM_THE_APP = "From the app that sent this, not from me:"
 
 
 class UnfitError(DoorError):
-    """An impossible request; `param` is the field at fault."""
+    """The completion request is impossible; `param` is the field at fault."""
 
     def __init__(self, param: str | None, words: str, *, status: int = 400, code: str = "unsupported_value") -> None:
         super().__init__(status, code, words)
@@ -40,7 +40,7 @@ class UnfitError(DoorError):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A parsed request. `ignored` lists fields without effect.
+    """A parsed completion request. `ignored` lists fields without effect.
 
     `names_user`: the app names the person who typed the message, in the field `user`.
     """
@@ -82,7 +82,7 @@ class _Message(msgspec.Struct):
 
 
 def read(body: bytes) -> Asked:
-    """Parse a body. Raises UnfitError with a message."""
+    """Parse a completion request. Raise UnfitError with a message."""
     fields: dict[str, msgspec.Raw] = _decoded(body, dict[str, msgspec.Raw])
     asked: _Body = _decoded(body, _Body)
     if asked.model != MODEL:

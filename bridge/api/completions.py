@@ -58,14 +58,14 @@ class GrowingText:
         return ""
 
     def _apart(self, words: str) -> str:
-        """Return the start of a paragraph."""
+        """Return the separator before a new paragraph."""
         between = _BETWEEN if self._is_begun else ""
         self._is_begun = True
         return between + words
 
 
 class Completion:
-    """JSON of one answer, streamed or whole."""
+    """Build the JSON of one answer, streamed or whole."""
 
     def __init__(self, mission_id: str) -> None:
         self._head: dict[str, Any] = {"id": f"chatcmpl-{mission_id}", "created": int(time.time()), "model": MODEL}
@@ -157,14 +157,14 @@ _SERVERS_FAULT = 500
 
 
 class Whole:
-    """The whole answer in one JSON body."""
+    """Send the whole answer in one JSON body."""
 
     def __init__(self, completion: Completion, headers: Mapping[str, str]) -> None:
         self._completion = completion
         self._headers = headers
 
     async def told(self, changes: AsyncIterator[Turn | None]) -> web.StreamResponse:
-        """Take the turn's changes; return the response after the ending. Raises AskError if there will be none."""
+        """Follow the turn's changes; return the response after its end. Raise AskError if there will be none."""
         growing = GrowingText(tells_questions=False)
         text, ending = "", None
         async for turn in changes:
@@ -185,7 +185,7 @@ class Whole:
 
 
 class Streamed:
-    """Server-sent events.
+    """Send the answer as server-sent events.
 
     The stream starts with the first text or after a while, so early failures get their own status.
     """
@@ -311,7 +311,7 @@ _ANSWER: Final = web.RequestKey("answer", object)
 
 
 class Completions:
-    """The endpoint's routes."""
+    """Serve the completions endpoint."""
 
     def __init__(self, admission: Admission, asking: Asking) -> None:
         self._admission = admission
@@ -378,7 +378,7 @@ class Completions:
         return await off_loop(len(body), read, body)
 
     async def _taken_in_time(self, changes: AsyncIterator[Turn | None]) -> AsyncIterator[Turn | None]:
-        """Pass changes on. Raises AskError if the sprite does not accept the mission in time."""
+        """Yield the turn's changes. Raise AskError if the sprite does not accept the mission in time."""
         until = time.monotonic() + _TAKING_SECONDS
         is_taken = False
         async for turn in changes:

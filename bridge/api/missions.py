@@ -39,7 +39,7 @@ class AskError(Exception):
 
 
 class Asking(Service):
-    """Missions of programs: `async with Asking(relay) as asking:`, then `asking.asked(...)` for each mission."""
+    """Send missions of programs: `async with Asking(relay) as asking:`, then `asking.asked(...)` for each mission."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
@@ -90,7 +90,7 @@ class Asking(Service):
 
 
 class _Ear(HubListener):
-    """One mission's turn."""
+    """Follow the turn of one mission."""
 
     def __init__(self, mission_id: str, text: str, watch: Callable[[messages.ServerPayload], None] | None) -> None:
         self._watch = watch
@@ -123,7 +123,7 @@ class _Ear(HubListener):
             yield self.turn
 
     def fail(self, code: str, words: str) -> None:
-        """End the changes with an AskError."""
+        """End the turn's changes with an AskError."""
         if self.turn.ending is None:
             self._fault = self._fault or AskError(code, words)
             self._changed.set()
@@ -154,7 +154,7 @@ class _Ear(HubListener):
         self._changed.set()
 
     def read(self, lines: list[ChatMessage]) -> None:
-        """Take the mission's lines of the chat, which tell of its end."""
+        """Apply a message to the turn. Tool calls are left out, because no program gets them."""
         self.turns.read(lines)
         self._changed.set()
 

@@ -41,7 +41,7 @@ class _Body(msgspec.Struct):
 
 
 class Calls:
-    """A parsed body: its frames and the refused turns. Raises DoorError if the body is invalid."""
+    """A parsed request with observed turns: its frames and the refused turns. DoorError if the body is invalid."""
 
     def __init__(self, body: bytes) -> None:
         try:
@@ -140,7 +140,7 @@ _BLAME_THE_CALLER = frozenset({"bad_request", "bad_payload", "bad_project", "too
 
 
 class Observations:
-    """The endpoint; `seconds` limits the wait for the sprite's answer to each frame."""
+    """Serve the observations endpoint; `seconds` limits the wait for the sprite's answer to each frame."""
 
     def __init__(self, admission: Admission, relay: Relay, *, seconds: float = _SECONDS) -> None:
         self._admission = admission

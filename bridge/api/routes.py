@@ -17,7 +17,7 @@ from sprite.common.tasks import Service
 
 
 class Doors(Service):
-    """The API: `async with Doors(admission, relay) as doors:`, while the relay is open."""
+    """Serve the HTTP API for programs: `async with Doors(admission, relay) as doors:`, while the relay is open."""
 
     def __init__(self, admission: Admission, relay: Relay) -> None:
         self._asking = Asking(relay)
@@ -30,7 +30,7 @@ class Doors(Service):
         await stack.enter_async_context(self._boot)
 
     def routes(self, models_of_sprites: Handler) -> list[web.RouteDef]:
-        """Return the routes. They come before the model proxy's, whose clients also use `/v1/models`."""
+        """Return the API's routes. They come before the model proxy's, whose clients also use `/v1/models`."""
 
         async def models(request: web.Request) -> web.StreamResponse:
             is_program = is_persons(bearer(request) or "")

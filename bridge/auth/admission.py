@@ -58,7 +58,7 @@ class NotAdmittedError(DoorError):
 
 
 class RevokedError(NotAdmittedError):
-    """The token or its person was revoked during the request."""
+    """A program's token or its person was revoked during the request."""
 
     def __init__(self) -> None:
         super().__init__(401, "unauthorized", "This token was revoked.")
@@ -111,7 +111,7 @@ class Admission:
         self._end({guest for guest in self._guests if guest.holder.person == person})
 
     def ways_in(self) -> set[tuple[str, str | None]]:
-        """Return the persons and token hashes of the running requests."""
+        """Return the persons and token hashes of the running API requests."""
         return {(guest.holder.person, guest.holder.key.hex()) for guest in self._guests}
 
     async def _admitted(self, request: web.Request, scope: Scope | None, until: asyncio.Timeout) -> _Guest:
@@ -183,7 +183,7 @@ class Visitor:
 
 
 class OpenSockets:
-    """The open WebSockets."""
+    """Track the open WebSockets of pages and terminals."""
 
     def __init__(self) -> None:
         self._of: defaultdict[str, set[Visitor]] = defaultdict(set)
@@ -197,7 +197,7 @@ class OpenSockets:
         return {(visitor.person, visitor.way_in) for open_sockets in self._of.values() for visitor in open_sockets}
 
     def may_enter(self, person: str) -> bool:
-        """Return whether the person may open one more."""
+        """Return whether the person may open one more WebSocket."""
         return len(self._of[person]) < MAX_SOCKETS_PER_PERSON
 
     @contextmanager
@@ -284,7 +284,7 @@ class Revocations(Service):
             await self.heard(told)
 
     async def heard(self, told: str) -> None:
-        """Handle a notification of REVOKED: a person, or a person and a credential.
+        """Handle another bridge's notice that a person or a person's credential was revoked.
 
         Untrusted: any database client can send it.
         """
@@ -305,7 +305,7 @@ class Revocations(Service):
                 await self._end(person, way_in)
 
     async def _gone(self, ways: set[WayIn]) -> set[WayIn]:
-        """Return the credentials that are revoked."""
+        """Return which of these credentials are revoked."""
         if not ways:
             return set()
 

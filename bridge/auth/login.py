@@ -44,7 +44,7 @@ _ADDRESSES = 1000
 
 
 class WrongLinks:
-    """Remembers recent failures of the newest `addresses`; `clock` returns monotonic seconds."""
+    """Count failed logins by link from the newest `addresses`; `clock` returns monotonic seconds."""
 
     def __init__(self, addresses: int = _ADDRESSES, clock: Callable[[], float] = time.monotonic) -> None:
         self._addresses = addresses
@@ -59,7 +59,7 @@ class WrongLinks:
         return max(0.0, at[0] + _SECONDS - self._clock())
 
     def count(self, address: str) -> None:
-        """Count a failure."""
+        """Count a failed login from this address."""
         self._at.setdefault(address, deque(maxlen=WRONG_LINKS)).append(self._clock())
         self._at.move_to_end(address)
         if len(self._at) > self._addresses:
@@ -124,7 +124,7 @@ class Caller:
 
 
 class Authenticator:
-    """Authenticates requests. `port` is the bridge's listening port."""
+    """Authenticate requests. `port` is the bridge's listening port."""
 
     def __init__(self, settings: Settings, people: People, cookie_key: bytes, port: int) -> None:
         self.people = people
@@ -255,7 +255,7 @@ class Authenticator:
             raise AnsweredError(foreign_origin(request))
 
     def address(self, request: web.Request) -> str:
-        """Return the client's address as far as it is known."""
+        """Return the client's address as far as the bridge knows it."""
         if self._is_proxied and request.remote and _is_private(request.remote):
             # The bridge's own proxy wrote the last entry.
             forwarded = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()
@@ -471,7 +471,7 @@ def _is_private(address: str) -> bool:
 
 
 class Arriving:
-    """The last step of a login by OIDC or passkey."""
+    """Finish a login by OIDC or passkey."""
 
     def __init__(self, authenticator: Authenticator, people: People, open_sockets: OpenSockets) -> None:
         self._authenticator = authenticator

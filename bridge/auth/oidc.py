@@ -62,7 +62,7 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 class OidcDoor:
-    """The routes. `note` writes the audit log."""
+    """Serve the login by OIDC. `note` writes the audit log."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class OidcDoor:
         self._failed = WrongLinks()
 
     def table(self) -> list[web.RouteDef]:
-        """Return the routes, which must come before the catch-all for the page's files."""
+        """Return the OIDC login's routes, which must come before the catch-all for the page's files."""
         return [
             web.get("/oidc/login", self._login, allow_head=False),
             web.get("/oidc/callback", self._callback, allow_head=False),
@@ -149,7 +149,7 @@ class OidcDoor:
             raise _RefusedError(429, "Too many logins went wrong", f"Wait {wait:.0f} seconds.", "rate_limited")
 
     async def _come_back(self, request: web.Request, begun: Begun | None) -> web.Response:
-        """Finish a login and return the redirect. Raises _RefusedError."""
+        """Finish an OIDC login and return the redirect. Raise _RefusedError."""
         code = await self._code(request, begun)
         if begun is None:
             raise AssertionError("a code without a beginning is refused")

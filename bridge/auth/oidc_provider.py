@@ -36,11 +36,11 @@ _MAX_SUBJECT_CHARACTERS = 255
 
 
 class IdTokenError(BridgeError):
-    """The token is invalid; the message is for operators."""
+    """The provider's ID token is invalid; the message is for operators."""
 
 
 class UnknownKeyError(IdTokenError):
-    """The token names a key that is not known."""
+    """The ID token is signed with a key that is not among the provider's."""
 
 
 def verified(
@@ -105,7 +105,7 @@ class _Tokens(msgspec.Struct):
 
 
 class Provider(Service):
-    """Client of the provider while the block runs. `redirect_uri` is the callback for browsers."""
+    """Call an OIDC provider while the block runs. `redirect_uri` is the callback for browsers."""
 
     def __init__(self, settings: OidcSettings, redirect_uri: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.settings = settings
@@ -219,7 +219,7 @@ class Provider(Service):
             return keys
 
     async def _told(self, endpoint: str, access_token: str, claims: dict[str, Any]) -> dict[str, Any]:
-        """Return the claims, completed from the userinfo endpoint. Signed claims win."""
+        """Return the ID token's claims, completed from the provider's userinfo endpoint. Signed claims win."""
         headers = {"Authorization": f"Bearer {access_token}"}
         told = await self._asked(dict[str, Any], "GET", endpoint, headers=headers)
         if told.get("sub") != claims["sub"]:
@@ -235,7 +235,7 @@ class Provider(Service):
         form: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
     ) -> _T:
-        """Send a request and decode the answer. Follows no redirects, because the request contains secrets."""
+        """Send a request to the provider and decode the answer. Redirects are not followed: the request has secrets."""
         headers = {"Accept": "application/json", **(headers or {})}
         try:
             async with self._session.request(

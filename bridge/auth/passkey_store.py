@@ -42,7 +42,7 @@ class Passkey:
 
 
 class Passkeys:
-    """All passkeys."""
+    """Store and find people's passkeys."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -51,7 +51,7 @@ class Passkeys:
     def add(
         self, tx: Transaction, person: str, credential_id: bytes, public_key: bytes, sign_count: int, label: str
     ) -> None:
-        """Add a passkey. Raises PasskeyError if the person has too many or was revoked, or if it exists already."""
+        """Store a passkey. Raise PasskeyError if the person has too many or was revoked, or if it exists already."""
         if tx.execute("SELECT 1 FROM people WHERE name = ? AND revoked_at IS NULL", (person,)).fetchone() is None:
             raise PasskeyError("You may not come in here any more.")
         count = tx.execute("SELECT count(*) AS count FROM passkeys WHERE person = ?", (person,)).fetchone()["count"]
@@ -87,7 +87,7 @@ class Passkeys:
 
     @in_transaction
     def used(self, tx: Transaction, passkey: Passkey, sign_count: int) -> bool:
-        """Record a use. Return False if the counter has changed since the lookup, because the key may be a copy."""
+        """Record a passkey's use. Return False if its counter has changed since the lookup: the key may be a copy."""
         changed = tx.execute(
             "UPDATE passkeys SET sign_count = ?, used_at = ? WHERE credential_id = ? AND sign_count = ?",
             (sign_count, time.time(), passkey.credential_id, passkey.sign_count),

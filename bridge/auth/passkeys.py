@@ -17,7 +17,7 @@ _UNKNOWN = "This passkey is not known here. Come in another way, and add it anew
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A challenge of this browser: `person` is the owner of a new key, "" for a login."""
+    """A challenge sent to this browser: `person` is the owner of a new passkey, "" for a login."""
 
     challenge: str
     kind: Literal["new", "login"]
@@ -25,7 +25,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class PasskeyFlow:
-    """Starts and finishes ceremonies. The browser's signed cookie keeps `Asked` in between."""
+    """Create passkeys and log people in with them. The browser's signed cookie keeps `Asked` in between."""
 
     def __init__(self, passkeys: Passkeys, party: Party, spent: Spent) -> None:
         self.passkeys = passkeys
@@ -39,12 +39,12 @@ class PasskeyFlow:
         return asked, self.party.new_options(person, asked.challenge.encode(), known)
 
     def begin_login(self) -> tuple[Asked, bytes]:
-        """Return the same for a login."""
+        """Return a login's state for the browser's cookie and the device's options as JSON."""
         asked = Asked(secrets.token_urlsafe(32), "login")
         return asked, self.party.login_options(asked.challenge.encode())
 
     async def end_new(self, asked: Asked | None, person: str, answer: bytes, label: str) -> None:
-        """Verify and store a new key. Raises PasskeyError."""
+        """Verify and store a new passkey. Raise PasskeyError."""
         challenge = await self._challenge(asked, "new", person)
         made = self.party.believed_new(answer, challenge)
         await self.passkeys.add(person, made.credential_id, made.credential_public_key, made.sign_count, label)
@@ -84,7 +84,7 @@ class NewPasskey(msgspec.Struct):
 
 
 class PasskeyDoor:
-    """The routes. `provider` is the single sign-on provider's name, "" if there is none."""
+    """Serve logins by passkey. `provider` is the single sign-on provider's name, "" if there is none."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class PasskeyDoor:
         self._wrong = WrongLinks()
 
     def table(self) -> list[web.RouteDef]:
-        """Return the routes, which must come before the catch-all for the page's files."""
+        """Return the passkey routes, which must come before the catch-all for the page's files."""
         return [
             web.get("/passkeys", self._show, allow_head=False),
             web.post("/passkeys", self._add),

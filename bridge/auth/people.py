@@ -260,7 +260,7 @@ class People:
 
     @in_transaction
     def new_session(self, tx: Transaction, name: str) -> Session | None:
-        """Create a session for an authenticated person, or None if they are revoked."""
+        """Create a login session for an authenticated person, or return None if the person is revoked."""
         row = tx.execute("SELECT 1 FROM people WHERE name = ? AND revoked_at IS NULL", (name,)).fetchone()
         return None if row is None else _new_session(tx, name)
 
@@ -281,7 +281,7 @@ class People:
 
     @in_transaction
     def end_session(self, tx: Transaction, session_id: str) -> None:
-        """End a session."""
+        """Log a browser out: delete its login session."""
         key = token_sha256(session_id)
         row = tx.execute("DELETE FROM sessions WHERE id_sha256 = ? RETURNING person", (key,)).fetchone()
         if row is not None:
@@ -345,7 +345,7 @@ class Known:
 
 
 class Identities:
-    """People's identities at providers."""
+    """Map identities at login providers to people."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -429,7 +429,7 @@ def role_in(groups: AbstractSet[str], settings: OidcSettings) -> Role | Literal[
 
 
 def _free(tx: Transaction, wanted: str) -> str:
-    """Return a name that no person has or had."""
+    """Return a name that no person has or ever had."""
     name, number = wanted, 2
     while tx.execute("SELECT 1 FROM people WHERE name = ?", (name,)).fetchone() is not None:
         name, number = f"{wanted}-{number}", number + 1

@@ -21,7 +21,7 @@ _T = TypeVar("_T", bound=msgspec.Struct)
 
 
 class SealedCookie(Generic[_T]):
-    """One kind of cookie: `purpose` is part of its name and signature, `which` bridge of its name on plain http."""
+    """One kind of signed cookie: `purpose` is part of its name and signature, `which` bridge of its plain-http name."""
 
     def __init__(self, key: bytes, purpose: str, type_: type[_T], *, is_secure: bool, which: str) -> None:
         self._signer = TimestampSigner(key, salt=f"bridge {purpose}", digest_method=hashlib.sha256)
@@ -58,7 +58,7 @@ class SealedCookie(Generic[_T]):
 
 
 class Spent:
-    """Used challenges and states. Each is valid for one answer, at any bridge."""
+    """Record used challenges and login states. Each is valid for one answer, at any bridge."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -55,7 +55,7 @@ class PeopleError(BridgeError):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A token's person and access; `scopes` is None for a full one. `key` identifies the token."""
+    """The person and access that a token stands for; `scopes` is None for full access. `key` identifies the token."""
 
     person: str
     label: str
@@ -78,7 +78,7 @@ class Token:
 
 
 class PersonTokens:
-    """All people's tokens."""
+    """Store and find people's access tokens."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -48,7 +48,7 @@ class NotConnectedError(Exception):
 
 
 class BridgeLink:
-    """The link: `async with BridgeLink(connect) as link:`, then `async for message in link:`.
+    """Keep a connection to the bridge: `async with BridgeLink(connect) as link:`, then `async for message in link:`.
 
     Iteration yields every message that does not answer an `ask`, including `link` messages about an unreachable bridge.
     It raises BridgeUnreachableError if a retry is useless, or if the bridge was unreachable for more than
@@ -93,7 +93,7 @@ class BridgeLink:
         return item
 
     def post(self, payload: messages.ClientPayload) -> str:
-        """Send without waiting and return the message's id.
+        """Send a message without waiting and return its id.
 
         Missions and permission answers are kept and resent with the same id on new connections until
         answered. Other messages raise NotConnectedError while disconnected.
@@ -109,7 +109,7 @@ class BridgeLink:
         return used
 
     async def ask(self, payload: messages.ClientPayload, *, timeout_seconds: float) -> RelayedMessage:
-        """Send, and return the message that answers. NotConnectedError or TimeoutError if none comes."""
+        """Send a message, and return its answer. NotConnectedError or TimeoutError if none comes."""
         answer: asyncio.Future[RelayedMessage] = asyncio.get_running_loop().create_future()
         used = self.post(payload)
         self._asked[used] = answer

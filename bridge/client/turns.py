@@ -79,7 +79,7 @@ class Turn:
 
     @property
     def calls(self) -> list[Call]:
-        """Return the tool calls, oldest first."""
+        """Return the turn's tool calls, oldest first."""
         return [part for part in self.parts if isinstance(part, Call)]
 
     @property
@@ -89,12 +89,12 @@ class Turn:
 
     @property
     def growing(self) -> Text | None:
-        """Return the text that grows, if one does."""
+        """Return the text to which the agent is adding, or None."""
         last = self.parts[-1] if self.parts else None
         return last if isinstance(last, Text) and not last.is_done else None
 
     def add(self, part: Part) -> None:
-        """Add a part; the text before it is done."""
+        """Add a part to the turn; the text before it is complete."""
         if (growing := self.growing) is not None:
             growing.is_done = True
         self.parts.append(part)
@@ -129,7 +129,7 @@ class Turn:
         self.status, self.attempt = "running", self.attempt or 1
 
     def answer(self, result: events.ToolResult) -> bool:
-        """Set the result of its call; return whether it is one of this turn."""
+        """Set the result of a tool call; return whether the call belongs to this turn."""
         for call in self.calls:
             if call.use.tool_use_id == result.tool_use_id:
                 call.result, call.is_over = result, True
@@ -179,7 +179,7 @@ class Turn:
         self.end(events.Interrupted(self.id) if is_stopped else events.Complete(self.id, words, None, None, 0))
 
     def _add_rest(self, words: str) -> None:
-        """Add the missing part of all texts, which a chat line has in one."""
+        """Add the missing part of all texts of the turn, which a chat line has in one."""
         texts = [part for part in self.parts if isinstance(part, Text)]
         missing = Text(words, is_done=True, has_gap=True).after("\n\n".join(part.text for part in texts).strip())
         if texts and not texts[-1].is_done:
@@ -338,14 +338,14 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The turn has begun, or has begun again: then what was shown of it is void."""
+    """The turn has begun, or has begun again: then its parts shown so far are void."""
 
     is_again: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Grew:
-    """A text has grown by a piece, or is done. `begins`: nothing of it was shown before."""
+    """A text has grown by a piece, or is complete. `begins`: nothing of it was shown before."""
 
     text: Text
     piece: str
@@ -354,7 +354,7 @@ class Grew:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """A call that was shown is over."""
+    """A tool call that was shown has ended."""
 
     call: Call
 
@@ -377,7 +377,7 @@ class Reader:
         self._is_compacting = self._has_ended = False
 
     def news(self, turn: Turn) -> list[News]:
-        """Return what is new, once."""
+        """Return the changes of a turn that this client has not seen, once."""
         news: list[News] = []
         if turn.attempt > self._attempt:
             news.append(Began(is_again=self._attempt > 0))
@@ -406,7 +406,7 @@ class Reader:
         return news
 
     def skip(self, turn: Turn) -> None:
-        """Take everything as shown, except a text that still grows."""
+        """Treat the turn's content as shown, except a text that still grows."""
         self.news(turn)
         self._shown = ""
 

@@ -179,7 +179,7 @@ class SilentError(Exception):
 
 
 class Pulses:
-    """Wrap a forwarded request in `async with pulses.felt(address):`. `session` sends the probes."""
+    """Probe other bridges during forwarded requests: `async with pulses.felt(address):`. `session` sends the probes."""
 
     def __init__(self, session: aiohttp.ClientSession, beat_seconds: float = BEAT_SECONDS) -> None:
         self._session = session
@@ -258,7 +258,7 @@ class _NoSocketError(Exception):
 
 
 class Hops(Service):
-    """Forwarder: `async with Hops(seal) as hops:`, then `passed_on` for each request.
+    """Forward requests to other bridges: `async with Hops(seal) as hops:`, then `passed_on` for each request.
 
     Without a `seal` it forwards none.
     """
@@ -437,7 +437,7 @@ class Hops(Service):
 
 
 async def _pump(source: Any, target: Any, stall_seconds: float) -> tuple[int, str] | None:
-    """Forward frames. Return the code and reason of a close frame, or None if a side was lost or took nothing."""
+    """Forward frames. Return a close frame's code and reason, or None if a side was lost or accepted nothing."""
     with suppress(ConnectionError, TimeoutError):
         while (message := await source.receive()).type in _FRAMES:
             async with asyncio.timeout(stall_seconds):
@@ -476,7 +476,7 @@ class _Passing:
             return response
 
     async def break_off(self, error: Exception) -> NoReturn:
-        """Raise HopError if no answer has begun, otherwise ConnectionResetError: it must not look complete."""
+        """Raise HopError if no answer has begun, else ConnectionResetError: a cut answer must not look complete."""
         if self._response is None:
             kind = HopError if self._has_read else LookAgainError
             raise kind(503, "unavailable", f"{_GONE} {_UNSURE if self._has_read else _UNREAD}") from error

@@ -53,7 +53,7 @@ class LeaseBook:
         self._users: Counter[str] = Counter()
 
     def now(self) -> float:
-        """Return the time. Take it before the database is asked."""
+        """Return the time by `clock`. Call it before asking the database."""
         return self._clock()
 
     def granted(self, sprite: str, epoch: int, asked_at: float) -> None:
@@ -165,7 +165,7 @@ WHERE sprite = ? AND owner = ? AND epoch = ?
 
 
 class Leases(Service, Ownership):
-    """Leases of sprites: `async with Leases(database, address, on_death) as leases:`.
+    """Hold this bridge's leases on sprites: `async with Leases(database, address, on_death) as leases:`.
 
     All are given back at the end.
 
@@ -313,7 +313,7 @@ class Leases(Service, Ownership):
         return other
 
     async def _beat_on(self) -> None:
-        """Renew all leases, give unused ones back, and notice that the database is away."""
+        """Renew all leases, give unused ones back, and detect that the database is unreachable."""
         while True:
             began = self._book.now()
             with suppress(NotOwnedError):
@@ -363,7 +363,7 @@ class Leases(Service, Ownership):
             self.moved(text)
 
     async def _ask(self, sql: str, *parameters: object) -> list[Any]:
-        """Run a statement. Raises NotOwnedError if the database fails or does not answer in time."""
+        """Run a statement on the database. Raise NotOwnedError if it fails or does not answer in time."""
         question = object()
         self._asked_at[question] = time.monotonic()
         try:
@@ -385,7 +385,7 @@ class Leases(Service, Ownership):
     # --- here ---
 
     def _turn(self, sprite: str) -> asyncio.Lock:
-        """Return the lock of a sprite. It keeps answers of the database in the order of the questions."""
+        """Return the lock of a sprite. It keeps the database's answers in the order of the questions."""
         return self._turns.setdefault(sprite, asyncio.Lock())
 
     def _tell(self, sprites: Iterable[str]) -> None:

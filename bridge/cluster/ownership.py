@@ -65,7 +65,7 @@ class Ownership:
         """
 
     async def owner_of(self, sprite: str) -> Owner | None:
-        """Return the other bridge that owns it, or None. Raises NotOwnedError if the owner is unknown."""
+        """Return the other bridge that owns the sprite, or None. Raise NotOwnedError if the owner is unknown."""
 
     def holds(self, sprite: str) -> bool:
         """Return whether this bridge certainly owns the sprite now."""
@@ -78,7 +78,7 @@ class Ownership:
         return ""
 
     def using(self, sprite: str) -> AbstractContextManager[None]:
-        """Keep a lease while the block runs. Does not take one."""
+        """Keep a sprite's lease while the block runs. Does not take a new one."""
         del sprite
         return nullcontext()
 

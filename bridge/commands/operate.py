@@ -172,7 +172,7 @@ async def _deploy(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 def add_audit_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the options of `audit`."""
     parser.add_argument(
         "--since",
         metavar="TIME",

@@ -62,12 +62,12 @@ async def ask(settings: Settings, method: str, path: str, body: object = None, *
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
-    """Add `--data`."""
+    """Add the option `--data`."""
     parser.add_argument("--data", type=Path, metavar="DIR", help="default: SPRITE_DATA, else data/ in the checkout")
 
 
 def day(at: float) -> str:
-    """Return the date in UTC."""
+    """Return a time's date in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
 
 
@@ -78,7 +78,7 @@ def say(*lines: str) -> None:
 
 
 def add_as_of(parser: argparse.ArgumentParser) -> None:
-    """Add `--as-of`."""
+    """Add the option `--as-of`."""
     parser.add_argument(
         "--as-of",
         metavar="TIME",

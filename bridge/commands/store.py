@@ -68,7 +68,7 @@ async def _known(store: SealedStore, name: str) -> None:
 
 
 async def _note(settings: Settings, action: str, subject: str) -> None:
-    """Record in the audit log that the act begins."""
+    """Record in the audit log that a command on the store begins."""
     await ask(settings, "POST", "/audit", {"action": action, "subject": subject})
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: Commands) -> None:
-    """Add the commands to `users`."""
+    """Add the commands for tokens to `users`."""
     scopes = "".join(f"  {scope:<13}{meaning}\n" for scope, meaning in MEANING.items())
     make = commands.add_parser(
         "token",

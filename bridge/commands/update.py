@@ -17,7 +17,7 @@ _ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def run(_: argparse.Namespace) -> int:
-    """Upgrade, and say what to restart. Return the exit status."""
+    """Upgrade Sprite, and print which programs to restart. Return the exit status."""
     command = _upgrade(Path(sys.prefix))
     if command is None:
         sys.stderr.write(

@@ -20,7 +20,7 @@ class FolderTakenError(OperatorError):
 
 @contextmanager
 def owned(settings: Settings) -> Iterator[None]:
-    """Create what is missing of the folder and own it while the block runs.
+    """Create what is missing of the data folder and own it while the block runs.
 
     Raises FolderTakenError if another bridge owns it and OperatorError if it is not writable.
     """
@@ -84,7 +84,7 @@ _EXPLANATION = "# Where the Claude Code plugin finds this machine's memory. The 
 
 
 def leave(note: Path, workspace: Path, code: Path, *, takes_over: bool) -> None:
-    """Write the note.
+    """Write the note that tells programs on this machine where the memory is.
 
     A note that names another existing workspace is replaced only with `takes_over`. A failed write is logged, not
     raised.

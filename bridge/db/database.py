@@ -21,7 +21,7 @@ _AGAIN_SECONDS = 1.0
 
 
 class DatabaseError(BridgeError):
-    """The database cannot do what was asked: a disk that refuses, a server that is away.
+    """The database refuses or fails: for example a full disk, or an unreachable server.
 
     `code` says what it is in the database's own terms (SQLITE_FULL, or a SQLSTATE such as 53100), without a path, an
     address or a value.
@@ -33,11 +33,11 @@ class DatabaseError(BridgeError):
 
 
 class ConstraintError(DatabaseError):
-    """A row breaks a rule of its table: its key is taken, or what it refers to is not there (any more)."""
+    """A row breaks a rule of its table: its key exists, or a row that it refers to does not exist."""
 
 
 class DatabaseAwayError(DatabaseError):
-    """The database is away: nothing was read or written, and the same may work a moment later."""
+    """The database is unreachable: nothing was read or written, and a retry may work a moment later."""
 
 
 class Rows(Protocol):

@@ -51,7 +51,7 @@ class KnownLearning:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The content of a curation request."""
+    """The content of a request to the curator."""
 
     turns: tuple[Turn, ...]
     learnings: tuple[KnownLearning, ...]
@@ -169,7 +169,7 @@ class FileDraft:
         self._added[statement] = heading, found
 
     def drop(self, statement: str, reason: str, found: "Finding") -> None:
-        """Delete the line that says this."""
+        """Delete the line that makes this statement."""
         for index, line in self._statements().items():
             if normalised(line) == normalised(statement):
                 self._deleted[index] = reason, found
@@ -209,7 +209,7 @@ def _same_subject(one: str, other: str) -> bool:
 
 
 def _cited(text: str, found: "Finding") -> str:
-    """Return a text with its turn and its quote."""
+    """Return a learning's text with the turn and the quote that prove it."""
     return f'[t{found.turn_id}] {text} | "{found.quote}"'
 
 
@@ -288,7 +288,7 @@ _INSTALL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding: `quote` is verbatim in turn `turn_id`; `detail` is a path or package names."""
+    """A statement found in a turn: `quote` is verbatim in turn `turn_id`; `detail` is a path or package names."""
 
     type: str
     turn_id: str
@@ -298,7 +298,7 @@ class Finding:
 
 
 def findings(turn: Turn) -> Iterator[Finding]:
-    """Yield the findings of one turn; none when no person asked for the turn."""
+    """Yield the statements found in one turn; none when no person asked for the turn."""
     if turn.origin != "user":
         return
     for clause in _clauses(turn.user):

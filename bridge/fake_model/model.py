@@ -23,7 +23,7 @@ _SHUTDOWN_SECONDS = 1.0
 
 
 class OfflineModel(Service):
-    """`async with OfflineModel() as model:` serves at `model.url` until the block ends."""
+    """Serve the offline model: `async with OfflineModel() as model:` serves at `model.url` until the block ends."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         self._host = host
@@ -68,7 +68,7 @@ class OfflineModel(Service):
 
 
 def answer(request: Request) -> list[dict[str, Any]]:
-    """Return the content of the answer to any request."""
+    """Return the content of the fake model's answer to any request."""
     match request.kind:
         case "verifier":
             return [{"type": "text", "text": offline_verifier.verify("\n".join(request.user_texts))}]
@@ -101,7 +101,7 @@ def json_response(status: int, body: bytes, headers: dict[str, str] | None = Non
 async def _errors_in_shape(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Give every error the API's shape."""
+    """Turn every error into the Messages API's error format."""
     try:
         response = await handler(request)
     except msgspec.MsgspecError as wrong:

@@ -56,7 +56,7 @@ class Body(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """A tool call of the conversation with its result."""
+    """A tool call in the conversation with its result."""
 
     name: str
     input: dict[str, Any]

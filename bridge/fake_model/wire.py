@@ -42,7 +42,7 @@ def tokens(size: int) -> int:
 
 
 def message(model: str, blocks: Iterable[dict[str, Any]], request_size: int) -> dict[str, Any]:
-    """Build the complete message."""
+    """Build the complete message of an answer."""
     content = [_block(block) for block in blocks]
     calls_tool = any(block["type"] == "tool_use" for block in content)
     written = sum(

@@ -26,7 +26,7 @@ _FULL = (
 
 
 class ConnectionLimitMiddleware:
-    """The connection limiter: add its `middleware` to the application, and `note` as `on_response_prepare` signal."""
+    """Limit open connections: add its `middleware` to the application, and `note` as `on_response_prepare` signal."""
 
     def __init__(self) -> None:
         self._answering: set[asyncio.BaseTransport] = set()
@@ -36,7 +36,7 @@ class ConnectionLimitMiddleware:
         )
 
     def entered(self, transport: asyncio.Transport) -> None:
-        """Count a new connection. Closes the one to evict, or the new one with status 503."""
+        """Count a new connection. If there are too many, close the one to evict, or the new one with status 503."""
         gone = self._arrivals.enter(transport)
         if gone is transport:
             transport.write(_FULL)
@@ -82,7 +82,7 @@ def _close(transport: asyncio.BaseTransport | None) -> None:
 
 
 class Counted:
-    """A protocol that counts its connection in the limiter, and otherwise is the one that it wraps."""
+    """Wrap a protocol so that the limiter counts its connection."""
 
     def __init__(self, protocol: asyncio.Protocol, lobby: ConnectionLimitMiddleware) -> None:
         self._protocol = protocol

@@ -48,7 +48,7 @@ _PAGES.filters["utc"] = _utc
 
 
 class AnsweredError(Exception):
-    """A check refuses the request with this response, which the edge returns."""
+    """A check refuses the request with this HTTP response, which the server sends."""
 
     def __init__(self, response: web.Response) -> None:
         super().__init__(response.status)
@@ -142,7 +142,7 @@ async def body_within(request: web.Request, most: int) -> bytes | None:
 
 
 async def small_body(request: web.Request, type_: type[_T], example: str) -> _T:
-    """Return the request's body as that type. Raises AnsweredError if it is too large or invalid.
+    """Return the request's body as that type. Raise AnsweredError if the body is too large or invalid.
 
     `example` is a valid body for the error message.
     """

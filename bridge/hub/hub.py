@@ -50,7 +50,7 @@ class Seen:
 
 
 class Relay:
-    """`async with Relay(host) as relay:`; call `serve` for each WebSocket."""
+    """Connect clients with sprites: `async with Relay(host) as relay:`; call `serve` for each WebSocket."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Relay:
             room.report(phase, words)
 
     def offer(self, sprite: str) -> str | None:
-        """Return what LinkState currently offers to the person."""
+        """Return the request that the page offers to the person about a sprite's link, as in LinkState."""
         return None if (room := self._rooms.get(sprite)) is None else room.offer
 
     def nudge(self, sprite: str) -> None:

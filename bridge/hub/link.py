@@ -53,12 +53,12 @@ class Pace:
         self._frames = TokenBucket(_FRAMES_PER_SECOND, _FRAMES_BURST)
 
     def take(self, size: int) -> float:
-        """Count a frame of `size` bytes; return the seconds to wait before reading the next."""
+        """Count a frame of `size` bytes; return the seconds to wait before reading the next frame."""
         return max(self._bytes.take(size), self._frames.take(1))
 
 
 class LinkError(Exception):
-    """The sprite cannot be used; the message says why, `retryable` whether a retry soon may help."""
+    """The bridge cannot use the sprite; the message says why, `retryable` whether a retry soon may help."""
 
     def __init__(self, message: str, *, retryable: bool = True) -> None:
         super().__init__(message)
@@ -78,7 +78,7 @@ class StaleOwnerError(LinkError):
 
 
 class SpriteConnection:
-    """Create it with `open`; call `message` until it raises, then `close`."""
+    """A connection to a sprite. Create it with `open`; call `message` until it raises, then `close`."""
 
     def __init__(self, channel: Channel, pace: Pace, lease: Lease | None = None) -> None:
         self._channel = channel
@@ -206,7 +206,7 @@ class LinkDownError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LinkChange:
-    """State of the link; `detail` is an explanation for people, where it helps.
+    """State of the link to the sprite; `detail` is an explanation for people, where it helps.
 
     `offer` is what the person may request, as in LinkState; `as_of` is the time of the replica in Unix seconds.
     """
@@ -218,11 +218,11 @@ class LinkChange:
 
 
 class Listener(Protocol):
-    """Listener of a link; no method may block."""
+    """Receive the events of a link; no method may block."""
 
     @property
     def rests(self) -> bool:
-        """Return whether the sprite may sleep: then it is not probed, and not woken after a cut."""
+        """Return whether the sprite may sleep: then the link is not probed, and the sprite not woken after a cut."""
 
     @property
     def awaits_state(self) -> bool:
@@ -246,7 +246,7 @@ class Listener(Protocol):
 
     @property
     def why_silent(self) -> str:
-        """Return why it may not speak, as a message for people."""
+        """Return why this bridge may not send to the sprite, as a message for people."""
 
     def stale(self, epoch: int, newest: int) -> None:
         """Handle a sprite that reports a newer owner (`newest`) than `epoch`, under which this link spoke."""
@@ -310,7 +310,7 @@ class Link(Service):
         return self._is_at_rest
 
     def let_go(self) -> None:
-        """End the connection or attempt at once; the next attempt asks again which bridge has the sprite."""
+        """End the connection or attempt at once; the next attempt checks again which bridge owns the sprite."""
         if self._attempt is not None and not self._attempt.expired():
             self._attempt.reschedule(0)
 
@@ -386,7 +386,7 @@ class Link(Service):
             await connection.close()
 
     async def _hold(self, connection: SpriteConnection) -> None:
-        """Read until the connection ends, or seems dead."""
+        """Read messages until the connection ends, or seems dead."""
         reading = asyncio.create_task(self._read(connection), name=f"read {self._sprite}")
         watching = asyncio.create_task(self._watch(connection), name=f"watch {self._sprite}")
         try:
@@ -462,7 +462,7 @@ class Link(Service):
         return max(0.0, backoff(self._attempts, _FIRST_WAIT_SECONDS, longest) - _SHORTEST_WAIT_SECONDS)
 
     async def _watch(self, connection: SpriteConnection) -> None:
-        """Never return; raise LinkError if the sprite does not answer a probe."""
+        """Probe the sprite for ever; raise LinkError if it does not answer."""
         began_at, asked_at = time.monotonic(), None
         while True:
             await asyncio.sleep(self._silent_seconds / _WATCHES_A_SILENCE)

@@ -40,7 +40,7 @@ class PendingMessage:
 
 
 class ResendBuffer:
-    """Messages by their id on the wire; a repeated id is the same message and keeps its place."""
+    """Keep messages by their id on the wire; a repeated id is the same message and keeps its place."""
 
     def __init__(self) -> None:
         self._messages: dict[str, PendingMessage] = {}
@@ -126,7 +126,7 @@ class PendingRequests:
         return self._resends.frames()
 
     async def close(self) -> None:
-        """Cancel what still runs; waiting callers get a LinkDownError."""
+        """Cancel running forwards; waiting callers get a LinkDownError."""
         await self._tasks.close()
         for answer in self._own.values():
             if not answer.done():

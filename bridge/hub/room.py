@@ -63,7 +63,7 @@ _MOST_SLOW = 8
 
 
 class WorkUnderWay:
-    """Pass it every state and event; `goes_on` returns the result."""
+    """Track whether the sprite works: pass every state and event; `goes_on` returns the result."""
 
     def __init__(self) -> None:
         #: Start of each turn in progress (Unix seconds): a mission's, and a background one.
@@ -189,7 +189,7 @@ TIMES = RoomTimes()
 
 
 class SpriteHub:
-    """`async with Room(host, sprite) as room:`; call `enter`, `resumed`, `take` and `leave` for each member."""
+    """Relay between one sprite and its clients: `async with Room(host, sprite) as room:`; call `enter` for each."""
 
     def __init__(
         self,
@@ -266,7 +266,7 @@ class SpriteHub:
 
     @property
     def is_over(self) -> bool:
-        """Return whether this room is of no more use, however long a client waits."""
+        """Return whether this room can never connect again, however long a client waits."""
         return self.has_died or self.is_elsewhere.is_set()
 
     @property
@@ -389,11 +389,11 @@ class SpriteHub:
 
     @property
     def offer(self) -> str | None:
-        """Return what LinkState currently offers to the person."""
+        """Return the request that the page offers to the person about the link, as in LinkState."""
         return self._told(self._link.change).offer
 
     def nudge(self) -> None:
-        """Retry the link at once."""
+        """Retry the link to the sprite at once."""
         self._link.nudge()
 
     async def _reach(self, report: Report) -> Reached:
@@ -487,7 +487,7 @@ class SpriteHub:
 
     @property
     def awaits_state(self) -> bool:
-        """Return whether the live stream starts again, so that a state must arrive."""
+        """Return whether the live stream of events starts again, so that a state must arrive."""
         return self._sync_is_due
 
     @property
@@ -602,12 +602,12 @@ class SpriteHub:
             self._admit(member)
 
     def _knows(self, member: Subscriber) -> bool:
-        """Return whether the member knows the link's current event sequence."""
+        """Return whether the client knows the link's current event sequence."""
         resume, welcome = member.resume, self._link.welcome
         return resume is not None and welcome is not None and resume.epoch == welcome.epoch
 
     def _admit(self, member: Subscriber) -> None:
-        """Bring a member up to date over a separate connection and add it to the live stream."""
+        """Send a client the missed events over a separate connection and add it to the live stream."""
         task = asyncio.create_task(self._catch_up(member), name=f"catch up {self._sprite}")
         self._catching_up[member] = task
         task.add_done_callback(lambda done: self._caught_up(member, done))
@@ -618,7 +618,7 @@ class SpriteHub:
             member.greet(msgspec.structs.replace(welcome, last_seq=self._link.last_seq))
 
     async def _catch_up(self, member: Subscriber) -> None:
-        """Retry until the member has joined the live stream, or the link is gone (its return starts this again)."""
+        """Retry until the client has joined the live stream, or the link is gone (its return starts this again)."""
         while self._link.is_ready and not self._sync_is_due:
             generation = self._generation
             member.outbox.hold()

@@ -32,7 +32,7 @@ QUIET_SECONDS = 10.0
 
 
 class Subscriber:
-    """Send frames in order without blocking the caller; `messages` yields the client's messages."""
+    """Send frames to one client in order without blocking; `messages` yields the client's messages."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class Subscriber:
     # --- out ---
 
     def say(self, payload: messages.ServerPayload | messages.LinkState, *, reply_to: str | None = None) -> None:
-        """Send an answer, or a message of the bridge itself."""
+        """Send the client an answer, or a message of the bridge itself."""
         self.put(encode(payload, reply_to=reply_to)[:-1])
 
     def greet(self, welcome: messages.AuthOk) -> None:
-        """Answer `resume`: announce the following sequence."""
+        """Answer the client's `resume`: announce the following event sequence."""
         self.told_epoch = welcome.epoch
         self.say(welcome, reply_to=self._resume_id or None)
 
@@ -102,7 +102,7 @@ class Subscriber:
         self._send()
 
     async def keeps_up(self) -> None:
-        """Wait until a long replay has room for more."""
+        """Wait until the client's queue has room for more of a long replay."""
         while self.outbox.has_backlog(_REPLAY_BYTES):
             self._sent.clear()
             await self._sent.wait()
@@ -196,7 +196,7 @@ class Subscriber:
     # --- in ---
 
     async def first(self) -> None:
-        """Wait for `resume`. Raise FatalPeerError for another message or a timeout."""
+        """Wait for the client's `resume`. Raise FatalPeerError for another message or a timeout."""
         try:
             async with asyncio.timeout(_FIRST_FRAME_SECONDS):
                 frame = await self._frame()
@@ -257,7 +257,7 @@ _SECONDS = 60.0
 
 
 async def caught_up(reach: Reach, member: Subscriber, welcome: messages.AuthOk | None, pace: Pace) -> int:
-    """Return the newest event that the member then has. Raise HostError, LinkError, OSError or TimeoutError.
+    """Send a client the events it missed; return the newest one. Raise HostError, LinkError, OSError or TimeoutError.
 
     `welcome` is the link's; LinkError if the sprite has another epoch by now. On an error the member's `resume` marks
     the events it already has, so that the next try continues there.

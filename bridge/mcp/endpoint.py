@@ -186,7 +186,7 @@ _AWAY = "The person's agent cannot be reached at the moment. Nothing is lost; tr
 
 
 class RelayedSource:
-    """One person's source; `asked_by` names the program, so that its words are not attributed to the person."""
+    """One person's memory, reached through the relay; `asked_by` names the program that asks."""
 
     def __init__(self, relay: Relay, asking: Asking, person: str, asked_by: str) -> None:
         self._relay = relay
@@ -252,7 +252,7 @@ _CALLER: Final = "sprite.caller"
 
 
 class McpDoor(Service):
-    """The MCP endpoint: `async with McpDoor(...) as door:`.
+    """Serve the MCP endpoint: `async with McpDoor(...) as door:`.
 
     `metadata_url` returns, for a host, the URL that tells clients how to get access.
     """
@@ -376,7 +376,7 @@ def _lacking(tool: Tool) -> str:
 
 
 def _unfit(body: bytes) -> str:
-    """Return why a message is refused (nested too deeply, too many members), or "" if it is fine."""
+    """Return why an MCP message is refused (nested too deeply, too many members), or "" if it is fine."""
     # Checked before any objects are built. Pasted text has commas and brackets, too, but fewer.
     if body.count(b"[") + body.count(b"{") > _MOST_BRACKETS or body.count(b",") > _MOST_COMMAS:
         return "The message has too many members."

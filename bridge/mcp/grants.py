@@ -74,7 +74,7 @@ class Issued:
 
 
 class Grants:
-    """Registered programs and their grants."""
+    """Store the programs that registered over MCP and the access that people granted them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -118,7 +118,7 @@ class Grants:
 
     @in_snapshot
     def code(self, db: Transaction, text: str) -> Code | None:
-        """Return the consent of a code, or None."""
+        """Return the consent that a code stands for, or None."""
         row = db.execute("SELECT * FROM oauth_codes WHERE code_sha256 = ?", (token_sha256(text),)).fetchone()
         return None if row is None else _code(row)
 
@@ -201,7 +201,7 @@ def _drop_expired(tx: Transaction, now: float) -> None:
 
 
 def _make_room(tx: Transaction, person: str) -> None:
-    """End the grants that were refreshed longest ago, to keep the limit."""
+    """End the grants that were refreshed longest ago, so that a person has at most the limit."""
     newest_first = tx.execute("SELECT label FROM oauth_grants WHERE person = ? ORDER BY expires_at DESC", (person,))
     for row in newest_first.fetchall()[_MAX_GRANTS_EACH - 1 :]:
         _end(tx, person, row["label"])

@@ -57,7 +57,7 @@ class Addresses:
         return None if base is None else f"{base}{RESOURCE_METADATA}{MCP}"
 
     def is_ours(self, resource: str) -> bool:
-        """Return whether a resource indicator (RFC 8707) names this endpoint."""
+        """Return whether a resource indicator (RFC 8707) names this MCP endpoint."""
         try:
             parts = urlsplit(resource)
             port = parts.port

@@ -42,7 +42,7 @@ _NOT_TICKED: Final[frozenset[Scope]] = frozenset({"ask"})
 
 
 class Consent:
-    """The consent page: GET shows the question, POST takes the answer."""
+    """Serve the consent page: GET shows the question, POST takes the answer."""
 
     def __init__(self, provider: GrantedAccess, authenticator: Authenticator, addresses: Addresses) -> None:
         self._provider = provider
@@ -50,7 +50,7 @@ class Consent:
         self._addresses = addresses
 
     async def show(self, request: web.Request) -> web.StreamResponse:
-        """Show the question."""
+        """Show the question whether a program gets access."""
         person, program, params = await self._asked(request)
         wanted = set(params.scopes or GRANTABLE)
         target = str(params.redirect_uri)
@@ -65,7 +65,7 @@ class Consent:
         )
 
     async def take(self, request: web.Request) -> web.StreamResponse:
-        """Take the answer and redirect to the program."""
+        """Take the person's answer and redirect to the program."""
         self._authenticator.require_same_origin(request)
         person, program, params = await self._asked(request)
         form = await _form(request)

@@ -17,7 +17,7 @@ SHORT_TITLE = "Sprite has something for you"
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One notification. `key` deduplicates it; `at` is in Unix seconds.
+    """One notification for a person. `key` deduplicates it; `at` is in Unix seconds.
 
     `title` and `body` are texts of the agent or the person; a channel omits them for people who chose short
     notifications. `request_id` identifies the question of a `permission`. `is_whole` means that `body` shows
@@ -62,20 +62,20 @@ _TOLD_OF_INPUT = ("command", "file_path", "url", "query", "notebook_path", "host
 
 
 def of_reply(text: str) -> tuple[str, str]:
-    """Return title and body for a reply: its first line and the rest."""
+    """Return a notification's title and body for a reply: its first line and the rest."""
     first, _, rest = text[:_MAX_READ].strip().partition("\n")
     title = line(_MARKS.sub("", first), _MAX_TITLE)
     return title or "Sprite did something by itself", line(rest)
 
 
 def of_failure(message: str, *, by_schedule: bool) -> tuple[str, str]:
-    """Return title and body for a turn that failed."""
+    """Return a notification's title and body for a turn that failed."""
     title = "A schedule could not be carried out" if by_schedule else "Something that Sprite had begun did not end well"
     return title, line(message)
 
 
 def of_question(tool: str, tool_input: dict[str, Any]) -> tuple[str, str]:
-    """Return title and body for a tool call that waits for the person's decision."""
+    """Return a notification's title and body for a tool call that waits for the person's decision."""
     title = _QUESTIONS.get(tool) or f"May Sprite use {line(tool, 40) or 'a tool'}?"
     told = next((value for name in _TOLD_OF_INPUT if isinstance(value := tool_input.get(name), str)), "")
     return title, line(told)

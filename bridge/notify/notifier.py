@@ -49,7 +49,7 @@ DELETE FROM notices WHERE sprite = ? AND key NOT IN
 
 
 class Notifier(Service):
-    """`async with Notifier(...) as notifier:`; call `tell` from anywhere, it never waits.
+    """Deliver notifications: `async with Notifier(...) as notifier:`; call `tell` from anywhere, it never waits.
 
     `wants_words` and `may_come` look up a person's choice and access. After the first few, each sprite has
     `per_second` notices. `told` counts notices by kind.
@@ -120,7 +120,7 @@ class Notifier(Service):
         self._filled.set()
 
     def withdraw(self, person: str, key: str | None = None) -> None:
-        """Remove queued notices: one, or all, because the person has opened the page."""
+        """Remove one queued notification, or all of a person who has opened the page."""
         if key is None:
             del self._more[person]
         for place, notice in list(self._queue.items()):
@@ -128,7 +128,7 @@ class Notifier(Service):
                 del self._queue[place]
 
     async def forget(self, sprite: str) -> None:
-        """Remove the texts of a sprite's pending notices; they are delivered without. May raise DatabaseError."""
+        """Remove the texts of a sprite's pending notifications; they are delivered without. May raise DatabaseError."""
         for place, notice in self._queue.items():
             if notice.sprite == sprite:
                 self._queue[place] = replace(notice, title=SHORT_TITLE, body="", is_whole=False)

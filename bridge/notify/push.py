@@ -98,7 +98,7 @@ _POINT_BYTES, _SECRET_BYTES = 65, 16
 
 
 class SubscriptionError(BridgeError):
-    """A subscription cannot be used, in words for whoever sent it."""
+    """A push subscription cannot be used; the message is for whoever sent it."""
 
 
 class Keys(msgspec.Struct, frozen=True):
@@ -249,7 +249,7 @@ _AT_ONCE = 8
 
 
 class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Data for the page's service worker; `url` is the target of a click, `at` is in Unix seconds.
+    """A notification as sent to the page's service worker; `url` is the target of a click, `at` in Unix seconds.
 
     With a `request_id`, the notification offers "no" to the question, and "yes" if `allow` is set. With `raises` it
     offers to raise today's limit and go on.
@@ -267,7 +267,7 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def payload_of(notice: Notice, *, words: bool) -> Payload:
-    """Return the content of a notification. Without texts it offers no "yes": a click opens the question."""
+    """Return the content of a push notification. If it hides its subject, it has no "yes" button."""
     is_question = notice.request_id is not None
     place = "/"
     if is_question:
@@ -307,7 +307,7 @@ def _cut(text: str, chars: int) -> str:
 
 
 class Push(Service):
-    """`async with Push(...) as push:`; a Channel. `wants_words` returns whether a person wants full texts.
+    """Send push notifications: `async with Push(...) as push:`; a Channel. `wants_words`: the person wants full texts.
 
     `allow_inside` permits push services in the bridge's own network.
     """
@@ -386,7 +386,7 @@ class Push(Service):
         return outcome
 
     async def _once(self, subscription: Subscription, body: bytes, headers: dict[str, str]) -> tuple[int | str, float]:
-        """Try once; return the status or failure, and the delay in seconds that the service asks for."""
+        """Post a message once; return the status or failure, and the delay in seconds that the service asks for."""
         # Late import: it loads a second HTTP client that is not used here.
         from pywebpush import WebPusher  # type: ignore[import-untyped]
 

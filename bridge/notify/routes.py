@@ -41,7 +41,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A decision made in a notification. "Always" is offered only in the page, which explains it."""
+    """A decision that a person made in a notification. "Always" is offered only in the page, which explains it."""
 
     request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     decision: Literal["allow", "deny"]
@@ -156,7 +156,7 @@ class PushRoutes:
 
 
 class NotifySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A person's choice. Without `words` a notification does not reveal its subject.
+    """A person's choice about notifications. Without `words` a notification does not reveal its subject.
 
     That is the default, because notifications pass through other services and appear on locked screens.
     """
@@ -165,7 +165,7 @@ class NotifySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NotifySettingsStore:
-    """Read and write the choice of each person."""
+    """Read and write each person's choice about notifications."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -189,7 +189,7 @@ class NotifySettingsStore:
 
 
 class SettingsRoutes:
-    """Both routes answer with the current choice: `{"words": false}`."""
+    """Serve the notification settings; both routes answer with the current choice: `{"words": false}`."""
 
     def __init__(self, authenticator: Authenticator, settings: NotifySettingsStore) -> None:
         self._authenticator = authenticator

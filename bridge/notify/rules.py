@@ -54,7 +54,7 @@ class _Sprite:
 
 
 class NotificationRules(Service, Observer):
-    """`async with NotificationRules(database, notifier, on_death) as rules:`; an Observer."""
+    """Decide what to notify people of: `async with NotificationRules(database, notifier, on_death)`; an Observer."""
 
     def __init__(
         self, database: Database, notifier: Notifier, on_death: Callable[[], None], *, shared: bool = False
@@ -214,7 +214,7 @@ class NotificationRules(Service, Observer):
     # --- the mark ---
 
     def _mark(self, sprite: str, at: float) -> None:
-        """Mark everything up to then, by the sprite's clock, as reported or seen."""
+        """Mark all events up to a time, by the sprite's clock, as reported or seen."""
         known = self._of(sprite)
         at = min(at + _SAME_MOMENT_SECONDS, time.time() + _AHEAD_SECONDS)
         if known.told_until is None or at > known.told_until:

@@ -31,17 +31,17 @@ _KEY_BYTES = 32
 
 
 def new_key() -> bytes:
-    """Return a random key."""
+    """Return a random signing key."""
     return secrets.token_bytes(_KEY_BYTES)
 
 
 def shown(key: bytes) -> str:
-    """Return a key in the text form that receivers' libraries accept."""
+    """Return a signing key in the text form that receivers' libraries accept."""
     return PREFIX + base64.b64encode(key).decode()
 
 
 def headers(key: bytes, message_id: str, at: int, body: bytes) -> dict[str, str]:
-    """Return the three headers for a body; `at` is in Unix seconds."""
+    """Return the webhook's three headers for a body; `at` is in Unix seconds."""
     digest = hmac.digest(key, b"%s.%d.%s" % (message_id.encode(), at, body), hashlib.sha256)
     return {
         "webhook-id": message_id,
@@ -69,7 +69,7 @@ _TAKEN_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A message that is due, and its number of tries so far."""
+    """A webhook message that is due, and its number of tries so far."""
 
     id: str
     body: bytes
@@ -77,7 +77,7 @@ class Waiting:
 
 
 class Outbox:
-    """Messages until they are delivered or given up. Every method may raise DatabaseError.
+    """Store webhook messages until they are delivered or given up. Every method may raise DatabaseError.
 
     If it is `shared` by several bridges, each due message is given to one of them.
     """
@@ -190,7 +190,7 @@ def message_of(notice: Notice, *, words: bool) -> Message:
 
 
 class Webhook(Service):
-    """`async with Webhook(...) as webhook:`; a Channel.
+    """Post notifications to a webhook: `async with Webhook(...) as webhook:`; a Channel.
 
     `wants_words` returns whether a person wants full texts. `sent` counts tries by outcome.
     """
@@ -284,7 +284,7 @@ class Webhook(Service):
             self._filled.set()
 
     async def _try(self, message: Waiting) -> str:
-        """Post once; return "" on success, else the reason without any text of the receiver or the address."""
+        """Post a message once; return "" on success, else the reason without any of the receiver's text or address."""
         signed = headers(self._key, message.id, int(time.time()), message.body)
         try:
             async with self._http.post(

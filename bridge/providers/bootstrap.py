@@ -34,7 +34,7 @@ _VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """A release. `digest` identifies code and requirements, `environment` the requirements alone (12 hex digits)."""
+    """A release of the sprite's code. `digest` identifies code and requirements, `environment` only the latter."""
 
     version: str
     digest: str
@@ -164,7 +164,7 @@ class Found:
 
 
 class Bootstrap:
-    """Inspect a VM and bring it to the plan. The caller ensures one run at a time for each VM.
+    """Inspect a VM and install the planned release. The caller ensures one run at a time for each VM.
 
     `knows` returns the sprite of a model token, None for a revoked one; `probe` returns once the sprite accepts us.
     """
@@ -247,7 +247,7 @@ class Bootstrap:
             await self._detach()
 
     async def _prepare(self, release: str, report: Report) -> tuple[str, str] | None:
-        """Do everything that does not disturb a running sprite.
+        """Prepare an update without disturbing a running sprite.
 
         Return the (release, environment) in use, None if there is none.
         """

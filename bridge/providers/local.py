@@ -48,7 +48,7 @@ Home = Callable[[str, Path, bool], Awaitable[Path]]
 
 
 class LocalHost:
-    """`async with LocalHost(data / "workspaces", access, environment=...) as host:`; agents cannot read `data`.
+    """Run sprites on this machine: `async with LocalHost(data / "workspaces", access, environment=...) as host:`.
 
     `access` is called at each start of a sprite, unless it has its `own_access` to a model, and `guard` before a
     workspace is created. `home` returns the workspace if it is not always the default folder; it gets that folder and
@@ -240,7 +240,7 @@ class LocalHost:
 
 
 class _Resident:
-    """One workspace and its process. While there is no process, `failure` says why."""
+    """One local workspace and its sprite's process. While there is no process, `failure` says why."""
 
     def __init__(self, workspace: Path, start: Callable[[], Awaitable[RunningSprite]]) -> None:
         self.workspace = workspace

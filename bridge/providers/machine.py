@@ -375,7 +375,7 @@ class Machine:
     # --- calls ---
 
     async def _call(self, what: str, call: Callable[[], Awaitable[_T]], *, seconds: float | None = None) -> _T:
-        """Make one call; retry while the API is busy or unreachable. Raise HostError if that lasts."""
+        """Make one API call; retry while the API is busy or unreachable. Raise HostError if that lasts."""
         seconds = seconds or self._call_seconds
         began = asyncio.get_running_loop().time()
         for attempt in range(1, _ATTEMPTS + 1):
@@ -402,7 +402,7 @@ class Machine:
 
 
 class _StatusError(HostError):
-    """An error response of the API; `status` is its HTTP status, if it had one."""
+    """An error response of the Sprites API; `status` is its HTTP status, if it had one."""
 
     def __init__(self, message: str, status: int | None, *, retryable: bool) -> None:
         super().__init__(message, retryable=retryable)

@@ -148,7 +148,7 @@ Access = Callable[[str], Awaitable[ModelAccess]]
 
 
 class Host(Protocol):
-    """`async with host:`; leaving it stops only what the host started on this machine."""
+    """Provide people's sprites: `async with host:`; leaving it stops only what the host started on this machine."""
 
     async def __aenter__(self) -> Self: ...
 

@@ -169,7 +169,7 @@ class SpritesHost(Service):
 
 
 class _VM:
-    """One VM and its known state. `alone`: one wake or deploy at a time."""
+    """One sprite's VM and its known state. `alone`: one wake or deploy at a time."""
 
     def __init__(
         self,
@@ -250,7 +250,7 @@ class _VM:
         await self._install(found, report)
 
     async def restore(self, archive: Path, report: provider.Report, *, begin: provider.Begin) -> str:
-        """Restore the sprite from an archive, on a new VM if there is none; see Restorable."""
+        """Restore the sprite from an archive, on a new VM if it has none; see Restorable."""
         status = await self.machine.status()
         if status == "absent":
             # From here on there is no way back.

@@ -149,7 +149,7 @@ class Accounts:
             raise UnavailableError(_AWAY) from error
 
     async def flush(self) -> None:
-        """Settle the calls that have ended, as far as the database allows."""
+        """Write the costs of the model calls that have ended, as far as the database allows."""
         async with self._settling:
             for call in tuple(self._ended.values()):
                 try:
@@ -189,14 +189,14 @@ class Accounts:
             raise
 
     def _give_back(self, call: ModelCall) -> None:
-        """Settle a call that was never made, so that it holds nothing."""
+        """Settle a model call that was never made, so that it holds none of the budget."""
         call.spent_usd = None if call.held_usd is None else 0.0
         call.outcome, call.is_estimate, call.at = "refused", False, time.time()
         self._unsure.add(call.id)
         self.settle(call)
 
     async def _wait(self, sprite: str, refusal: BudgetError, until: float) -> None:
-        """Return when another try may succeed. Raise the refusal if none will."""
+        """Wait until another attempt to reserve budget may succeed. Raise the refusal if none will."""
         if refusal.retry_after is None:
             self._on_used_up(sprite, str(refusal), refusal.can_raise)
             raise refusal

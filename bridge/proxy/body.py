@@ -52,7 +52,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Parameters of a request. `speed` is None for the standard one.
+    """Parameters of a model request. `speed` is None for the standard one.
 
     `thinking_tokens` is the thinking budget, `limit_at` the place of `max_tokens` in the forwarded body.
     `unsaid` is the maximum prompt usage, for an answer in which the API does not report it.
@@ -73,7 +73,7 @@ _SLOTS, _SLOTS_OF_SPRITE = 6, 2
 
 
 class _OfSprite:
-    """Concurrency limits of one sprite's bodies."""
+    """Concurrency limits for the request bodies of one sprite."""
 
     def __init__(self) -> None:
         self.slots = asyncio.Semaphore(_SLOTS_OF_SPRITE)
@@ -93,7 +93,7 @@ class BodyLimits:
 
     @asynccontextmanager
     async def slot(self, sprite: str, patience: float) -> AsyncIterator[None]:
-        """Hold a slot while the block runs. Raise RefusedError if none is free within `patience` seconds."""
+        """Hold a slot for a large body while the block runs. RefusedError if none is free within `patience` seconds."""
         async with AsyncExitStack() as held:
             try:
                 async with asyncio.timeout(patience):
@@ -115,7 +115,7 @@ class BodyLimits:
 
 
 class Upload(Service):
-    """One body: `async with Upload(...)`, then `receive`, then `send`, each once."""
+    """Receive and forward one request body: `async with Upload(...)`, then `receive`, then `send`, each once."""
 
     def __init__(self, request: web.Request, sprite: str, patience: Patience, limits: BodyLimits) -> None:
         #: Whether the whole body was handed to the HTTP client.
@@ -157,7 +157,7 @@ class Upload(Service):
         return asked
 
     def cap(self, max_tokens: int, at: slice) -> None:
-        """Forward a lower `max_tokens`, whose place in the body is `at`."""
+        """Forward a lower `max_tokens` than requested; `at` is its place in the body."""
         self._body = b"%b%d%b" % (self._body[: at.start], max_tokens, self._body[at.stop :])
         self.size = len(self._body)
 
@@ -182,7 +182,7 @@ class Upload(Service):
             raise RefusedError(400, "The client went away before its request's body was whole.") from error
 
     def _take(self, chunk: bytes) -> None:
-        """Add a chunk, unless decoding the body would be too expensive."""
+        """Add a chunk to the body, unless decoding the body would be too expensive."""
         self._received += chunk
         if len(self._received) > MAX_BODY_BYTES:
             raise too_large()
@@ -238,7 +238,7 @@ def _limits(found: Mapping[str, Raw]) -> tuple[int, slice]:
 
 
 def _unsaid(content: Content, *, keeps_an_hour: bool, is_streamed: bool) -> Usage:
-    """Return the maximum cost of a prompt. A stream reports the prompt before the API's own tools are used."""
+    """Return a prompt's largest possible usage. A stream reports the prompt before the API's own tools are used."""
     tokens = content.first_tokens if is_streamed else content.most_tokens
     return Usage(
         input=0 if is_streamed else content.again,

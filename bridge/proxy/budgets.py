@@ -56,7 +56,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Spending of a sprite now, in US dollars; `raised` is added to that day's budget. `at` is in Unix seconds."""
+    """A sprite's spending so far, in US dollars; `raised` is added to that day's budget. `at` is in Unix seconds."""
 
     at: float
     day_spent: float
@@ -67,7 +67,7 @@ class Standing:
 
     @property
     def day(self) -> int:
-        """Return the UTC day, in days since 1970."""
+        """Return the UTC day of the spending, in days since 1970."""
         return int(self.at // DAY_SECONDS)
 
 
@@ -80,21 +80,21 @@ class Limits:
 
     @property
     def any(self) -> bool:
-        """Return whether there is a limit."""
+        """Return whether any budget is limited."""
         return self.daily_usd is not None or self.monthly_usd is not None
 
     def today(self, standing: Standing) -> float | None:
-        """Return the limit of a sprite for its day, or None for no limit."""
+        """Return a sprite's spending limit for its day, or None for no limit."""
         return None if self.daily_usd is None else self.daily_usd + standing.raised
 
     def left(self, standing: Standing) -> float | None:
-        """Return the unspent US dollars, or None for no limit. Held ones count: most of them come back."""
+        """Return the budget's unspent US dollars, or None for no limit. Held ones count: most of them come back."""
         day, month = self.today(standing), self.monthly_usd
         left = [] if day is None else [day - standing.day_spent]
         return min(left + ([] if month is None else [month - standing.month_spent]), default=None)
 
     def refusal(self, standing: Standing, bounds: Bounds) -> BudgetError | None:
-        """Return the error for a call that does not fit. A free call always fits."""
+        """Return the error for a call that the budget does not allow, or None. A free call is always allowed."""
         windows: tuple[tuple[Literal["day", "month"], float | None, float, float], ...] = (
             ("day", self.today(standing), standing.day_spent, standing.day_held),
             ("month", self.monthly_usd, standing.month_spent, standing.month_held),

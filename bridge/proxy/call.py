@@ -57,7 +57,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """Collaborators shared by all calls."""
+    """The objects that all model calls share."""
 
     session: ClientSession
     upstream: Upstream
@@ -70,7 +70,7 @@ class Desk:
 
 
 class Call:
-    """One request of a sprite for `path`; use `answer` once."""
+    """Handle one model request of a sprite for `path`; use `answer` once."""
 
     def __init__(self, desk: Desk, request: web.Request, sprite: str, path: Path) -> None:
         self._desk = desk
@@ -95,7 +95,7 @@ class Call:
         self._is_writing = False
 
     async def answer(self) -> web.StreamResponse:
-        """Return the answer, which may have been sent already.
+        """Return the response to the sprite's request, which may have been sent already.
 
         Raise RefusedError or BudgetError for the proxy's own answers.
         """
@@ -203,7 +203,7 @@ class Call:
         return response
 
     def _check(self, answered: ClientResponse, upload: Upload) -> None:
-        """Refuse answers that must not be forwarded."""
+        """Raise an error if the upstream's response must not be forwarded."""
         self._status = answered.status
         self._request_id = self._desk.upstream.request_id(answered)
         if answered.status == _UNAUTHORIZED:
@@ -221,7 +221,7 @@ class Call:
             self._outcome = "refused"
 
     async def _pass_error(self, answered: ClientResponse) -> web.StreamResponse:
-        """Answer with the type, message and headers of the upstream's error."""
+        """Send the sprite the type, message and headers of the upstream's error."""
         words = await self._beginning(answered)
         error = told(decoded(words) if answered.content.at_eof() else None, answered.status)
         response = error.response(self._request_id)
@@ -270,13 +270,13 @@ class Call:
         self._outcome = "complete"
 
     async def _send(self, sending: Coroutine[Any, Any, object]) -> None:
-        """Wait until the client has accepted some bytes."""
+        """Run a write to the client, and stop if the client accepts no bytes for too long."""
         self._is_writing = True
         await sending
         self._is_writing = False
 
     async def _beginning(self, answered: ClientResponse) -> bytes:
-        """Return the whole of a small body, or the beginning of a large one."""
+        """Read the upstream's response body: the whole of a small one, or the beginning of a large one."""
         body = bytearray()
         while not answered.content.at_eof() and len(body) < _WORDS_BYTES:
             body += await self._read(answered)
@@ -292,7 +292,7 @@ class Call:
         return chunk
 
     def _settle(self, *, is_sent: bool) -> None:
-        """Replace the hold by the actual cost of the call."""
+        """Replace the reserved budget by the actual cost of the call."""
         record = self._record
         if record is None:
             return
@@ -310,12 +310,12 @@ class Call:
         self._desk.accounts.settle(record)
 
     def _cost(self, price: Price, answered_by: str | None, usage: Usage) -> float:
-        """Return the price of the requested model or of the one that answered, whichever is higher."""
+        """Return the cost by the price of the requested model or of the one that answered, whichever is higher."""
         other = None if answered_by is None else price_of(answered_by)
         return max(price.cost(usage), 0.0 if other is None or self._desk.models.is_free else other.cost(usage))
 
     def _reading(self) -> Reading:
-        """Return the usage of the answer, with the maximum possible value for each unknown number."""
+        """Return the tokens that the answer used, with the maximum possible value for each unknown number."""
         if self._meter is not None:
             reading = self._meter.read()
         else:

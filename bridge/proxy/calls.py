@@ -89,11 +89,11 @@ class ModelCall:
     cut_tokens: int = 0
 
     def row(self) -> tuple[object, ...]:
-        """Return the columns in the order of `_COLUMNS`."""
+        """Return the values of the call's row, in the order of `_COLUMNS`."""
         return (*(self.id, self.sprite, self.held_usd, self.spent_usd, self.state, self.at, self.model), *self.ending())
 
     def ending(self) -> tuple[object, ...]:
-        """Return the columns from `outcome` on, known when the call has ended."""
+        """Return the values of the row's columns from `outcome` on, known when the call has ended."""
         usage, request_id = self.usage, self.request_id
         return (
             *(self.outcome, self.status, request_id and request_id[:_MAX_REQUEST_ID]),
@@ -181,7 +181,7 @@ async def settle(database: Database, call: ModelCall) -> Standing:
 
 
 async def bar(database: Database, call: ModelCall) -> None:
-    """Resolve an interrupted `reserve` that may still run: it is either done or cannot happen any more.
+    """Settle whether an interrupted `reserve` that may still run took effect: afterwards it is done or cannot happen.
 
     The row that takes the id first wins.
     """
@@ -189,12 +189,12 @@ async def bar(database: Database, call: ModelCall) -> None:
 
 
 async def renew(database: Database, call_id: str) -> None:
-    """Renew the hold of a call."""
+    """Extend the time for which a call reserves its budget."""
     await database.statement(_RENEW, (call_id,))
 
 
 async def lose(database: Database, ahead: float = 0.0) -> int:
-    """Count calls whose holds end within `ahead` seconds with their whole hold; return their number."""
+    """Count calls whose reservation ends within `ahead` seconds at their maximum cost; return the number of calls."""
     return await database.write_in_turn("lost calls", lambda tx: tx.execute(_LOSE, (ahead,)).rowcount)
 
 

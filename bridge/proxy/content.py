@@ -187,7 +187,7 @@ def content_of(body: Mapping[str, Raw], size: int, opened: frozenset[str]) -> Co
 
 
 class _Look:
-    """One check of one body of `size` bytes."""
+    """Check the content of one request body of `size` bytes."""
 
     def __init__(self, opened: frozenset[str], size: int) -> None:
         self._opened = opened
@@ -232,7 +232,7 @@ class _Look:
         return not (self._items(value) if is_list(value) else scalar(value))
 
     def _blocks(self, content: Raw) -> None:
-        """Check content: a text, a block, or a list of them."""
+        """Check a message's content: a text, a block, or a list of blocks."""
         if is_object(content):
             self._block(self._members(content))
         elif is_list(content):
@@ -350,7 +350,7 @@ class _Look:
                 raise RefusedError(400, f"An edit of the type {_named(kind)} is not what this bridge passes on.")
 
     def _listed(self, value: Raw | None, name: str) -> Iterator[dict[str, Raw]]:
-        """Yield the objects of a list; other items reach nothing, and the API refuses them."""
+        """Yield the objects of a JSON list; other items reach nothing, and the API refuses them."""
         if value is None or _is_null(value):
             return
         found = self._items(value) if is_list(value) else None
@@ -393,7 +393,7 @@ def _refuse_other_spellings(found: dict[str, Raw]) -> None:
 
 
 def _type_of(found: dict[str, Raw]) -> Any:
-    """Return the value of `type`: None if it is missing, and a list for any that is no scalar."""
+    """Return a block's `type`: None if it is missing, and a list if it is not a scalar."""
     value = found.get("type")
     if value is None:
         return None

@@ -101,7 +101,7 @@ _ACTED_ON = re.compile(
 
 
 def told(error: object, status: int) -> RefusedError:
-    """Return the error for a client, given the upstream's as decoded JSON, or None where the body was not JSON."""
+    """Return a client's error, made from the upstream's error as decoded JSON, or None if the body was not JSON."""
     error = error.get("error") if isinstance(error, dict) else None
     kind, words = (error.get("type"), error.get("message")) if isinstance(error, dict) else (None, None)
     acted_on = _ACTED_ON.search(words) if isinstance(words, str) else None
@@ -110,7 +110,7 @@ def told(error: object, status: int) -> RefusedError:
 
 
 def decoded(body: bytes) -> object:
-    """Return a body's JSON, or None where it has none."""
+    """Return a response body decoded from JSON, or None if it is not JSON."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -128,14 +128,14 @@ class ErrorEvents:
         self._kept = bytearray()
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return the events that are complete now."""
+        """Add a chunk of the stream; return the events that are complete now."""
         searched = max(0, len(self._kept) - 3)
         self._kept += chunk
         ends = [at + len(mark) for mark in _ENDS if (at := self._kept.rfind(mark, searched)) >= 0]
         return self._taken(max(ends, default=len(self._kept) if len(self._kept) > _MAX_EVENT else 0))
 
     def finish(self) -> bytes:
-        """Return the rest when the stream has ended."""
+        """Return the unsent rest of the stream when it has ended."""
         return self._taken(len(self._kept))
 
     def _taken(self, end: int) -> bytes:

@@ -37,7 +37,7 @@ _BUSY_SECONDS = 1
 
 @dataclass(slots=True)
 class _Use:
-    """A sprite's bucket and the start times of its calls in flight (Unix seconds), oldest first."""
+    """Rate limit of one sprite, and the start times of its model calls in flight (Unix seconds), oldest first."""
 
     bucket: TokenBucket
     open: dict[object, float] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class LlmProxy(Service):
         return self._counted(await self._calls.start(self._answered_call(call, sprite), "model call"))
 
     async def _answered_call(self, call: Call, sprite: str) -> web.StreamResponse:
-        """Answer the call, and turn refusals into responses."""
+        """Answer a model call, and turn refusals into HTTP responses."""
         try:
             with self.rate_limits.counted(sprite):
                 return await call.answer()
@@ -209,7 +209,7 @@ class LlmProxy(Service):
 
 
 def _check_head(request: web.Request) -> None:
-    """Refuse a request by its headers, before its body is read."""
+    """Refuse a model request by its headers, before its body is read."""
     if (request.content_length or 0) > MAX_BODY_BYTES:
         raise too_large()
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":

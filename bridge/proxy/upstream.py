@@ -83,7 +83,7 @@ class Models:
         return _FREE if self.is_free else price_of(model) or DEAREST
 
     def knows_price(self, model: str) -> bool:
-        """Return whether the price of a model is known."""
+        """Return whether a model's price is known."""
         return self.is_free or price_of(model) is not None
 
     def allows(self, model: str) -> bool:

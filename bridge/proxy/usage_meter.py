@@ -42,7 +42,7 @@ _SHOWN_BLOCKS = frozenset({"text", "tool_use", "server_tool_use", "mcp_tool_use"
 
 @dataclass(slots=True)
 class Reading:
-    """Usage of an answer, as far as known.
+    """Tokens that the model's answer used, as far as known.
 
     `is_final`: all numbers are the API's own; otherwise `usage.output` is an upper bound. `has_prompt`: the API
     reported the prompt; otherwise the usage does not include it. `is_refused`: an error came instead of an answer,
@@ -63,7 +63,7 @@ def written_within(seconds: float) -> int:
 
 
 def unanswered(seconds: float, *, is_streamed: bool) -> Reading:
-    """Return what is known of an answer that has not begun so long after it was asked for."""
+    """Return the possible token usage of a call whose answer has not begun after this many seconds."""
     return Reading(Usage(output=written_within(min(seconds, _ON_ITS_WAY_SECONDS) if is_streamed else seconds)))
 
 
@@ -77,7 +77,7 @@ class PromptSizes:
         self._shares: dict[tuple[str, str], float] = {}  # by sprite and model
 
     def note(self, sprite: str, model: str, thought: int, found: int) -> None:
-        """Remember the actual size of a prompt that is not small."""
+        """Remember the number of tokens that the API counted for a prompt, unless the prompt is small."""
         if thought < _SMALL_TOKENS or not found:
             return
         if len(self._shares) >= _MAX_SHARES:
@@ -85,7 +85,7 @@ class PromptSizes:
         self._shares[sprite, model] = found / thought
 
     def most(self, sprite: str, model: str, thought: int) -> int:
-        """Return the maximum number of tokens that the API will count; `thought` if nothing is known."""
+        """Return the maximum number of tokens that the API will count for a prompt; `thought` if nothing is known."""
         share = 1.0 if thought < _SMALL_TOKENS else self._shares.get((sprite, model), 1.0)
         return math.ceil(thought * min(share * _MARGIN, 1.0))
 
@@ -121,7 +121,7 @@ _MESSAGES = msgspec.json.Decoder(_Message)
 
 
 class SseMeter:
-    """Meter of a stream of server-sent events, requested at `since` by the clock."""
+    """Count the tokens of an answer that comes as server-sent events, requested at `since` by the clock."""
 
     def __init__(self, since: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         #: Whether the bytes so far end where another event could follow.
@@ -147,7 +147,7 @@ class SseMeter:
         self._part_bytes = 0
 
     def feed(self, chunk: bytes) -> None:
-        """Process one more chunk."""
+        """Read the next chunk of the answer."""
         *ended, rest = chunk.split(b"\n")
         if ended:
             if self._part_bytes:
@@ -164,7 +164,7 @@ class SseMeter:
                 self._parts.clear()
 
     def read(self) -> Reading:
-        """Return the usage known so far."""
+        """Return the tokens that the answer has used so far."""
         known = self._usage or Usage()
         if self._is_counted and not self._shown_bytes:
             return Reading(known, self._model, is_final=True, has_prompt=True, prompt_tokens=self._prompt_tokens)
@@ -183,14 +183,14 @@ class SseMeter:
         )
 
     def _uncounted(self) -> int:
-        """Return the maximum output beyond the tokens counted at the end."""
+        """Return the maximum number of output tokens beyond those that the API has reported."""
         hidden = self._clock() - self._since - self._shown_seconds
         if not (self._has_begun or self._shown_bytes or self._part_bytes):
             hidden = min(hidden, _ON_ITS_WAY_SECONDS)
         return self._shown_bytes + self._part_bytes + max(self._thought_bytes, written_within(hidden))
 
     def _joined(self, end: bytes) -> bytes:
-        """Return the whole line, or a placeholder for one that was too long."""
+        """Return the whole line of the stream, or a placeholder for one that was too long."""
         if self._part_bytes > _MAX_LINE_BYTES:
             # Only results of the API's own tools are that long.
             self._found(self._part_bytes + len(end))
@@ -249,7 +249,7 @@ class SseMeter:
             self._searches += block.type == "server_tool_use" and block.name == "web_search"
 
     def _show(self, size: int) -> None:
-        """Count the bytes that a block shows; in a shown block, its time does not count as hidden."""
+        """Count the bytes of visible output in a block; its time then does not count as hidden output."""
         self._shown_bytes += size
         if self._shown_at is not None:
             now = self._clock()
@@ -272,7 +272,7 @@ class SseMeter:
 
 
 class JsonMeter:
-    """Meter of one JSON object, buffered until it is read, requested at `since`. Objects over 8 MiB are not decoded."""
+    """Count the tokens of an answer in one JSON object, requested at `since`. Objects over 8 MiB are not decoded."""
 
     at_boundary = False
 
@@ -283,7 +283,7 @@ class JsonMeter:
         self._is_too_long = False
 
     def feed(self, chunk: bytes) -> None:
-        """Process one more chunk."""
+        """Read the next chunk of the answer."""
         if len(self._body) + len(chunk) > _MAX_MESSAGE_BYTES:
             self._is_too_long = True
             self._body.clear()
@@ -291,7 +291,7 @@ class JsonMeter:
             self._body += chunk
 
     def read(self) -> Reading:
-        """Return the usage known so far."""
+        """Return the tokens that the answer has used so far."""
         written = max(len(self._body), written_within(self._clock() - self._since))
         try:
             message = _MESSAGES.decode(self._body)
@@ -309,5 +309,5 @@ Meter = SseMeter | JsonMeter
 
 
 def meter_of(content_type: str, since: float) -> Meter:
-    """Return the meter for an answer of this type (`text/event-stream`, without parameters), requested at `since`."""
+    """Return the token counter for an answer of this content type (without parameters), requested at `since`."""
     return SseMeter(since) if content_type == "text/event-stream" else JsonMeter(since)

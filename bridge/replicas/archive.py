@@ -79,12 +79,12 @@ class LeftOut(msgspec.Struct, frozen=True):
         return LeftOut(self.over_limit, self.bytes, self.unkept + count, unkept, damaged, damaged_named)
 
     def names(self) -> str:
-        """Return the unkept files and the number of damaged pieces as text; "" if there are none."""
+        """Return the files that a replica lacks and the number of damaged pieces as text; "" if there are none."""
         damaged = _names(self.damaged, self.damaged_named)
         return "; ".join(filter(None, (_names(self.unkept, self.named), damaged and f"damaged: {damaged}")))
 
     def words(self) -> str:
-        """Return the left-out files as sentences; "" if there are none."""
+        """Return the files that an archive leaves out as sentences; "" if there are none."""
         sentences = []
         if self.over_limit:
             over = f"{self.over_limit} file(s) ({self.bytes / 1e6:.1f} MB)"
@@ -323,7 +323,7 @@ async def _read(store: SealedStore, sprite: str, as_of: float | None, read: _Rea
 
 
 def _take(read: _Read, stored: StoredRow, row: dict[str, Any]) -> None:
-    """Put a row in its place. Raise ValueError for an invalid one."""
+    """Check a stored row and add it to the archive's rows. Raise ValueError for an invalid one."""
     table = stored.table
     if (kept := _KEPT.get(table)) is not None:
         line = msgspec.json.encode(row) + b"\n"

@@ -32,7 +32,7 @@ _NONCE_BYTES = 12
 
 
 class BrokenSealError(Exception):
-    """The bytes were not sealed with this key for this place."""
+    """The encrypted bytes were altered, or encrypted with another key or for another place."""
 
 
 class Key:
@@ -67,7 +67,7 @@ def key_of_secret(secret: str) -> bytes:
 
 
 class Keyring(Protocol):
-    """The available keys."""
+    """Find the operator's encryption keys."""
 
     def current(self) -> Key:
         """Return the key for new data."""
@@ -77,7 +77,7 @@ class Keyring(Protocol):
 
 
 class FixedKeys:
-    """Keys from the environment."""
+    """Hold encryption keys from the environment."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         self._keys = [Key(key) for key in keys]

@@ -109,7 +109,7 @@ class Following:
         return not self.is_whole and not self.trouble and time.monotonic() - self.progress_at < _PATIENCE_SECONDS
 
     def moved(self, *, is_whole: bool) -> None:
-        """Note that data was stored, or that the sprite has nothing more."""
+        """Record that data was stored in the replica, or that the sprite has nothing more."""
         self.is_whole, self.trouble, self.progress_at = is_whole, "", time.monotonic()
         if is_whole:
             self.whole_at = self.progress_at
@@ -146,7 +146,7 @@ class _Receipts:
 
 
 class _Ear(HubListener):
-    """Notice when the link comes up, and end the current attempt when it goes down."""
+    """Notice when the link to the sprite comes up, and end the current attempt when it goes down."""
 
     def __init__(self, room: SpriteHub, is_last: Callable[[], bool]) -> None:
         self.is_up = asyncio.Event()
@@ -185,11 +185,11 @@ class _Ear(HubListener):
 
 
 async def _no_notices(_sprite: str) -> None:
-    """Do nothing: the bridge has no notices."""
+    """Do nothing, for a bridge without notifications."""
 
 
 class Replicator(Service, Observer):
-    """`async with Replicator(store, on_death) as replicator:`, an observer of the relay; call `follow` next."""
+    """Replicate sprites: `async with Replicator(store, on_death) as replicator:`, an observer of the relay."""
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ def moment(at: float) -> str:
 
 
 class LostSprites:
-    """Knows the replicas of sprites and the unfinished restores. `refuse` is a Guard."""
+    """Know the replicas of lost sprites and the unfinished restores. `refuse` is a Guard."""
 
     def __init__(self, database: Database, store: SealedStore) -> None:
         self._database = database
@@ -75,14 +75,14 @@ class LostSprites:
 
     @in_transaction
     def begin(self, tx: Transaction, sprite: str) -> None:
-        """Note that the sprite must not be used before `end`."""
+        """Record that a restore began, so the sprite must not be used before `end`."""
         tx.execute(
             "INSERT INTO restores(sprite, begun_at) VALUES (?, db_now()) ON CONFLICT (sprite) DO NOTHING", (sprite,)
         )
 
     @in_transaction
     def end(self, tx: Transaction, sprite: str) -> None:
-        """Note that the restore has finished."""
+        """Record that the sprite's restore has finished."""
         tx.execute("DELETE FROM restores WHERE sprite = ?", (sprite,))
 
 
@@ -100,7 +100,7 @@ SAY_OVER: Final = "Say --over to put what is kept in its place; what is there is
 
 
 class RestoreRefusedError(StoreError):
-    """It was not done, since something newer would be lost; the words say what."""
+    """A restore was refused, since something newer would be lost; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Restored:
 
     @property
     def words(self) -> str:
-        """Return the whole description."""
+        """Return the whole description of the restore."""
         return f"{self.done} {self.left_out}".rstrip()
 
 
@@ -133,7 +133,7 @@ class Asked:
 
 
 class Restorer(Service):
-    """`async with Restorer(...) as restorer:`; one restore of a sprite at a time.
+    """Restore sprites from replicas: `async with Restorer(...) as restorer:`; one restore of a sprite at a time.
 
     `folder` is for temporary archives; `note` writes the audit log before any change.
     """
@@ -300,7 +300,7 @@ _NOT_AWAKE: Final = frozenset({"absent", "warm", "cold", "unknown"})
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """An archive. `as_of` is set for a replica's (Unix seconds), `left_out` lists its missing parts."""
+    """An export of a workspace. `as_of` is set for a replica's (Unix seconds), `left_out` lists its missing parts."""
 
     chunks: AsyncIterator[bytes]
     as_of: float | None = None

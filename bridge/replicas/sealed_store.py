@@ -32,7 +32,7 @@ _QUOTA = 4096 * 2**20
 
 
 class SealedStore:
-    """Replicas by sprite. Every method may raise StoreError, or DatabaseError if the disk or server fails.
+    """Store encrypted replicas by sprite. Methods may raise StoreError, or DatabaseError if disk or server fails.
 
     `quota` is each sprite's limit in bytes.
     """
@@ -204,7 +204,7 @@ class SealedStore:
             )
 
     async def wipe_is_due(self, sprite: str) -> bool:
-        """Return whether forgotten data may still be on the disk."""
+        """Return whether forgotten data of a sprite may still be on the disk."""
         return await self.read(sprite, SpriteLog.wipes_due) > 0
 
     async def finish_wipe(self, sprite: str) -> bool:

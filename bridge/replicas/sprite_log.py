@@ -46,7 +46,7 @@ _UNNAMED = (
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A state to read: a generation at a position."""
+    """A state of a replica to read: a generation at a position."""
 
     generation: int
     through: int
@@ -67,7 +67,7 @@ class Page:
 
 
 class SpriteLog:
-    """Access to one sprite's tables; create one for each transaction."""
+    """Read and write one sprite's replica tables; create one for each transaction."""
 
     def __init__(self, tx: Transaction, sprite: str, keyring: Keyring) -> None:
         self._tx = tx
@@ -333,7 +333,7 @@ class SpriteLog:
     # --- the census ---
 
     def _count(self, generation: int, part: str, name: bytes, position: int, sign: int) -> None:
-        """Count that a version of a row was added (1) or removed (-1)."""
+        """Count in the census that a version of a row was added (1) or removed (-1)."""
         key = generation, part, name[0] // _BUCKET_NAMES
         rows, digest = self._counted.get(key, (0, 0))
         self._counted[key] = rows + sign, digest + sign * self._hash(generation, part, name, position)
@@ -342,7 +342,7 @@ class SpriteLog:
         return int.from_bytes(self._name(b"census", row_place(generation, part, name, position))[:_DIGEST_BYTES])
 
     def finish(self) -> None:
-        """Write the changes of the census. Every transaction that writes ends with this."""
+        """Write the changed counts of rows. Every transaction that writes ends with this."""
         for (generation, part, bucket), (came, hashes) in self._counted.items():
             if not came and not hashes:
                 continue
@@ -617,7 +617,7 @@ class SpriteLog:
         return store.DamagedError(f"The store of {self._sprite} is damaged: {what} is not what was stored.", what)
 
     def kept(self) -> store.Kept:
-        """Return how much is stored."""
+        """Return how much of the sprite is stored."""
         read = self._read()
         counted = self._one(
             "SELECT count(*) FILTER (WHERE replaced_by IS NULL AND is_gone = 0 AND generation = ?) AS now, "

@@ -29,7 +29,7 @@ from sprite.protocol.replication import Shipped, ShippedChunk, ShippedRow, whole
 
 
 class StoreError(BridgeError):
-    """The store cannot do it; the message says why."""
+    """The store of replicas cannot do what was asked; the message says why."""
 
 
 class WrongKeyError(StoreError):

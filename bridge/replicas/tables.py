@@ -45,7 +45,7 @@ _NONE = -1
 
 
 class Shelf(Protocol):
-    """The tables of `STORE_TABLES`; work on one sprite touches only its rows.
+    """The tables of all replicas (`STORE_TABLES`); work on one sprite touches only its rows.
 
     Methods raise StoreError or DatabaseError.
     """
@@ -67,7 +67,7 @@ class Shelf(Protocol):
 
 
 class FolderShelf(Service):
-    """`FOLDER/SPRITE/log.db`, readable only by the owner; `async with`, for its threads."""
+    """Keep each replica in a file `FOLDER/SPRITE/log.db`, readable only by the owner; `async with`, for its threads."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -134,7 +134,7 @@ class FolderShelf(Service):
 
 
 class DatabaseShelf:
-    """The tables in the database that all bridges share."""
+    """Keep replicas in the database that all bridges share."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -160,7 +160,7 @@ _SLOWEST, _FASTEST = 1024**2, 32 * 1024**2
 
 
 class Checks:
-    """Background checks; `on_damage` is called with a sprite that has damaged or missing pieces."""
+    """Check replicas in the background; `on_damage` is called with a sprite that has damaged or missing pieces."""
 
     def __init__(self, store: SealedStore, on_damage: Callable[[str], None]) -> None:
         self._store = store
@@ -171,7 +171,7 @@ class Checks:
         self.damaged: dict[str, int] = {}
 
     async def run(self) -> None:
-        """Check for ever."""
+        """Check the replicas for ever."""
         await asyncio.sleep(_FIRST_SECONDS)
         while True:
             try:
@@ -181,7 +181,7 @@ class Checks:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Check every sprite whose check is due."""
+        """Check every sprite's replica whose check is due."""
         sprites = await self._store.sprites()
         size = sum([await self._store.read(sprite, SpriteLog.size) for sprite in sprites])
         pace = min(max(size / _ROUND_SECONDS, _SLOWEST), _FASTEST)

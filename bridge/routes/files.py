@@ -53,7 +53,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """Format of an answer: its content type, its largest size and its headers."""
+    """Format in which a file is sent: its content type, its largest size and its headers."""
 
     content_type: str
     most_bytes: int | None = None
@@ -169,7 +169,7 @@ class _Asset:
 
 
 class Pages:
-    """The page's files as read from disk at creation. `offline_model` marks the page."""
+    """Serve the web page's files, as read from disk at creation. `offline_model` marks the page."""
 
     def __init__(self, folder: Path = _WEB, *, offline_model: bool = False) -> None:
         bodies = {

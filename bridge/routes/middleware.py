@@ -50,7 +50,7 @@ _HEADERS = {
 
 
 class SecurityMiddleware:
-    """The middleware of the public application. `is_secure`: people connect over https.
+    """Add security headers and checks to the public application. `is_secure`: people connect over https.
 
     `has_peers`: other bridges forward requests, which `OwnerRouter` verifies.
     """
@@ -193,7 +193,7 @@ def _give_up(request: web.Request) -> None:
 
 
 def _refusal(request: web.Request, refused: messages.AnsweredError | web.HTTPException) -> web.Response:
-    """Return aiohttp's and handlers' refusals as a page."""
+    """Return refusals of aiohttp and of handlers as a page."""
     if isinstance(refused, messages.AnsweredError):
         return refused.response
     if isinstance(refused, web.HTTPNotFound):

@@ -41,7 +41,7 @@ _LOOKS = 2
 
 
 class OwnerRouter:
-    """The router: pass `guarded(routes)` to the application. `seal` is None if the bridges share no secret."""
+    """Forward requests to the bridge that owns the sprite: pass `guarded(routes)` to the application."""
 
     def __init__(
         self,

@@ -202,7 +202,7 @@ _OFFERED: Final = {"restore": None, "over": "choose", "keep": "choose"}
 
 
 class Restoring:
-    """Restores and exports of sprites, with the relay that reports progress and the ownership of sprites."""
+    """Restore and export sprites, with the relay that reports progress and the ownership of sprites."""
 
     def __init__(self, restorer: Restorer, relay: Relay, ownership: Ownership) -> None:
         self.restorer = restorer

@@ -25,7 +25,7 @@ _OVER = frozenset({"completed", "failed", *_STOPPED})
 
 
 class Background:
-    """Track background work. `watch` registers a callback that runs after each change."""
+    """Track the agent's background work. `watch` registers a callback that runs after each change."""
 
     def __init__(self, discreet: Discreet) -> None:
         self._discreet = discreet
@@ -40,7 +40,7 @@ class Background:
         self._on_change: Callable[[], None] | None = None
 
     def watch(self, on_change: Callable[[], None]) -> None:
-        """Set the callback for changes."""
+        """Set the callback for changes of background work."""
         self._on_change = on_change
 
     def works(self) -> list[BackgroundWork]:
@@ -61,12 +61,12 @@ class Background:
             self._tell()
 
     def started(self, task_id: str, call_id: str) -> None:
-        """Record the tool call that began listed work. Calls that a turn waits for are not listed and are ignored."""
+        """Record the tool call that began background work. Calls that a turn waits for are not listed but ignored."""
         if task_id in self._works:
             self._calls.add(call_id)
 
     def ended(self, task_id: str, status: str | None) -> None:
-        """Record that work ended by itself or was stopped."""
+        """Record that background work ended by itself or was stopped."""
         waiting = self._stopping.get(task_id)
         if status in _OVER and waiting is not None and not waiting.done():
             waiting.set_result(status in _STOPPED)
@@ -163,7 +163,7 @@ class Unattended:
         return was_paused
 
     def may_begin(self) -> bool:
-        """Count one more turn that the agent begins. If the limit is reached, pause and return False."""
+        """Count one more turn that the agent begins by itself. If the limit is reached, pause and return False."""
         if self.paused is None and self._turns >= MOST_TURNS:
             self.pause("turns")
         if self.paused is not None:
@@ -172,7 +172,7 @@ class Unattended:
         return True
 
     def paid(self, usd: float) -> bool:
-        """Count unattended spending; return whether that pauses the agent."""
+        """Count the cost of unattended work; return whether that pauses the agent."""
         self._usd += usd
         if self._usd < MOST_USD or self.paused is not None:
             return False

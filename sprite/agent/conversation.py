@@ -83,7 +83,7 @@ class AgentOptions:
 
 
 class Conversation:
-    """Run the CLI. `on_message` gets every message in order; `on_death` gets the reason, once.
+    """Run the CLI for one conversation. `on_message` gets every message in order; `on_death` gets the reason, once.
 
     `on_end` is called whenever the CLI is gone, for any reason.
     """
@@ -210,7 +210,7 @@ class Conversation:
                 )
 
     async def _end_when_stopped(self) -> None:
-        """Kill a CLI that was stopped or fills the disk. The reader reports this to those who wait for its turn."""
+        """Kill a CLI that was stopped or fills the disk. The reader of its output then ends the turn."""
         looks = 0
         while self.alive:
             await asyncio.sleep(LOOK_SECONDS)

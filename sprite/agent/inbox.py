@@ -23,7 +23,7 @@ MAX_QUEUED = 100
 
 @dataclass(slots=True)
 class InternalJob:
-    """An internal job that takes its turn among the missions, and the future of its caller."""
+    """A job of the sprite that waits in the queue of missions, and the future of its caller."""
 
     work: Callable[[], Awaitable[Any]]
     done: asyncio.Future[Any]
@@ -58,7 +58,7 @@ class Inbox:
         return self._put_at[0] if self._put_at else None
 
     def check_room(self) -> None:
-        """Raise PeerError if the queue is full."""
+        """Raise PeerError if the queue of missions is full."""
         if len(self._items) >= MAX_QUEUED:
             raise PeerError(f"{MAX_QUEUED} missions wait already; send this one again later.", code="queue_full")
 
@@ -108,6 +108,6 @@ class Inbox:
         return self._items.popleft()
 
     def close(self) -> None:
-        """Stop handing out items. Queued missions are on disk and run after the next start."""
+        """Stop returning items. Queued missions are on disk and run after the next start."""
         self._closed = True
         self._arrived.set()

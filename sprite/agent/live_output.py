@@ -51,7 +51,7 @@ class LiveOutput:
         return next(iter(self._running.values()))[0] if len(self._running) == 1 else None
 
     async def run(self) -> None:
-        """Look every second while a command runs. Runs until cancelled."""
+        """Read the running command's output every second. Runs until cancelled."""
         shown = ""
         while True:
             if not self._running:

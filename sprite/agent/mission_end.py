@@ -46,7 +46,7 @@ SCHEDULE_CRASHED_MESSAGE = (
 
 
 def failed(mission_id: str, error: Exception) -> Failed:
-    """Return the end of a mission that an error ended. The text of an internal error is not shown."""
+    """Return the ending event of a mission that failed with an error. The text of an internal error is not shown."""
     if is_shortage(error):
         error = ShortageError()
     code = error.code if isinstance(error, SpriteError) else "internal"
@@ -58,7 +58,7 @@ def failed(mission_id: str, error: Exception) -> Failed:
 def ended(
     mission_id: str, result: TurnResult, texts: Sequence[str], cost_usd: float | None, duration_ms: int
 ) -> AnyEnding:
-    """Return the end of a turn as reported by the CLI. `texts` is used where the CLI repeats no text."""
+    """Return the ending event of a turn as reported by the CLI. `texts` is used where the CLI repeats no text."""
     if result.outcome == "interrupted":
         return Interrupted(mission_id)
     if result.failure is not None:
@@ -69,7 +69,7 @@ def ended(
 
 
 def left_open(mission_id: str, turn: Observation | None, origin: Origin) -> AnyEnding:
-    """Return the end of a turn that a killed process had begun, based on the log."""
+    """Return the ending event of a turn that a killed process had begun, based on the log."""
     if turn is not None and turn.outcome == "complete":
         return Complete(mission_id, text=turn.agent_response, usage=None, cost_usd=None, duration_ms=0)
     if turn is not None and turn.outcome == "interrupted":
@@ -78,7 +78,7 @@ def left_open(mission_id: str, turn: Observation | None, origin: Origin) -> AnyE
 
 
 def cut_off(mission_id: str, origin: Origin) -> Failed:
-    """Return the end of a turn that was cut off because the sprite was stopped or killed."""
+    """Return the ending event of a turn that was cut off because the sprite was stopped or killed."""
     by_person = origin == "person"
     words = {"person": CRASHED_MESSAGE, "agent": OWN_CRASHED_MESSAGE, "schedule": SCHEDULE_CRASHED_MESSAGE}[origin]
     return Failed(mission_id, "crashed", words, retryable=by_person, action="retry" if by_person else None)
@@ -149,7 +149,7 @@ DELTA_SECONDS = 0.015
 
 
 class TextStream:
-    """Debounce streamed text, so that a fast model does not cost a frame per word."""
+    """Group streamed text into larger pieces, so that a fast model does not cost a frame per word."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed

@@ -172,7 +172,7 @@ class Agent:
         )
 
     async def _deeds(self, prompt_id: str, prompt: str) -> str | None:
-        """Return the person's file changes since the last turn, and log them with the turn of this prompt."""
+        """Return the person's file changes since the last turn as text, and log them with the turn of this prompt."""
         return await self._user_files.tell_deeds(prompt, partial(self._recorder.noted, prompt_id))
 
     async def _follow_work(self, message: sdk.Message) -> None:

@@ -57,31 +57,31 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CommandRule:
-    """Cover the same input in the same folder."""
+    """A rule that allows one command in one folder."""
 
     words: str
     call: Call
 
     def covers(self, call: Call) -> bool:
-        """Return whether this call is the allowed one."""
+        """Return whether this rule allows the call."""
         return (call.tool, call.cwd, _deeds(call)) == (self.call.tool, self.call.cwd, _deeds(self.call))
 
     @property
     def shown(self) -> str:
-        """The command."""
+        """The command, as shown to people."""
         return str(self.call.input["command"])
 
 
 @dataclass(frozen=True, slots=True)
 class FolderRule:
-    """Cover files in a real folder of the workspace and, except for the workspace itself, in its subfolders."""
+    """A rule that allows writing in a folder of the workspace and, except for the workspace itself, its subfolders."""
 
     words: str
     workspace: Path
     folder: Path
 
     def covers(self, call: Call) -> bool:
-        """Return whether the call writes there, with links resolved now."""
+        """Return whether the call writes in the rule's folder, with links resolved now."""
         target = _written(call, self.workspace)
         if target is None:
             return False
@@ -91,7 +91,7 @@ class FolderRule:
 
     @property
     def shown(self) -> str:
-        """No command; the description is complete."""
+        """Return an empty text: the rule has no command, and its description is complete."""
         return ""
 
 
@@ -99,7 +99,7 @@ Rule = CommandRule | FolderRule
 
 
 class StandingRules:
-    """Hold the rules of one session; `workspace` bounds what they can cover."""
+    """Hold the "always" rules of one session; `workspace` bounds what they can cover."""
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace.resolve()
@@ -247,7 +247,7 @@ class DeniedError(Exception):
 
 
 class PermissionBroker:
-    """Track open questions; each waits for one answer."""
+    """Ask people whether tool calls may run; each question waits for one answer."""
 
     def __init__(self, feed: Feed, rules: StandingRules) -> None:
         self._feed = feed

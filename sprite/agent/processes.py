@@ -35,7 +35,7 @@ class _Process:
 
 
 def end_orphans(config_dir: Path) -> None:
-    """End every CLI with its state in `config_dir`, and all that it started, including detached programs.
+    """Kill every CLI with its state in `config_dir`, and all that it started, including detached programs.
 
     Call only while holding the workspace's lock: then no such CLI belongs to a running sprite.
     """
@@ -131,7 +131,7 @@ def _processes() -> Iterator[_Process]:
 
 
 def _fields(pid: int) -> list[bytes]:
-    """Return the kernel's fields of a process from its state on (proc(5)). Raises OSError if it is gone."""
+    """Return the fields of /proc/PID/stat from the process's state on (proc(5)). Raise OSError if it is gone."""
     # "pid (name) state parent ...": the name may contain anything, including parentheses.
     return (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
 

@@ -62,7 +62,7 @@ ASKED_BY_PROGRAM = (
 
 
 class AgentRuntime:
-    """Run missions serially. Their conversation reports its events and asks its questions here, one at a time."""
+    """Run missions one after another. Their conversation reports its events and asks its questions here."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class AgentRuntime:
             await self.submit(str(uuid.uuid4()), GO_ON, None)
 
     def take_back(self, mission_id: str) -> bool:
-        """Withdraw a queued mission: it ends as interrupted when its turn comes. Return False if it is not queued."""
+        """Withdraw a queued mission: it will end as interrupted without running. Return False if it is not queued."""
         return self._inbox.take_back(mission_id)
 
     def when_scheduled_ends(self, tell: Callable[[], None]) -> None:
@@ -383,7 +383,7 @@ class AgentRuntime:
             errand.done.set_result(value)
 
     async def _end_rested(self) -> None:
-        """End an idle session, unless the agent works in it by itself."""
+        """End an idle session, unless the agent works in it in the background."""
         if self._session.has_rested and self._own.current is None and not self.background.works():
             await self._end_session(SESSION_FLUSH_SECONDS)
 
@@ -492,7 +492,7 @@ class AgentRuntime:
         return await self._tracker.turn_ended(turn_id, is_live=bool(self.background.works()))
 
     async def _allows_held(self, held: Held) -> bool:
-        """Ask whether a command's file, which programs outside would run, may have its name, as if a tool wrote it."""
+        """Ask the person whether a command's file, which programs outside would run, may keep its name."""
         wanted = {"file_path": str(self._settings.workspace / held.path), "content": held.text}
         try:
             await self._desk.ask(None, Call("Write", wanted, None), of_background=True)
@@ -562,7 +562,7 @@ class AgentRuntime:
         return self._turn.mission.stack_id if self._turn else None
 
     def found(self, hits: Sequence[shapes.SearchHit]) -> None:
-        """Note the hits of a search of memory for the mission's reply: each once, its text in short."""
+        """Record the hits of a memory search for the mission's reply: each once, with shortened text."""
         if self._turn is not None:
             known = {(hit.kind, hit.id) for hit in self._turn.found}
             new = [replace_hit(hit, text=hit.text[:FOUND_CHARS]) for hit in hits if (hit.kind, hit.id) not in known]

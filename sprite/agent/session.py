@@ -56,7 +56,7 @@ RECAP = "This session was begun earlier and is continued now. Its latest turns:"
 
 
 class Session:
-    """Hold one session after another. `id` is None between them."""
+    """Hold the agent's sessions, one after another. `id` is None between them."""
 
     def __init__(
         self,

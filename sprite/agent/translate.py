@@ -231,7 +231,7 @@ _MOST_MESSAGES = 200
 
 
 class CallCosts:
-    """Track call costs. Pass every message to `take` in order; it returns the added cost in US dollars."""
+    """Sum up the costs of model calls. Pass every message to `take` in order; it returns the added US dollars."""
 
     def __init__(self) -> None:
         self._is_whole = True

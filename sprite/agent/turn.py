@@ -72,7 +72,7 @@ class Turn:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether somebody asked to stop it."""
+        """Whether somebody asked to stop the turn."""
         return self._interrupted.is_set()
 
     def interrupt(self) -> None:

@@ -128,13 +128,13 @@ _MOST_NAMED = 20
 
 @dataclass(slots=True)
 class LeftOut:
-    """Entries without a place in an archive: links, sockets, undecodable names, unreadable files."""
+    """Entries that cannot be in an archive: links, sockets, undecodable names, unreadable files."""
 
     count: int = 0
     named: list[str] = field(default_factory=list)
 
     def add(self, path: str, why: str) -> None:
-        """Count one, and name it if there are few."""
+        """Count an entry that is left out, and name it if there are few."""
         self.count += 1
         if len(self.named) < _MOST_NAMED:
             self.named.append(f"{path}: {why}")
@@ -208,7 +208,7 @@ class Export:
         return sum(self._table(part).count() for part in layout.PARTS)
 
     def write(self, stream: BinaryIO) -> Iterator[int]:
-        """Write everything; yield the number of rows or files written since the last time."""
+        """Write the whole archive; yield the number of rows or files written since the last time."""
         ours = _identity(stream)
         with layout.ArchiveWriter(stream) as archive:
             for part in layout.PARTS:

@@ -29,7 +29,7 @@ _DAMAGE: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError,
 
 
 class ArchiveError(OperatorError):
-    """This is no archive that can be imported. Nothing was written."""
+    """The file is no archive that can be imported. Nothing was written."""
 
 
 def is_archive(path: Path) -> bool:

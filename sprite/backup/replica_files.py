@@ -150,17 +150,17 @@ class Omitted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Unkept(LeftOut):
-    """Collect left-out files and folders, with names that are safe to show."""
+    """Collect files and folders that are not replicated, with names that are safe to show."""
 
     def add(self, path: str, why: str) -> None:
-        """Count one, and name it if there are few."""
+        """Count a file or folder that is not replicated, and name it if there are few."""
         if why not in NO_FILES:
             super().add(shown(path), why)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The result of a scan: things to replicate by their `name_of`, files without chunks, and the omitted ones."""
+    """The result of a scan for replication: found things by their `name_of`, files without chunks, omitted ones."""
 
     files: dict[str, FileFacts]
     folders: dict[str, FolderFacts]
@@ -336,7 +336,7 @@ _FILE = msgspec.json.Decoder(FileFacts)
 
 
 class Looks:
-    """Run the scans of one connection. `shipped` are the recorded files, `changed` those to read, with their paths."""
+    """Scan files for one connection. `shipped` are the recorded files, `changed` those to read, with their paths."""
 
     def __init__(self, settings: Settings, state: ShipState) -> None:
         self.settings = settings
@@ -461,7 +461,7 @@ NOT_RID_OF_IT = "Forgotten here; the copy at the bridge is not yet rid of it"
 
 
 class ShippingReport(msgspec.Struct, frozen=True):
-    """State of the replica. `followed`: one has data of this sprite; `acked_at` is its last acknowledgement (Unix s).
+    """State of the replica. `followed`: one has this sprite's data; `acked_at` is its last acknowledgement (Unix s).
 
     `waiting` is the number of pending rows, `unshipped_forgets` of unconfirmed forgets.
     """
@@ -473,7 +473,7 @@ class ShippingReport(msgspec.Struct, frozen=True):
     files_left_out: Omitted
 
     def words(self) -> list[str]:
-        """Return the problems, one line each."""
+        """Return the problems of replication, one line each."""
         left_out = self.files_left_out
         lines = [f"{NOT_RID_OF_IT} ({self.unshipped_forgets} forget(s))"] if self.unshipped_forgets else []
         if left_out.over_limit:

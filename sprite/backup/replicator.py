@@ -49,7 +49,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """An unacknowledged message, and what to record when it is acknowledged."""
+    """A message that the replica has not acknowledged, and what to record when it does."""
 
     through: int
     size: int
@@ -61,7 +61,7 @@ class _Sent:
 
 
 class Session:
-    """Replicate to one connection. `send` queues a message; `forgets` counts the forgets of this process."""
+    """Replicate to one connection. `send` queues a message; `forgets` counts the forget requests of this process."""
 
     def __init__(
         self,

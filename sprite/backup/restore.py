@@ -43,7 +43,7 @@ def is_cut_off(settings: Settings) -> bool:
 
 
 def refuse_cut_off(settings: Settings) -> None:
-    """Raise OperatorError if so; for commands that do not complete the import."""
+    """Raise OperatorError if an import was interrupted; for commands that do not complete the import."""
     if is_cut_off(settings):
         raise OperatorError(
             "An import into this workspace was cut off in its last step. Start the sprite, or run the import again: "
@@ -123,7 +123,7 @@ _ROOM_FACTOR = 3
 
 
 def refuse_lived_in(settings: Settings, archive: Archive) -> None:
-    """Raise OperatorError unless the workspace has no turns, canvas, chat or conflicting files."""
+    """Raise OperatorError if the workspace has turns, a canvas, chat or conflicting files."""
     databases: tuple[layout.DatabaseName, ...] = ("transcript.db", "workspace.db")
     for name in databases:
         path = path_of(settings, name)
@@ -157,7 +157,7 @@ def is_folding(folder: Path) -> bool:
 
 
 def refuse_same(archive: Archive) -> None:
-    """Raise ArchiveError if two of its names differ only in case or composition."""
+    """Raise ArchiveError if two names in the archive differ only in case or composition."""
     every = [file.path.removeprefix(f"{layout.FILES}/") for file in archive.manifest.files]
     every += [folder.path for folder in archive.manifest.folders]
     # Including folders of files: `Docs/` and `docs/` would be merged.
@@ -220,7 +220,7 @@ class Restore:
         self._folder = aside(settings)
 
     async def run(self) -> None:
-        """Stage everything and move it in.
+        """Write the archive's content to a staging folder and move it into the workspace.
 
         Raises ArchiveError naming an unusable row; then, as after any other failure, nothing was imported.
         """

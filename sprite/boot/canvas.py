@@ -86,7 +86,7 @@ _PLACES = frozenset({"moved", "resized"})
 
 
 class CanvasContext:
-    """Keep the agent up to date with the canvas; call `begins` for each of its processes."""
+    """Tell the agent about changes of the canvas; call `begins` for each of the agent's processes."""
 
     def __init__(self, workspace: WorkspaceDB) -> None:
         self._workspace = workspace
@@ -157,7 +157,7 @@ class CanvasContext:
         return part("canvas_changes", "\n".join([_INTRODUCTION, *told]))
 
     async def heard(self) -> None:
-        """Record the news as delivered, because their turn has ended."""
+        """Record that the agent got the canvas changes, because the turn with them has ended."""
         if self._told_up_to > self._heard_up_to:
             await self._workspace.canvas_changes_told(self._told_up_to)
             self._heard_up_to = self._told_up_to

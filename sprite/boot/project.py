@@ -47,7 +47,7 @@ _CUT = "[… there is more: search_memory]"
 
 @dataclass(slots=True)
 class _Part:
-    """A part: its pieces, and its guaranteed tokens."""
+    """A part of a boot text: its pieces, and its guaranteed tokens."""
 
     tag: str
     pieces: Sequence[str]
@@ -207,7 +207,7 @@ def boot_file_name(project: str | None) -> str:
 
 
 class BootFiles:
-    """Keep the boot files up to date in the background."""
+    """Write the boot files in the background whenever memory changes."""
 
     def __init__(self, folder: Path, transcript: TranscriptDB, boot: ProjectBoot) -> None:
         self._folder = folder

@@ -120,7 +120,7 @@ async def wishes_beside(memory: MemoryDB, files: Sequence[str], tokens: int, lim
 
 
 def _is_said(wish: str, name: frozenset[str], line: frozenset[str]) -> bool:
-    """Return whether a line says what a preference does: most words, and all numbers and names."""
+    """Return whether a line says the same as a preference: most words, and all numbers and names."""
     words = content_words(wish) - name
     common = words & line
     if len(common) < SAID * len(words) and not (
@@ -343,7 +343,7 @@ class BootPrompt:
         return memory_files.shown_to(name, self._files.read(name), self._projects)
 
     def news(self) -> str | None:
-        """Return the curated files that changed since the agent last got them, or None."""
+        """Return the curated files that changed since the agent last got them as text, or None."""
         changed = []
         for name in memory_files.CURATED:
             content = self._shown(name)

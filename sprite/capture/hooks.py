@@ -37,7 +37,7 @@ def hook_matchers(
     news: Callable[[], Awaitable[str | None]],
     deeds: Callable[[str, str], Awaitable[str | None]],
 ) -> dict[HookEvent, list[HookMatcher]]:
-    """Return the callbacks for `ClaudeAgentOptions.hooks`.
+    """Return the hook callbacks for `ClaudeAgentOptions.hooks`, which record the agent's turns.
 
     `begins` is awaited before the agent acts on a prompt, `before_compaction` before the context is compacted. `news`
     returns text to add to the next prompt, or None; so does `deeds`, for a prompt's id and words.

@@ -32,7 +32,7 @@ _NEXT_TASK_SECONDS = 2.0
 
 
 class TurnRecorder:
-    """Journal the events of hooks and stream, and write observations.
+    """Record the agent's turns: journal the events of hooks and stream, and write observations.
 
     `on_storage_error` receives a description when the disk fails. The turn goes on. Unwritten observations are written
     with the next turn.
@@ -102,7 +102,7 @@ class TurnRecorder:
         self._taken_up.clear()
 
     async def taken_up(self, seconds: float) -> bool:
-        """Wait at most this long until the agent starts the open mission. Return whether it did."""
+        """Wait at most this long until the agent starts the open mission. Return whether it started."""
         return await _within(self._taken_up, seconds)
 
     @property
@@ -279,7 +279,7 @@ class TurnRecorder:
             await off_loop(WORDS * len(text), turn.add_text, text)
 
     def noticed(self, text: str) -> None:
-        """Add a notice of ours to the current turn."""
+        """Add a notice of the sprite to the current turn."""
         if (turn := self._current()) is not None:
             turn.add_notice(text)
 

@@ -25,7 +25,7 @@ TOLD = "told_"
 
 
 class TurnBuffer:
-    """Collect one turn; `key` names it in the journal."""
+    """Collect the parts of one turn; `key` names the turn in the journal."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class TurnBuffer:
         return tool_use_id in self._calls
 
     def adopt(self, agent: TurnBuffer) -> None:
-        """Take over a subagent's calls."""
+        """Add a subagent's tool calls to this turn."""
         self._calls.update(agent._calls)
         self.keys += agent.keys
 
@@ -221,7 +221,7 @@ class TurnBuffer:
         return self._discreet(without_memory(clean(text)))
 
     def _said(self, result: Any) -> str:
-        """Return the text of a result without memory's own text."""
+        """Return the text of a tool's result without the text that Sprite's memory added."""
         return without_memory(result_text(result, self._discreet))
 
 
@@ -235,7 +235,7 @@ def reported_agents(notice: str) -> list[str]:
 
 
 class Subagents:
-    """Buffer the calls of one session's subagents until a turn takes them."""
+    """Keep the tool calls of one session's subagents until a turn takes them."""
 
     def __init__(self) -> None:
         self._buffers: dict[str, TurnBuffer] = {}

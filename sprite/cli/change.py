@@ -134,7 +134,7 @@ async def _change(
     answer: type[wire.MemoryResult],
     change: Callable[[Projection], Awaitable[object]],
 ) -> bool:
-    """Make a change here, or have the running sprite make it. Return whether one runs."""
+    """Make a change here, or have the running sprite make it. Return whether a sprite runs."""
     try:
         async with owned(settings) as own:
             await change(own.projection)
@@ -153,7 +153,7 @@ async def accept(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def reject(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Reject such a change: the file on disk gets memory's content again."""
+    """Reject a file change that waits for the person's decision: the file on disk gets memory's content again."""
     name = arguments.name
     await _change(settings, wire.RejectRequest(name), wire.RejectResult, lambda memory: memory.reject(name))
     say(f"{name} is again as memory has it; what stood on disk is kept in the log.")

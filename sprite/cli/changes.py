@@ -45,7 +45,7 @@ async def changes(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def undo(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Take the changes of a turn back. Exit code 1 if some paths were not restored."""
+    """Undo the file changes of a turn. Exit code 1 if some paths were not restored."""
     paths, over = arguments.files or None, arguments.over
     try:
         async with _owned_files(settings) as undoing:

@@ -25,7 +25,7 @@ from sprite.protocol.framing import one_line
 
 
 async def follow(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Follow until a signal ends it, which is no error."""
+    """Import turns from growing session logs until a signal ends it, which is no error."""
     # Made absolute without resolving links, so that a path is shown by the given name.
     roots = [Path(os.path.abspath(path)) for path in arguments.paths] or [claude_code_logs()]  # noqa: PTH100
     for root in arguments.paths:
@@ -60,7 +60,7 @@ def _end_on_signals() -> None:
 
 @contextmanager
 def _only_one(path: Path) -> Iterator[None]:
-    """Hold the lock of followers, which the kernel releases with the process. Raises OperatorError if it is taken."""
+    """Hold the lock of `follow`, which the kernel releases with the process. Raise OperatorError if it is taken."""
     with ExitStack() as stack:
         try:
             stack.enter_context(held(path, path.parent))

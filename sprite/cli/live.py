@@ -54,7 +54,7 @@ _AT = 1_795_424_400.0
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A message of a person, a proposed line, and whether the message `said` it."""
+    """A message of a person, a proposed memory line, and whether the message `said` what the line says."""
 
     language: str
     kind: str
@@ -143,7 +143,7 @@ async def _running(settings: Settings) -> AsyncIterator[_Talk]:
 
 @dataclass(frozen=True, slots=True)
 class _Talk:
-    """A connection to the sprite."""
+    """A connection to the sprite that is tried out."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -227,7 +227,7 @@ def _today(status: Status) -> Cost:
 
 
 async def _verification(settings: Settings) -> dict[str, Any]:
-    """Ask the verifier about all lines."""
+    """Ask the verifier about all shipped lines; return what it judged wrong, and the cost."""
     lines = fixed_lines()
     wrong: list[tuple[Line, str]] = []
     costs: list[float | None] = []

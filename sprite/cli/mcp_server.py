@@ -21,7 +21,7 @@ from sprite.protocol.memory import AnyMemoryRequest, MemoryResult
 
 
 async def serve_memory(settings: Settings, _arguments: argparse.Namespace) -> int:
-    """Serve until stdin is closed, also without memory. Raises OperatorError if the memory cannot be read."""
+    """Serve memory over MCP until stdin is closed. Raise OperatorError if the memory cannot be read."""
     # Clients rarely retry a server that did not start. So without memory each call reports this instead.
     if settings.transcript_db.exists():
         async with open_stores(settings):

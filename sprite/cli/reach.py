@@ -37,7 +37,7 @@ async def list_hosts(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def revoke(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Take back a host that the person allowed."""
+    """Revoke the permission for a host that the person allowed."""
     try:
         async with owned(settings) as own:
             if not await own.workspace.hosts.revoke(arguments.host):

@@ -294,7 +294,7 @@ def _rules(settings: Settings) -> Finding:
 
 
 def _sandbox(settings: Settings, running: Probed) -> Finding:
-    """Try to break out now, in a workspace for the trial if this one has never been started."""
+    """Check the sandbox by trying to break out of it, in a trial workspace if this one was never started."""
     with tempfile.TemporaryDirectory() as folder:
         if not settings.run.is_dir():
             settings = replace(settings, workspace=Path(folder))

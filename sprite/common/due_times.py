@@ -42,7 +42,7 @@ def _read(value: object, tz: str, now: float) -> float:
 
 
 def _moment_in(text: str, tz: str, now: float) -> float:
-    """Return the moment. Raises ValueError if the text is none."""
+    """Return the moment that a text names. Raise ValueError if it names none."""
     if found := _ISO.fullmatch(text):
         day, clock, offset = found.groups()
         clock = _two_digits(clock or MORNING.isoformat())

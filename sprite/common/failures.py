@@ -22,7 +22,7 @@ _MAX_DETAILS, _MAX_SHORT = 1000, 120
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure for people. `sentence` says what happened; `details` is the text, if it is unknown."""
+    """A failure of the model for people. `sentence` says what happened; `details` is the text, if it is unknown."""
 
     code: str
     sentence: str

@@ -49,7 +49,7 @@ def held(path: Path, folder: Path, *, briefly: bool = False) -> Iterator[None]:
 
 
 def _take(folder_lock: int, file_lock: int) -> None:
-    """Take both locks; wait for an owner that has them briefly."""
+    """Take both locks of a folder; wait for an owner that has them briefly."""
     until = time.monotonic() + _BRIEF_SECONDS
     # An owner writes its process id a moment after it has the locks.
     is_new = True

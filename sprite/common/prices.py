@@ -78,7 +78,7 @@ def _either(said: int | None, known: int) -> int:
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """US dollars per million tokens. `cache_write` is for five minutes, `cache_write_1h` for an hour."""
+    """Prices in US dollars per million tokens. `cache_write` is for five minutes, `cache_write_1h` for an hour."""
 
     input: float
     output: float

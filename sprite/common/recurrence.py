@@ -84,7 +84,7 @@ _UNTIL = re.compile(r"(\d{8})(?:T(\d{6})(Z)?)?")
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A parsed rule: each list sorted, empty if the rule lacks it.
+    """A parsed repeat rule: each list sorted, empty if the rule lacks it.
 
     `by_day` are (ordinal or 0, weekday from 0 for Monday); `until` is local time unless `until_is_utc`.
     """
@@ -104,7 +104,7 @@ class Repeat:
 
     @property
     def is_within_days(self) -> bool:
-        """Whether it counts hours or minutes instead of days."""
+        """Whether the rule counts hours or minutes instead of days."""
         return self.frequency in {"HOURLY", "MINUTELY"}
 
 
@@ -239,7 +239,7 @@ def _moments_of(repeat: Repeat, start: datetime, frequency: str, interval: int, 
 
 
 def _read(text: str) -> Repeat:
-    """Parse a rule. Raises ValueError with a text, or KeyError, if it is invalid."""
+    """Parse a repeat rule. Raise ValueError with a text, or KeyError, if it is invalid."""
     parts = _parts(text)
     frequency = parts.pop("FREQ", "")
     if frequency not in _FREQUENCIES:

@@ -122,7 +122,7 @@ class TaskSet:
 
 
 class Service:
-    """Base of what runs in `async with service:`. The things that `_open` enters end in reverse order."""
+    """Base class of what runs in `async with service:`. The things that `_open` enters end in reverse order."""
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -134,7 +134,7 @@ class Service:
         await self._stack.aclose()
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        """Start it, and enter on `stack` what has to end with it."""
+        """Start the service, and enter on `stack` what has to end with it."""
 
 
 def jittered(seconds: float) -> float:
@@ -164,13 +164,13 @@ async def to_its_end(work: Coroutine[Any, Any, None], *, name: str) -> None:
 
 
 class Breaks:
-    """Breaks of a long computation on the event loop: `take` one after each short step."""
+    """Interrupt a long computation on the event loop: `take` a break after each short step."""
 
     def __init__(self) -> None:
         self._since = time.perf_counter()
 
     async def take(self) -> None:
-        """Let other tasks run if this one has held the loop for long enough."""
+        """Let other tasks run if this computation has held the event loop for long enough."""
         if time.perf_counter() - self._since > _BREAK_SECONDS:
             await asyncio.sleep(0)
             self._since = time.perf_counter()

@@ -136,7 +136,7 @@ class CuratorResponse:
 
     @property
     def usable(self) -> bool:
-        """Return whether the answer settles its batch: it says NONE, or anything that counts."""
+        """Return whether the answer can be logged: it says NONE, or has a learning, an edit or a finished action."""
         return self.nothing or bool(self.learnings or self.done or self.off_record or self.files or self.edits)
 
 

@@ -84,7 +84,7 @@ def is_placeholder(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """The answer's files by name: complete contents that end in one newline, or edit lines."""
+    """The files in a curator's answer by name: complete contents that end in one newline, or edit lines."""
 
     files: dict[str, str]
     edits: dict[str, list[str]]
@@ -342,7 +342,7 @@ class EditedFile:
 
     @property
     def content(self) -> str:
-        """Return the new content. A subheading goes with its last line."""
+        """Return the file's new content. A subheading goes with its last line."""
         emptied = frozenset(heading.strip() for heading in self._emptied())
         lines = _without_empty([line for now in self._now for line in now], emptied)
         # Additions come last: a line added below another must not be deleted with it.

@@ -53,7 +53,7 @@ ALIKE_AT_ONCE, ALIKE_IN_TURN, ALIKE = 0.15, 0.3, 0.7
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """The resulting time of an action."""
+    """The due time and repeat that an action gets."""
 
     due: float | None = None
     rrule: str | None = None
@@ -63,7 +63,7 @@ class When:
 def time_of(
     asked: ParsedLearning, said_at: float, read_at: float, actions: ProjectedActions
 ) -> tuple[When, str | None]:
-    """Return (its time, the reason if a requested time was refused).
+    """Return (an action's time, the reason if a requested time was refused).
 
     `said_at` is the time of the user's words, `read_at` the time of the answer (Unix seconds).
     """
@@ -81,7 +81,7 @@ def time_of(
 
 
 def _read(asked: ParsedLearning, said_at: float, read_at: float, tz: str) -> When:
-    """Parse the time; a due time of None has passed. PeerError if it is invalid."""
+    """Parse an action's requested time; a due time of None has passed. Raise PeerError if it is invalid."""
     oldest = max(said_at, read_at - STILL_FIRES_SECONDS)
     if asked.rrule is not None:
         parse_rule(asked.rrule)
@@ -127,7 +127,7 @@ MOST_CHANGED = 2
 
 
 class BatchFold:
-    """Decide about one curation of kind `batch`, part by part."""
+    """Decide about one logged answer of the curator, part by part."""
 
     def __init__(self, draft: effects.Draft, turns: Turns, rulings: Rulings) -> None:
         self._draft = draft
@@ -238,7 +238,7 @@ class BatchFold:
         return work
 
     def _take(self, new: NewLearning, asked: ParsedLearning, evidence: Evidence) -> None:
-        """Add a learning whose evidence holds, with its effects."""
+        """Add a learning whose evidence was accepted, with its effects."""
         learning_id = self._add_or_repeat(new)
         if learning_id == new.number and new.type == "ACTION":
             self._open_action(new.number, asked, evidence.turn)
@@ -257,7 +257,7 @@ class BatchFold:
         self._add_or_repeat(self._new(number, learning, "FACT", "none", turn, learning.quote))
 
     def _is_known(self, content: str) -> bool:
-        """Return whether memory says nearly the same: the agent may only read it aloud."""
+        """Return whether memory says nearly the same: then the agent may only have read it aloud."""
         match = any_term(significant(content))
         known = [
             each.content
@@ -478,7 +478,7 @@ class BatchFold:
                     break
 
     def _is_from_later(self, known: LearningRow) -> bool:
-        """Return whether it was learned after this batch, whose turns waited in quarantine."""
+        """Return whether a learning is newer than this batch, whose turns waited in quarantine."""
         return (known.source_observation_id or 0) > (self._curation.last_observation_id or 0)
 
     def _keeps_standing(self, known: LearningRow, by: int, new: NewLearning, evidence: Evidence) -> str | None:

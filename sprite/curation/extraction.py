@@ -125,7 +125,7 @@ class Extractor:
         return verified
 
     async def _verified(self, curation: NewCuration, asked: Asked) -> NewCuration:
-        """Return a curation with the verifier's answer, if it proposes anything that needs one."""
+        """Return a curation with the verifier's answer, if it proposes anything that needs a verdict."""
         request = await self._judge.request(curation)
         if request is None:
             return curation
@@ -250,7 +250,7 @@ class Extractor:
         return learned + written
 
     async def _behind(self, user: str, projects: Sequence[str]) -> list[LearningRow]:
-        """Return the learnings behind the lines of user.md."""
+        """Return the learnings on which the lines of user.md rest."""
         lines = [line for line in user.split("\n") if line.lstrip().startswith("- ")]
         found = [
             await self._memory.nearest(any_term(significant(line)), 1, projects) for line in lines[:MOST_PROFILE_LINES]
@@ -321,7 +321,7 @@ SetAside = Callable[[int, str, int], Awaitable[None]]
 
 
 class Attempts:
-    """Ask about turns within the limits that their failed calls leave."""
+    """Ask the curator about turns within the limits that their failed calls leave."""
 
     def __init__(
         self, transcript: TranscriptDB, extractor: Extractor, set_aside: SetAside, together: int = TOGETHER

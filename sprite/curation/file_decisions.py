@@ -62,7 +62,7 @@ class Replaced:
 
 
 class FileFold:
-    """Decide about an answer's files, after its learnings.
+    """Decide about the file edits in a curator's answer, after its learnings.
 
     `taught` are the new learnings, by number, and `changed` the user's learnings that each of them changes. `retired`
     are the contents that were superseded or completed, whose lines may leave the files.
@@ -95,7 +95,7 @@ class FileFold:
         self._accepted: list[str] = []
 
     def read(self, response: CuratorResponse) -> None:
-        """Take the edits of an answer. Complete files are compared with the present ones."""
+        """Take the file edits of an answer. Complete files are compared with the present ones."""
         self._complete = response.files
         self._edits = {name: edits_between(self._shown(name), content) for name, content in response.files.items()}
         self._edits |= response.edits
@@ -113,13 +113,13 @@ class FileFold:
         return False
 
     def behind(self, line: str) -> LearningRow | None:
-        """Return the earlier learning that a line rests on most, or None."""
+        """Return the earlier learning that a line mostly repeats, or None."""
         near = self._tx.nearest(any_term(significant(line)), NEAREST)
         found = [known for known in near if known.id not in self._taught and rests_on(line, known.content)]
         return max(found, key=lambda known: share(content_words(line), content_words(known.content)), default=None)
 
     def apply(self) -> None:
-        """Apply the edits, then remove past reminders."""
+        """Apply the file edits, then remove past reminders."""
         for name, edits in self._edits.items():
             self._edit(name, edits)
         self._take_out_past()
@@ -329,7 +329,7 @@ class FileFold:
         return shown_to(name, self._latest(name), self._projects)
 
     def _whole(self, name: str, shown: str, new: str) -> str:
-        """Return the whole file after a change of the shown part."""
+        """Return the whole file after a change of the part that the curator saw."""
         return merged(self._latest(name), new, split(shown).sections) if name in SECTIONED else new
 
     def _latest(self, name: str) -> str:

@@ -54,7 +54,7 @@ _OK = 200
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A part of an answer."""
+    """A content block of a model's answer."""
 
     type: str
     text: str = ""
@@ -369,7 +369,7 @@ class CuratorModel:
         return replace(answer, lost_call=await self._on_lost(answer, NOT_LOGGED, asked))
 
     async def answers(self, prompt: CuratorPrompt) -> Fault | None:
-        """Send a control call. Return None if the model answers, else the fault. ModelError for an outage."""
+        """Send a prompt without turns. Return None if the model answers, else the fault. ModelError for an outage."""
         answer, fault = await self._curate(prompt)
         await self._on_lost(answer, CONTROL_ANSWERED if fault is None else CONTROL_IN_VAIN, None)
         return fault

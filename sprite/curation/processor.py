@@ -312,7 +312,7 @@ class ObservationProcessor:
         return turns if turns and turns[0].id <= self._begun_through else []
 
     async def _with_look(self, turns: list[Observation]) -> list[Observation]:
-        """Return a batch. If it is the last one, add the changes in the user's folders."""
+        """Return a batch of turns. If it is the last one, add the changes in the user's folders."""
         following = await self._transcript.waiting(len(turns) + 1)
         if self._user_files is not None and len(following) == len(turns):
             try:
@@ -350,7 +350,7 @@ class ObservationProcessor:
 
 
 def _pause(attempt: int, error: SpriteError) -> float:
-    """Return the seconds to wait: the server's request, else an exponential backoff."""
+    """Return the seconds to wait before a retry: the server's request, else an exponential backoff."""
     asked = error.retry_after if isinstance(error, ModelError) else None
     if asked is not None:
         return min(asked, LONGEST_RETRY_SECONDS)

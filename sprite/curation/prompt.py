@@ -70,7 +70,7 @@ class OpenLearning:
 
 @dataclass(frozen=True, slots=True)
 class CuratorPrompt:
-    """One call: `system` never varies; `tokens` estimates both texts together.
+    """A prompt for the curator: `system` never varies; `tokens` estimates both texts together.
 
     `is_followed`: another call follows at once, so it pays to cache the system text.
     """
@@ -273,7 +273,7 @@ def _cut_turns(turns: Sequence[Observation], tz: str | None, room: int) -> str:
 
 
 def _largest(low: int, high: int, room: int, render: Callable[[int], str]) -> str | None:
-    """Return the text for the largest number that fits into `room` tokens, None if none does."""
+    """Return the text for the largest number that fits into `room` tokens, or None if none fits."""
     best = None
     while low <= high:
         middle = (low + high) // 2

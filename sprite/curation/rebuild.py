@@ -153,7 +153,7 @@ class Reextraction:
 
 @dataclass(slots=True)
 class _Aside:
-    """The new memory and the extractor that adds to it."""
+    """The new memory of a re-extraction and the extractor that adds to it."""
 
     grown: Regrowth
     extractor: Extractor
@@ -254,7 +254,7 @@ async def reapply(transcript: TranscriptDB, scratch: Path, on_step: Callable[[],
 
 
 class _Reapplied(Projection):
-    """Ask today's guards about each curation before applying the logged decision."""
+    """Apply today's checks to each curation before applying the logged decision."""
 
     def __init__(self, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles) -> None:
         super().__init__(transcript, memory, files)

@@ -47,7 +47,7 @@ class Item:
 
     @property
     def key(self) -> str:
-        """Return what a verdict is stored by."""
+        """Return the key under which a line's verdict is stored."""
         return f"{self.kind}: {self.line}" + (f" (instead of: {self.old})" if self.old else "")
 
 

@@ -42,19 +42,19 @@ _LARGEST_SEARCHED, _MOST_SEARCHED, _MOST_FILES = 1024 * 1024, 64 * 1024 * 1024, 
 
 
 class Store(Protocol):
-    """A place that holds people's words, or what derives from them."""
+    """A database or folder with people's words, or what derives from them, in which to forget."""
 
     name: ClassVar[str]
 
     async def find(self, made: Plan, /) -> list[Place]:
-        """Return the matches: what `remove` would remove, or what is left after it (`made.is_done`)."""
+        """Return the places of forgotten text: what `remove` would remove, or what it left over (`made.is_done`)."""
 
     async def remove(self, made: Plan, /) -> None:
-        """Remove the matches."""
+        """Remove the forgotten text from this store."""
 
 
 class SeenStore:
-    """workspace.db: chat, inbox, canvas and events."""
+    """Forget in workspace.db: chat, inbox, canvas and events."""
 
     name: ClassVar = "the chat and the canvas"
 
@@ -201,7 +201,7 @@ class LogStore:
 
 
 class MemoryStore:
-    """memory.db and the curated files, which derive from the log."""
+    """Forget in memory.db and the curated files, which derive from the log."""
 
     name: ClassVar = "memory"
 
@@ -281,7 +281,7 @@ class StayingStore:
         ]
 
     async def remove(self, _: Plan) -> None:
-        """Leave it: only its owner changes it."""
+        """Do nothing: only the text's owner changes it."""
 
     def _own(self, scrubber: Scrubber) -> Iterator[Place]:
         left, workspace = _MOST_SEARCHED, self._settings.workspace
@@ -327,7 +327,7 @@ def _left_of(text: SeenText, made: Plan) -> SeenText:
 
 
 def _goes_whole(text: SeenText, made: Plan) -> bool:
-    """Return whether a text is of a turn, card or session that loses everything."""
+    """Return whether a text belongs to a turn, card or session that loses everything."""
     return text.owner is not None and text.owner in {*made.emptied_missions, *made.cards, made.session}
 
 
@@ -395,7 +395,7 @@ MOST_PLACES = 200
 
 
 class Forgetter:
-    """Forget for a person, in a workspace that this process owns and in which nothing runs."""
+    """Forget what a person names, in a workspace that this process owns and in which nothing runs."""
 
     def __init__(
         self,

@@ -158,7 +158,7 @@ class Plan:
                 self.tell(where, piece)
 
     def tell(self, where: str, text: str) -> None:
-        """Record one removed text."""
+        """Record one text that will be removed."""
         self.places[Place(where, text[:MOST_SHOWN_CHARS])] = None
 
     def empty(self, turn: Observation) -> None:

@@ -19,7 +19,7 @@ from sprite.memory.words import FORGOTTEN, content_words, plain
 
 
 class Scrubber:
-    """Remove a `text` in any case and white space, or `statements`, wherever they stand.
+    """Remove a `text` in any case and white space, or `statements`, from texts.
 
     Learnings of which the content `stays` stay, even where a statement contains or overlaps them. `words` stand nowhere
     but in forgotten text, so sentences and lines with one of them go. Lines and learnings that equal one of `lines` go.
@@ -54,15 +54,15 @@ class Scrubber:
     # --- text ---
 
     def finds(self, text: str) -> bool:
-        """Return whether a text says what is forgotten, outside of statements that stay."""
+        """Return whether a text contains forgotten words, outside of statements that stay."""
         return self.text(text) != text
 
     def stands_in(self, text: str) -> bool:
-        """Return whether a text says what is forgotten, also in a statement that stays."""
+        """Return whether a text contains forgotten words, also in a statement that stays."""
         return bool(self._gone.spans(text)) or (self._pattern is not None and self.finds(text))
 
     def text(self, text: str) -> str:
-        """Return a text without what is forgotten."""
+        """Return a text without the forgotten words."""
         return self._without(text, FORGOTTEN)
 
     def value(self, value: Any) -> Any:
@@ -79,7 +79,7 @@ class Scrubber:
     # --- learnings ---
 
     def takes_learning(self, content: str, turn_id: int | None, quote: str = "") -> bool:
-        """Return whether a learning goes. It stays if another turn taught it as well."""
+        """Return whether a learning is removed. It stays if another turn taught it as well."""
         same = core(content)
         if turn_id in self.turns or same in self._cores:
             return True
@@ -114,7 +114,7 @@ class Scrubber:
         return any(word in visible for word in self.words)
 
     def has_own(self, text: str) -> bool:
-        """Return whether a text has one of the words that stand nowhere else."""
+        """Return whether a text has one of the forgotten words that occur nowhere else."""
         return self._may_have_own(text) and not self.words.isdisjoint(content_words(text.replace(FORGOTTEN, "")))
 
     def _own(self, text: str) -> list[Span]:
@@ -127,7 +127,7 @@ class Scrubber:
     # --- lines ---
 
     def takes_line(self, line: str) -> bool:
-        """Return whether a file's line changes."""
+        """Return whether forgetting changes a file's line."""
         return self._line(line) != line
 
     def lines(self, text: str, *, keep: Collection[str] = ()) -> str:
@@ -141,7 +141,7 @@ class Scrubber:
         return self.text("\n".join(kept))
 
     def _line(self, line: str) -> str | None:
-        """Return the rest of a line, or None if nothing is left."""
+        """Return the rest of a line without the forgotten words, or None if nothing is left."""
         if line not in self._left_of_lines:
             self._left_of_lines[line] = self._left_of_line(line)
         return self._left_of_lines[line]

@@ -87,7 +87,7 @@ def _form(word: str) -> str:
 
 
 class Statements:
-    """Sentences, indexed by their rarest words."""
+    """Find sentences in texts by their rarest words."""
 
     def __init__(self, statements: Iterable[Statement | None]) -> None:
         self.all = list(dict.fromkeys(each for each in statements if each is not None))

@@ -32,7 +32,7 @@ _CARDS = uuid.UUID("6f1c1a52-9d0e-4c8e-9a51-6d1c4f1b7a10")
 
 
 class PersonsCanvas:
-    """Handle every `canvas_interaction` of every client."""
+    """Handle every `canvas_interaction` message of every client: a person's change of the canvas."""
 
     def __init__(self, workspace: WorkspaceDB, feed: Feed, private_text: PrivateText, sight: CanvasContext) -> None:
         """Create the handler. `sight` receives the person's full text, to tell the agent."""

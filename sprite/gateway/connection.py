@@ -332,7 +332,7 @@ class Connection:
         self._outbox_changed.set()
 
     async def _let_finish(self) -> None:
-        """Close our direction, then read and drop what the peer still sends."""
+        """Close the sending direction, then read and drop what the peer still sends."""
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
                 self._writer.write_eof()
@@ -445,7 +445,7 @@ MakeConnection = Callable[[asyncio.StreamReader, asyncio.StreamWriter, Callable[
 
 
 class Port:
-    """The open port."""
+    """The open port on which the sprite accepts clients."""
 
     def __init__(self, listeners: list[socket.socket], accepting: AsyncExitStack) -> None:
         self._accepting = accepting

@@ -58,7 +58,7 @@ _NAMELESS = "a program"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The agent's work."""
+    """The objects that do the agent's work."""
 
     runtime: AgentRuntime
     desk: PermissionBroker
@@ -72,7 +72,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory, and what writes to it and copies it."""
+    """Memory, and the objects that write to it and copy it."""
 
     view: MemoryView
     projection: Projection

@@ -28,7 +28,7 @@ Look = wire.FilesRequest | wire.FileRequest | wire.HistoryRequest | wire.TurnReq
 
 
 async def look(view: MemoryView, request: Look, scratch: Path) -> wire.AnyMemoryResult:
-    """Return the result of a request. Raises PeerError for an unknown file, version or turn."""
+    """Return the result of a request about memory. Raise PeerError for an unknown file, version or turn."""
     result: wire.AnyMemoryResult
     match request:
         case wire.FilesRequest():
@@ -103,7 +103,7 @@ async def _learnings(view: MemoryView, request: wire.LearningsRequest) -> wire.L
 
 
 def cut_to_fit(sync: messages.StateSync) -> messages.StateSync:
-    """Cut a state to one frame: old chat lines first, then archived cards, then the oldest cards."""
+    """Cut a state message to one frame: old chat lines first, then archived cards, then the oldest cards."""
     while len(encode(sync)) > messages.MAX_FRAME_BYTES:
         if len(sync.chat) > 1:
             sync.chat = sync.chat[(len(sync.chat) + 1) // 2 :]
@@ -153,7 +153,7 @@ def _reached(use: HostUse, network: EgressProxy) -> messages.ReachedHost:
 
 
 def shown(chat: list[ChatMessage]) -> list[ChatMessage]:
-    """Return chat lines as sent: very long ones are cut."""
+    """Return chat lines in the form to send: very long ones are cut."""
     for message in chat:
         if len(message.text) > messages.CHAT_TEXT_CHARS:
             message.text = f"{message.text[: messages.CHAT_TEXT_CHARS]} […]"
@@ -166,7 +166,7 @@ async def act(
     view: MemoryView,
     request: wire.AddActionRequest | wire.UpdateActionRequest | wire.ResolveActionRequest,
 ) -> wire.AnyMemoryResult | messages.Error:
-    """Apply a person's change. If it is outdated, return an error with the current action.
+    """Apply a person's change of an action. If it is outdated, return an error with the current action.
 
     Raises PeerError for an invalid change: see `Actions`.
     """

@@ -119,7 +119,7 @@ def probe(stream: BinaryIO, path: Path, size: int) -> LogFile | None:
 
 
 def _companions(log: LogFile) -> list[Path]:
-    """Return the other files of the session, at the locations used by all versions of the CLI. Links are left out."""
+    """Return the other log files of the session, at the locations used by all versions of the CLI, except links."""
     folder = log.path.parent
     if log.agent_id is None:
         found = _agent_logs(folder / log.path.stem / SUBAGENTS)
@@ -157,7 +157,7 @@ def started_by(log: Path) -> str | None:
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield lines; the excess of an overlong line is skipped without holding it in memory."""
+    """Yield the lines of a log; the excess of an overlong line is skipped without holding it in memory."""
     while line := stream.readline(entries.MAX_LINE_BYTES + 1):
         piece = line
         while len(line) > entries.MAX_LINE_BYTES and piece and not piece.endswith(b"\n"):
@@ -189,16 +189,16 @@ class Session:
         return min((log.first_at, log.opened_at) for log in self.main or self.agents)
 
     def add(self, log: LogFile) -> None:
-        """Add one of its logs."""
+        """Add one of the session's logs."""
         (self.main if log.agent_id is None else self.agents).append(log)
 
     @property
     def size(self) -> int:
-        """Return the size of its logs in bytes."""
+        """Return the total size of the session's logs in bytes."""
         return sum(log.size for log in (*self.main, *self.agents))
 
     def turns(self, around: entries.Surroundings) -> Iterator[ImportedTurn]:
-        """Yield its turns in order."""
+        """Yield the session's turns in order."""
         if self.session_id in around.own_sessions:
             self.tally.own.add(self.session_id)
             around.on_bytes(self.size)
@@ -237,7 +237,7 @@ class Session:
         return cutter
 
     def _pass_done(self, cutters: Collection[SessionTurns]) -> None:
-        """From here on, turns are new; end a turn that is known."""
+        """Yield only new turns from here on; end a turn that is known."""
         if self._is_known:
             self._is_known = False
             for cutter in cutters:

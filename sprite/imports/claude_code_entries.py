@@ -27,7 +27,7 @@ def _in_utc(moment: datetime) -> datetime:
 
 
 class UnreadableError(ValueError):
-    """The data cannot be used; the message gives the reason."""
+    """The data cannot be imported; the message gives the reason."""
 
 
 class Block(msgspec.Struct):
@@ -91,12 +91,12 @@ class Entry(msgspec.Struct, rename="camel"):
 
     @property
     def at(self) -> float:
-        """Return the time of writing in Unix seconds."""
+        """Return the time at which the entry was written, in Unix seconds."""
         return _in_utc(self.timestamp).timestamp()
 
     @property
     def blocks(self) -> list[Block]:
-        """Return the message as blocks."""
+        """Return the entry's message as content blocks."""
         return as_blocks(self.message.content) if self.message else []
 
 
@@ -112,7 +112,7 @@ class Head(msgspec.Struct, rename="camel"):
 
     @property
     def at(self) -> float | None:
-        """Return the time of writing in Unix seconds, or None if it is missing or invalid."""
+        """Return the time at which the line was written in Unix seconds, or None if it is missing or invalid."""
         try:
             moment = _in_utc(datetime.fromisoformat(self.timestamp))
         except (TypeError, ValueError):
@@ -276,7 +276,7 @@ class Refusal:
 
 @dataclass(slots=True)
 class Tally:
-    """All content that an import skipped, and the number of files it read."""
+    """Counts of the content that an import skipped, and of the files that it read."""
 
     refusals: list[Refusal] = field(default_factory=list)
     #: Files read.
@@ -289,7 +289,7 @@ class Tally:
     named: list[tuple[Path, int, str]] = field(default_factory=list)
 
     def damage(self, path: Path, place: int, problem: str) -> None:
-        """Count a skipped line, by its number."""
+        """Count a skipped line of a log, with its line number."""
         self.damaged += 1
         if len(self.named) < MAX_NAMED:
             self.named.append((path, place, problem))

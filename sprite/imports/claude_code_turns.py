@@ -196,7 +196,7 @@ class SessionTurns:
         return None if self._turn is None else self._turn.key
 
     def cut(self) -> ImportedTurn | None:
-        """End the current turn in any state; later output becomes a separate turn."""
+        """End the current turn, also an unfinished one; later output becomes a separate turn."""
         turn, self._turn = self._turn, None
         self._was_settled = self._was_settled or turn is not None
         return None if turn is None else self._finished(turn)
@@ -366,14 +366,14 @@ class _Turn:
 
     @property
     def outcome(self) -> Outcome:
-        """Return the outcome; a turn that breaks off counts as crashed."""
+        """Return how the imported turn ended; a turn that breaks off counts as crashed."""
         return self.ending or ("complete" if self.answered and not self.calling else "crashed")
 
     def touch(self, entry: Entry) -> None:
         self.ended_at = max(self.ended_at, entry.at)
 
     def notice(self, text: str, at: float) -> None:
-        """Add a notice of the CLI's, which may report background agents."""
+        """Add a notice from the CLI to the turn; it may report background agents."""
         self.buffer.add_notice(text)
         self.reported.update(dict.fromkeys(reported_agents(text), at))
 
@@ -388,7 +388,7 @@ class _Turn:
                 self.answered = self.calling = True
 
     def start(self, block: Block) -> None:
-        """Add a tool call, and remember whether it asks memory."""
+        """Add a tool call to the turn, and remember whether it asks memory."""
         if block.id is not None:
             name = from_elsewhere(block.name or "")
             if name in ECHO_CALLS:
@@ -397,7 +397,7 @@ class _Turn:
             self.calls.append(block.id)
 
     def answer(self, block: Block) -> None:
-        """Add a tool's result, or a remark in place of memory's."""
+        """Add a tool's result to the turn, or a remark in place of memory's answer."""
         if block.tool_use_id is not None:
             said = MEMORY_ANSWERED if block.tool_use_id in self.echoes else block.content
             self.buffer.tool_answered(block.tool_use_id, said, is_error=bool(block.is_error))

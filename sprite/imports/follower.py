@@ -57,7 +57,7 @@ class Delivered:
     refused: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, other: Delivered) -> None:
-        """Add another's counts."""
+        """Add another delivery's counts of turns."""
         self.stored += other.stored
         self.known += other.known
         self.refused += other.refused
@@ -110,7 +110,7 @@ def _tool(call: Mapping[str, Any]) -> observing.ObservedTool:
 
 
 def _fitted(turn: observing.ObservedTurn) -> tuple[observing.ObservedTurn, int]:
-    """Return a turn that fits a frame, and its size in bytes."""
+    """Return a turn shortened to fit into one message, and its size in bytes."""
     size = len(msgspec.json.encode(turn))
     for most in _SHORTER:
         if size <= MOST_TURN_BYTES:
@@ -191,7 +191,7 @@ async def _send_to_owner(settings: Settings, locked: WorkspaceLockedError, turns
 
 
 async def send_all(turns: Sequence[ImportedTurn], send: Send) -> Delivered:
-    """Send turns in messages; a refused message does not block the others."""
+    """Send turns to a sprite in several messages; after a refused message, send the others."""
     delivered = Delivered()
     for message in messages(turns):
         try:
@@ -224,7 +224,7 @@ OnRefusal = Callable[[Path, str], object]
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A log as it was read: turns that begin before the offset `done` were delivered; `is_open`: more is expected."""
+    """The offset up to which a log's turns were delivered (`done`); `is_open`: more is expected."""
 
     state: State
     done: int
@@ -232,7 +232,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Marks(dict[str, Mark]):
-    """The marks of all logs by path; `save` writes them atomically."""
+    """The offsets up to which the logs were delivered, by path; `save` writes them atomically."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(_read(path))
@@ -240,7 +240,7 @@ class Marks(dict[str, Mark]):
         self._saved = dict(self)
 
     def save(self) -> None:
-        """Write changed marks. A full disk is no reason to stop: it only costs time later."""
+        """Save changed offsets to disk. A full disk is no reason to stop: then logs are only read again."""
         if self == self._saved:
             return
         try:
@@ -261,7 +261,7 @@ def _read(path: Path) -> dict[str, Mark]:
 
 @dataclass(slots=True)
 class Tally:
-    """Statistics of a follower."""
+    """Counts of files and turns that were imported while following session logs."""
 
     delivered: Delivered = field(default_factory=Delivered)
     damaged: int = 0
@@ -270,7 +270,7 @@ class Tally:
 
 @dataclass(slots=True)
 class _Watched:
-    """A log, and since when it is in this state (on the monotonic clock)."""
+    """A session log, and the time since when it has not changed (on the monotonic clock)."""
 
     state: State
     since: float
@@ -279,11 +279,11 @@ class _Watched:
 
     @property
     def silence(self) -> float:
-        """Return the seconds since its state changed."""
+        """Return the seconds since the log last changed."""
         return time.monotonic() - self.since
 
     def is_due(self, mark: Mark | None) -> bool:
-        """Return whether it rests in a state that was not read, or has been silent for so long that it is over."""
+        """Return whether the log has unread content, or has been silent for so long that its last turn is over."""
         if mark is not None and mark.state == self.state:
             return mark.is_open and self.silence >= OVER_AFTER_SECONDS
         # Changing the clock changes the file's apparent age, which counts for such a short time only.
@@ -291,12 +291,12 @@ class _Watched:
 
 
 def _age(state: State) -> float:
-    """Return the seconds since the file was written, by the wall clock."""
+    """Return the seconds since the log file was written, by the wall clock."""
     return max(0.0, time.time() - state[3] / 1e9)
 
 
 class Follower:
-    """Follow logs: `look` finds them, `catch_up` delivers what has ended. `tell` gets lines for people."""
+    """Import turns from growing logs: `look` finds logs, `catch_up` delivers turns. `tell` gets lines for people."""
 
     def __init__(self, settings: Settings, roots: list[Path], marks: Marks, tell: Callable[[str], object]) -> None:
         self._settings = settings
@@ -310,7 +310,7 @@ class Follower:
         self.tally = Tally()
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Import from the session logs until cancelled."""
         while True:
             began = time.process_time()
             await self.look()
@@ -320,7 +320,7 @@ class Follower:
             await asyncio.sleep(max(LOOK_SECONDS, (looked - began) / LOOK_SHARE, reading / READ_SHARE))
 
     async def look(self) -> int:
-        """Look for logs; return their number."""
+        """Look for session logs; return their number."""
         await asyncio.to_thread(self._scan)
         self._is_started = True
         return len(self._watched)

@@ -29,7 +29,7 @@ def seconds_since_midnight() -> float:
 
 
 class Spending(Tables):
-    """Read the cost of calls."""
+    """Read the cost of memory's model calls."""
 
     async def curation_counts(self) -> tuple[int, int, float | None]:
         """Return (curated batches, calls of unknown price, time of the last batch)."""
@@ -357,7 +357,7 @@ NOT_LOGGED: Final = "not logged"
 
 @dataclass(frozen=True, slots=True)
 class LostCall:
-    """A call without a curation: `usage` in tokens, the inclusive range of turns, None for a control."""
+    """A model call without a usable answer: `usage` in tokens, the range of turns, None for a control call."""
 
     model: str
     reason: str

@@ -67,7 +67,7 @@ class KnownFiles:
 
 @dataclass(frozen=True, slots=True)
 class FileDeed:
-    """A change that a person made to a file; `size` in bytes. `undone`: they took the agent's change back."""
+    """A change that a person made to a file; `size` in bytes. `undone`: the person undid the agent's change."""
 
     id: int
     what: Deed
@@ -93,7 +93,7 @@ class UserFilesLog(Tables):
 
     @in_transaction
     def add_deed(self, tx: sqlite3.Connection, what: Deed, path: str, size: int) -> None:
-        """Record a person's deed; above the limit the oldest are deleted."""
+        """Record a person's file change; above the limit the oldest are deleted."""
         tx.execute(
             "INSERT INTO file_deeds (at, what, path, size) VALUES (?, ?, ?, ?)",
             (time.time(), what, os.fsencode(path), size),
@@ -101,7 +101,7 @@ class UserFilesLog(Tables):
         tx.execute("DELETE FROM file_deeds WHERE id <= (SELECT max(id) FROM file_deeds) - ?", (MOST_DEEDS,))
 
     async def deeds(self) -> list[FileDeed]:
-        """Return the deeds that no turn contains yet, oldest first."""
+        """Return the person's file changes that no turn contains yet, oldest first."""
         rows = await self._db.fetch_all("SELECT id, what, path, size FROM file_deeds ORDER BY id")
         return [FileDeed(row[0], row[1], os.fsdecode(row[2]), row[3]) for row in rows]
 
@@ -131,7 +131,7 @@ class UserFilesLog(Tables):
 
 
 def trace_of(path: str) -> bytes:
-    """Return the trace of a forgotten name: a hash that recognises the file without containing its name."""
+    """Return the hash of a forgotten file name: it recognises the file without containing its name."""
     return b"\0" + hashlib.sha256(os.fsencode(path)).digest()
 
 

@@ -711,13 +711,13 @@ def _bounded(value: Any, levels: int = _MAX_LEVELS) -> Any:
 
 @asynccontextmanager
 async def open_transcript(path: Path) -> AsyncIterator[TranscriptDB]:
-    """Open the log as its owner."""
+    """Open the log for reading and writing, as its only writer."""
     async with open_database(path, SCHEMA) as database:
         yield TranscriptDB(database)
 
 
 @asynccontextmanager
 async def read_transcript(path: Path) -> AsyncIterator[TranscriptDB]:
-    """Open the log for reading, beside its owner."""
+    """Open the log for reading, while another process writes it."""
     async with open_reader(path, SCHEMA) as database:
         yield TranscriptDB(database)

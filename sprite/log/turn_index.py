@@ -178,7 +178,7 @@ class TurnLook:
         return Looked(postings, _turns(self._connection, filters), Means(totals[1] / rows, totals[2] / rows))
 
     def _side(self, index: Index, side: str, words: Sequence[str]) -> tuple[list[frozenset[int]], list[int]]:
-        """Return each word's turns on one side, and their number; 0 if unknown."""
+        """Return the turns that contain each word on one side, and the number of words of that side; 0 if unknown."""
         connection = self._connection
         # With filters, a word's frequency is unknown beforehand, so all rows that pass are read.
         counts = [0 if index.joined else index.count(connection, f"{side} : {word}") for word in words]

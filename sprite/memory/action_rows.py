@@ -68,7 +68,7 @@ class Changed(ActionRecord):
 
 
 class Updated(Changed, tag="update"):
-    """New values; unset fields stay."""
+    """New values of an action; unset fields keep the old ones."""
 
     content: _Content | UnsetType = UNSET
     due: float | UnsetType | None = UNSET
@@ -78,7 +78,7 @@ class Updated(Changed, tag="update"):
 
 
 class Resolved(Changed, tag="resolve", kw_only=True):
-    """A new status. `once`: only this occurrence of a repeat is done, and the action stays open."""
+    """A new status of an action. `once`: only this occurrence of a repeat is done, and the action stays open."""
 
     status: Status
     note: _Note = ""
@@ -86,7 +86,7 @@ class Resolved(Changed, tag="resolve", kw_only=True):
 
 
 class Fired(Changed, tag="fired", kw_only=True):
-    """The action fired: `due` began the mission, `next` is the next time. `late_by` is in seconds."""
+    """An action became due: `due` began the mission, `next` is the next time. `late_by` is in seconds."""
 
     due: float
     next: float | None = None
@@ -94,7 +94,7 @@ class Fired(Changed, tag="fired", kw_only=True):
 
 
 class Noted(Changed, tag="noted", kw_only=True):
-    """A history entry: the end of its mission, why it waits, a status, or a retry time."""
+    """An entry in an action's history: the end of its mission, why it waits, a status, or a retry time."""
 
     what: _Note
     status: Status | UnsetType = UNSET
@@ -102,7 +102,7 @@ class Noted(Changed, tag="noted", kw_only=True):
 
 
 class Zoned(ActionRecord, tag="zone"):
-    """The user's time zone from here on."""
+    """A change of the user's time zone from this row on."""
 
     tz: str
     by: Maker = "person"
@@ -113,12 +113,12 @@ _DECODER: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 
 
 def write_record(record: AnyRecord) -> str:
-    """Return a row's JSON."""
+    """Return the JSON of an action's logged change."""
     return msgspec.json.encode(record).decode()
 
 
 def read_record(response: str) -> AnyRecord:
-    """Parse a logged row. ValueError with a description if it is invalid."""
+    """Parse an action's logged change. Raise ValueError with a description if it is invalid."""
     try:
         record = _DECODER.decode(response)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
@@ -148,7 +148,7 @@ _DID = {"open": "opened again", "done": "done", "dismissed": "dismissed", "faile
 
 
 def decide_action(draft: Draft) -> None:
-    """Decide about one row. Refuse an unreadable row, or one without its action."""
+    """Apply one logged change of an action. Refuse an unreadable row, or one whose action does not exist."""
     try:
         record = read_record(draft.curation.response)
     except ValueError as error:
@@ -184,7 +184,7 @@ def find_action(tx: Projected, number: int, of: Known | None) -> Action | None:
 
 
 def most_alike(of: Known, found: Iterable[tuple[_T, str, int | None]]) -> _T | None:
-    """Return the one of these (value, text, source turn) that says the same as a known learning, or None."""
+    """Return the value whose text and source turn say the same as a known learning, or None."""
     saying = said(of.content)
     best: tuple[float, _T] | None = None
     for each, content, turn in found:
@@ -196,13 +196,13 @@ def most_alike(of: Known, found: Iterable[tuple[_T, str, int | None]]) -> _T | N
 
 
 def alikeness(one: str, other: str) -> float:
-    """Return the smaller of the two shares of common words, from 0 to 1."""
+    """Return how alike two texts are: the smaller of their shares of common words, from 0 to 1."""
     words, others = content_words(one), content_words(other)
     return min(share(words, others), share(others, words))
 
 
 def made_words(due: float | None, rrule: str | None, tz: str | None) -> str:
-    """Return the first history entry of an action: what was asked for."""
+    """Return the text of an action's first history entry: the time and repeat that were asked for."""
     asked = due_words(due, rrule, tz)
     return f"made: {asked}" if asked else "made"
 

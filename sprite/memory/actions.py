@@ -366,11 +366,11 @@ class StaleActionError(PeerError):
 
 
 class _AlreadyThereError(Exception):
-    """An equal action is already open."""
+    """An open action is already equal to the new one."""
 
 
 class _NotPassedError(Exception):
-    """The action's time is not over."""
+    """The action's time is not yet over, so it cannot be closed for that."""
 
 
 def _priority(value: int) -> int:

@@ -25,7 +25,7 @@ _NEAREST = 20
 
 
 class Answer(Struct, omit_defaults=True):
-    """One answer as logged. `of` identifies the learning across extractions, where its number changes.
+    """A person's logged answer to a learning. `of` identifies it across extractions, where its number changes.
 
     `content` is the new text of an edit.
     """
@@ -40,12 +40,12 @@ _DECODER: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
 
 
 def write_answer(answer: Answer) -> str:
-    """Return a row's JSON."""
+    """Return the JSON of a person's answer."""
     return msgspec.json.encode(answer).decode()
 
 
 def read_answer(response: str) -> Answer:
-    """Parse a logged row. ValueError with a description if it is invalid."""
+    """Parse a person's logged answer. Raise ValueError with a description if it is invalid."""
     try:
         return _DECODER.decode(response)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
@@ -67,7 +67,7 @@ def answered(learning_id: int, known: LearningRow | None, op: Op, content: str =
 
 
 def decide_answer(draft: Draft) -> None:
-    """Decide about one row. Refuse an unreadable row, or one without its learning."""
+    """Apply a person's logged answer. Refuse an unreadable row, or one whose learning does not exist."""
     try:
         answer = read_answer(draft.curation.response)
     except ValueError as error:
@@ -139,7 +139,7 @@ def _rewrite_lines(draft: Draft, old: str, new: str) -> None:
 
 
 def _find(tx: Projected, answer: Answer) -> LearningRow | None:
-    """Return the learning of a row: by number if it still matches, else by its words."""
+    """Return the learning that an answer is about: by number if it still matches, else by its words."""
     of = answer.of
     known = tx.known(answer.learning)
     if known is not None and known.content == of.content:

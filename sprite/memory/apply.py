@@ -137,7 +137,7 @@ ACTION_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A task; `status` is open, done, dismissed or failed.
+    """An action: a task or reminder; `status` is open, done, dismissed or failed.
 
     `due` is the next time, `first_due` the first and `fired_at` the last. `rrule` is the repeat (RFC 5545),
     computed in `tz`. `mission_id` is the agent's turn that created it. `history_json` is a list of {at, by, what},
@@ -168,13 +168,13 @@ class Action:
 
 
 class ProjectedActions:
-    """Write actions inside a curation's transaction."""
+    """Read and write the actions in memory.db, within a curation's transaction."""
 
     def __init__(self, tx: sqlite3.Connection) -> None:
         self._tx = tx
 
     def get(self, action_id: int) -> Action | None:
-        """Return an action, or None."""
+        """Return the action with this id, or None."""
         found = self._select("WHERE id = ?", (action_id,))
         return found[0] if found else None
 
@@ -201,7 +201,7 @@ class ProjectedActions:
         return self._select("WHERE status = 'open' ORDER BY id")
 
     def standing_for(self, learning_id: int) -> list[Action]:
-        """Return the open actions of a learning."""
+        """Return the open actions that a learning gave rise to."""
         return self._select("WHERE source_learning_id = ? AND status = 'open' ORDER BY id", (learning_id,))
 
     def made_in(self, mission_id: str) -> list[Action]:
@@ -261,7 +261,7 @@ UNVERIFIED = 0.1
 
 
 class NewLearning(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="did", tag="learn"):
-    """A new learning of an answer, with its number, as stored in the log.
+    """A learning that the curator found, with its number, as stored in the log.
 
     `turn` and `quote` are its evidence, `origin` is the author of those words. `said` is the content without
     fillers, used to detect repeats. `proposed` is the type that it gets if the person confirms it; None if it need not
@@ -303,7 +303,7 @@ class Projected:
         )
 
     def known(self, learning_id: int) -> LearningRow | None:
-        """Return a valid learning, or None."""
+        """Return the valid learning with this id, or None."""
         return self._known("id = ? AND superseded_by IS NULL", (learning_id,))
 
     def nearest(self, match: str, limit: int, *, replaced: bool = False) -> list[LearningRow]:
@@ -351,7 +351,7 @@ class Projected:
         return int(self.tx.execute("SELECT numbered FROM projection").fetchone()[0])
 
     def number(self, count: int) -> None:
-        """Number this many more learnings."""
+        """Give a number to this many more learnings."""
         self.tx.execute("UPDATE projection SET numbered = numbered + ?", (count,))
 
     def add_learning(self, learning: NewLearning, curation_id: int) -> None:
@@ -379,7 +379,7 @@ class Projected:
         )
 
     def count_again(self, learning_id: int, at: float) -> None:
-        """Record that a learning was stated again."""
+        """Count that a learning was stated again at this time."""
         self.tx.execute("UPDATE learnings SET seen = seen + 1, last_seen = ? WHERE id = ?", (at, learning_id))
 
     def corroborate(self, learning_id: int, new: NewLearning) -> None:
@@ -406,11 +406,11 @@ class Projected:
         return row is not None
 
     def make_own(self, learning_id: int) -> None:
-        """Make a learning the person's own instead of a project's."""
+        """Make a project's learning the person's own."""
         self.tx.execute("UPDATE learnings SET project = NULL WHERE id = ?", (learning_id,))
 
     def supersede(self, learning_id: int, by: int) -> None:
-        """Mark a valid learning as replaced."""
+        """Mark a valid learning as replaced by another."""
         self.tx.execute(
             "UPDATE learnings SET superseded_by = ?1 WHERE id = ?2 AND superseded_by IS NULL", (by, learning_id)
         )
@@ -441,7 +441,7 @@ class Projected:
         return row is not None
 
     def report(self, curation_id: int, kind: str, detail: str, turn: int | None = None) -> None:
-        """Store the reason why a part of a curation was refused, and the turn that it cited."""
+        """Store why a part of the curator's answer was refused, and the turn that this part cited."""
         self.tx.execute(
             "INSERT INTO reports (curation_id, kind, detail, turn) VALUES (?, ?, ?, ?)",
             (curation_id, kind, detail, turn),

@@ -164,7 +164,7 @@ class MemoryDB(Tables):
 
     @in_transaction
     def rehearse(self, tx: sqlite3.Connection, fold: Callable[[Projected], _T]) -> _T:
-        """Run a fold, roll back its writes, and return its value."""
+        """Run a fold of the log into memory.db, roll back its writes, and return its value."""
         tx.execute("SAVEPOINT rehearsal")
         try:
             return fold(Projected(tx))
@@ -173,16 +173,16 @@ class MemoryDB(Tables):
             tx.execute("RELEASE rehearsal")
 
     async def log_seen(self) -> LogMark:
-        """Return the mark of the log that this was made from."""
+        """Return the mark of the log from which memory.db was made."""
         row = await self._db.fetch_one("SELECT log_id, turn_id, turn_at, curation_id, curation_at FROM log_seen")
         return LogMark(*row) if row else LogMark(None, 0, 0.0, 0, 0.0)
 
     async def note_log(self, mark: LogMark) -> None:
-        """Record the mark of the log that this is made from."""
+        """Record the mark of the log from which memory.db is made."""
         await self._db.transact(lambda tx: _note_log(tx, mark))
 
     async def copy_to(self, path: Path) -> None:
-        """Write a copy to a new file, atomically: a crash leaves the whole copy or none."""
+        """Write a copy of memory.db to a new file, atomically: a crash leaves the whole copy or none."""
         await self._db.copy_to(path)
 
     @in_transaction
@@ -201,7 +201,7 @@ class MemoryDB(Tables):
         tx.execute("UPDATE projection SET cursor = 0, numbered = 0, tz = NULL")
 
     async def purge(self) -> None:
-        """Rebuild the file, so that no page contains forgotten text.
+        """Rebuild the database file, so that no page contains forgotten text.
 
         The full text was emptied when the fold started over. It is not merged here, because that would differ from
         a rebuild.
@@ -234,7 +234,7 @@ class MemoryDB(Tables):
         return int(await self._db.fetch_value("SELECT count(*) FROM learnings WHERE origin = 'none'"))
 
     async def learning(self, learning_id: int) -> LearningRow | None:
-        """Return a learning, or None."""
+        """Return the learning with this id, or None."""
         found = await self._learnings("WHERE id = ?", (learning_id,))
         return found[0] if found else None
 
@@ -330,7 +330,7 @@ class MemoryDB(Tables):
         )
 
     async def action(self, action_id: int) -> Action | None:
-        """Return an action, or None."""
+        """Return the action with this id, or None."""
         rows = await self._db.fetch_all(
             f"SELECT {ACTION_COLUMNS} FROM pending_actions WHERE id = ?",  # noqa: S608 - our columns
             (action_id,),
@@ -365,7 +365,7 @@ class MemoryDB(Tables):
         return await self._version("WHERE name = ? ORDER BY version DESC LIMIT 1", (name,))
 
     async def latest_versions(self) -> dict[str, FileVersion]:
-        """Return the same for every file that has one."""
+        """Return the newest version of every curated file that has one, by file name."""
         versions = await self._db.fetch_as(
             FileVersion,
             f"SELECT {_VERSION} FROM file_versions "  # noqa: S608 - our columns
@@ -378,7 +378,7 @@ class MemoryDB(Tables):
         return await self._version("WHERE name = ? AND version = ?", (name, number))
 
     async def version_after(self, name: str, curation_id: int) -> FileVersion | None:
-        """Return the version of a file right after an event."""
+        """Return the version of a curated file that held right after a curation."""
         return await self._version(
             "WHERE name = ? AND curation_id <= ? ORDER BY version DESC LIMIT 1", (name, curation_id)
         )
@@ -454,13 +454,13 @@ def _note_log(tx: sqlite3.Connection, mark: LogMark) -> None:
 
 @asynccontextmanager
 async def open_memory(path: Path) -> AsyncIterator[MemoryDB]:
-    """Open the projection as its owner."""
+    """Open memory.db for reading and writing, as its only writer."""
     async with open_database(path, SCHEMA) as database:
         yield MemoryDB(database)
 
 
 @asynccontextmanager
 async def read_memory(path: Path) -> AsyncIterator[MemoryDB]:
-    """Open the projection for reading, beside its owner."""
+    """Open memory.db for reading, while another process writes it."""
     async with open_reader(path, SCHEMA) as database:
         yield MemoryDB(database)

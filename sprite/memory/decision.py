@@ -36,11 +36,11 @@ class Change:
 
 
 class _Part(Struct, frozen=True, omit_defaults=True, tag_field="did"):
-    """One effect of a decision on memory.db."""
+    """One effect of a decision about a curation on memory.db."""
 
 
 class Numbered(_Part, frozen=True, tag="number"):
-    """The number of learnings in the answer. Each has a number, also if it was refused."""
+    """The number of learnings in a curator's answer. Each learning has a number, also if it was refused."""
 
     count: int
 
@@ -84,14 +84,14 @@ class MadeOwn(_Part, frozen=True, tag="own"):
 
 
 class Written(_Part, frozen=True, tag="file"):
-    """A curated file has this content."""
+    """A curated file gets this content."""
 
     name: str
     content: str
 
 
 class Refusal(_Part, frozen=True, tag="refuse"):
-    """A part of the answer that was refused, the reason, and the turn that it cited."""
+    """A refused part of the curator's answer, the reason, and the turn that it cited."""
 
     kind: str
     detail: str
@@ -124,7 +124,7 @@ class Acted(_Part, frozen=True, tag="act", kw_only=True):
 
 
 class Zone(_Part, frozen=True, tag="zone"):
-    """The user's time zone from here on."""
+    """The user's time zone from this decision on."""
 
     tz: str
 
@@ -176,7 +176,7 @@ class Fold:
         self.change = Change(curation.id, is_of_memory=curation.kind != "action")
 
     def put(self, part: Part) -> None:
-        """Apply one part."""
+        """Apply one part of a decision."""
         match part:
             case Written(name, content):
                 at = self.curation.created_at
@@ -236,19 +236,19 @@ class Fold:
 
 
 class Draft(Fold):
-    """A new decision: each part is applied and kept."""
+    """A decision in the making: each part is applied and kept."""
 
     def __init__(self, tx: Projected, curation: Curation) -> None:
         super().__init__(tx, curation)
         self.parts: list[Part] = []
 
     def put(self, part: Part) -> None:
-        """Apply one part, and keep it."""
+        """Apply one part of the decision, and keep it."""
         super().put(part)
         self.parts.append(part)
 
     def refuse(self, kind: str, detail: str, turn: int | None = None) -> None:
-        """Refuse a part of the answer, with a reason and the turn that it cited."""
+        """Refuse a part of the curator's answer, with a reason and the turn that it cited."""
         self.put(Refusal(kind, detail[:REPORT_CHARS], turn))
 
 

@@ -114,12 +114,12 @@ BOOT_ORDER: Final = (*DEPLOYED, *CURATED)
 
 
 def sha256(content: str) -> str:
-    """Return the hash by which manual edits are detected."""
+    """Return the SHA-256 of a file's content, by which manual edits are detected."""
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def line_count(content: str) -> int:
-    """Count lines as every limit and gauge does."""
+    """Return the number of lines of a text, as every limit and gauge counts them."""
     return content.rstrip("\n").count("\n") + 1 if content.strip() else 0
 
 
@@ -290,7 +290,7 @@ class MemoryFiles:
         return shutil.disk_usage(self._folder).free
 
     def exists(self, name: str) -> bool:
-        """Return whether the file exists."""
+        """Return whether the memory file exists."""
         return (self._folder / name).is_file()
 
     def set_aside_the_unusable(self, name: str) -> str | None:
@@ -321,7 +321,7 @@ class MemoryFiles:
         return words
 
     def keep_copy(self, name: str, aside: Path) -> None:
-        """Copy a file as it is, if it exists."""
+        """Copy a memory file to `aside` as it is, if it exists."""
         if not self.exists(name):
             return
         try:
@@ -355,11 +355,11 @@ class MemoryFiles:
             raise StorageError(f"The memory folder cannot be written to ({error.strerror}).") from error
 
     def note_rest(self) -> None:
-        """Remove the marker."""
+        """Remove the marker that the agent works."""
         (self._folder / AT_WORK).unlink(missing_ok=True)
 
     def before_work(self) -> dict[str, str] | None:
-        """Return the deployed files from before the agent's work, or None if it is not working."""
+        """Return the deployed files' contents from before the agent's work, or None if the agent is not working."""
         try:
             noted = json.loads((self._folder / AT_WORK).read_bytes())
         except FileNotFoundError:
@@ -370,14 +370,14 @@ class MemoryFiles:
         return {name: text for name, text in noted.items() if name in DEPLOYED} if isinstance(noted, dict) else {}
 
     def modified_at(self, name: str) -> float | None:
-        """Return the time of the last write in Unix seconds, or None if the file is missing."""
+        """Return the time of the last write to a memory file in Unix seconds, or None if the file is missing."""
         try:
             return (self._folder / name).stat().st_mtime
         except FileNotFoundError:
             return None
 
     def write(self, name: str, content: str) -> None:
-        """Replace a file atomically: readers and crashes see the old or the new content. StorageError on failure."""
+        """Replace a memory file atomically: readers and crashes see old or new content. StorageError on failure."""
         if name in self._held:
             self._held[name] = content
         try:

@@ -28,7 +28,7 @@ LAST_ERROR = "last_error"
 
 
 def note_error(run: Path, words: str | None) -> None:
-    """Write an error to disk, or clear it if `words` is None. Errors of the disk are ignored."""
+    """Write the text of Sprite's last error to disk, or clear it if `words` is None. Errors of the disk are ignored."""
     try:
         # Remove a pipe, too: opening it would block.
         (run / LAST_ERROR).unlink(missing_ok=True)
@@ -39,7 +39,7 @@ def note_error(run: Path, words: str | None) -> None:
 
 
 def last_error(run: Path) -> str | None:
-    """Return the text of the last error, or None."""
+    """Return the text of Sprite's last error, or None."""
     if not (run / LAST_ERROR).is_file():
         return None
     try:
@@ -55,7 +55,7 @@ USER_FOLDERS = ("ocr", "extractions", "artifacts", "skills")
 
 
 def refuse_links(settings: Settings) -> None:
-    """Raise OperatorError if one of our folders is a link: what Sprite deletes there would be somebody else's."""
+    """Raise OperatorError if a folder of Sprite is a link: files that Sprite deletes there would be somebody else's."""
     for folder in (
         settings.system,
         settings.memory,
@@ -69,7 +69,7 @@ def refuse_links(settings: Settings) -> None:
 
 
 def refuse_what_is_no_file(settings: Settings) -> None:
-    """Raise OperatorError if a folder, link, pipe or device is in the place of one of our files or folders.
+    """Raise OperatorError if a folder, link, pipe or device is in the place of one of Sprite's files or folders.
 
     Opening a pipe would block. Memory files and memory.db are excluded: they are quarantined and restored.
     """
@@ -99,7 +99,7 @@ def _refuse_pipes(folder: Path) -> None:
 
 
 def make_folders(settings: Settings) -> None:
-    """Create missing folders. Raises OperatorError if the workspace is not writable or a file or link is in the way."""
+    """Create Sprite's missing folders. Raise OperatorError if the workspace is not writable or a file is in the way."""
     refuse_links(settings)
     try:
         for folder in (settings.system, settings.memory, settings.run):

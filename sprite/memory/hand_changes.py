@@ -29,7 +29,7 @@ class Recorded:
 
 
 class HandChanges:
-    """Detect changes that the runtime did not write, and log a person's decisions on drift."""
+    """Detect edits of memory files that Sprite did not write, and log a person's decisions on them."""
 
     def __init__(
         self, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles, tell: Callable[[str], None]
@@ -42,7 +42,7 @@ class HandChanges:
         self.drift: dict[str, Drift] = {}
 
     async def log(self) -> bool:
-        """Log every file that differs from the runtime's last write. Return whether there was one."""
+        """Log every memory file that differs from what Sprite last wrote. Return whether there was one."""
         self.drift = await self._curations.open_drift()
         before = self._files.before_work()
         recorded = await self.recorded()
@@ -53,14 +53,14 @@ class HandChanges:
         return any(found)
 
     def waiting(self, name: str) -> Drift:
-        """Return the open drift of a file. PeerError if there is none."""
+        """Return a file's edit that waits for a person's decision. Raise PeerError if there is none."""
         drift = self.drift.get(name)
         if drift is None:
             raise PeerError(f"No change of {name[:80]!r} waits for a decision.", code="not_found")
         return drift
 
     async def accept(self, drift: Drift) -> None:
-        """Log the content on disk as accepted by a person."""
+        """Log that a person accepted an edited file's content on disk."""
         if drift.name in DEPLOYED:
             if (before := self._files.before_work()) is not None:
                 self._files.note_work({**before, drift.name: drift.content})
@@ -69,7 +69,7 @@ class HandChanges:
             await self._log_edit(drift.name, drift.content, source="accepted", drift=drift.curation_id)
 
     async def reject(self, drift: Drift) -> None:
-        """Log that the file keeps its old content; restore a deployed file at once."""
+        """Log that a person rejected an edit, so the file keeps its old content; restore a deployed file at once."""
         if drift.was is not None:
             self._files.write(drift.name, drift.was)
         await self._curations.append_said("drift", {"name": drift.name, "rejected": drift.curation_id})
@@ -102,7 +102,7 @@ class HandChanges:
         return True
 
     async def _look_at_deployed(self, name: str, before: dict[str, str] | None) -> bool:
-        """Log drift of a deployed file. Changes outside the agent's work belong to the deployer."""
+        """Log an edit of a deployed file by the agent. Changes outside the agent's work belong to the deployer."""
         if (words := self._files.set_aside_the_unusable(name)) is not None:
             self._tell(words)
             if before is None:

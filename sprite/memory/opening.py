@@ -33,7 +33,7 @@ class Misfit:
 
 
 async def misfit(transcript: TranscriptDB, memory: MemoryDB) -> Misfit | None:
-    """Return why memory cannot have been made from this log, or None if it can.
+    """Return why memory.db cannot have been made from this log, or None if it can.
 
     Safe beside the owner: memory is read before the log, so it cannot be ahead of it.
     """
@@ -122,7 +122,7 @@ async def replay_aside(
 
 
 def swap_in(new: Path, live: Path) -> None:
-    """Replace the live database with the new file.
+    """Replace the live memory.db with the new file.
 
     The old file is removed first, then its journal. A leftover journal would be applied to the new file, and a file
     without its journal may be torn. After a crash in between, memory.db is missing and the next start replays the log.

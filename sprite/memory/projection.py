@@ -29,7 +29,7 @@ from sprite.memory.hand_changes import HandChanges, held_back, in_memory
 
 
 def fold(tx: Projected, curation: Curation) -> Change:
-    """Apply one curation."""
+    """Apply one curation of the log to memory.db."""
     folding = Fold(tx, curation)
     try:
         if curation.decision_json is not None or curation.kind in {"batch", *DECIDED}:
@@ -48,7 +48,7 @@ def fold(tx: Projected, curation: Curation) -> Change:
 
 
 def _fold_edit(folding: Fold) -> None:
-    """Apply a person's edit. ValueError, KeyError or TypeError if it is damaged."""
+    """Apply a person's logged edit to memory.db. Raise ValueError, KeyError or TypeError if it is damaged."""
     curation, tx = folding.curation, folding.tx
     edit = json.loads(curation.response)
     name, content = edit["name"], edit["content"]
@@ -86,7 +86,7 @@ class Projection:
         self._settled: tuple[object, ...] | None = None
 
     async def settle(self) -> list[Change]:
-        """Bring everything up to date: manual edits into the log, the log into memory.db, then into files.
+        """Bring memory up to date: manual edits into the log, the log into memory.db, then memory.db into files.
 
         Safe at any time and after any crash. Returns the changes, one per curation.
         """
@@ -124,7 +124,7 @@ class Projection:
             return changes + await self.settle_held()
 
     async def accept(self, name: str, seen: int | None = None) -> list[Change]:
-        """Accept a file's drift for a person: log it as their edit, and apply it.
+        """Accept a file's edit on disk for a person: log it as the person's own edit, and apply it.
 
         `seen` is the curation of the drift that they saw, by default the newest one shown. If it is outdated, the
         decision is a conflict.
@@ -132,7 +132,7 @@ class Projection:
         return await self._decide(name, seen, self._hands.accept)
 
     async def reject(self, name: str, seen: int | None = None) -> list[Change]:
-        """Reject a file's drift for a person: log it, and restore the file on disk."""
+        """Reject a file's edit on disk for a person: log the rejection, and restore the file."""
         return await self._decide(name, seen, self._hands.reject)
 
     async def _decide(self, name: str, seen: int | None, decide: Callable[[Drift], Awaitable[None]]) -> list[Change]:
@@ -150,7 +150,7 @@ class Projection:
     # --- the agent at work ---
 
     async def agent_begins(self) -> list[Change]:
-        """Begin the agent's work. Earlier changes on disk count as the person's, later ones as drift."""
+        """Record that the agent begins to work. Earlier changes on disk count as the person's, later ones do not."""
         async with self._lock:
             changes = await self._settle_changed()
             self._files.note_work({name: self._files.read(name) for name in DEPLOYED})
@@ -158,7 +158,7 @@ class Projection:
             return changes
 
     async def agent_rests(self) -> list[Change]:
-        """End the agent's work. Changes on disk since its begin are drift."""
+        """Record that the agent has stopped working. File changes since it began wait for a person's decision."""
         async with self._lock:
             changes = await self._settle_changed()
             self._files.note_rest()
@@ -191,7 +191,7 @@ class Projection:
             return await self._log_decided(row, decide_action), changes + await self.settle_held()
 
     async def answer(self, learning_id: int, op: Op, content: str = "") -> list[Change]:
-        """Log and apply a person's word on a learning. PeerError if there is no such learning."""
+        """Log and apply a person's answer to a learning. Raise PeerError if there is no such learning."""
         async with self._lock:
             changes = await self.settle_held()
             record = answered(learning_id, await self._memory.learning(learning_id), op, content)
@@ -213,7 +213,7 @@ class Projection:
         return (await self._transcript.curations.append_event(replace(row, decision=decision, created_at=now))).id
 
     async def retry(self, turn_id: int) -> list[Change]:
-        """Release a turn from quarantine. PeerError if it is not quarantined."""
+        """Let the curator try a quarantined turn again. Raise PeerError if the turn is not quarantined."""
         _, generation = await self._transcript.curations.activation()
         async with self._lock:
             if not await self._transcript.quarantine.retry(turn_id, generation):
@@ -221,7 +221,7 @@ class Projection:
             return await self.settle_held()
 
     async def settle_held(self) -> list[Change]:
-        """Settle inside `held`."""
+        """Bring memory up to date inside `held`."""
         changes = await self._apply_all()
         if await self._hands.log():
             changes += await self._apply_all()
@@ -263,7 +263,7 @@ class Projection:
         return changes
 
     async def apply(self, curation: Curation, *, cursor: int) -> Change:
-        """Apply one curation and its cursor in one transaction, in one hop to the database thread.
+        """Apply one curation to memory.db and set its cursor, in one transaction and one hop to the database thread.
 
         It runs to its end even if the caller is cancelled; a `replay` waits for it there.
         """
@@ -272,7 +272,7 @@ class Projection:
     # --- files ---
 
     async def write_files(self) -> None:
-        """Write each curated file as memory.db has it, atomically. Drifted files stay.
+        """Write each curated file as memory.db has it, atomically. Files with an undecided edit stay.
 
         Manual changes since the last check also stay: the next `settle` logs them.
         """
@@ -323,7 +323,7 @@ class AgentWatch:
         await self._note()
 
     async def ends(self, what: str = TURN) -> None:
-        """Unregister work that has ended."""
+        """Unregister a turn or background work that has ended."""
         if not self._whole_session:
             self._under_way.discard(what)
             await self._note()

@@ -28,7 +28,7 @@ _IN_YEAR = re.compile(r"\b(?:in|during|of) (\d{4})\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A period from `since` up to `before` (Unix seconds), if named."""
+    """A period that a question asks about, from `since` up to `before` (Unix seconds), if it names one."""
 
     since: float | None = None
     before: float | None = None
@@ -48,7 +48,7 @@ def when_asked(text: str, now: datetime) -> When:
 
 
 def _periods(text: str, now: datetime) -> Iterator[tuple[datetime, datetime]]:
-    """Yield all named periods, the most exact first."""
+    """Yield all periods that a question names, the most exact first."""
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if found := _ISO.search(text):
         yield _day(today, int(found[1]), int(found[2]), int(found[3]))
@@ -211,12 +211,12 @@ class Query:
 
     @property
     def asking(self) -> list[bool]:
-        """Return for each needle whether it only refers to the conversation, not to the subject."""
+        """Return for each search word whether it only refers to the conversation, not to the subject."""
         return [term in ASKING_WORDS or term in self.names for _, term in self._looked_for]
 
     @property
     def _looked_for(self) -> list[tuple[tuple[str, ...], str]]:
-        """Return each needle with its term."""
+        """Return each search word's FTS5 phrases with the word."""
         return [(needle, term) for term in self.terms for needle in _needles(term)][:MAX_NEEDLES]
 
     @property

@@ -24,7 +24,7 @@ UNPIN = "<!-- /pin -->"
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A split file: `sections` by key, in order, each with its heading and without surrounding empty lines."""
+    """A memory file split at its headings: `sections` by key, in order, without surrounding empty lines."""
 
     own: str
     sections: dict[str, str]
@@ -36,7 +36,7 @@ def heading(project: str) -> str:
 
 
 def project_of(line: str) -> str | None:
-    """Return the key in the heading of a project's section, or None for any other line."""
+    """Return the project key in a section's heading, or None for any other line."""
     if not line.startswith("## "):
         return None
     said = line[_DEPTH:].strip()
@@ -50,7 +50,7 @@ def project_of(line: str) -> str | None:
 
 
 def split(content: str) -> Parts:
-    """Split a file. One without sections is the user's own, byte for byte."""
+    """Split a memory file into sections. A file without sections is the user's own, byte for byte."""
     own: list[str] = []
     found: dict[str, list[str]] = {}
     here = own
@@ -101,7 +101,7 @@ def merged(old: str, view: str, seen: Collection[str]) -> str:
 
 
 def views(content: str) -> list[str]:
-    """Return all views of a file: the user's part alone and with each project's section."""
+    """Return all views of a memory file: the user's part alone and with each project's section."""
     parts = split(content)
     return [parts.own, *(joined([parts.own, section]) for section in parts.sections.values())]
 

@@ -75,7 +75,7 @@ def runs(words: Sequence[str]) -> Iterator[Run]:
 
 
 def share(words: AbstractSet[str], of: AbstractSet[str]) -> float:
-    """Return the share of `words` that is in `of`, from 0 to 1; 1 if `words` is empty."""
+    """Return the fraction of `words` that also occur in `of`, from 0 to 1; 1 if `words` is empty."""
     return len(words & of) / len(words) if words else 1.0
 
 
@@ -129,12 +129,12 @@ def given(project: str | None, text: str) -> str:
 
 
 def without_memory(text: str) -> str:
-    """Return the text without the wrapped parts. An opening tag without a closing one stays."""
+    """Return the text without the memory that Sprite added. An opening tag without a closing one stays."""
     return marked_without_memory(Marked(text)).text
 
 
 def marked_without_memory(message: Marked) -> Marked:
-    """Return a message without the wrapped parts, with its spans."""
+    """Return a message without the memory that Sprite added, with the message's spans."""
     edits: list[Edit] = []
     at, text = 0, message.text
     while (start := text.find(_BEGIN, at)) >= 0 and (end := text.find(_END, start)) >= 0:

@@ -114,13 +114,13 @@ MEMORY_FILES: Final = {
 
 
 class Blob(msgspec.Struct):
-    """Bytes in JSON."""
+    """Bytes as base64 in JSON."""
 
     base64: bytes
 
 
 class TableFile(msgspec.Struct, frozen=True):
-    """A file of rows."""
+    """An archive's file with the rows of a table."""
 
     path: str
     size: int
@@ -129,7 +129,7 @@ class TableFile(msgspec.Struct, frozen=True):
 
 
 class PlainFile(msgspec.Struct, frozen=True):
-    """A file as on disk; `mode` are its permission bits, `modified_ns` is in nanoseconds since 1970."""
+    """An archive's file as on disk; `mode` are its permission bits, `modified_ns` is in nanoseconds since 1970."""
 
     path: str
     size: int
@@ -139,7 +139,7 @@ class PlainFile(msgspec.Struct, frozen=True):
 
 
 class Folder(msgspec.Struct, frozen=True):
-    """A folder below `files/`."""
+    """An archive's folder below `files/`."""
 
     path: str
     mode: int
@@ -160,7 +160,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def everything(self) -> list[TableFile | PlainFile]:
-        """All files that must exist."""
+        """Return all files that must exist in the archive."""
         return [*self.tables, *self.memory, *self.files]
 
 

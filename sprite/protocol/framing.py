@@ -50,5 +50,5 @@ def part(tag: str, content: str) -> str:
 
 
 def sealed(content: str) -> str:
-    """Return content with all of our closing tags defused."""
+    """Return content in which none of the prompt's closing tags takes effect."""
     return _CLOSING_TAG.sub(r"<\\", content)

@@ -93,7 +93,7 @@ class _Connection:
 
 
 class EgressProxy:
-    """Serve the agent's connections. `always` is the model's endpoint, which is never asked about.
+    """Proxy the agent's network connections. `always` is the model's endpoint, which is never asked about.
 
     `never` are hosts that no rule allows. `resolve` replaces the system's resolver, and `inside` allows private
     addresses: both are for tests.
@@ -139,7 +139,7 @@ class EgressProxy:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def revoke(self, key: str) -> bool:
-        """Take back what the person allowed about a host, and close its connections. Return False if nothing was."""
+        """Revoke what the person allowed about a host, and close its connections. Return False if there was nothing."""
         is_revoked = await self.gate.revoke(key)
         for connection in tuple(self._open):
             if connection.place.key == key and connection.reason in {"always", "session", "turn"}:

@@ -341,7 +341,7 @@ class HostGate:
         await self._tasks.close()
 
     def _answer(self, key: str) -> Answer | None:
-        """Return the answer that still holds."""
+        """Return the person's answer about a host if it still applies."""
         word, asked = self._answers.get(key, (None, None))
         now = self.now()
         if asked is None or now.session is None or now.session != asked.session:

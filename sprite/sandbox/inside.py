@@ -19,7 +19,7 @@ CHUNK_BYTES = 1 << 16
 
 
 def main() -> None:
-    """Listen, forward in a process of its own, and become the program."""
+    """Listen inside the sandbox, forward connections in a separate process, and run the program."""
     end = sys.argv.index("--")
     doors = [(_listening(int(port)), name) for port, name in (each.split("=") for each in sys.argv[1:end])]
     if doors and os.fork() == 0:

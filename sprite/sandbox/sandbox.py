@@ -103,7 +103,7 @@ class Engine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Whether a sandbox holds, a text with the reason, and its engine if it holds."""
+    """Whether a sandbox works here, a text with the reason, and its engine if it works."""
 
     holds: bool
     words: str
@@ -355,7 +355,7 @@ def _on_vm(settings: Settings) -> list[str]:
 
 
 def _doors(settings: Settings) -> dict[str, int]:
-    """Return the sockets that are forwarded inside, by name, and their ports."""
+    """Return the sockets that are forwarded into the sandbox, by name, and their ports."""
     ports = {settings.egress_socket: _egress_port(settings), settings.model_socket: inner_port(settings)}
     return {path.name: port for path, port in ports.items() if path.exists()}
 
@@ -372,7 +372,7 @@ def _offline(settings: Settings) -> list[str]:
 
 
 def _variables(settings: Settings) -> dict[str, str]:
-    """Return the variables that lead programs to the ways out."""
+    """Return the environment variables that lead programs to the sandbox's proxies."""
     variables = {"NO_PROXY": "127.0.0.1,localhost,::1"}
     if settings.egress_socket.exists():
         address = f"http://127.0.0.1:{_egress_port(settings)}"

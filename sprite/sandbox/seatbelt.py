@@ -75,7 +75,7 @@ def is_proved(settings: Settings) -> bool:
 
 
 def note_proof(settings: Settings, *, holds: bool) -> None:
-    """Keep what `doctor` has found out."""
+    """Record whether `doctor` found that the sandbox works."""
     if sys.platform == "darwin":
         _proof(settings).write_text(_versions() if holds else "")
 

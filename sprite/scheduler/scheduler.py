@@ -97,7 +97,7 @@ PASSING = frozenset({"budget_used_up", "rate_limited", "overloaded", "model_erro
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A note for the action's history; `status` and `due` only if they change."""
+    """The effect of a mission's end: a note for the action's history; `status` and `due` only if they change."""
 
     what: str
     status: Literal["done", "failed"] | None = None
@@ -150,7 +150,7 @@ _SHARE = 0.25
 
 
 class Allowance:
-    """Check the budget before each firing; `clock` returns Unix seconds."""
+    """Check the budget before each due action; `clock` returns Unix seconds."""
 
     def __init__(self, settings: Settings, workspace: WorkspaceDB, clock: Callable[[], float] = time.time) -> None:
         self._settings = settings
@@ -187,7 +187,7 @@ LOOK_SECONDS = 30.0
 
 
 class Scheduler:
-    """Check when an action is due, when one changes, and every half minute. `clock` returns Unix seconds."""
+    """Start due actions: check when one is due or changes, and every half minute. `clock` returns Unix seconds."""
 
     def __init__(
         self,
@@ -250,7 +250,7 @@ class Scheduler:
         return min(left, LOOK_SECONDS) if left > 0 else LOOK_SECONDS
 
     async def look(self) -> None:
-        """Record the outcome of missions, close past reminders, and fire the next due action if none is running."""
+        """Record the outcome of missions, close past reminders, and start the next due action if none is running."""
         async with self._looking:
             # Afterwards the ends of missions are on disk.
             await self._feed.drain()

@@ -55,7 +55,7 @@ IN_TIME = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The places of the question's words: weight and turns of each; `reply` is the weight of a reply's word.
+    """The turns in which each word of the question occurs, and its weight; `reply` is the weight of a word in a reply.
 
     `tools` are the weights of the words in tool output, relative to those in speech.
     """
@@ -83,12 +83,12 @@ def weigh(postings: Sequence[Postings], turns: int, means: Means, asking: Sequen
 
 
 def weight(texts: int, having: int) -> float:
-    """Return the weight of a word that occurs in `having` of the texts."""
+    """Return the weight of a search word that occurs in `having` of the texts."""
     return math.log1p((max(texts - having, 0) + 0.5) / (having + 0.5))
 
 
 def seeds(words: Words) -> dict[int, float]:
-    """Return the weight that each turn has from the presence of words."""
+    """Return each turn's total weight of the question's words that it contains."""
     own: dict[int, float] = {}
     reply = words.reply
     for word_weight, tool, found in zip(words.weights, words.tools, words.places, strict=True):
@@ -112,7 +112,7 @@ def best(scores: Mapping[int, float], number: int) -> list[int]:
 
 
 def own_shares(words: Words, turns: Collection[int]) -> dict[int, float]:
-    """Return each turn's own share of the question."""
+    """Return how much of the question's weight each turn's own words cover."""
     shares, total = dict.fromkeys(turns, 0.0), words.total
     for word_weight, tool, found in zip(words.weights, words.tools, words.places, strict=True):
         spoken = found.person | found.reply | found.dated
@@ -138,7 +138,7 @@ def with_neighbours(turns: Iterable[int], reach: int) -> set[int]:
 
 
 def presence(words: Words, turns: Collection[int]) -> list[Counts]:
-    """Return counts of 0 and 1, from the places of words alone."""
+    """Return counts of 0 and 1 for each word and turn, from the places of words alone."""
     wanted = set(turns)
     return [
         {
@@ -150,7 +150,7 @@ def presence(words: Words, turns: Collection[int]) -> list[Counts]:
 
 
 def needs_others(outline: Outline) -> float:
-    """Return how much a turn needs its neighbours, from 1 (almost empty) to 0."""
+    """Return how much a turn's score depends on its neighbours, from 1 (almost empty) to 0."""
     return math.exp(-(outline.person + outline.reply) / STANDS_ALONE)
 
 
@@ -170,7 +170,7 @@ def worth_counting(turns: Iterable[int], outlines: Mapping[int, Outline]) -> set
 def score_turns(
     words: Words, counts: Sequence[Counts], turns: Collection[int], outlines: Mapping[int, Outline]
 ) -> dict[int, float]:
-    """Return each turn's share of the question, with its neighbours; `outlines` has both."""
+    """Return how much of the question each turn covers with its neighbours; `outlines` has both."""
     scores = {turn: 0.0 for turn in turns if turn in outlines}
     needs = {turn: needs_others(outlines[turn]) for turn in scores}
     session_of, steps = {turn: outlines[turn].session_id for turn in scores}.get, list(NEIGHBOURS.items())
@@ -212,7 +212,7 @@ def _amounts(words: Words, counts: Sequence[Counts], outlines: Mapping[int, Outl
 
 
 def score_subject(words: Words, turns: Sequence[int], outlines: Mapping[int, Outline]) -> dict[int, float]:
-    """Return the weighted share of the question in the conversation around each turn."""
+    """Return how much of the question's weight the conversation around each turn covers."""
     scores = dict.fromkeys(turns, 0.0)
     for word_weight, found in zip(words.weights, words.places, strict=True):
         ordered = sorted(found.person | found.reply)
@@ -226,14 +226,14 @@ def score_subject(words: Words, turns: Sequence[int], outlines: Mapping[int, Out
 
 
 def standing(outline: Outline, means: Means, *, named: bool) -> float:
-    """Return a turn's factor for length and named speaker, independent of the question's words."""
+    """Return a factor for a turn's length and named speaker, independent of the question's words."""
     share = max(1, outline.person + outline.reply) / ((means.person + means.reply) or 1.0)
     length: float = share ** (LENGTH_POWER * needs_others(outline))
     return length * (NAMED_SPEAKER if named else 1.0)
 
 
 def score_texts(postings: Sequence[Sequence[int]], lengths: Mapping[int, int], texts: int) -> dict[int, float]:
-    """Return each short text's share of the question, by BM25."""
+    """Return the BM25 score of each short text for the question."""
     weights = [weight(texts, len(found)) for found in postings]
     average = sum(lengths.values()) / max(1, len(lengths)) or 1.0
     scores = dict.fromkeys(lengths, 0.0)
@@ -331,7 +331,7 @@ def _key(found: Sequence[re.Match[str]], place: int) -> str:
 
 
 def _best_run(hits: Sequence[tuple[re.Match[str], str]], weights: Mapping[str, float], chars: int) -> tuple[int, int]:
-    """Return the begin and the end of the hits in the best window, or the beginning without hits."""
+    """Return the begin and end of the search words in the best window, or the text's beginning without any."""
     inside: dict[str, int] = {}
     worth = best = 0.0
     left = 0

@@ -33,7 +33,7 @@ AROUND_CHARS = 6000
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet.
+    """Search hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet.
 
     `notes` name the filter that excluded all hits, and how far the search by meaning reaches.
     """
@@ -218,7 +218,7 @@ def _no_such_project(given: str, known: Sequence[str]) -> str:
 async def _hits(
     transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int, near: Near = NOTHING_NEAR
 ) -> list[SearchHit]:
-    """Return the hits."""
+    """Return the search hits for a query."""
     if query.needles:
         return await _fitting(transcript, memory, query, limit, near)
     if query.empty:
@@ -227,7 +227,7 @@ async def _hits(
 
 
 async def _emptying(transcript: TranscriptDB, memory: MemoryDB, query: Query) -> tuple[str, ...]:
-    """Return a note if there are hits without the filters."""
+    """Return a note if only the query's filters keep it from having hits."""
     bare = replace(query, types=(), session=None, since=None, before=None, project=None, projects=None)
     if bare != query and await _hits(transcript, memory, bare, 1):
         return ("The filters leave nothing; without them there are hits.",)
@@ -235,7 +235,7 @@ async def _emptying(transcript: TranscriptDB, memory: MemoryDB, query: Query) ->
 
 
 async def _newest(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[SearchHit]:
-    """Return the newest items that pass the filters, for a query without words."""
+    """Return the newest items that pass the query's filters, for a query without words."""
     turns, learnings = _wanted(query)
     hits: list[SearchHit] = []
     if learnings is not None:
@@ -248,7 +248,7 @@ async def _newest(transcript: TranscriptDB, memory: MemoryDB, query: Query, limi
 
 
 def _wanted(query: Query) -> tuple[Filters | None, Filters | None]:
-    """Return the filters for (turns, learnings), or None if that kind is not wanted."""
+    """Return a query's filters for (turns, learnings), or None if that kind is not wanted."""
     kinds = tuple(kind for kind in query.types if kind != TURN)
     turns = query.filters if not query.types or TURN in query.types else None
     learnings = replace(query.filters, types=kinds) if not query.types or kinds else None
@@ -333,7 +333,7 @@ def _ranked(learning: LearningRow, score: float, said: Said) -> Ranked:
 
 
 def _one_a_turn(ranked: Sequence[Ranked], limit: int) -> list[Ranked]:
-    """Return the best hits; if room is short, repeats of a turn give way to other turns."""
+    """Return the best hits; if room is short, several hits of one turn give way to other turns."""
     seen: set[int] = set()
     again: list[bool] = []
     for hit in ranked:
@@ -345,7 +345,7 @@ def _one_a_turn(ranked: Sequence[Ranked], limit: int) -> list[Ranked]:
 
 
 def _in_trusted_order(chosen: Sequence[Ranked], trusted: Sequence[int], said: Said, *, is_cut: bool) -> list[Ranked]:
-    """Return the hits with the trusted learnings in their own order, whatever other text made of it.
+    """Return the hits, with the trusted learnings among them in the order of their own scores.
 
     If room is short, the turn of a learning that came too early for this order takes its place.
     """
@@ -431,7 +431,7 @@ def _valid_first(learned: Mapping[int, LearningRow], scores: Mapping[int, float]
 
 
 def _turns(look: TurnLook, query: Query, cited: Mapping[int, float], pool: int, meant: Near) -> Said:
-    """Return the matching turns."""
+    """Return the turns that match the query."""
     needles = query.needles
     looked = look.look_up(needles, query.filters)
     words = ranking.weigh(looked.postings, looked.turns, looked.means, query.asking)

@@ -114,7 +114,7 @@ def _detail(curation: Curation, actions: Mapping[int, str]) -> dict[str, Any]:
 
 
 def _object(text: str | None) -> dict[str, Any]:
-    """Parse a JSON object; anything else gives an empty one."""
+    """Parse a JSON object; return an empty one for anything else."""
     try:
         found = json.loads(text or "")
     except (ValueError, RecursionError):
@@ -127,7 +127,7 @@ def _excerpt(text: str) -> str:
 
 
 def _tools(calls: Any) -> list[str]:
-    """Return the names of the tools called."""
+    """Return the names of the tools that a turn called."""
     return [str(call["name"]) for call in _list(calls) if isinstance(call, dict) and call.get("name")][:50]
 
 
@@ -269,7 +269,7 @@ class MemoryView:
         return await self._memory.learnings(after, max(1, min(limit, MAX_ROWS)))
 
     async def learning(self, learning_id: int) -> shapes.LearningRow:
-        """Return one learning. PeerError if there is none."""
+        """Return one learning as a row. Raise PeerError if there is none."""
         found = await self._memory.learning(learning_id)
         if found is None:
             raise PeerError(f"There is no learning {learning_id}.", code="not_found")
@@ -326,7 +326,7 @@ class MemoryView:
         return [turn_row(turn) for turn in turns]
 
     async def spent(self, since: float) -> shapes.Cost:
-        """Return the cost of memory since a time."""
+        """Return what memory has cost in model calls since a time."""
         spending = self._transcript.spending
         return shapes.Cost(await spending.total(since), await spending.estimated(since))
 

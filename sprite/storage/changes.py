@@ -82,7 +82,7 @@ class ChangedRow:
 
 
 class ShipChanges(Tables):
-    """Access the entries of one database for its replicated tables."""
+    """Read and write one database's record of changed rows that await replication."""
 
     def __init__(self, database: Database, tables: Sequence[str]) -> None:
         super().__init__(database)
@@ -111,7 +111,7 @@ class ShipChanges(Tables):
         return found
 
     async def drop(self, up_to: int) -> None:
-        """Delete entries that the replica has."""
+        """Delete the recorded changes that the replica has."""
         await self._db.execute("DELETE FROM ship_changes WHERE change <= ?", (up_to,))
 
     @in_transaction

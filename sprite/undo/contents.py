@@ -33,7 +33,7 @@ _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
 class Contents:
-    """The contents of one workspace. One thread uses it at a time."""
+    """Keep the earlier contents of changed files of one workspace. One thread uses it at a time."""
 
     def __init__(self, folder: Path, workspace: Path, limit: int = MOST_BYTES) -> None:
         self.aside = folder / "aside"
@@ -52,16 +52,16 @@ class Contents:
         self.aside.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def clear_aside(self) -> None:
-        """Delete what an undo has put aside, once it has ended."""
+        """Delete files that an undo has put aside, once it has ended."""
         clear(self.aside)
 
     def holds(self, sha256: str | None) -> bool:
-        """Return whether a content is there."""
+        """Return whether a file's content is kept."""
         return bool(sha256) and self._path(sha256 or "").is_file()
 
     @contextmanager
     def reading(self, sha256: str) -> Iterator[BinaryIO]:
-        """Open a content. Raises FileNotFoundError if it is not there or damaged."""
+        """Open a kept content. Raise FileNotFoundError if it is missing or damaged."""
         with self._path(sha256).open("rb") as stream:
             if hashlib.file_digest(stream, "sha256").hexdigest() != sha256:
                 raise FileNotFoundError(sha256)

@@ -27,7 +27,7 @@ _IMAGES: Final = {
 
 
 class Diffs:
-    """Make the rows of one answer, with diffs as long as there is room."""
+    """Make an answer's rows about changed files, with diffs as long as there is room."""
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents

@@ -25,7 +25,7 @@ _MOST_BYTES: Final = 64 * 1024
 
 
 class Held(NamedTuple):
-    """A renamed file or folder: its path, its present path, both relative, and what a person is shown of it."""
+    """A renamed file or folder: its path, its present path, both relative, and its content as shown to people."""
 
     path: str
     now: str

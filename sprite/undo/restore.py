@@ -65,7 +65,7 @@ def _state_in(at: int, name: str) -> Now:
 
 
 class Restorer:
-    """Carry out the changes of one undo, in which `after` is the state to restore."""
+    """Restore the files of one undo; each change's `after` is the state to restore."""
 
     def __init__(self, workspace: Path, contents: Contents, turn: str) -> None:
         self._workspace = workspace
@@ -74,7 +74,7 @@ class Restorer:
         self._failed: dict[str, str] = {}
 
     def run(self, changes: Sequence[FileChange]) -> dict[str, str]:
-        """Carry out the changes; return the paths that could not be restored, each with the reason.
+        """Restore the files; return the paths that could not be restored, each with the reason.
 
         Continues an earlier call that was cut off.
         """
@@ -170,7 +170,7 @@ class Restorer:
         return False
 
     def _make(self, change: FileChange) -> Path:
-        """Write the content to restore aside."""
+        """Write the content to restore to a temporary file."""
         new = self._aside(change, "new")
         new.unlink(missing_ok=True)
         with self._contents.reading(change.after or "") as content:

@@ -55,7 +55,7 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True)
 class Found:
-    """The result of a scan."""
+    """The result of a scan of the workspace."""
 
     changed: list[Seen] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
@@ -225,7 +225,7 @@ Rules = tuple[tuple[str, tuple[Pattern, ...]], ...]
 
 
 def is_made(name: str, beside: Collection[str]) -> bool:
-    """Return whether a folder is a program's, by its name and the names beside it."""
+    """Return whether a program made a folder, by its name and the names beside it."""
     return name in _ALWAYS or (name in _BUILDS and not _PROJECT_FILES.isdisjoint(beside))
 
 

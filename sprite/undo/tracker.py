@@ -53,7 +53,7 @@ class _Use:
     ended_ns: int | None = None
 
     def ran(self, path: str, at: int) -> bool:
-        """Return whether it may have written a path at a time (ns)."""
+        """Return whether the tool call may have written a path at a time (ns)."""
         is_then = self.began_ns - _SLACK_NS <= at <= (self.ended_ns or time.time_ns()) + _SLACK_NS
         return is_then and self.path in {None, path}
 
@@ -102,7 +102,7 @@ class Tracker:
         self._is_stopping = False
 
     async def load(self) -> None:
-        """Load the states of the last scan, and finish what was cut off."""
+        """Load the states of the last scan, and finish an interrupted write."""
         await asyncio.to_thread(self.contents.prepare)
         states = {path: Entry(*state) for path, state in await self._table.states()}
         self.index = {os.fsdecode(path): entry for path, entry in states.items() if path >= b"\1"}
@@ -133,7 +133,7 @@ class Tracker:
             log.warning("file changes cannot be tracked now: %s", error)
 
     async def snapshot(self) -> None:
-        """Take the first snapshot."""
+        """Take the first snapshot of the workspace."""
         taken = await asyncio.to_thread(self._take, is_first=True)
         async with self.lock:
             await self._record(None, _Taken(taken.states, []))
@@ -152,7 +152,7 @@ class Tracker:
             await self._work_begins()
 
     async def tool_began(self, tool_use_id: str, name: str, given: Any) -> None:
-        """Note that a tool of the agent is about to run."""
+        """Record that a tool of the agent is about to run."""
         if _may_write(name):
             await self._work_begins()
         self._began(tool_use_id, name, given, time.time_ns())
@@ -171,7 +171,7 @@ class Tracker:
         await to_its_end(self._take_over(), name="files before a turn's work")
 
     async def _take_over(self) -> None:
-        """Take over what changed since the last turn's end; with background work, that turn's set may name it."""
+        """Record file changes since the last turn's end; with background work, they may belong to that turn."""
         async with self.lock:
             if self._is_at_work:
                 return
@@ -187,7 +187,7 @@ class Tracker:
                 log.warning("the files before a turn are not recorded: %s", error)
 
     async def _tick(self) -> None:
-        """Keep on disk until when a tool has surely run, for the next process if this one is killed."""
+        """Record on disk until when a tool has surely run, for the next process if this one is killed."""
         while any(use.ended_ns is None for use in self._uses.values()):
             with suppress(OSError):
                 self._working.touch()
@@ -215,18 +215,18 @@ class Tracker:
                 use.ended_ns = use.ended_ns or max(use.began_ns, killed_ns)
 
     def tool_ended(self, tool_use_id: str) -> None:
-        """Note that it has run."""
+        """Record that a tool of the agent has run."""
         if (use := self._uses.get(tool_use_id)) is not None:
             use.ended_ns = time.time_ns()
 
     def tools_waited(self) -> None:
-        """Note that tools which have not ended may have waited for the person until now."""
+        """Record that tools which have not ended may have waited for the person until now."""
         for use in self._uses.values():
             if use.ended_ns is None:
                 use.began_ns = time.time_ns()
 
     def by_person(self, path: str) -> None:
-        """Note that the person wrote or deleted a path."""
+        """Record that the person wrote or deleted a path."""
         self._by_person.add(path)
 
     async def turn_ended(self, turn: str, *, is_live: bool) -> FileCounts | None:
@@ -258,7 +258,7 @@ class Tracker:
         self._unasked += await asyncio.to_thread(self._hold, is_live=is_live)
 
     def ask(self) -> None:
-        """Ask about each renamed file; call it once the end of the turn was published."""
+        """Ask the person about each renamed file; call it once the end of the turn was published."""
         while self._unasked:
             self._tasks.start(self._ask(self._unasked.pop(0)), "question about a held file")
 
@@ -293,7 +293,7 @@ class Tracker:
         self.apply(taken.states)
 
     def apply(self, states: Mapping[str, Entry | None]) -> None:
-        """Take over new states of paths."""
+        """Adopt new states of paths."""
         for path, entry in states.items():
             if entry is None:
                 self.index.pop(path, None)
@@ -402,7 +402,7 @@ def change_of(
 
 
 def merged(earlier: Sequence[FileChange], later: Sequence[FileChange]) -> list[FileChange]:
-    """Return two sets as one: from the states before the earlier to those after the later."""
+    """Return two sets of changes as one: from the states before the earlier to those after the later."""
     found = {each.path: each for each in earlier}
     for each in later:
         first = found.pop(each.path, None)

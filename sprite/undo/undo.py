@@ -49,7 +49,7 @@ class _Plan:
 
 
 class Undoing:
-    """Show and undo change sets. Call `undo` only while no turn of the agent runs."""
+    """Show and undo the file changes of turns. Call `undo` only while no turn of the agent runs."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Undoing:
         )
 
     async def undo(self, turn: str | None, paths: Collection[str] | None, over: Collection[str]) -> UndoResult:
-        """Take a set's changes back: all but the maybe yours, or only `paths`; `over` even if they changed since."""
+        """Undo a turn's file changes: those surely the agent's, or only `paths`; `over` even if changed since."""
         found = await self._set(turn)
         rows = await self._table.changes(found.turn)
         async with self._tracker.lock:
@@ -104,7 +104,7 @@ class Undoing:
         )
 
     def permitted(self) -> None:
-        """Note that the person has answered a question: until now the tool waited, and only they could write."""
+        """Record that the person answered a question: until now the tool waited, and only the person could write."""
         self._tracker.tools_waited()
 
     async def finish_interrupted(self) -> None:

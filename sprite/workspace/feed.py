@@ -128,7 +128,7 @@ class _Published:
 
 
 class Feed:
-    """Publish events from anywhere in the loop; subscribe to receive the following ones."""
+    """Publish events to all clients, from anywhere in the loop; subscribe to receive the following ones."""
 
     def __init__(self, workspace: WorkspaceDB, last_seq: int, discreet: Callable[[str], str] = discreet) -> None:
         self._workspace = workspace

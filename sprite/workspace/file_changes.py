@@ -79,7 +79,7 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class SetRow:
-    """A change set; `undoes` is the set that it takes back, `is_open` whether that was cut off.
+    """A set of file changes; `undoes` is the set that it takes back, `is_open` whether that was cut off.
 
     `at` is in Unix seconds.
     """
@@ -153,7 +153,7 @@ class FileChanges(Tables):
         tx.execute("DELETE FROM change_sets WHERE turn = ?", (turn,))
 
     async def open_sets(self) -> list[SetRow]:
-        """Return the undos that were cut off."""
+        """Return the undos that were interrupted."""
         return await self._sets("WHERE is_open ORDER BY at")
 
     async def newest(self) -> SetRow | None:

@@ -245,7 +245,7 @@ class UserFiles:
 
 
 def is_look(turn: Observation) -> bool:
-    """Return whether this is the sprite's own turn about the person's files, which joins the batch before it."""
+    """Return whether a turn is the sprite's own report on the person's files, which joins the batch before it."""
     return turn.trigger == "task" and [call["name"] for call in turn.tool_calls] == [LOOK_CALL]
 
 

@@ -118,14 +118,14 @@ BLOCKS: dict[str, type[Struct]] = {
 
 
 class _Given(Struct):
-    """A block as a model writes it; without `data`, its fields are beside `type`."""
+    """A canvas block as a model writes it; without `data`, its fields are beside `type`."""
 
     type: str
     id: str | None = None
 
 
 class BlockError(ValueError):
-    """The blocks cannot be used; the message is one line that tells the model what to change."""
+    """The blocks of a card are invalid; the message is one line that tells the model what to change."""
 
 
 def read_blocks(value: Any) -> list[Block]:

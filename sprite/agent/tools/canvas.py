@@ -270,7 +270,7 @@ class _Line:
 
 
 def canvas_reader(workspace: WorkspaceDB, sight: CanvasContext) -> SdkMcpTool[Any]:
-    """Return the tool; `sight` records which blocks the agent was shown."""
+    """Return the tool that reads the canvas; `sight` records which blocks the agent was shown."""
 
     @tool(
         READ_CANVAS_TOOL,
@@ -343,7 +343,7 @@ def _place(card: Card) -> str:
 
 
 def _told(lines: Sequence[_Line], most: int, sight: CanvasContext) -> str:
-    """Return the lines that fit into so many characters; their blocks count as seen."""
+    """Return the lines that fit into this many characters; the blocks in them count as seen by the agent."""
     told: list[str] = []
     for line in lines:
         most -= len(line.text)

@@ -23,7 +23,7 @@ from sprite.search.view import MemoryView
 
 
 def memory_tools(view: MemoryView, note: Callable[[Sequence[SearchHit]], None]) -> list[SdkMcpTool[Any]]:
-    """Return the one tool, in a list. `note` is called with the hits of each search."""
+    """Return the tool for searching memory, in a list. `note` is called with the hits of each search."""
 
     @tool(
         SEARCH_TOOL,
@@ -58,7 +58,7 @@ MOST_LISTED = 60
 
 
 def action_tools(actions: Actions, maker: Callable[[], tuple[Maker, str | None]]) -> list[SdkMcpTool[Any]]:
-    """Return the three tools; `maker` returns as whom the agent acts now, and in which turn."""
+    """Return the three tools for actions; `maker` returns as whom the agent acts now, and in which turn."""
 
     @tool(
         "list_actions",
@@ -173,7 +173,7 @@ def _text(value: Any) -> str | None:
 
 
 def _whole(value: Any, default: int = 0) -> int:
-    """Return an integer as models write it, or the default if it is none. There is no action 0."""
+    """Return an integer that a model wrote as a number or text, or the default. There is no action 0."""
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError):

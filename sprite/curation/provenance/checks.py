@@ -65,12 +65,12 @@ class Given:
 
     @cached_property
     def text(self) -> str:
-        """Return all of them in lower case."""
+        """Return all of the texts in lower case."""
         return " \n ".join(self._texts).casefold()
 
     @cached_property
     def numbers(self) -> frozenset[str]:
-        """Return the written numbers."""
+        """Return the numbers that the texts write in digits."""
         return frozenset(
             number
             for text in (self.text, _SPACED.sub(_unspaced, self.text))
@@ -79,7 +79,7 @@ class Given:
 
     @cached_property
     def spelled(self) -> frozenset[str]:
-        """Return the numbers that are spelled in words."""
+        """Return the numbers that the texts spell in words."""
         return frozenset(
             number
             for text in self._texts
@@ -88,7 +88,7 @@ class Given:
         )
 
     def has(self, number: str) -> bool:
-        """Return whether a number is written or spelled here, an hour of the afternoon also as one of twelve."""
+        """Return whether the texts have a number, an hour of the afternoon also as one of twelve."""
         if number in self.numbers or number in self.spelled:
             return True
         # "3.1" for "3.1.11", and "22.2" for "22.20.0": the zero was trimmed.

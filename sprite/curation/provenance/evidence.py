@@ -23,7 +23,7 @@ from sprite.memory.words import Run, content_words, plain, run_words, runs
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The turn of a line and the voice that says its quote; `quote` is the turn's own wording."""
+    """The turn of a memory line, and who says its quote there; `quote` is the turn's own wording."""
 
     turn: Turn
     voice: Voice
@@ -31,12 +31,12 @@ class Evidence:
 
     @property
     def is_persons(self) -> bool:
-        """Return whether the person says it."""
+        """Return whether the person says the quote."""
         return self.voice.kind == "person"
 
     @property
     def is_claimed(self) -> bool:
-        """Return whether it is a message for which no client proves that a human typed it."""
+        """Return whether the quote is in a message for which no client proves that a human typed it."""
         return self.voice.kind == "source" or self.voice.origin == "program"
 
 
@@ -197,14 +197,14 @@ class FirstUse:
         self._shown_addresses -= named
 
     def copied(self, text: str, after: str = "") -> str | None:
-        """Return what a text copies from a stranger or a result, also together with the text before it, or None."""
+        """Return what a text copies from a stranger or a tool's result, also with the text before it, or None."""
         accepted = set(_runs(after))
         new = (run for run in _runs(f"{after} {text}") if run not in accepted)
         found = next((run for run in new if run in self._shown_runs), None)
         return None if found is None else f"it repeats word for word: {' '.join(found)}"
 
     def strangers(self, line: str, *, may_tell_documents: bool = False) -> str | None:
-        """Return why a line is a stranger's, or None."""
+        """Return why a line's words come from a stranger, or None."""
         if (copied := self.copied(line)) is not None:
             return copied
         address = next((known for known in _ADDRESS.findall(line) if known.casefold() in self._shown_addresses), None)

@@ -79,7 +79,7 @@ class Voice:
 
 @dataclass(frozen=True)
 class Turn:
-    """A logged turn, split on demand."""
+    """A logged turn, split into its speakers' texts on demand."""
 
     logged: Observation
 
@@ -99,7 +99,7 @@ class Turn:
 
     @cached_property
     def voices(self) -> list[Voice]:
-        """Return its texts, in the order in which a quote is looked for."""
+        """Return the turn's texts, in the order in which a quote is looked for."""
         turn = self.logged
         found = [*self._asked(), *(voice for call in turn.tool_calls for voice in _of_call(call))]
         found += [Voice("assistant", turn.agent_response, "reply"), Voice("tool", turn.notice, "outside")]
@@ -117,7 +117,7 @@ class Turn:
 
     @property
     def done(self) -> list[str]:
-        """Return the inputs of calls that did not fail."""
+        """Return the inputs of the turn's tool calls that did not fail."""
         calls = [call for call in self.logged.tool_calls if not call.get("is_error")]
         return [voice.text for call in calls for voice in _of_call(call) if voice.kind == "input"]
 
@@ -128,7 +128,7 @@ class Turn:
 
     @cached_property
     def reads_untrusted(self) -> bool:
-        """Return whether the agent read text of any author in it."""
+        """Return whether the agent read text of any author in this turn."""
         return any(voice.kind in UNTRUSTED for voice in self.voices)
 
 

@@ -38,11 +38,11 @@ class EmbedderDiedError(Exception):
 
 
 class EndpointError(Exception):
-    """The endpoint did not answer with a vector; it may later."""
+    """The embedding endpoint did not answer with a vector; it may later."""
 
 
 class Embedder(Protocol):
-    """Computes vectors; `model` identifies the space that they are in."""
+    """Compute the vectors of texts; `model` identifies the vector space."""
 
     model: str
 
@@ -50,14 +50,14 @@ class Embedder(Protocol):
         """Return a text's vector. Raises EmbedderDiedError or EndpointError."""
 
     async def warm(self) -> None:
-        """Prepare for a text that comes soon. Raises as above."""
+        """Prepare the model for a text that comes soon. Raise the errors of `embed`."""
 
     async def release(self) -> None:
-        """Free the memory until the next text."""
+        """Free the model's memory until the next text."""
 
 
 class ProcessEmbedder:
-    """The bundled model in a process without network, home and workspace, started on demand."""
+    """Run the bundled embedding model in a process without network, home and workspace, started on demand."""
 
     model = BUNDLED
 
@@ -114,7 +114,7 @@ class ProcessEmbedder:
         return self._process
 
     async def _last_words(self) -> str:
-        """End the process, and return why it failed."""
+        """End the embedding process, and return why it failed."""
         code, words = None, ""
         if self._process is not None:
             with suppress(TimeoutError):
@@ -140,7 +140,7 @@ class ProcessEmbedder:
 
 
 class EndpointEmbedder:
-    """An OpenAI-compatible endpoint: `https://[:KEY@]HOST/v1[?model=NAME]`."""
+    """Ask an OpenAI-compatible embedding endpoint: `https://[:KEY@]HOST/v1[?model=NAME]`."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -179,7 +179,7 @@ class EndpointEmbedder:
 
 
 def embedder_of(settings: Settings) -> Embedder | None:
-    """Return what the settings ask for, or None if search by meaning is off."""
+    """Return the embedder that the settings name, or None if search by meaning is off."""
     if settings.embeddings == "off":
         return None
     return ProcessEmbedder(settings) if settings.embeddings == "bundled" else EndpointEmbedder(settings.embeddings)

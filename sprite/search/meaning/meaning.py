@@ -105,7 +105,7 @@ class Meaning:
     # --- forgetting: see `forget.Store` ---
 
     async def find(self, made: Plan) -> list[Place]:
-        """Return the turns of a forget with vectors, except those that were embedded again since."""
+        """Return which turns of a forget request have vectors, except those that were embedded again since."""
         turns = await self._vectors.turns() & made.observations.keys()
         if made.is_done:
             # The vectors were read first: a turn that is embedded meanwhile has left the list.
@@ -165,7 +165,7 @@ class Meaning:
         self._is_loaded = True
 
     async def _take_up(self) -> None:
-        """Look for new turns."""
+        """Look for turns that have no vector yet."""
         seen = self._seen
         new = await self._transcript.ask(lambda look: look.times(seen))
         if new and seen == self._seen:  # else a forget came between
@@ -200,7 +200,7 @@ class Meaning:
         return True
 
     async def _call(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Return a call's value, or None if it failed. A model that died switches search by meaning off."""
+        """Return the value of a call to the embedder, or None if it failed. A dead model ends search by meaning."""
         self._used_at = time.monotonic()
         try:
             return await call()

@@ -65,7 +65,7 @@ def piece(text: str) -> str:
 
 
 def packed(vector: Sequence[float]) -> bytes:
-    """Return a vector of length 1 as a scale and int8 numbers. Raises ValueError if it has no direction."""
+    """Return a vector, scaled to length 1, as a scale and int8 numbers. ValueError if it is zero or not finite."""
     np = _numpy()
     values = np.asarray(vector, dtype=np.float32)
     most = float(np.abs(values).max(initial=0.0))
@@ -78,7 +78,7 @@ def packed(vector: Sequence[float]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """Turns by their nearness in meaning to a question: `z` in standard deviations above the mean of all turns."""
+    """Similarity in meaning of turns to a question: `z` in standard deviations above the mean of all turns."""
 
     turns: Any
     z: Any
@@ -95,7 +95,7 @@ class Near:
         return [int(self.turns[place]) for place in nearest if z[place] > 0]
 
     def term(self, outline: Outline, *, named: bool) -> float:
-        """Return what the nearness adds to a turn's score."""
+        """Return how much a turn's similarity in meaning to the question adds to its search score."""
         place = self.places.get(outline.id, LARGEST_ROW_ID)
         # A turn that was forgotten meanwhile has lost its place to another one.
         if place >= len(self.turns) or self.turns[place] != outline.id:
@@ -165,7 +165,7 @@ class Index:
                 self.places[int(self._turns[place])] = place
 
     def near(self, vector: Sequence[float]) -> Near:
-        """Return the nearness of all turns to a question's vector: 15 ms for 100,000 sides of 384 dimensions."""
+        """Return the similarity of all turns to a question's vector: 15 ms for 100,000 sides of 384 dimensions."""
         np, number = _numpy(), len(self.places)
         if number < LEAST_TURNS:
             return NOTHING_NEAR
@@ -200,7 +200,7 @@ class VectorsDB(Tables):
 
     @property
     def count(self) -> int:
-        """Number of turns with vectors in memory."""
+        """Return the number of turns with vectors in memory."""
         return len(self._index.places)
 
     async def load(self, model: str) -> dict[int, float]:
@@ -222,7 +222,7 @@ class VectorsDB(Tables):
         return await self._db.read(read)
 
     async def turns(self) -> set[int]:
-        """Return the turns with vectors."""
+        """Return the ids of the turns with vectors."""
         return set(await self._db.fetch_column("SELECT turn FROM vectors"))
 
     async def add(self, turn: int, at: float, sides: Sequence[bytes]) -> None:
@@ -245,13 +245,13 @@ class VectorsDB(Tables):
         await self._db.read(lambda _: self._index.drop(list(self._index.places) if turns is None else turns))
 
     async def near(self, vector: Sequence[float]) -> Near:
-        """Return the nearness of all turns to a question."""
+        """Return the similarity of all turns to a question's vector."""
         return await self._db.read(lambda _: self._index.near(vector))
 
 
 @asynccontextmanager
 async def open_vectors(path: Path) -> AsyncIterator[VectorsDB]:
-    """Open or create the file; a damaged one is derived, and is made anew."""
+    """Open or create vectors.db; replace a damaged file by a new one, since its vectors can be computed again."""
     opened = partial(open_database, path, SCHEMA)
     try:
         async with opened() as database:

@@ -94,7 +94,7 @@ class MiniLM:
 
 
 def main() -> None:
-    """Answer requests until stdin ends."""
+    """Embed the texts that arrive on stdin until it ends."""
     os.nice(NICE)
     _check_confined(sys.argv[1:])
     try:
