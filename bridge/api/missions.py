@@ -206,7 +206,7 @@ async def _look_again(room: SpriteHub, ear: _Ear) -> None:
             ear.ended()
             return
         if not lines or lines[-1].status is None:
-            ear.fail("gone", "This mission is known, but what came of it is not in the chat any more.")
+            ear.fail("gone", "This mission's result is no longer in the chat.")
         else:
             ear.read(lines)
 

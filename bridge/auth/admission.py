@@ -130,7 +130,7 @@ class Admission:
             raise NotAdmittedError(
                 403,
                 "missing_scope",
-                f"This token has not the scope {scope}. `python -m bridge users token {holder.person} --scope {scope}` "
+                f"This token lacks the scope {scope}. `python -m bridge users token {holder.person} --scope {scope}` "
                 "makes one that has.",
             )
         if sum(guest.holder.person == holder.person for guest in self._guests) >= MAX_GUESTS_PER_PERSON:

@@ -105,7 +105,7 @@ _PROBLEMS: dict[LinkProblem, tuple[str, str]] = {
         "This login link is not known here",
         "Perhaps it was cut off when it was copied, or a newer one was printed since.",
     ),
-    "used": ("This login link was used already", "Each opens the door once, in one browser."),
+    "used": ("This login link was used already", "A link logs you in once, in one browser."),
     "expired": ("This login link has expired", "Each is good for a day."),
 }
 
@@ -372,8 +372,8 @@ class Authenticator:
             return page(
                 request,
                 403,
-                "This token is not for this door",
-                "It has scopes, and opens only what they name. The page, the WebSocket and files take a full token.",
+                "This token does not allow this request",
+                "The token allows only its scopes. The page, the WebSocket and files need a full token.",
                 code="missing_scope",
             )
         return page(

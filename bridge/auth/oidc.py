@@ -178,7 +178,7 @@ class OidcDoor:
         if begun is None or not hmac.compare_digest(state.encode("utf-8", "surrogateescape"), begun.state.encode()):
             raise _RefusedError(
                 400,
-                "This login was not begun here",
+                "This login was not started in this browser",
                 "It was begun in another browser, or more than ten minutes ago, or another one was begun since.",
                 "login_expired",
             )
@@ -194,7 +194,7 @@ class OidcDoor:
             raise _RefusedError(502, "The provider could not log you in", "Try again in a while.", "provider")
         code = request.query.get("code", "")
         if not 0 < len(code) <= _MAX_CODE_CHARACTERS:
-            raise _RefusedError(400, "This login is not whole", "Begin again.", "bad_request")
+            raise _RefusedError(400, "The login request is incomplete", "Begin again.", "bad_request")
         return code
 
     async def _let_in(self, request: web.Request, begun: Begun, claims: dict[str, Any]) -> web.Response:

@@ -157,11 +157,11 @@ class Provider(Service):
             address = f"{self.settings.issuer.rstrip('/')}/.well-known/openid-configuration"
             found = await self._asked(_Discovery, "GET", address)
             if found.issuer != self.settings.issuer:
-                raise ProviderError("It calls itself by another address than BRIDGE_OIDC_ISSUER.")
+                raise ProviderError("The login provider names another issuer than BRIDGE_OIDC_ISSUER.")
             endpoints = [found.authorization_endpoint, found.token_endpoint, found.jwks_uri]
             for endpoint in [*endpoints, *([found.userinfo_endpoint] if found.userinfo_endpoint else [])]:
                 if not is_safe(endpoint):
-                    raise ProviderError("It names an address without https.")
+                    raise ProviderError("The login provider names an address without https.")
             self._discovery = (self._clock(), found)
             return found
 
@@ -214,7 +214,7 @@ class Provider(Service):
             try:
                 keys = KeySet.import_key_set({"keys": [key for key in told["keys"] if key.get("use", "sig") == "sig"]})
             except (JoseError, ValueError, TypeError, KeyError, AttributeError) as error:
-                raise ProviderError("The provider's keys cannot be read.") from error
+                raise ProviderError("The login provider's signing keys cannot be read.") from error
             self._keys = (self._clock(), keys)
             return keys
 
@@ -223,7 +223,7 @@ class Provider(Service):
         headers = {"Authorization": f"Bearer {access_token}"}
         told = await self._asked(dict[str, Any], "GET", endpoint, headers=headers)
         if told.get("sub") != claims["sub"]:
-            raise ProviderError("It speaks of somebody else than who logged in.")
+            raise ProviderError("The login provider's answer is about another person than the one who logged in.")
         return {**told, **claims}
 
     async def _asked(
@@ -243,11 +243,11 @@ class Provider(Service):
             ) as response:
                 body = await _within_bounds(response)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise ProviderError("It cannot be reached.") from error
+            raise ProviderError("The login provider cannot be reached.") from error
         if form is not None and response.status in {400, 401, 403}:
             _refused(body)
         if response.status != 200:  # noqa: PLR2004 - OK
-            raise ProviderError(f"It answered with status {response.status}.")
+            raise ProviderError(f"The login provider answered with status {response.status}.")
         try:
             return msgspec.json.decode(body, type=type_)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -285,7 +285,7 @@ def _refused(body: bytes) -> None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         code = ""
     if code == "invalid_grant":
-        raise CodeRefusedError("It does not take this login any more.")
+        raise CodeRefusedError("The login provider no longer accepts this login.")
     if code in {"invalid_client", "unauthorized_client"}:
-        raise ProviderError("It does not know this bridge: check BRIDGE_OIDC_CLIENT_ID and BRIDGE_OIDC_CLIENT_SECRET.")
-    raise ProviderError("It refused to say who logged in.")
+        raise ProviderError("The provider refuses the bridge. Check BRIDGE_OIDC_CLIENT_ID and _SECRET.")
+    raise ProviderError("The login provider refused to say who logged in.")

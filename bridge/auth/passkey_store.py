@@ -194,7 +194,7 @@ class Party:
             )
         except Exception as error:
             # The library parses untrusted CBOR, ASN.1 and keys, and raises many types of errors.
-            raise PasskeyError("This passkey was not made as it must be. Try again.") from error
+            raise PasskeyError("The new passkey is invalid. Try again.") from error
         if not 0 < len(made.credential_id) <= _MAX_CREDENTIAL_BYTES:
             raise PasskeyError("This passkey's name is too long.")
         return made
@@ -215,7 +215,7 @@ class Party:
             )
         except Exception as error:
             # As above.
-            raise PasskeyError("This passkey is not believed. Try again, or come in another way.") from error
+            raise PasskeyError("The passkey could not be verified. Try again, or log in another way.") from error
 
 
 def party_of(public_url: str | None, port: int) -> Party | None:

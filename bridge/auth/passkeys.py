@@ -13,7 +13,7 @@ from bridge.auth.sealed_cookie import SealedCookie, Spent
 from bridge.http import messages
 from bridge.http.messages import body_within, small_form
 
-_UNKNOWN = "This passkey is not known here. Come in another way, and add it anew."
+_UNKNOWN = "This passkey is not known here. Log in another way, and add it again."
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -64,9 +64,9 @@ class PasskeyFlow:
     async def _challenge(self, asked: Asked | None, kind: str, person: str) -> bytes:
         """Consume a challenge and return it. Raises PasskeyError if it does not match or was answered."""
         if asked is None or (asked.kind, asked.person) != (kind, person):
-            raise PasskeyError("This took more than ten minutes, or was begun in another browser. Try again.")
+            raise PasskeyError("The login took more than ten minutes, or was started in another browser. Try again.")
         if not await self._spent.spend(asked.challenge):
-            raise PasskeyError("This was answered already. Try again.")
+            raise PasskeyError("This passkey request was already answered. Try again.")
         return asked.challenge.encode()
 
 

@@ -172,7 +172,7 @@ class Turn:
         self._begin()
         self.parts += last.tools[len(self.calls) :]
         if last.role == "error" or last.status == "error":
-            self.end(events.Failed(self.id, "failed", words or "It did not end well.", retryable=True))
+            self.end(events.Failed(self.id, "failed", words or "The turn failed.", retryable=True))
             return
         self._add_rest(words)
         is_stopped = last.status == "interrupted"

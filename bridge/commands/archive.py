@@ -150,7 +150,7 @@ def _refuse_partial(stream: BinaryIO) -> None:
                 return
     except (zipfile.BadZipFile, OSError):
         pass
-    raise ControlError("What came is no whole archive. Nothing was kept of it; try again.")
+    raise ControlError("The archive arrived incomplete and was deleted. Try again.")
 
 
 def add_restore_arguments(parser: argparse.ArgumentParser) -> None:

@@ -156,9 +156,7 @@ async def small_body(request: web.Request, type_: type[_T], example: str) -> _T:
         return msgspec.json.decode(body, type=type_)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         words = f"Send JSON such as `{example}`."
-        raise AnsweredError(
-            page(request, 400, "This request is not as it must be", words, code="bad_request")
-        ) from error
+        raise AnsweredError(page(request, 400, "This request is invalid", words, code="bad_request")) from error
 
 
 _MAX_FIELDS = 20

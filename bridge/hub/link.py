@@ -111,13 +111,13 @@ class SpriteConnection:
         welcome = (await self.message()).payload
         if isinstance(welcome, Error):
             raise LinkError(
-                f"The sprite does not let the bridge in: {printable(welcome.message[:_LONGEST_WORDS])}",
+                f"The sprite refused the bridge: {printable(welcome.message[:_LONGEST_WORDS])}",
                 retryable=welcome.code != "unsupported_protocol",
             )
         if not isinstance(welcome, AuthOk) or welcome.protocol != PROTOCOL_VERSION:
             raise LinkError("The program at this address is not a sprite of a fitting version.")
         if len(welcome.epoch) > _LONGEST_EPOCH or not 0 <= welcome.last_seq <= _LARGEST_SEQ:
-            raise LinkError("The sprite introduces itself in a way that makes no sense.")
+            raise LinkError("The sprite's first message is invalid.")
         known = [(name, limit) for name, limit in welcome.limits.items() if len(name) <= _LONGEST_LIMIT]
         # Operators see the version in a terminal.
         version = printable(welcome.server_version[:_LONGEST_VERSION])

@@ -209,9 +209,9 @@ class Subscriber:
         except FatalPeerError:
             raise
         except PeerError as error:
-            raise FatalPeerError(f"The first message must be resume: {error}", code="unexpected") from error
+            raise FatalPeerError(f"The client's first message must be `resume`: {error}", code="unexpected") from error
         if not isinstance(message.payload, messages.ResumeFrom):
-            raise FatalPeerError("The first message must be resume.", code="unexpected")
+            raise FatalPeerError("The client's first message must be `resume`.", code="unexpected")
         self.resume, self._resume_id = message.payload, message.id
 
     async def messages(self) -> AsyncIterator[VisitorMessage]:

@@ -369,7 +369,7 @@ def _caller(ctx: Context) -> Caller:
 
 def _lacking(tool: Tool) -> str:
     return (
-        f"This token may not use {tool.name}: it has not the scope {tool.scope}. Whoever runs the bridge makes one "
+        f"This token may not use {tool.name}: it lacks the scope {tool.scope}. Whoever runs the bridge makes one "
         f"that has with `python -m bridge users token NAME --scope {tool.scope}`; a program that asked to be let in "
         "can ask again for more."
     )

@@ -106,14 +106,14 @@ class PushRoutes:
         self._tests.take(1)
         if not await self._push.try_out(found, time.time()):
             words = "The push service of this browser did not take the message. Try again in a while."
-            return messages.page(request, 502, "It could not be sent", words, code="push_failed")
+            return messages.page(request, 502, "The notification could not be sent", words, code="push_failed")
         return web.Response(status=202)
 
     async def _permission(self, request: web.Request) -> web.StreamResponse:
         caller, word = await self._asked(request, Decision, _DECISION)
         answer = await self._told(caller, Permission(word.request_id, word.decision))
         if isinstance(answer, Error) and answer.code == "not_found":
-            words = "It was answered elsewhere, or nobody answered in time."
+            words = "Somebody answered it elsewhere, or nobody answered in time."
             return messages.page(request, 409, "This question is not open any more", words, code="closed")
         if not isinstance(answer, Ack):
             words = answer.message if isinstance(answer, Error) else "The sprite's answer is invalid."

@@ -96,7 +96,7 @@ async def program_output(arguments: Sequence[str], environment: Mapping[str, str
             if await process.wait():
                 said.seek(max(0, said.tell() - _KEPT_ERROR_BYTES))
                 words = last_lines(said.read().decode(errors="replace"))
-                raise HostError(f"It failed, and said:\n{words}", retryable=False)
+                raise HostError(f"The sprite's command failed:\n{words}", retryable=False)
         finally:
             if process.returncode is None:
                 process.kill()
@@ -175,7 +175,7 @@ class Child:
         """Return the address on which it listens."""
         found = _LISTENING.search(self._said["stdout"])
         if found is None:
-            raise HostError("The sprite has not said where it listens.")
+            raise HostError("The sprite has not reported its address yet. Try again.")
         return found[1].strip("[]"), int(found[2])
 
     async def ended(self) -> str:

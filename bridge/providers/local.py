@@ -215,7 +215,7 @@ class LocalHost:
             raise provider.HostError(message, retryable=False) from error
         if await _is_taken(workspace):
             # A new token would revoke the one of the running sprite.
-            raise WorkspaceTakenError("It runs already.")
+            raise WorkspaceTakenError("The sprite is already running.")
         if sprite not in self._made_aside:
             await asyncio.to_thread(_sweep_restores, workspace)
         access = self._own_access
@@ -305,7 +305,7 @@ class _Resident:
                 message = await self._child.ended()
                 deaths = 1 if time.monotonic() - began > _WELL_SECONDS else deaths + 1
                 failure = (
-                    provider.HostError(f"It died {deaths} times in a row. {message}")
+                    provider.HostError(f"The sprite died {deaths} times in a row. {message}")
                     if deaths >= _DEATHS_TO_SAY
                     else None
                 )

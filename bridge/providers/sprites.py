@@ -245,7 +245,7 @@ class _VM:
                 await self._probe(found.token, _LISTEN_SECONDS)
                 self._note(found.version, found.token)
                 return
-            report("updating", "It does not answer: everything is put in its place again.")
+            report("updating", "The sprite does not answer, so it is installed again.")
         self.failure = ""
         await self._install(found, report)
 

@@ -274,7 +274,7 @@ class Restorer(Service):
         """Return the time of the replica. Raise StoreError if there is none."""
         at = await self.losses.kept_at(sprite)
         if at is None:
-            raise StoreError(f"Nothing is kept of {sprite}'s agent here.")
+            raise StoreError(f"There is no replica of {sprite}'s agent here.")
         return at
 
     async def _refuse_newer(self, sprite: str, asked: Asked) -> None:

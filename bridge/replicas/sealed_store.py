@@ -240,7 +240,7 @@ def _following(log: SpriteLog, shipment: store.Shipment, after: int | None) -> s
     if position.log not in {None, shipment.log}:
         raise store.StoreAheadError("The sprite's log is another one than the one that is stored.")
     if after is not None and after > position.through:
-        raise store.StoreError("What is stored has changed meanwhile; the sprite is asked anew.")
+        raise store.StoreError("The stored replica has changed meanwhile; the sprite is asked again.")
     return position
 
 

@@ -249,7 +249,7 @@ def _doomed(tombstone: dict[str, Any], chunk: Callable[[str], bytes]) -> dict[st
         whole = whole_row(tombstone, chunk, _MOST_TOMBSTONE_BYTES)
         named = msgspec.convert(whole.get("rows", {}), dict[str, list[int | str]])
     except ValueError as error:
-        raise BadShipmentError("The sprite does not say which rows were forgotten.") from error
+        raise BadShipmentError("The sprite's message lacks the list of forgotten rows.") from error
     for table, ids in named.items():
         for id_ in ids:
             _check_key(table, id_)

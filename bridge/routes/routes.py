@@ -239,7 +239,7 @@ class Restoring:
             except RestoreRefusedError as error:
                 return messages.page(request, 409, "Nothing was restored", str(error), code="refused")
             except (HostError, StoreError, NotOwnedError) as error:
-                return messages.page(request, 503, "It could not be restored", str(error), code="unavailable")
+                return messages.page(request, 503, "The agent could not be restored", str(error), code="unavailable")
             said = {"message": done.words, "left_out": done.left_out}
             return web.json_response(said, headers={"Cache-Control": "no-store"})
 

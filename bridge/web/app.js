@@ -25,7 +25,7 @@ const STATUS_AFTER_MS = 400;
 const FORGOTTEN_AFTER_MS = 5000;
 const ANSWERED = {
   confirm: 'Confirmed: it is your own word now.',
-  retire: 'It no longer holds.',
+  retire: 'Retired: this learning is no longer valid.',
   edit: 'Changed, also in the memory files.',
 };
 /** @param {string} id @returns {HTMLElement} */

@@ -14,7 +14,7 @@ const PREFIX = 'sprite.outbox.';
 const TAB_KEY = 'sprite.tab';
 const LOCK_MS = 3000;
 const ANSWER_MS = 10 * 60_000;
-const LEFT_BEHIND = 'This was written in a window that was closed before it could be sent.';
+const LEFT_BEHIND = 'This message was written in a window that was closed before sending it.';
 
 /**
  * @param {Store} store

@@ -136,7 +136,7 @@ class Session:
     async def acknowledge(self, through: int) -> None:
         """Record that the replica has everything up to a position. Raises PeerError for an unsent one."""
         if not 0 <= through <= self._through:
-            raise PeerError("Nothing was shipped up to that position.", code="not_shipped")
+            raise PeerError("No replica data was sent up to that position.", code="not_shipped")
         async with self._acking:
             done = [sent for sent in self._unacked if sent.through <= through]
             for sent in done:
@@ -299,7 +299,7 @@ class Shipping:
         except TimeoutError:
             if not scope.expired():
                 raise
-            raise PeerError("Another connection is being shipped to now.", code="ship_replaced") from None
+            raise PeerError("Another connection receives the replica data now.", code="ship_replaced") from None
         finally:
             if self._scope is scope:
                 self._scope = None
@@ -336,7 +336,7 @@ class Shipping:
     async def acknowledge(self, peer: object, through: int) -> None:
         """Record the peer's acknowledgement of a position. Raises PeerError if it is not the current peer."""
         if self._session is None or peer is not self._peer:
-            raise PeerError("Nothing is being shipped to this connection.", code="not_shipped")
+            raise PeerError("This connection does not receive replica data.", code="not_shipped")
         await self._session.acknowledge(through)
 
     async def _refuse(self, asked: Ship) -> None:

@@ -121,7 +121,7 @@ class PersonsCanvas:
             # Also on a resend, because the answer was lost.
             return self._shown(card)
         if edit.seen != block.version:
-            return messages.Error("conflict", "This was changed meanwhile. Nothing was written over.", block=block)
+            return messages.Error("conflict", "This block was changed meanwhile. Your text was not saved.", block=block)
         block.data = data
         _check_size(card.blocks)
         changed = await self._workspace.change_block(edit.card_id, edit.block_id, data, edit.seen)

@@ -77,7 +77,7 @@ def logged(source: str, project: str | None, turn: ObservedTurn, private_text: P
     if turn.notice.strip():
         buffer.add_notice(turn.notice)
     if not user and buffer.empty:
-        raise PeerError("There is nothing in it: nobody said anything, and nothing was done.")
+        raise PeerError("The turn is empty: it has no words and no tool calls.")
     observation = replace(buffer.observation(turn.outcome), project=project, source=source)
     _check_size(observation)
     return ImportedTurn(import_key(source, turn.external_id), _started_at(turn), turn.at, observation)

@@ -395,7 +395,7 @@ async def test_notifications_are_enabled_by_keyboard(stack: PageStack, page: Pag
 
     await page.evaluate("() => { delete globalThis.PushManager }")
     await open_by_palette(page)
-    await expect(dialog).to_contain_text("This browser cannot show them.")
+    await expect(dialog).to_contain_text("This browser cannot show notifications.")
     await expect(dialog.get_by_role("button", name="Turn on")).to_have_count(0)
 
 

@@ -650,7 +650,7 @@ async def test_change_while_typing_shows_both_versions(stack: PageStack, page: P
         await expect(found.locator(".badge")).to_have_text("busy")
         await expect(field(found)).to_be_focused()
         await studied.change(card_id, {"id": block_id, "type": "text", "data": {"content": "one\ntheirs"}})
-        await expect(found.get_by_text("was changed meanwhile, by Sprite")).to_be_visible()
+        await expect(found.get_by_text("was changed meanwhile by Sprite")).to_be_visible()
         await expect(field(found)).to_be_focused()
         await expect(field(found)).to_have_value("one\nmine")
         await page.reload()

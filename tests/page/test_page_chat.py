@@ -295,7 +295,7 @@ async def test_settings_gather_every_choice(page: Page) -> None:
     await page.get_by_role("button", name="Settings").click()
     dialog = page.get_by_role("dialog", name="Settings")
     await dialog.get_by_role("button", name="Check the model").click()
-    await expect(dialog.get_by_role("status")).to_contain_text("It works")
+    await expect(dialog.get_by_role("status")).to_contain_text("The model works")
     await expect(dialog.get_by_role("heading", level=3)).to_have_count(9)
     await dialog.get_by_role("button", name="Dark").click()
     await expect(page.locator("html[data-theme=dark]")).to_be_attached()

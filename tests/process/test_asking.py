@@ -156,7 +156,7 @@ async def test_duplicate_mission_without_chat_fails(stage: Stage) -> None:
     async with asked(stage) as hearing:
         visitor = await stage.taken("duplicate")
         await visitor.send(ChatResult([]), reply_to=(await visitor.receive("memory"))["id"])
-        with pytest.raises(AskError, match="not in the chat any more"):
+        with pytest.raises(AskError, match="no longer in the chat"):
             await hearing
 
 

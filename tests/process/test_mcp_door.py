@@ -206,7 +206,7 @@ async def test_token_offers_only_tools_of_scopes(rooms: Rooms) -> None:
             arguments: dict[str, Any] = {argument: "Sail."}
             refused, text, _ = await called(client, tool, **arguments)
             assert refused
-            assert f"it has not the scope {scope}" in text
+            assert f"it lacks the scope {scope}" in text
     watcher = await person_token(rooms.bridge, "observe", name="watcher")
     async with mcp_client(rooms.bridge, watcher) as client:
         assert (await client.list_tools()).tools == []

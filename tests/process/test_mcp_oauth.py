@@ -42,7 +42,7 @@ async def test_person_grants_client_selected_scopes(bridge: Bridge, cookie: str)
         assert (await called(client, "search_memory", query="anything"))[0] is False
         refused, words, _ = await called(client, "ask_sprite", text="Hello")
         assert refused
-        assert "it has not the scope ask" in words
+        assert "it lacks the scope ask" in words
     assert browser.ticks() == {"memory:read": True, "actions": True, "ask": False}
     assert "<b>Editor" not in browser.pages[0]
     assert "Ada &lt;b&gt;Editor&lt;/b&gt;" in browser.pages[0]

@@ -344,8 +344,8 @@ async def test_unknown_signing_key_refetches_once_a_minute() -> None:
         (lambda _: web.json_response({}), "is invalid"),
         (lambda _: web.Response(status=500), "status 500"),
         (lambda _: web.Response(status=302, headers={"Location": "http://127.0.0.1:1/"}), "status 302"),
-        (lambda _: web.json_response({"error": "invalid_client"}, status=401), "does not know this bridge"),
-        (lambda _: web.json_response({"error": "invalid_grant"}, status=400), "any more"),
+        (lambda _: web.json_response({"error": "invalid_client"}, status=401), "refuses the bridge"),
+        (lambda _: web.json_response({"error": "invalid_grant"}, status=400), "no longer accepts"),
         (lambda _: web.Response(body=b"\xff\x00", status=400), "refused to say"),
     ],
 )

@@ -464,7 +464,7 @@ async def test_full_outbox_rejects_new_missions() -> None:
 async def test_first_message_must_be_resume() -> None:
     async with playing() as scene, scene.stage.socket() as page:
         await page.send("mission", {"text": "hello"})
-        assert "must be resume" in (await page.receive("error"))["payload"]["message"]
+        assert "must be `resume`" in (await page.receive("error"))["payload"]["message"]
         assert await page.closed() == 1008
 
 
@@ -586,7 +586,7 @@ async def test_unexpected_welcome_is_rejected() -> None:
         refusing = await scene.sprite.visitor()
         await refusing.receive("auth")
         await refusing.send(Error("unauthorized", "The token is wrong."))
-        assert "does not let the bridge in" in (await page.link("unavailable"))["detail"]
+        assert "refused the bridge" in (await page.link("unavailable"))["detail"]
 
 
 async def test_message_flood_is_delivered_completely() -> None:

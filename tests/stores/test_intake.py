@@ -97,7 +97,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (turn(at=float("nan")), "time"),
     (turn(at=-5.0), "time"),
     (turn(at=NOW * 1000), "milliseconds"),
-    (turn(user="", reply=" "), "nothing in it"),
+    (turn(user="", reply=" "), "turn is empty"),
     (turn(reply="é" * 600_000), "too large"),
     (turn(tools=[{"name": "Read", "result": "x" * 2001}] * 550), "too large"),
 ]

@@ -164,10 +164,10 @@ export class Edit {
     if (this.#over) return;
     const card = this.#page.store.state.cards.get(this.#cardId);
     if (this.#saving) return;
-    if (card?.archived) this.#tell('This card is archived now. What you typed is kept until it is restored.');
-    else if (this.#present === null) this.#tell('This is no longer on the card. What you typed is still here.');
+    if (card?.archived) this.#tell('This card is archived now. Your text is kept until the card is restored.');
+    else if (this.#present === null) this.#tell('This block is no longer on the card. Your text is still here.');
     else if (!this.#unchanged)
-      this.#tell(`This was changed meanwhile, by ${this.#who()}. What you typed is still here.`);
+      this.#tell(`This block was changed meanwhile by ${this.#who()}. Your text is still here.`);
     else if (this.#waiting) this.#tell('Not saved yet: it is sent when the connection is back.');
     else this.#tell('');
   }
@@ -249,7 +249,7 @@ export class Edit {
     this.#saving = true;
     this.#waiting = false;
     const { state } = this.#page.store.state.link;
-    this.#tell(state === 'ready' ? 'Saving…' : 'It is saved as soon as your sprite is there.');
+    this.#tell(state === 'ready' ? 'Saving…' : 'Your change is saved as soon as your sprite is connected.');
     const problem = await this.#sent();
     this.#saving = false;
     if (problem === null) {
@@ -268,7 +268,7 @@ export class Edit {
     for (let tries = 0; tries < TRIES; tries += 1) {
       const present = this.#present;
       const data = present && withWords(present, this.address, this.#field.value);
-      if (!present || !data) return new Problem('not_found', 'This is no longer on the card.');
+      if (!present || !data) return new Problem('not_found', 'This block is no longer on the card.');
       if (!this.#unchanged) break;
       try {
         await saveBlock(this.#page, this.#cardId, present, data, { timeout: ANSWER_MS });
@@ -278,7 +278,7 @@ export class Edit {
         this.#refusedFor = problem.block;
       }
     }
-    return new Problem('conflict', 'This has changed meanwhile.');
+    return new Problem('conflict', 'This block has changed meanwhile.');
   }
 
   /** Shows both versions and lets the person choose. */

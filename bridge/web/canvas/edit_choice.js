@@ -40,7 +40,7 @@ export async function chosen(page, who, theirs, mine) {
 async function difference(theirs, mine) {
   try {
     const [{ diffElement, diffOf }] = await Promise.all([import('../memory/diff.js'), loadStyle('memory.css')]);
-    return diffElement(await diffOf(theirs, mine), 'From what stands there now to what you typed');
+    return diffElement(await diffOf(theirs, mine), 'From the present text to what you typed');
   } catch {
     return html`<div><h3>There now</h3><pre>${theirs}</pre><h3>Yours</h3><pre>${mine}</pre></div>`;
   }

@@ -147,7 +147,7 @@ export class NoteForm {
     this.#keep();
     this.#sending = true;
     const { state } = this.page.store.state.link;
-    this.#draw(state === 'ready' ? 'Sending…' : 'It goes out as soon as your sprite is there.');
+    this.#draw(state === 'ready' ? 'Sending…' : 'The note is sent as soon as your sprite is connected.');
     const options = { id: this.#id, timeout: ANSWER_MS };
     try {
       const ack = await this.page.connection.ask('canvas_interaction', this.#card(content), options);

@@ -136,7 +136,7 @@ function queueTools(entry, missionId, page) {
       else page.announce('Message removed.');
     } catch (problem) {
       const isRunning = codeOf(problem) === 'not_running';
-      const text = isRunning ? 'It is being worked on already. Stop it instead.' : wordsOf(problem);
+      const text = isRunning ? 'The agent already works on this message. Stop it instead.' : wordsOf(problem);
       page.toast({ kind: 'error', text });
     }
   };
@@ -167,7 +167,7 @@ function footOf(entry, page) {
     lines.push(html`<div class="problem" role="group" aria-label="Error">
       ${icon('alert', true)}
       <div class="grow">
-        <p>${entry.error?.message || 'It could not be finished.'}</p>
+        <p>${entry.error?.message || 'The agent could not finish this.'}</p>
         ${
           entry.error?.details
             ? html`<details class="small-text">
@@ -201,7 +201,7 @@ function again(entry, label, page) {
 function meta({ parts, at, ms, cost }, page) {
   const copy = async () => {
     const reply = parts.filter((part) => part.kind === 'text').map((part) => part.text);
-    page.announce((await copyText(reply.join('\n\n'))) ? 'Reply copied.' : 'It could not be copied.');
+    page.announce((await copyText(reply.join('\n\n'))) ? 'Reply copied.' : 'The reply could not be copied.');
   };
   const figures = [
     when(at),

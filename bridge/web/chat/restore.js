@@ -45,7 +45,7 @@ async function chosen(page) {
     title: 'Restore your agent?',
     body:
       `A new machine is made of what is kept: ${EVERYTHING}${until}. What came after that is lost. ` +
-      'It takes a few minutes.',
+      'The restore takes a few minutes.',
     confirm: 'Restore',
   });
   return sure ? 'restore' : null;

@@ -263,7 +263,7 @@ export class StatusLines {
   /** @param {unknown} problem */
   #notStopped(problem) {
     if (codeOf(problem) !== 'not_running')
-      this.page.toast({ kind: 'error', text: `It could not be stopped: ${wordsOf(problem)}` });
+      this.page.toast({ kind: 'error', text: `The agent could not be stopped: ${wordsOf(problem)}` });
   }
 
   /**

@@ -78,7 +78,7 @@ export class DriftNotice {
     this.#draw();
     try {
       const file = await this.#client.decide(word, name, drifted.curation_id);
-      const text = word === 'accept' ? `${name} is now as it stands on disk.` : `${name} is again as memory has it.`;
+      const text = word === 'accept' ? `${name} now has the content on disk.` : `${name} has its old content again.`;
       this.#page.toast({ kind: 'success', text });
       this.#decided(file);
     } catch (problem) {
@@ -94,7 +94,7 @@ export class DriftNotice {
     try {
       const file = await this.#client.file(this.#file.name);
       if (hasDrift(file)) {
-        this.#problem = 'It has changed once more. This is how it stands now.';
+        this.#problem = 'The file has changed again. This is the newest version.';
         this.update(file);
       } else {
         this.#page.toast({ text: `${file.name} has been decided on already.` });

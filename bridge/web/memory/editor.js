@@ -163,7 +163,7 @@ export class Editor {
     if (this.changed) {
       const sure = await this.#page.confirm({
         title: 'Drop your changes?',
-        body: 'They are not saved.',
+        body: 'Your changes are not saved.',
         confirm: 'Drop them',
         danger: true,
       });

@@ -67,7 +67,7 @@ async function look(page, client, target, what) {
   } catch (problem) {
     const nowhere = codeOf(problem) === 'not_found';
     page.toast(
-      nowhere ? { kind: 'info', text: `${what} stands nowhere in memory.` } : { kind: 'error', text: wordsOf(problem) },
+      nowhere ? { kind: 'info', text: `${what} is nowhere in memory.` } : { kind: 'error', text: wordsOf(problem) },
     );
     return null;
   } finally {
@@ -131,7 +131,7 @@ async function say(page, target, gone) {
     ${touchedPlaces.length ? html`<p>Taken out of ${touchedPlaces.join(', ')}.</p>` : null}
     ${
       still.length
-        ? html`<p class="memory-banner warn">All stores were searched. It still stands here:</p>
+        ? html`<p class="memory-banner warn">All stores were searched. The text is still here:</p>
             ${places(still)}`
         : html`<p>All stores were searched: gone.</p>`
     }
@@ -140,7 +140,7 @@ async function say(page, target, gone) {
       <li>
         In the log, the turns keep their number and time${isWhole ? ', with nothing in them' : ', without those words'}.
       </li>
-      <li>One line of memory’s history says that something was forgotten, when and how much; not what.</li>
+      <li>A line in memory’s history stays: when something was forgotten and how much, but not what.</li>
       <li>Files in documents and artifacts are yours and were not touched.</li>
     </ul>
   </div>`;

@@ -52,7 +52,7 @@ export class Health extends View {
   async #retry(id) {
     this.#busy.add(id);
     this.draw();
-    const left = await this.attempt('It is still set aside', () => this.client.retry(id));
+    const left = await this.attempt('The turn is still set aside', () => this.client.retry(id));
     this.#busy.delete(id);
     if (left && this.#health) this.#health = { ...this.#health, quarantined: left };
     if (left) this.page.toast({ kind: 'success', text: `Turn ${id} waits to be learned from again.` });
@@ -67,7 +67,7 @@ export class Health extends View {
         health.last_error
           ? html`<div class="memory-banner bad" role="alert">
               <p class="grow">
-                <strong>Learning is held up.</strong> ${health.last_error} No turn is lost: they wait, and are looked
+                <strong>Learning is interrupted.</strong> ${health.last_error} No turn is lost: they wait, and are looked
                 through when it works again.
               </p>
               <button type="button" class="button small" @click=${this.#acts.flush}>Try now</button>

@@ -146,7 +146,7 @@ export class Learnings extends View {
           ? html`<button type="button" class="button older" ?disabled=${this.#busy} @click=${() => this.#older()}>
               Older
             </button>`
-          : html`<p class="memory-note">That is where it began.</p>`
+          : html`<p class="memory-note">This is the oldest entry.</p>`
       }
     `;
   }

@@ -95,7 +95,7 @@ export class Search extends View {
       <button type="button" class="hit-main" @click=${open}>
         <span class="hit-head">
           <span class="badge ${learning ? 'info' : ''}">${learning ? (TYPES[hit.type] ?? hit.type) : 'Turn'}</span>
-          ${gone ? html`<span class="badge warn">No longer holds</span>` : nothing}
+          ${gone ? html`<span class="badge warn">No longer valid</span>` : nothing}
           ${hit.unverified && !gone ? html`<span class="badge warn">Unverified</span>` : nothing}
           <time class="small-text muted" datetime=${iso(hit.at)}>${when(hit.at)}</time>
           ${
@@ -123,7 +123,7 @@ export class Search extends View {
       <p class="grow">
         ${plural(waiting, 'turn')} not looked through for learnings yet; their words are found all the same.
       </p>
-      <button type="button" class="button small" @click=${this.#acts.flush}>Learn from them now</button>
+      <button type="button" class="button small" @click=${this.#acts.flush}>Learn from these turns now</button>
     </div>`;
   }
 }

@@ -121,7 +121,7 @@ export class Timeline extends View {
       )}
       ${
         wanting(...lists) === null
-          ? html`<p class="memory-note">That is where it began.</p>`
+          ? html`<p class="memory-note">This is the oldest entry.</p>`
           : html`<button type="button" class="button older" ?disabled=${this.#busy} @click=${() => this.#older()}>
               Older
             </button>`

@@ -192,7 +192,7 @@ export class Versions {
 /** @type {Record<string, string>} */
 const BY_PERSON = {
   disk: 'You edited the file on disk.',
-  accepted: 'It changed on disk while the agent was at work, and you accepted it.',
+  accepted: 'The file changed on disk while the agent worked, and you accepted that.',
 };
 /** @type {Record<string, string>} */
 const WHO = { curator: 'Curator', person: 'You' };

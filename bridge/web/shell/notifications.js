@@ -94,7 +94,7 @@ async function subscribed() {
 /** @returns {Promise<ServiceWorkerRegistration>} */
 function ready() {
   return new Promise((resolve, reject) => {
-    const words = 'This page is not ready for it yet. Reload it, and try again.';
+    const words = 'This page is not ready for notifications. Reload the page, and try again.';
     setTimeout(() => reject(new Problem('timeout', words)), READY_MS);
     void navigator.serviceWorker.ready.then(resolve);
   });

@@ -157,8 +157,8 @@ class Panel {
 }
 
 function unsupported() {
-  if (!isSecureContext) return 'This browser allows them only over https, or on the machine that the bridge runs on.';
+  if (!isSecureContext) return 'This browser allows notifications only over https, or on the bridge’s own machine.';
   if (APPLE_MOBILE.test(navigator.userAgent))
     return 'On an iPhone or iPad, share this page to the Home Screen first, and open it from there.';
-  return 'This browser cannot show them.';
+  return 'This browser cannot show notifications.';
 }

@@ -28,7 +28,7 @@ export async function showSettings(page) {
       const { model_answers: answers, model_words: words } = await page.connection.ask('system', {
         action: 'check_model',
       });
-      model = `${answers ? 'It works' : 'It does not work'}: ${words ?? ''}.`;
+      model = `${answers ? 'The model works' : 'The model does not work'}: ${words ?? ''}.`;
     } catch (problem) {
       model = wordsOf(problem);
     }
@@ -124,7 +124,7 @@ export async function showSettings(page) {
         )}
         ${part(
           'Permissions and hosts',
-          html`<p>What runs without a question, and what the agent may reach.</p>`,
+          html`<p>What the agent may do without asking, and which hosts it may reach.</p>`,
           button('What the agent may reach', run('reach')),
         )}
         ${part(

@@ -70,7 +70,7 @@ def packed(vector: Sequence[float]) -> bytes:
     values = np.asarray(vector, dtype=np.float32)
     most = float(np.abs(values).max(initial=0.0))
     if not 0 < most < math.inf:
-        raise ValueError("A vector has no finite direction.")
+        raise ValueError("The vector is zero or not finite.")
     codes = np.rint(values * (127 / most)).astype(np.int8)
     scale = 1 / float(np.linalg.norm(codes.astype(np.float32)))
     return bytes(np.float32(scale).tobytes() + codes.tobytes())
