@@ -179,7 +179,7 @@ class OidcDoor:
             raise _RefusedError(
                 400,
                 "This login was not started in this browser",
-                "It was begun in another browser, or more than ten minutes ago, or another one was begun since.",
+                "The login was started in another browser, over ten minutes ago, or another was started since.",
                 "login_expired",
             )
         if request.query.get("iss", self._settings.issuer) != self._settings.issuer:

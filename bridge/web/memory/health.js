@@ -67,8 +67,8 @@ export class Health extends View {
         health.last_error
           ? html`<div class="memory-banner bad" role="alert">
               <p class="grow">
-                <strong>Learning is interrupted.</strong> ${health.last_error} No turn is lost: they wait, and are looked
-                through when it works again.
+                <strong>Learning is interrupted.</strong> ${health.last_error} No turn is lost: the turns
+                wait until learning works again.
               </p>
               <button type="button" class="button small" @click=${this.#acts.flush}>Try now</button>
             </div>`
