@@ -140,7 +140,7 @@ async def test_bridge_export_works_with_and_without_bridge(curated: Path, tmp_pa
             assert words in err
             assert ".." not in err.replace("../ada", "")
         status, _, err = await bridge.run("restore", "bo")
-        assert (status, "Nothing is kept of bo's agent" in err) == (2, True)
+        assert (status, "There is no replica of bo's agent" in err) == (2, True)
     status, _, err = await run_bridge("export", "ada", str(target), "--force", "--data", str(data))
     assert status == 0, err
     assert target.read_bytes() == (tmp_path / "own.zip").read_bytes()
