@@ -42,6 +42,7 @@ class FollowerProcess(RunningProcess):
         assert self.process.stdout is not None
         async with asyncio.timeout(PATIENCE):
             line = (await self.process.stdout.readline()).decode().rstrip("\n")
+        assert line, "the follower ended"
         self.said.append(line)
         return line
 
@@ -161,6 +162,7 @@ async def test_follow_of_growing_logs_equals_import(recorded: Recorded, workspac
 
 
 async def test_second_follower_of_workspace_is_refused(workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
     async with follower(workspace, tmp_path / "logs") as running:
         await running.line()
         second = await started(workspace, "follow", str(tmp_path))
