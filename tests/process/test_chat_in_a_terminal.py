@@ -80,7 +80,7 @@ async def test_terminal_pastes_and_forgets_name(tmp_path: Path) -> None:
         asked = observations(workspace)[-1]
         assert (asked["user_message"], asked["pasted_json"]) == ("Is this so: the sky\nis green?", "[[12, 28]]")
         window.type("/flush\r")
-        window.until_seen("up to date")
+        window.until_seen("remembered 1 thing")
         window.type("/forget Wilhelmina\r")
         window.until_seen("Forget it?")
         window.type("yes\r")

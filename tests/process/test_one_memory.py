@@ -37,6 +37,7 @@ async def fresh_machine(tmp_path: Path, model: OfflineModel) -> AsyncIterator[tu
     """Start a new bridge and a follower of its person's Claude Code."""
     person = ClaudeCode(tmp_path / "home", model.url)
     logs = person.home / ".claude/projects"
+    logs.mkdir(parents=True)
     async with bridge_process(tmp_path / "data", forks_sprites=True) as bridge:
         follower = await fork_module(
             *("sprite", "follow", "--workspace", str(bridge.workspace), str(logs)),

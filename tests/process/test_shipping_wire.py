@@ -127,7 +127,7 @@ async def test_invalid_replication_requests_do_not_stop_it(model: OfflineModel, 
                 ahead = await second.ask("ship", {"after": 2**61, "log": log})
                 assert ahead["payload"]["code"] == "store_ahead"
             still = await client.ask("ship_ack", {"through": -1})
-            assert still["payload"]["message"].startswith("Nothing was shipped up to")
+            assert still["payload"]["message"].startswith("No replica data was sent up to")
             # A rejected request does not replace the current replication; a valid one does.
             async with store(sprite) as third:
                 third.send("ship", {"after": 0, "log": None})

@@ -137,7 +137,7 @@ async def test_duplicate_message_is_idempotent_and_atomic(place: Path | str) -> 
         assert not (await store.position(SPRITE)).is_whole
         with pytest.raises(BadShipmentError):
             await store.append(SPRITE, shipped(turn(4, "four", 4), ("../etc", 1, {}, 5)))
-        with pytest.raises(StoreError, match="asked anew"):
+        with pytest.raises(StoreError, match="asked again"):
             await store.append(SPRITE, shipped(turn(9, "nine", 9)), after=8)
         assert await words(store, SPRITE) == ["one", "two", "three"]
         kept = await store.kept(SPRITE)
