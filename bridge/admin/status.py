@@ -62,7 +62,7 @@ class Row(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a running bridge knows: the relay's sprites, troubles, and the start of each oldest model call in flight."""
+    """State of a running bridge: the relay's sprites, troubles, and the start of each oldest model call in flight."""
 
     host: Host
     seen: Callable[[], Sequence[Seen]]

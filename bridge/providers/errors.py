@@ -26,7 +26,7 @@ _LONGEST_ASKED_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """How the bridge treats an error of the Sprites API.
+    """Treatment of an error of the Sprites API by the bridge.
 
     `again`: an immediate retry may succeed. `retryable`: a later one may. `after`: delay in seconds that the API asks
     for.

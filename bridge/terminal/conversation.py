@@ -66,7 +66,7 @@ class Conversation:
         self.turns = 0
         self.waiting = 0
         self.learnings = 0
-        #: How often something was remembered since the start.
+        #: Number of times that something was remembered since the start.
         self.remembered = 0
         #: The agent's background work.
         self.background: list[BackgroundWork] = []

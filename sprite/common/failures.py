@@ -97,7 +97,7 @@ _BY_LOOSE_TEXT: tuple[tuple[str, str, str, Action], ...] = (
     (r"[Cc]onnect|reached|broke off|ECONN|[Ss]tream", "model_error", "The connection to the model broke off.", "retry"),
     (r"^$", "agent_error", "The agent could not finish this turn.", "retry"),
 )
-#: What the CLI was doing when the model failed. The text of the failure follows.
+#: Activity of the CLI when the model failed. The text of the failure follows.
 _DOING = re.compile(
     r"^.*?(?:automatic compaction failed|Error during compaction|Agent terminated early due to an API error): ",
     re.DOTALL,
