@@ -555,6 +555,15 @@ async def test_box_is_ticked_and_undone(stack: PageStack, page: Page) -> None:
         await becomes(stack, "Packing", content="Packed.")
 
 
+async def test_boxes_are_ticked_in_quick_succession(stack: PageStack, page: Page) -> None:
+    async with studio(stack, "Quick") as studied:
+        await studied.draw("Steps", block("text", content="- [ ] one\n- [ ] two\n- [x] three"))
+        boxes = card(page, "Steps").get_by_role("checkbox")
+        await expect(boxes).to_have_count(3)
+        await boxes.evaluate_all("boxes => boxes.forEach(box => box.click())")
+        await becomes(stack, "Steps", content="- [x] one\n- [x] two\n- [ ] three")
+
+
 async def test_rows_and_columns_are_added_and_removed(stack: PageStack, page: Page) -> None:
     async with studio(stack, "Shape") as studied:
         await studied.put("Basket", FRUIT)

@@ -22,14 +22,14 @@ export function authorOf({ by, version = 1 }) {
 }
 
 /**
- * `begin(address)` is called when the person wants to edit, `change(data)` when they tick a box; `title` is the card's,
+ * `begin(address)` is called when the person wants to edit, `change(changed)` when they tick a box; `title` is the card's,
  * `key` names the block in it.
  * @param {string} key
  * @param {Block} block
  * @param {string} title
  * @param {Edit | null} edit
  * @param {(address: Address) => void} begin
- * @param {(data: BlockData) => Promise<boolean>} change
+ * @param {(changed: (now: Block) => BlockData | null) => Promise<boolean>} change
  */
 export function blockFrame(key, block, title, edit, begin, change) {
   const { type } = block;
@@ -37,10 +37,13 @@ export function blockFrame(key, block, title, edit, begin, change) {
   const clicked = ({ target, currentTarget }) => {
     if (target instanceof HTMLInputElement && currentTarget instanceof HTMLElement) {
       const boxes = [...currentTarget.querySelectorAll('.task > input')];
-      const data = withTick(block.data, boxes.indexOf(target), boxes.length);
-      if (data === null) begin(firstAddress(type));
+      const at = boxes.indexOf(target);
+      // Another box of the person's may have been ticked since, but nobody else may have changed the text.
+      const ticked = (/** @type {Block} */ now) =>
+        now.version === block.version || now.by === 'person' ? withTick(now.data, at, boxes.length) : null;
+      if (ticked(block) === null) begin(firstAddress(type));
       else
-        void change(data).then((isSaved) => {
+        void change(ticked).then((isSaved) => {
           if (!isSaved) target.checked = !target.checked;
         });
       return;

@@ -114,8 +114,9 @@ export class CardBody {
       new TableView(this.page, `Table in ${this.#title}`, {
         begin: (address) => this.#begin(key, address),
         change: async (data) => {
-          const drawn = this.#drawn.get(key);
-          return drawn !== undefined && (await changeBlock(this.page, this.cardId, drawn.block, data));
+          const seen = this.#drawn.get(key)?.block;
+          const changed = (/** @type {Block} */ now) => (now.version === seen?.version ? data : null);
+          return seen !== undefined && (await changeBlock(this.page, this.cardId, seen.id, changed));
         },
       });
     try {
@@ -166,7 +167,8 @@ export class CardBody {
     return guard(edit ? [edit] : [json], () => {
       if (block.type === 'table') return undrawable('A table block whose data does not fit', block.data);
       if (!NAMES.has(block.type)) return drawBlock(block);
-      const change = (/** @type {BlockData} */ data) => changeBlock(this.page, this.cardId, block, data);
+      const change = (/** @type {(now: Block) => BlockData | null} */ changed) =>
+        changeBlock(this.page, this.cardId, block.id, changed);
       return blockFrame(key, block, this.#title, edit, (address) => this.#begin(key, address), change);
     });
   }

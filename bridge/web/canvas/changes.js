@@ -1,6 +1,6 @@
 // A person's changes of blocks: saved under the version that they saw, and taken back by Ctrl+Z, newest first.
 
-import { codeOf, wordsOf } from '../problem.js';
+import { codeOf, Problem, wordsOf } from '../problem.js';
 
 /** @import { Block, BlockData, Page } from '../types/page.js' */
 
@@ -31,16 +31,34 @@ export async function saveBlock(page, cardId, block, data, { timeout, isUndo = f
   page.store.setCard({ ...card, blocks: card.blocks.map((each) => (each.id === block.id ? saved : each)) });
 }
 
+/** Changes without a field run one after the other: each begins with the block that the one before left. */
+let queue = Promise.resolve(true);
+
 /**
  * Saves a change that needs no field, such as a tick; returns false and says why if that fails.
  * @param {Page} page
  * @param {string} cardId
- * @param {Block} block
- * @param {BlockData} data
+ * @param {string} blockId
+ * @param {(block: Block) => BlockData | null} change  the new data of the current block; null if it no longer fits
+ * @returns {Promise<boolean>}
+ */
+export function changeBlock(page, cardId, blockId, change) {
+  queue = queue.then(() => changeNow(page, cardId, blockId, change));
+  return queue;
+}
+
+/**
+ * @param {Page} page
+ * @param {string} cardId
+ * @param {string} blockId
+ * @param {(block: Block) => BlockData | null} change
  * @param {boolean} [isUndo]
  */
-export async function changeBlock(page, cardId, block, data, isUndo = false) {
+async function changeNow(page, cardId, blockId, change, isUndo = false) {
+  const block = blockOf(page, cardId, blockId);
   try {
+    const data = block && change(block);
+    if (!data) throw new Problem('conflict', 'The block has changed.');
     await saveBlock(page, cardId, block, data, { isUndo });
     return true;
   } catch (problem) {
@@ -50,27 +68,31 @@ export async function changeBlock(page, cardId, block, data, isUndo = false) {
   }
 }
 
-/** The undo under way: the next one waits for it. */
-let undoing = Promise.resolve();
+/** @param {Page} page @param {string} cardId @param {string} blockId */
+function blockOf(page, cardId, blockId) {
+  const card = page.store.state.cards.get(cardId);
+  return card?.archived ? undefined : card?.blocks.find(({ id }) => id === blockId);
+}
 
 /**
  * Takes the person's last change back, if nobody has changed the block since.
  * @param {Page} page
  */
 export function undo(page) {
-  undoing = undoing.then(() => undoLast(page));
+  queue = queue.then(() => undoLast(page));
 }
 
 /** @param {Page} page */
 async function undoLast(page) {
   const last = done.pop();
-  if (!last) return;
+  if (!last) return true;
   const { cardId, blockId, before, after } = last;
-  const card = page.store.state.cards.get(cardId);
-  const block = card?.archived ? undefined : card?.blocks.find(({ id }) => id === blockId);
+  const block = blockOf(page, cardId, blockId);
   if (!block || JSON.stringify(block.data) !== after) {
     page.toast({ text: 'Your last change cannot be undone: the card was changed or archived since.' });
-    return;
+    return false;
   }
-  if (await changeBlock(page, cardId, block, before, true)) page.announce(`Undone on ${card?.title}.`);
+  const isUndone = await changeNow(page, cardId, blockId, () => before, true);
+  if (isUndone) page.announce(`Undone on ${page.store.state.cards.get(cardId)?.title}.`);
+  return isUndone;
 }
