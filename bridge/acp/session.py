@@ -66,6 +66,8 @@ class Session:
         self._hidden: WeakSet[Turn] = WeakSet()
         #: The number of shown calls that were missed.
         self._past_calls = 0
+        #: Since when the model thinks, as was shown last.
+        self._thinks_since: float | None = None
         #: Whether the agent's text was shown last, to which an editor would append the next one.
         self._after_text = False
 
@@ -150,6 +152,9 @@ class Session:
                 await self._end(turn, news)
             else:
                 await self._show_part(turn, news)
+        if turn.thinks_since not in {None, self._thinks_since}:
+            self._thinks_since = turn.thinks_since
+            await self.note("Thinking …")
 
     async def _begin(self, turn: Turn, began: Began) -> None:
         if began.is_again:

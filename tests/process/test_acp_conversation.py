@@ -43,6 +43,21 @@ async def test_reply_continues_after_reconnect() -> None:
         assert stage.shown == "Once upon a time there was"
 
 
+async def test_thinking_is_shown_once_per_thought() -> None:
+    async with acp_stage() as stage:
+        await stage.begin()
+        asked = stage.say("hello")
+        mission = await stage.taken("hello")
+        await stage.event("started", mission)
+        for thought in ("Perhaps ", "a parrot."):
+            await stage.event("thinking", mission, text=thought)
+        await stage.event("text", mission, text="A bird.")
+        await stage.event("thinking", mission, text="Or a bat?")
+        await stage.event("complete", mission, text="A bird.")
+        assert await asked == "end_turn"
+        assert str(stage.editor.updates).count("Thinking …") == 2
+
+
 async def test_gap_is_filled_from_state_sync() -> None:
     """The state contains the missed messages and the outcome of the turn."""
     async with acp_stage() as stage:
