@@ -205,6 +205,8 @@ class Conversation:
             await self._on_end()
             if not self._closing:
                 await end_commands(self._settings.cli_state)
+            # The next turn may have closed it meanwhile; this death is not that turn's.
+            if not self._closing:
                 await self._on_death(
                     _died(reason) if self._why_killed is None else AgentError(f"{_DIED}: {self._why_killed}")
                 )
