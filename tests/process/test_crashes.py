@@ -62,8 +62,10 @@ async def test_dead_agent_is_replaced_and_resumes(home: SharedSprite) -> None:
     """The agent dies at rest, and its reader task dies in a turn; test_own_turns.py kills it in a turn."""
     async with home.client() as client:
         await chat(client, "My name is Ada.")
-        killed = agent_process(home.sprite)
+        killed, processes = agent_process(home.sprite), family(home.sprite)
         os.kill(killed, signal.SIGKILL)
+        # The programs inside its sandbox die a little later, and could still take up the mission.
+        await eventually(lambda: not any(runs(process) for process in processes), "the agent is gone")
         # The kill must not affect the next mission.
         mission = client.send("mission", {"text": "think for ever"})
         await request_seen(home.model, lambda r: "think for ever" in r.user_text)
