@@ -52,7 +52,7 @@ DatabaseName = Literal["transcript.db", "workspace.db"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A table, and the file of the archive with its rows in the order in which they were written."""
+    """A table and the archive's file that holds its rows, in the order in which they were written."""
 
     path: str
     database: DatabaseName
@@ -139,7 +139,7 @@ class PlainFile(msgspec.Struct, frozen=True):
 
 
 class Folder(msgspec.Struct, frozen=True):
-    """An archive's folder below `files/`."""
+    """A folder below `files/` in an archive."""
 
     path: str
     mode: int
@@ -165,7 +165,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FormatOnly(msgspec.Struct, frozen=True):
-    """The part of a manifest that every format has."""
+    """The part of a manifest that every version of the format has."""
 
     format: int
 
@@ -190,7 +190,7 @@ def from_line(line: bytes) -> dict[str, Value]:
 
 
 def is_plain(path: str) -> bool:
-    """Return whether a path leads only downwards and has one meaning."""
+    """Return whether a path has no `..`, no empty part, and only one meaning."""
     return (
         len(path) <= LONGEST_PATH and "\0" not in path and all(part not in {"", ".", ".."} for part in path.split("/"))
     )
@@ -298,7 +298,7 @@ class Entry:
 
 
 class Rows:
-    """A table being written, one line per row."""
+    """Writes a table, one line per row."""
 
     def __init__(self, entry: Entry) -> None:
         #: The number of rows given.

@@ -11,23 +11,24 @@ from sprite.protocol.shapes import FileCounts, Origin, Payload, SearchHit
 
 
 class AgentEvent(Payload, tag_field="event"):
-    """Something the agent did in a turn: a person's mission, or one that it began by itself.
+    """Something that the agent did in a turn: a person's mission, or a turn that it began by itself.
 
-    `mission_id` is null only in what older sprites wrote, for turns of the agent's own.
+    `mission_id` names the turn.
     """
 
     mission_id: str | None
 
     @property
     def event(self) -> str:
-        """Its name on the wire."""
+        """The name on the wire."""
         return str(self.__struct_config__.tag)
 
 
 class Started(AgentEvent, tag="started", omit_defaults=False):
-    """A turn has begun; `origin` says who began it. A turn of the agent's own may run while a mission waits for it.
+    """A turn began; `origin` says who began it. The agent's own turn may run while a mission waits for it.
 
-    With an `attempt` above 1 it begins again: it was cut off before its first tool call, and what it had said is void.
+    With an `attempt` above 1, the turn begins again because it was cut off before its first tool call; discard its
+    earlier text.
     """
 
     origin: Origin = "person"
@@ -36,25 +37,25 @@ class Started(AgentEvent, tag="started", omit_defaults=False):
 
 
 class TextDelta(AgentEvent, tag="text_delta"):
-    """A piece of text that is growing; not durable, since the whole text follows."""
+    """The next piece of a text. Not durable, because the whole text follows."""
 
     text: str
 
 
 class Thinking(AgentEvent, tag="thinking"):
-    """The model thinks; `text` is the next piece of its thoughts, as far as it shows them. Not durable."""
+    """The next piece of the model's visible thoughts. Not durable."""
 
     text: str
 
 
 class WholeText(AgentEvent, tag="text"):
-    """A text of the agent's, whole."""
+    """A complete text of the agent."""
 
     text: str
 
 
 class ToolUse(AgentEvent, tag="tool_use"):
-    """A tool is called; of a large input, the beginning."""
+    """The agent calls a tool. A large input is cut."""
 
     tool_use_id: str
     name: str
@@ -62,7 +63,7 @@ class ToolUse(AgentEvent, tag="tool_use"):
 
 
 class ToolResult(AgentEvent, tag="tool_result"):
-    """A tool has answered, in short."""
+    """A tool has returned; the result is cut."""
 
     tool_use_id: str
     is_error: bool
@@ -70,35 +71,35 @@ class ToolResult(AgentEvent, tag="tool_result"):
 
 
 class ToolOutput(AgentEvent, tag="tool_output"):
-    """The last lines that a running command has printed so far; they replace earlier ones. Not durable."""
+    """The last lines of a running command's output; they replace the earlier ones. Not durable."""
 
     tool_use_id: str
     text: str
 
 
 class Compacting(AgentEvent, tag="compacting"):
-    """The conversation is too long and is being summed up."""
+    """The conversation is too long, and the CLI begins to summarise it."""
 
 
 class Compacted(AgentEvent, tag="compacted"):
-    """The conversation was summed up."""
+    """The CLI has summarised the conversation."""
 
 
 class ModelChanged(AgentEvent, tag="model_changed"):
-    """Another model answers from now on, since the first one declined or is not available; `text` is for people."""
+    """Another model answers from now on, because the first one declined or is unavailable; `text` is for people."""
 
     model: str
     text: str
 
 
 class Ending(AgentEvent):
-    """Every mission ends with exactly one of these; `changes` counts the files that it changed, if any."""
+    """The end of a mission. Every mission has exactly one; `changes` counts its changed files."""
 
 
 class Complete(Ending, tag="complete"):
-    """The mission is done. `usage` is the vendor's, in tokens; it and the cost are null where they are not known.
+    """The mission is done. `usage` is in tokens as the vendor counts them; it and the cost are null if unknown.
 
-    `memory_found` are the hits of its searches of memory, in short.
+    `memory_found` are the hits of its searches of memory, cut.
     """
 
     text: str
@@ -110,15 +111,15 @@ class Complete(Ending, tag="complete"):
 
 
 class Interrupted(Ending, tag="interrupted"):
-    """A person stopped the mission; a sprite that is shut down ends it with `error` (`crashed`)."""
+    """A person stopped the mission. A mission that the sprite's own stop cut off ends with `error` (`crashed`)."""
 
     changes: FileCounts | None = None
 
 
 class Failed(Ending, tag="error"):
-    """The mission could not be done, in words a person understands; `retryable`: sending it again may work.
+    """The mission failed, in words for people. `retryable`: sending it again may work.
 
-    `action` is what helps; `details` is the original text of an unknown failure, to be shown folded.
+    `action` is what helps. `details` is the original text of an unknown failure; clients show it folded.
     """
 
     code: str

@@ -17,17 +17,17 @@ RowId = Annotated[int, Meta(ge=0, le=LARGEST_ID)]
 
 
 class MemoryRequest(Payload, tag_field="op"):
-    """A look into memory, or a person's change to it. Lists come `limit` rows at a time and end with an empty page."""
+    """Reads memory, or changes it for a person. Lists come in pages of `limit` rows and end with an empty page."""
 
 
 class FilesRequest(MemoryRequest, tag="files"):
-    """The memory files, in numbers."""
+    """Asks for the sizes of the memory files."""
 
 
 class FileRequest(MemoryRequest, tag="file"):
-    """One memory file, as it is, as it was in a version, or as it was at a moment (`as_of`, in Unix seconds).
+    """Asks for a memory file: the current one, a version, or the one at a time (`as_of`, in Unix seconds).
 
-    With a `project`, what a session of that project is shown of it.
+    With a `project`, the answer is the part of the file that a session of that project gets.
     """
 
     name: str
@@ -37,13 +37,13 @@ class FileRequest(MemoryRequest, tag="file"):
 
 
 class HistoryRequest(MemoryRequest, tag="history"):
-    """Every version of a file."""
+    """Asks for every version of a memory file."""
 
     name: str
 
 
 class SearchRequest(MemoryRequest, tag="search"):
-    """Hits for a question, best first."""
+    """Asks for the learnings and turns that match a question, best first."""
 
     query: str
     limit: int | None = None
@@ -51,7 +51,7 @@ class SearchRequest(MemoryRequest, tag="search"):
 
 
 class AroundRequest(MemoryRequest, tag="around"):
-    """A turn with so many of its conversation before and after it. `not_found` if there is no such turn."""
+    """Asks for a turn with this many turns before and after it in its session. `not_found` without such a turn."""
 
     turn: RowId
     before: Annotated[int, Meta(ge=0, le=50)] = 5
@@ -59,15 +59,15 @@ class AroundRequest(MemoryRequest, tag="around"):
 
 
 class BootRequest(MemoryRequest, tag="boot"):
-    """The first prompt for a session of a project elsewhere, or of the person's own, at most 8,000 tokens."""
+    """Asks for the boot prompt of a session (at most 8,000 tokens), of a `project` or of the person's own."""
 
     project: str | None = None
 
 
 class LearningsRequest(MemoryRequest, tag="learnings"):
-    """Learnings above `after`, oldest first; newest first (below `before`) where that or `newest` is set.
+    """Asks for learnings above the id `after`, oldest first; with `newest` or `before`, newest first.
 
-    With `line`, the learnings that this line of a memory file rests on, best first.
+    With `line`, asks for the learnings that support this line of a memory file, best first.
     """
 
     line: str | None = None
@@ -78,18 +78,18 @@ class LearningsRequest(MemoryRequest, tag="learnings"):
 
 
 class TurnRequest(MemoryRequest, tag="turn"):
-    """One turn of the log, whole: by its number, or by its mission."""
+    """Asks for a whole turn of the log, by its number or by its mission."""
 
     id: RowId = 0
     mission_id: str | None = None
 
 
 class ActionsRequest(MemoryRequest, tag="actions"):
-    """Every action, most urgent first."""
+    """Asks for every action, most urgent first."""
 
 
 class EditRequest(MemoryRequest, tag="edit"):
-    """A curated file's new content. `version` is the one that was edited: another one by now is a `conflict`."""
+    """Replaces a memory file's content. `version` is the edited version; `conflict` if the file has a newer one."""
 
     name: str
     content: str
@@ -102,20 +102,20 @@ class _DriftAnswer(MemoryRequest):
 
 
 class AcceptRequest(_DriftAnswer, tag="accept"):
-    """A file's drift becomes the file, as the person's own edit.
+    """Accepts a file's drift as the person's edit.
 
-    `curation_id` is the drift that was looked at: another one by now is a `conflict`.
+    `curation_id` is the drift that the person saw; `conflict` if there is another one now.
     """
 
 
 class RejectRequest(_DriftAnswer, tag="reject"):
-    """A file's drift is put away: the file on disk becomes what memory has. `curation_id` as for `accept`."""
+    """Discards a file's drift and writes the file again from memory. `curation_id` as for `accept`."""
 
 
 class AddActionRequest(MemoryRequest, tag="add_action"):
-    """A new action. `due` is in Unix seconds, or a day or a moment in `tz` ("2026-12-01", "2026-12-01T09:00").
+    """Adds an action. `due` is in Unix seconds, or a day or time in `tz` ("2026-12-01", "2026-12-01T09:00").
 
-    A day alone means 09:00. `rrule` is a repeat (RFC 5545); `tz` an IANA zone, by default the person's.
+    A day alone means 09:00. `rrule` is the recurrence (RFC 5545); `tz` is an IANA zone, by default the person's.
     """
 
     content: str
@@ -126,7 +126,7 @@ class AddActionRequest(MemoryRequest, tag="add_action"):
 
 
 class UpdateActionRequest(MemoryRequest, tag="update_action"):
-    """Changes an action: what is left out stays as it is, and an empty `due` or `rrule` takes it away.
+    """Changes an action. Missing fields stay; an empty `due` or `rrule` removes it.
 
     `version` as for `resolve_action`.
     """
@@ -141,10 +141,10 @@ class UpdateActionRequest(MemoryRequest, tag="update_action"):
 
 
 class ResolveActionRequest(MemoryRequest, tag="resolve_action"):
-    """An action's new status: open, done, dismissed or failed.
+    """Sets an action's status: open, done, dismissed or failed.
 
-    `version` is the one that was seen: where the action has another one by now, the answer is an error `conflict` with
-    the `action` as it is.
+    `version` is the version that the person saw. If the action has a newer one, the answer is an error `conflict`
+    with the current `action`.
     """
 
     id: RowId
@@ -153,32 +153,32 @@ class ResolveActionRequest(MemoryRequest, tag="resolve_action"):
 
 
 class UserFilesRequest(MemoryRequest, tag="user_files"):
-    """The files of the user's folders, or of one of them."""
+    """Asks for the files in the user's folders, or in one of them."""
 
     folder: str | None = None
 
 
 class DeleteUserFileRequest(MemoryRequest, tag="delete_user_file"):
-    """Deletes one of them for good; `path` as listed."""
+    """Deletes a file of the user's folders for good; `path` as listed."""
 
     path: str
 
 
 class ChangesRequest(MemoryRequest, tag="changes"):
-    """The files that a turn changed, with diffs.
+    """Asks for the files that a turn changed, with diffs.
 
-    `turn` is the id of its mission, its number in the log, or the id of an undo; without it, the newest turn that
-    changed files. `not_found` if nothing is known of it.
+    `turn` is the mission's id, the turn's number in the log, or the id of an undo; by default the newest turn that
+    changed files. `not_found` for an unknown turn.
     """
 
     turn: str | None = None
 
 
 class UndoRequest(MemoryRequest, tag="undo"):
-    """Takes back the file changes of a turn, or of an undo, named as in `changes`.
+    """Undoes the file changes of a turn or of an earlier undo, named as in `changes`.
 
-    Without `paths` all but those that may be the person's own. `paths` and `over` name files, or folders with all
-    below; those of `over` are restored even if they have changed since. `busy` while a turn runs.
+    Without `paths`, undoes all changes except those that may be the person's own. `paths` and `over` name files or
+    whole folders; `over` restores files that have changed since. `busy` while a turn runs.
     """
 
     turn: str | None = None
@@ -187,16 +187,16 @@ class UndoRequest(MemoryRequest, tag="undo"):
 
 
 class RetryRequest(MemoryRequest, tag="retry"):
-    """A quarantined turn waits again to be curated. `not_found` if it is not quarantined."""
+    """Makes a quarantined turn wait for curation again. `not_found` if it is not quarantined."""
 
     turn_id: RowId
 
 
 class LearningRequest(MemoryRequest, tag="learning"):
-    """A person's word on a learning: `confirm` makes it their own, `retire` ends it, `edit` replaces it by `content`.
+    """Confirms a learning as the person's own, retires it, or replaces its text by `content` (`edit`).
 
-    `retire` and `edit` also change the lines of memory files that rest on it. `not_found` if there is no such learning,
-    `conflict` if it no longer holds, or if `confirm` has nothing to confirm.
+    `retire` and `edit` also change the lines of memory files that rest on it. `not_found` if there is no such
+    learning; `conflict` if it is no longer valid or needs no confirmation.
     """
 
     id: RowId
@@ -205,7 +205,10 @@ class LearningRequest(MemoryRequest, tag="learning"):
 
 
 class ForgetRequest(MemoryRequest, tag="forget"):
-    """Exactly one of text, turn, session and learning; `preview` only says what would go, `yes` that many turns may."""
+    """Forgets by exactly one of text, turn, session and learning.
+
+    `preview` only lists what would be removed. `yes` is the number of turns that the person agreed to remove.
+    """
 
     text: str | None = None
     turn: RowId | None = None
@@ -221,30 +224,30 @@ class _Page(MemoryRequest):
 
 
 class CurationsRequest(_Page, tag="curations"):
-    """Changes of memory, newest first, below an id where one is given."""
+    """Asks for the changes of memory, newest first, below an id if one is given."""
 
 
 class ObservationsRequest(_Page, tag="observations"):
-    """Turns, newest first, below an id where one is given."""
+    """Asks for turns, newest first, below an id if one is given."""
 
 
 class ChatRequest(_Page, tag="chat"):
-    """Lines of the conversation, the newest (below an id where one is given)."""
+    """Asks for the newest chat messages, below an id if one is given."""
 
 
 class SessionsRequest(_Page, tag="sessions"):
-    """Sessions, the last used first, below a `position` where one is given."""
+    """Asks for sessions, the last used first, below a `position` if one is given."""
 
 
 class RenameSessionRequest(MemoryRequest, tag="rename_session"):
-    """Gives a session another title; an empty one restores its own."""
+    """Sets a session's title; an empty title restores the original one."""
 
     session_id: str
     title: str
 
 
 class HealthRequest(MemoryRequest, tag="health"):
-    """Memory and what it costs, in numbers."""
+    """Asks for the size, state and cost of memory."""
 
 
 AnyMemoryRequest = (
@@ -286,16 +289,16 @@ class MemoryResult(Payload, tag_field="op"):
 
 
 class FilesResult(MemoryResult, tag="files"):
-    """The memory files, in the order of the boot prompt."""
+    """The sizes of the memory files, in the order of the boot prompt."""
 
     files: list[shapes.FileState]
 
 
 class FileResult(MemoryResult, tag="file"):
-    """A file's content as memory has it; `version` is 0 while it is as shipped.
+    """The content of a memory file; `version` is 0 until its first change.
 
-    `drift` is what stands on disk instead, where that changed while the agent worked: it waits for the person's word.
-    `drifted` says when that was found, and by which curation.
+    `drift` is the content on disk if it changed while the agent worked; the person must accept or reject it.
+    `drifted` has the time and the curation that found it.
     """
 
     name: str
@@ -313,9 +316,9 @@ class HistoryResult(MemoryResult, tag="history"):
 
 
 class SearchResult(MemoryResult, tag="search"):
-    """Hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet.
+    """Search hits in rank order. Learnings exist up to turn `indexed_through`; `waiting` turns are not curated yet.
 
-    `notes` say which filter left nothing, and how far the search by meaning reaches.
+    `notes` name the filter that excluded everything, and the coverage of the search by meaning.
     """
 
     hits: list[shapes.SearchHit]
@@ -325,19 +328,19 @@ class SearchResult(MemoryResult, tag="search"):
 
 
 class AroundResult(MemoryResult, tag="around"):
-    """Turns of one conversation, oldest first."""
+    """Turns of one session, oldest first."""
 
     turns: list[shapes.LoggedTurn]
 
 
 class BootResult(MemoryResult, tag="boot"):
-    """The text, as data for a model; empty where there is no memory yet."""
+    """The boot prompt, framed as data for a model; empty while there is no memory."""
 
     text: str
 
 
 class LearningsResult(MemoryResult, tag="learnings"):
-    """Learnings, in the order that was asked for."""
+    """Learnings, in the requested order."""
 
     learnings: list[shapes.LearningRow]
 
@@ -361,54 +364,54 @@ class _FileNow(MemoryResult):
 
 
 class EditResult(_FileNow, tag="edit"):
-    """The file as it now is."""
+    """The file after the edit."""
 
 
 class AcceptResult(_FileNow, tag="accept"):
-    """The file as it now is."""
+    """The file after its drift was accepted."""
 
 
 class RejectResult(_FileNow, tag="reject"):
-    """The file as it now is, in memory and on disk."""
+    """The file after its drift was discarded."""
 
 
 class AddActionResult(MemoryResult, tag="add_action"):
-    """The action that was made, and every action as it now is."""
+    """The new action, and the list of all actions."""
 
     action: shapes.ActionRow
     actions: list[shapes.ActionRow]
 
 
 class UpdateActionResult(MemoryResult, tag="update_action"):
-    """The action, and every action as it now is."""
+    """The changed action, and the list of all actions."""
 
     action: shapes.ActionRow
     actions: list[shapes.ActionRow]
 
 
 class ResolveActionResult(MemoryResult, tag="resolve_action"):
-    """Every action as it now is."""
+    """The list of all actions after the change."""
 
     actions: list[shapes.ActionRow]
 
 
 class UserFilesResult(MemoryResult, tag="user_files"):
-    """The files, newest first; `more` is how many are not listed."""
+    """The files, newest first; `more` is the number of files not listed."""
 
     files: list[shapes.UserFile]
     more: int = 0
 
 
 class DeleteUserFileResult(MemoryResult, tag="delete_user_file"):
-    """The file that is gone."""
+    """The deleted file."""
 
     path: str
 
 
 class ChangesResult(MemoryResult, tag="changes"):
-    """A change set: `turn` is its id, `turn_id` the number in the log, `at` in Unix seconds, `more` files not listed.
+    """A change set: its id `turn`, the turn's number `turn_id`, `at` in Unix seconds, `more` unlisted files.
 
-    `undoes` is the set that it took back, if it is an undo; `undone_by` the undo that took it back.
+    `undoes` is the change set that this undo reverted; `undone_by` is the undo that reverted this one.
     """
 
     turn: str
@@ -421,9 +424,9 @@ class ChangesResult(MemoryResult, tag="changes"):
 
 
 class UndoResult(MemoryResult, tag="undo"):
-    """Which paths were restored, and which were not: changed since, maybe the person's, or with no content kept.
+    """The restored paths, and the others with the reason: changed since, maybe the person's, or no content kept.
 
-    `undo` is the id of the undo, which can be undone; null if nothing was restored.
+    `undo` is the undo's id, by which it can be undone; null if nothing was restored.
     """
 
     turn: str
@@ -435,22 +438,22 @@ class UndoResult(MemoryResult, tag="undo"):
 
 
 class RetryResult(MemoryResult, tag="retry"):
-    """The turns that are quarantined now."""
+    """The turns that are still quarantined."""
 
     quarantined: list[shapes.QuarantinedTurn]
 
 
 class LearningResult(MemoryResult, tag="learning"):
-    """The learning as it now is, or the one that replaced it by an `edit`."""
+    """The learning after the change; after an `edit`, the learning that replaced it."""
 
     learning: shapes.LearningRow
 
 
 class ForgetResult(MemoryResult, tag="forget"):
-    """The text that would go, or that went.
+    """The text that would be removed, or that was removed.
 
-    `done`: it is gone, and the bridge's copy, if there is one, has confirmed that. False is also the answer to a forget
-    that the copy did not confirm in time: `forgotten.still` says so, and the copy is told until it does.
+    `done`: the text is removed, also from the bridge's replica if there is one. It is false if the replica did not
+    confirm in time; `forgotten.still` then says so, and the sprite repeats the order until it is confirmed.
     """
 
     forgotten: shapes.Forgotten
@@ -470,7 +473,7 @@ class ObservationsResult(MemoryResult, tag="observations"):
 
 
 class ChatResult(MemoryResult, tag="chat"):
-    """Lines of the conversation, oldest first; as many of the newest as fit one frame."""
+    """The newest chat messages that fit one frame, oldest first."""
 
     chat: list[shapes.ChatMessage]
 
@@ -482,13 +485,13 @@ class SessionsResult(MemoryResult, tag="sessions"):
 
 
 class RenameSessionResult(MemoryResult, tag="rename_session"):
-    """The session that was renamed."""
+    """The renamed session."""
 
     session_id: str
 
 
 class HealthResult(MemoryResult, tag="health"):
-    """Memory in numbers."""
+    """The size, state and cost of memory."""
 
     health: shapes.Health
 

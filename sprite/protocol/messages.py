@@ -48,18 +48,18 @@ CHAT_TEXT_CHARS = 20_000
 
 
 class CanvasInteraction(Payload, tag_field="action"):
-    """A person's change of the canvas, without the agent."""
+    """A person's change of the canvas. The agent has no part in it."""
 
 
 class NewBlock(Payload, omit_defaults=False):
-    """A block that a person writes."""
+    """A block of a new card."""
 
     type: str
     data: dict[str, Any]
 
 
 class CreateCard(CanvasInteraction, tag="create_card"):
-    """A notes card of a person's, on the stack named or the one shown first."""
+    """Creates a note card on the given stack, by default on the visible one."""
 
     title: str
     blocks: list[NewBlock]
@@ -69,7 +69,7 @@ class CreateCard(CanvasInteraction, tag="create_card"):
 
 
 class UpdateBlock(CanvasInteraction, tag="update_block"):
-    """A person's new data for a block. `seen` is the version that was edited: with another one by now it is refused."""
+    """Replaces a block's data. `seen` is the version that the person edited; refused if there is a newer one."""
 
     card_id: str
     block_id: str
@@ -78,44 +78,44 @@ class UpdateBlock(CanvasInteraction, tag="update_block"):
 
 
 class CreateStack(CanvasInteraction, tag="create_stack"):
-    """A new, empty stack."""
+    """Creates an empty stack."""
 
     name: str
 
 
 class RenameStack(CanvasInteraction, tag="rename_stack"):
-    """Another name for a stack."""
+    """Renames a stack."""
 
     name: str
     stack_id: str
 
 
 class ArchiveStack(CanvasInteraction, tag="archive_stack"):
-    """Takes a stack off the canvas."""
+    """Removes a stack from the canvas; it can be restored."""
 
     stack_id: str
 
 
 class RestoreStack(CanvasInteraction, tag="restore_stack"):
-    """Brings a stack back."""
+    """Restores an archived stack."""
 
     stack_id: str
 
 
 class ArchiveCard(CanvasInteraction, tag="archive_card"):
-    """Takes a card off the canvas."""
+    """Removes a card from the canvas; it can be restored."""
 
     card_id: str
 
 
 class RestoreCard(CanvasInteraction, tag="restore_card"):
-    """Brings a card back."""
+    """Restores an archived card."""
 
     card_id: str
 
 
 class MoveCard(CanvasInteraction, tag="move_card"):
-    """Another place or size for a card; what is left out stays."""
+    """Moves or resizes a card; missing fields stay."""
 
     card_id: str
     position: shapes.Point | None = None
@@ -139,13 +139,13 @@ AnyCanvasInteraction = (
 
 
 class Reach(Payload):
-    """Asks what the agent may reach. `revoke` names a host whose rule is taken back first, with its connections."""
+    """Asks which hosts the agent may reach. `revoke` first removes the rule for a host and ends its connections."""
 
     revoke: str | None = None
 
 
 class AllowedHost(Payload, omit_defaults=False):
-    """A host that the person allowed: for the turn or session, or always. `message` began the turn that asked."""
+    """A host that the person allowed for a turn, a session, or always. `message` began the turn that asked."""
 
     host: str
     until: Literal["turn", "session", "always"]
@@ -154,10 +154,10 @@ class AllowedHost(Payload, omit_defaults=False):
 
 
 class ReachedHost(Payload, omit_defaults=False):
-    """Connections to a host with the same decision; bytes as seen by the agent, `last_at` in Unix seconds.
+    """Connections to a host with the same decision; bytes as the agent sees them, `last_at` in Unix seconds.
 
-    `decision` says why: the model's endpoint, a package registry, all hosts are open, the person's answer, or it was
-    refused. `open` of them are open now. `message` began the turn of the last one.
+    `decision` is the reason: the model's endpoint, a package registry, open egress, the person's answer, or a
+    refusal. `open` is the number of open connections. `message` began the turn of the last one.
     """
 
     host: str
@@ -172,10 +172,10 @@ class ReachedHost(Payload, omit_defaults=False):
 
 
 class ReachResult(Payload, omit_defaults=False):
-    """The answer to `reach`. `sandbox` says what holds; `holds` is null until the agent's first start has tried it.
+    """The answer to `reach`. `sandbox` names its protections; `holds` is null until the first start has tested them.
 
-    `writable` are the folders that the agent may write. `mode` is that of SPRITE_EGRESS. `registries` are open in the
-    modes `ask` and `packages`.
+    `writable` are the folders that the agent may write. `mode` is the value of SPRITE_EGRESS. `registries` are
+    allowed in the modes `ask` and `packages`.
     """
 
     mode: Literal["ask", "packages", "open", "bridge"]
@@ -191,14 +191,14 @@ class ReachResult(Payload, omit_defaults=False):
 
 
 class Resume(Payload):
-    """Where a client left off: the epoch it knew, and the last `seq` it saw."""
+    """The position of a client that reconnects: its epoch and the last `seq` that it received."""
 
     epoch: str
     last_seq: int
 
 
 class Auth(Payload):
-    """The first frame of a connection; `lease` is that of the bridge that speaks, where several share the sprites."""
+    """The first frame of a connection. `lease` is the bridge's lease if several bridges share the sprites."""
 
     token: str
     protocol: int = PROTOCOL_VERSION
@@ -208,7 +208,7 @@ class Auth(Payload):
 
 
 class Image(Payload):
-    """A picture: base64 `data` of a `media_type`, or the `path` of a file that was uploaded."""
+    """A picture: base64 `data` of a `media_type`, or the `path` of an uploaded file."""
 
     media_type: str = ""
     data: str | None = None
@@ -216,12 +216,11 @@ class Image(Payload):
 
 
 class Mission(Payload):
-    """A message to the agent; the envelope's `id` is its idempotency key.
+    """A message to the agent. The envelope's `id` is its idempotency key.
 
-    `asked_by` names the program whose words these are, where no person typed them: what it says is never taken for the
-    person's word. Without it, a client speaks as the person, which only their own clients can. `pasted` lists the parts
-    of `text` that the person pasted: spans of Unicode code points, half-open, sorted and disjoint. The model sees the
-    `images` beside the text.
+    `asked_by` names the program that wrote it; such words never count as the person's. Only a person's own client
+    may leave it out. `pasted` lists the parts of `text` that the person pasted: half-open, sorted, disjoint spans
+    of Unicode code points. The model gets the `images` with the text.
     """
 
     text: str
@@ -232,21 +231,20 @@ class Mission(Payload):
 
 
 class Heartbeat(Payload):
-    """Looks at what is due; answered when that has ended, and so have the missions before it."""
+    """Runs the due actions. The answer follows once they and the earlier missions have ended."""
 
 
 class Interrupt(Payload):
-    """Stops the named turn, or takes back the named mission that waits.
+    """Stops the named turn, or removes the named mission from the queue.
 
-    Without a name it stops the running mission; where none runs, the turn that the agent began by itself and its
-    background work.
+    Without a name, stops the running mission; if none runs, the agent's own turn and its background work.
     """
 
     mission_id: str | None = None
 
 
 class FileUpload(Payload):
-    """One chunk of a file, base64; chunks come in order of `index`, from 0."""
+    """A chunk of a file in base64. Chunks come in order of `index`, from 0."""
 
     upload_id: str
     name: str
@@ -269,20 +267,19 @@ Decision = Literal["allow", "deny", "session", "always"]
 
 
 class Permission(Payload):
-    """The person's word on a `permission_request`."""
+    """The person's answer to a `permission_request`."""
 
     request_id: str
     decision: Decision
 
 
 class System(Payload):
-    """`status`, `new_session` (ends this one), `resume_session`, `flush` (curates what waits) and others.
+    """A command: `status`, `new_session`, `resume_session`, `flush` (curate the waiting turns) and others.
 
-    Answered when done. `check_model` sends one request that is not billed. `revoke` takes back what was allowed for
-    good: the rule with this id, or (without one) all of them. `zone` says in which time zone the person is: `tz`, an
-    IANA name. `go_on` is the person's word to a session that is paused; with `raise_limit` the bridge first raises what
-    may be spent today by one daily budget. `model` chooses the model and the effort of this session; null is the
-    default, and what is left out stays.
+    The answer follows once it is done. `check_model` sends a request that is not billed. `revoke` removes the
+    permission rule with this id, or all rules. `zone` sets the person's time zone `tz` (an IANA name). `go_on`
+    continues a paused session; with `raise_limit`, the bridge first adds one daily budget to today's limit. `model`
+    sets the session's model and effort; null means the default, and missing fields stay.
     """
 
     action: Literal[
@@ -297,7 +294,7 @@ class System(Payload):
 
 
 class Ping(Payload):
-    """Keeps a path open; dropped silently."""
+    """Keeps a network path open. It has no answer."""
 
 
 ClientPayload = (
@@ -319,7 +316,7 @@ ClientPayload = (
 
 
 class ResumeFrom(Payload):
-    """The first frame of a page or a terminal to the bridge, instead of `auth`: where it left off, if it was here."""
+    """The first frame of a page or terminal to the bridge, instead of `auth`; with its position if it reconnects."""
 
     epoch: str | None = None
     last_seq: int | None = None
@@ -355,7 +352,7 @@ VISITOR_TYPES: dict[str, Any] = {
 
 
 class AuthOk(Payload, omit_defaults=False):
-    """Welcome; `limits` in bytes and characters."""
+    """Accepts a connection; `limits` are in bytes and characters."""
 
     protocol: int
     server_version: str
@@ -365,7 +362,7 @@ class AuthOk(Payload, omit_defaults=False):
 
 
 class Ack(Payload):
-    """Taken; which of the other fields are set depends on what is acknowledged."""
+    """Confirms a message. The set fields depend on the confirmed message."""
 
     status: Literal["accepted", "queued", "duplicate", "done"]
     position: int | None = None
@@ -379,9 +376,9 @@ class Ack(Payload):
 
 
 class Error(Payload, omit_defaults=False):
-    """The fault, in words that a person understands; `block` or `action` is what stands where a change came too late.
+    """A fault in words for people. After a conflict, `block` or `action` is the current version.
 
-    `newest` is the newest lease's epoch, for a bridge that is refused since it has an older one.
+    `newest` is the epoch of the newest lease, for a bridge that is refused because its lease is older.
     """
 
     code: str
@@ -392,11 +389,11 @@ class Error(Payload, omit_defaults=False):
 
 
 class StateSync(Payload, omit_defaults=False):
-    """Everything a client needs to draw itself.
+    """The whole state that a client needs to draw itself.
 
-    `permissions` are the questions that are open, `running` what the turn under way has shown so far, `queued` the
-    ids of the missions that wait, in order, `model` the agent's (null until it is known). While a mission waits for the
-    end of a turn that the agent began by itself, `running` is that turn; `session` names the mission.
+    `permissions` are the open questions. `running` is what the current turn has shown so far. `queued` are the ids
+    of the waiting missions, in order. `model` is null until it is known. If a mission waits for a turn that the
+    agent began by itself, `running` is that turn, and `session` names the mission.
     """
 
     stacks: list[shapes.Stack]
@@ -413,22 +410,22 @@ class StateSync(Payload, omit_defaults=False):
 
 
 class Gap(Payload, omit_defaults=False):
-    """The events asked for are pruned: everything after `oldest_seq` is still there; a sync follows."""
+    """The requested events were deleted; those from `oldest_seq` on remain. A `state_sync` follows."""
 
     oldest_seq: int
 
 
 class NextDue(Payload, omit_defaults=False):
-    """The action that fires next; `at` in Unix seconds."""
+    """The next action to fire; `at` in Unix seconds."""
 
     action_id: int
     at: float
 
 
 class StandingRule(Payload, omit_defaults=False):
-    """Rules that hold without a question until the session ends; `at` in Unix seconds.
+    """A permission that holds without a question until the session ends; `at` in Unix seconds.
 
-    `words` are those of the question ("always allow this command"), `command` is the command, if it is about one.
+    `words` are those of the question ("always allow this command"); `command` is set if it is about a command.
     """
 
     rule_id: str
@@ -438,7 +435,7 @@ class StandingRule(Payload, omit_defaults=False):
 
 
 class Status(Payload, omit_defaults=False):
-    """The answer to a `system` message; `stopped` is what a `new_session` ended with the one before."""
+    """The answer to a `system` message. `stopped` is what `new_session` stopped in the previous session."""
 
     action: str
     session: shapes.SessionState
@@ -459,7 +456,7 @@ class Status(Payload, omit_defaults=False):
 
 
 class Running(Payload, omit_defaults=False):
-    """The progress of a turn: its durable events (the newest, if they are many), then text still growing."""
+    """The progress of a turn: its durable events (the newest ones if they are many), then its unfinished text."""
 
     mission_id: str
     events: list[AnyAgentEvent]
@@ -467,28 +464,28 @@ class Running(Payload, omit_defaults=False):
 
 
 class ActionUpdate(Payload, omit_defaults=False):
-    """An action as it now is: made, changed, fired or closed, by whomever."""
+    """An action was created, changed, fired or closed."""
 
     action: shapes.ActionRow
 
 
 class ScheduleUpdate(Payload, omit_defaults=False):
-    """When the sprite wants to be awake next; null where nothing is due."""
+    """The next time at which the sprite must be awake; null if nothing is due."""
 
     next_due: NextDue | None
 
 
 class SessionUpdate(Payload, omit_defaults=False):
-    """The session as it now is, after background work began or ended, or it was paused or goes on."""
+    """The session changed: background work began or ended, it was paused or continued, or its model changed."""
 
     session: shapes.SessionState
 
 
 class ChatSaid(Payload, omit_defaults=False):
-    """A mission was taken; `at` in Unix seconds. Its reply comes as agent events.
+    """A mission was accepted; `at` in Unix seconds. The reply follows as agent events.
 
-    A person's message, from whichever client, or (by `origin`) what a schedule asked for, or what a program did, which
-    `asked_by` then names. `pasted` lists the parts of the text that the person pasted, as in `mission`.
+    `origin` says whether a person, a schedule or a program sent it; `asked_by` names the program. `pasted` lists
+    the parts of the text that the person pasted, as in `mission`.
     """
 
     mission_id: str
@@ -504,7 +501,7 @@ CanvasCommand = Literal["create_card", "update_card", "close_card"]
 
 
 class CanvasUpdate(Payload):
-    """A card as it now is; `close_card` says it left the canvas."""
+    """A card was drawn or changed; `close_card` means that it left the canvas."""
 
     command: CanvasCommand
     card_id: str
@@ -524,7 +521,7 @@ class CanvasUpdate(Payload):
 
 
 class StackUpdate(Payload, omit_defaults=False):
-    """A stack as it now is: made, renamed, archived or restored."""
+    """A stack was created, renamed, archived or restored."""
 
     stack_id: str
     name: str
@@ -532,10 +529,10 @@ class StackUpdate(Payload, omit_defaults=False):
 
 
 class MemoryUpdate(Payload, omit_defaults=False):
-    """Memory changed: the names of the files rewritten, the learnings added, by which curation.
+    """Memory changed: the names of the changed files, the new learnings, and the curation that made them.
 
-    `drift` names every file that waits for the person's word, as in the state. `answered` are earlier learnings that
-    the person confirmed or retired, as they now are.
+    `drift` names every file whose drift waits for the person. `answered` are earlier learnings that the person
+    confirmed or retired.
     """
 
     files: list[str]
@@ -546,15 +543,15 @@ class MemoryUpdate(Payload, omit_defaults=False):
 
 
 class PermissionRequest(Payload, omit_defaults=False):
-    """A tool call that waits for a person's word.
+    """A tool call that waits for a person's answer.
 
-    `mission_id` is the turn that made it. One of a `background` agent's, which that turn began, stays open when the
-    turn ends, as long as anything goes on in the background. `input` is what runs, whole; `folder` is where, if that is
-    not the workspace itself, and `real_path` where its `file_path` leads, if that is elsewhere. `always` says what
-    "always" would allow; where it is null, "always" is this once. A question of the tool `network` is about the host in
-    `input`: "allow" holds for the turn, `session` says what "session" would allow, and "always" holds until it is taken
-    back. `redacted`: a copy that was kept of a question by now closed; its input may lack parts, and cannot be allowed.
-    `tool_use_id` is the call that waits.
+    `mission_id` is the turn that made the call. The question of a `background` agent stays open after its turn,
+    until the background work ends. `input` is the whole input of the call. `folder` is set if it runs outside the
+    workspace; `real_path` is set if its `file_path` leads elsewhere. `always` describes what "always" would allow;
+    if it is null, "always" means once. For the tool `network`, the host is in `input`: "allow" holds for the turn,
+    `session` describes what "session" would allow, and "always" holds until it is revoked. `redacted` marks the
+    stored copy of a closed question: parts of its input may be missing, and it cannot be allowed. `tool_use_id` is
+    the waiting call.
     """
 
     request_id: str
@@ -571,7 +568,7 @@ class PermissionRequest(Payload, omit_defaults=False):
 
 
 class PermissionResolved(Payload, omit_defaults=False):
-    """A question is not open any more; `decision` is null if no answer came in time."""
+    """A question was closed; `decision` is null if no answer came in time."""
 
     request_id: str
     decision: Decision | None
@@ -625,11 +622,11 @@ SERVER_TYPES: dict[str, Any] = {
 
 
 class LinkState(Payload, omit_defaults=False):
-    """From the bridge to its pages and terminals: how its link to the sprite is, with words where they help.
+    """The state of the bridge's connection to the sprite, for pages and terminals, with words if they help.
 
-    `offer`: what the person may ask the bridge for; `as_of` is when what it keeps was so. `restore`: the machine of the
-    agent is gone. `choose`: the agent has less than what is kept, or another log; which of the two goes on is to be
-    decided.
+    `offer` is what the person may ask of the bridge; `as_of` is the time of the replica. `restore`: the agent's
+    machine is gone. `choose`: the agent has less data than the replica, or another log, and the person decides
+    which one to use.
     """
 
     state: Literal["connecting", "waking", "ready", "updating", "unavailable"]

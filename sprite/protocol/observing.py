@@ -24,7 +24,7 @@ MAX_EXTERNAL_ID_CHARS = 200
 
 
 class ObservedTool(Struct):
-    """A tool call of such a turn. Its texts are cut and redacted as for any turn."""
+    """A tool call of an observed turn. Its texts are cut and redacted as in any turn."""
 
     name: str
     tool_use_id: str = ""
@@ -35,9 +35,10 @@ class ObservedTool(Struct):
 
 
 class ObservedTurn(Struct):
-    """A turn that has ended; `external_id` names it for good, `at` is when it ended (`started_at`: when it began).
+    """A turn that has ended. `external_id` is its permanent id; it ran from `started_at` to `at`.
 
-    `user` is what the person said; where nobody did (a background task was done), it is empty and `notice` says why.
+    `user` is the person's message. It is empty if nobody wrote one (a background task has ended); `notice` then has
+    the reason.
     """
 
     external_id: str
@@ -60,7 +61,7 @@ class Observe(Payload):
 
 
 class RefusedTurn(Struct):
-    """A turn that was not taken, and why, in words."""
+    """A refused turn, with the reason in words."""
 
     external_id: str
     why: str
@@ -111,9 +112,9 @@ def project_or_name(text: str) -> str:
 
 
 def others_project(given: str | None, own: str | None) -> str | None:
-    """Return the key of another project than the sprite's workspace `own`, or None for that or for none.
+    """Return the project's key, or None for the workspace's `own` project and for none.
 
-    Raises PeerError if it is no key.
+    Raises PeerError if it is not a valid key.
     """
     if given is None:
         return None

@@ -41,16 +41,16 @@ EPOCHS_AHEAD = 100 * 366 * 86_400
 
 
 class Lease(Struct):
-    """Which bridge has a sprite: its name, and the number of its ownership, which each new owner makes larger."""
+    """A bridge's ownership of a sprite: the bridge's name and an epoch, which grows with each new owner."""
 
     owner: str
     epoch: int
 
 
 class Lacks(Struct):
-    """Pieces that a store needs again: rows of tables by ranges of numbers (both ends included), and chunks by name.
+    """The pieces that a store needs again: rows of tables by inclusive ranges of numbers, and chunks by name.
 
-    Of a part whose ids are texts, such as `memory`, it needs every row, whatever the ranges.
+    A part with text ids, such as `memory`, is needed whole, whatever the ranges.
     """
 
     rows: dict[str, list[tuple[RowId, RowId]]]
@@ -58,13 +58,13 @@ class Lacks(Struct):
 
 
 class Ship(Payload):
-    """From the owner: ship what was written after position `after`, and go on with each change.
+    """From the bridge: send all rows after position `after`, then each change.
 
-    `log` is the identity of the log that the store has, null where it has none yet. A sprite whose log is another one
-    ships from its beginning. A store that has more of this very log than the sprite gets an error, `store_ahead`.
-    `packed`: the store can read rows that are `packed`. `again`: these pieces are damaged or missing in the store; they
-    are shipped once more, beside everything after `after`. `store` is the store's identity. One that has another log,
-    though it acknowledged this one before, was put back to an earlier day: it gets an error, `store_behind`.
+    `log` identifies the store's log, null for an empty store; a sprite with another log starts from the beginning.
+    If the store has more of this log than the sprite, the answer is the error `store_ahead`. `packed`: the store
+    can read `packed` rows. `again`: damaged or missing pieces, which are sent again. `store` identifies the store.
+    If a known store suddenly has another log, it was reset to an earlier day, and the answer is the error
+    `store_behind`.
     """
 
     after: int
@@ -75,15 +75,15 @@ class Ship(Payload):
 
 
 class ShipAck(Payload):
-    """From the owner: everything up to this position is in the store, durably."""
+    """From the bridge: the store has durably stored everything up to this position."""
 
     through: int
 
 
 class ShippedRow(Struct, array_like=True):
-    """A row as it is now: its table, its key there, its columns; null for one that is gone.
+    """The current state of a row: its table, key and columns; null columns for a deleted row.
 
-    A value that is no text stands as `{"base64": ...}`. `position` is the row's own.
+    A value that is not text is `{"base64": ...}`. `position` is the row's own.
     """
 
     table: str
@@ -93,21 +93,20 @@ class ShippedRow(Struct, array_like=True):
 
 
 class ShippedChunk(Struct):
-    """A piece of a file, or of a row too long for a frame, named by the SHA-256 (hex) of its bytes."""
+    """A chunk of a file or of a long row, named by the SHA-256 (hex) of its bytes."""
 
     sha256: str
     data: str  # base64
 
 
 class Shipped(Payload, omit_defaults=False):
-    """To the owner: rows in commit order. `through` is the position once all of them are stored.
+    """To the bridge: rows in commit order. `through` is the position once they are all stored.
 
-    `log` is the identity of the log they are of, and of its positions: the log's own, a dot, and the numbering's, which
-    a restored workspace has another of. Positions grow, with gaps; each is when the row was picked up, in microseconds
-    since 1970. `chunks` come before the rows that refer to them. `whole`: with this message the store has all that
-    there is at the moment; it is said again, without rows, after each look at the person's files. `packed` holds rows
-    in place of `rows`: their JSON in base64, compressed as one stream over all messages of the connection (zlib,
-    flushed after each): see `Unpacker`.
+    `log` identifies the log and the numbering of its positions, joined by a dot; a restored workspace has another
+    numbering. Positions grow, with gaps; each is the time when the row was read, in microseconds since 1970.
+    `chunks` come before the rows that refer to them. `whole`: with this message, the store has everything; it is
+    repeated, without rows, after each scan of the person's files. `packed` replaces `rows`: their JSON in base64,
+    compressed as one stream over all messages of the connection (zlib, flushed after each); see `Unpacker`.
     """
 
     log: str

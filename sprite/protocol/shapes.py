@@ -24,7 +24,7 @@ _Length = Annotated[float, Meta(ge=SMALLEST, le=LARGEST)]
 
 
 class Point(Payload, omit_defaults=False):
-    """A place on the canvas, in pixels from its top left."""
+    """A position on the canvas, in pixels from its top left."""
 
     x: _Coordinate
     y: _Coordinate
@@ -38,7 +38,7 @@ class Size(Payload, omit_defaults=False):
 
 
 class Block(Struct):
-    """One piece of a card. `version` counts its changes, from 1; `by` is who made the last one."""
+    """A part of a card. `version` counts its changes from 1; `by` made the last one."""
 
     id: str
     type: str
@@ -77,9 +77,9 @@ MissionStatus = Literal["queued", "running", "complete", "interrupted", "error"]
 
 
 class UsedTool(Struct, omit_defaults=True):
-    """A tool that a turn used, in short: `title` says what for.
+    """A tool call of a turn, cut; `title` is its purpose.
 
-    `tool_use_id` finds the whole call in the log; `answer` is the person's word where they were asked.
+    `tool_use_id` finds the whole call in the log; `answer` is the person's answer if the call was asked.
     """
 
     name: str
@@ -98,11 +98,11 @@ class FileCounts(Struct):
 
 
 class ChangedFile(Struct, omit_defaults=True):
-    """A file that a turn changed; sizes in bytes, modes as `ls` shows them. Where it was or is not there, null.
+    """A file that a turn changed. Sizes are in bytes, modes as in `ls`; null where the file did not exist.
 
-    A path with a slash at its end is a folder that is not searched (not `kept`), or a git repository, which is shown
-    and undone as a whole. Not `kept`: its content cannot be restored. `yours`: the person may have changed it; it is
-    undone only when named. `diff` is unified, of text; previews are `data:` addresses of small images.
+    A path with a slash at its end is a folder that is not searched (not `kept`), or a git repository, which is
+    shown and undone as a whole. Not `kept`: its content cannot be restored. `yours`: the person may have changed
+    it, so it is undone only by name. `diff` is a unified diff of text; previews are `data:` URLs of small images.
     """
 
     path: str
@@ -119,10 +119,10 @@ class ChangedFile(Struct, omit_defaults=True):
 
 
 class SearchHit(Struct, omit_defaults=True):
-    """One result of a search; `turn_id` is the turn it is or comes from, `type` a learning's, or TURN.
+    """A search result. `turn_id` is the turn itself or the learning's turn; `type` is the learning's, or TURN.
 
-    `project` is left out for the person's own. `unverified` marks a learning that neither evidence nor the person has
-    confirmed. `undone`: the file changes of its turn were undone.
+    `project` is left out for the person's own. `unverified` marks a learning that neither evidence nor the person
+    has confirmed. `undone`: the file changes of its turn were undone.
     """
 
     kind: Literal["learning", "turn"]
@@ -140,13 +140,12 @@ class SearchHit(Struct, omit_defaults=True):
 
 
 class ChatMessage(Struct):
-    """One line of the conversation as people see it; `at` in Unix seconds.
+    """One message of the chat; `at` in Unix seconds.
 
-    `tools` are what the turn used, in order; a reply with tools may have no text. `status` is how its turn ended, or
-    that it has not; null where no turn is known. `asked_by` names the program whose message it is, where it is
-    not the person's. `pasted` lists the parts of a person's message that they pasted, as in `mission`. `changes` counts
-    the files that its turn changed; `duration_ms` and `cost_usd` are null where they are not known; `found` are the
-    hits of its searches of memory.
+    `tools` are the turn's tool calls, in order; a reply with tools may have no text. `status` is the state of its
+    turn, null if no turn is known. `asked_by` names the program that wrote the message. `pasted` lists the parts
+    that the person pasted, as in `mission`. `changes` counts the files that its turn changed. `duration_ms` and
+    `cost_usd` are null if unknown. `found` are the hits of its searches of memory.
     """
 
     id: int
@@ -167,9 +166,9 @@ class ChatMessage(Struct):
 
 
 class SessionRow(Struct):
-    """A session in a list. `title` is the person's, or else its first message; times are Unix seconds.
+    """A session in a list. `title` is the person's title or the first message; times are Unix seconds.
 
-    `mission_id` is its first mission, `position` orders the list.
+    `mission_id` is its first mission; `position` orders the list.
     """
 
     session_id: str
@@ -186,7 +185,7 @@ WorkKind = Literal["command", "agent", "task"]
 
 
 class BackgroundWork(Struct):
-    """Work that the agent has begun and does not wait for; `since` in Unix seconds."""
+    """Work of the agent that runs beside its turns; `since` in Unix seconds."""
 
     id: str
     kind: WorkKind
@@ -205,9 +204,9 @@ SlowKind = Literal["turn", "queue", "model_call"]
 
 
 class SlowWork(Struct):
-    """Work that is not done for more than a minute; `since` in Unix seconds.
+    """Work that has lasted longer than a minute; `since` in Unix seconds.
 
-    `turn` is the turn under way, `queue` the message that waits longest, `model_call` a call of the model without an
+    `turn` is the running turn, `queue` the message that has waited longest, `model_call` a model call without an
     answer.
     """
 
@@ -216,10 +215,10 @@ class SlowWork(Struct):
 
 
 class Paused(Struct):
-    """Why the agent does nothing more by itself: `why` in words, `since` in Unix seconds.
+    """The reason why the agent may not continue by itself: `why` in words, `since` in Unix seconds.
 
-    `by`: it went on for too many turns, or for too much money, or the budget of the day or the `month` is used up. The
-    person can raise that of the day.
+    `by` is the limit that was reached: turns, money, or the budget of the day or `month`. The person can raise the
+    day's.
     """
 
     why: str
@@ -232,13 +231,13 @@ Effort = Literal["low", "medium", "high", "xhigh", "max"]
 
 
 class SessionState(Struct):
-    """The conversation under way; `session_id` is null until its first mission.
+    """The current session; `session_id` is null until its first mission.
 
-    `running_mission_id` is the turn under way: a person's, or (where none runs) one that the agent began by itself.
-    `busy` says whether a turn runs or a mission waits; `background` is what goes on beside turns, oldest first, and
-    `held_until` (Unix seconds) when that stops keeping a VM awake: null where nothing goes on. `slow` names work that
-    takes longer than a minute. Where it is `paused` the agent waits for the person's word. `model` answers in it (null
-    until that is known), with the `effort` that the person chose.
+    `running_mission_id` is the running turn: a person's, or else one that the agent began by itself. `busy`: a turn
+    runs or a mission waits. `background` is the work beside turns, oldest first; `held_until` (Unix seconds) is
+    when it stops keeping a VM awake, null without such work. `slow` is the work that has lasted longer than a
+    minute. While it is `paused`, the agent waits for the person. `model` is null until it is known; `effort` is the
+    person's choice.
     """
 
     session_id: str | None
@@ -256,7 +255,7 @@ class SessionState(Struct):
 
 
 class FileState(Struct):
-    """A memory file in lines; `managed` says who writes it."""
+    """The size of a memory file in lines; `managed` says who writes it."""
 
     name: str
     lines: int
@@ -266,7 +265,7 @@ class FileState(Struct):
 
 
 class QuarantinedTurn(Struct):
-    """A turn that curation set aside, since every call about it was in vain; `at` in Unix seconds."""
+    """A turn that curation gave up on, because every model call about it failed; `at` in Unix seconds."""
 
     turn_id: int
     reason: str
@@ -274,11 +273,11 @@ class QuarantinedTurn(Struct):
 
 
 class MemoryState(Struct):
-    """Memory in numbers: how many learnings and turns there are, how many turns wait to be curated.
+    """The number of learnings, of turns, and of turns that wait for curation.
 
-    `quarantined` are the turns that are set aside, oldest first: they wait for a person's `retry`.
-    `drift` names the files that changed on disk while the agent worked: they wait for the person's word.
-    `unshipped_forgets` counts what was forgotten here and is not yet gone from the copy at the bridge.
+    `quarantined` are the turns that curation gave up on, oldest first; a person can `retry` them. `drift` names the
+    files that changed on disk while the agent worked and wait for the person. `unshipped_forgets` counts forgets
+    that the bridge's replica has not confirmed.
     """
 
     files: list[FileState]
@@ -296,10 +295,10 @@ RETIRED = 0
 
 
 class LearningRow(Struct):
-    """Something learned, with its evidence; `superseded_by` is the id of the learning that replaced it.
+    """A learning with its evidence; `superseded_by` is the id of the learning that replaced it.
 
-    It is 0 if the person retired the learning. `project` is null where it is the person's own. `proposed` is the type
-    that the learning gets if the person confirms it, null if it need not be confirmed.
+    It is 0 if the person retired the learning. `project` is null for the person's own. `proposed` is the type that
+    the learning gets if the person confirms it, null if it need not be confirmed.
     """
 
     id: int
@@ -325,7 +324,7 @@ class LearningRow(Struct):
 
 
 class ActionChange(Struct):
-    """One entry of an action's history: when, who (curator, person, agent, schedule or sprite), and what, in words."""
+    """An entry of an action's history: time, author (curator, person, agent, schedule, sprite), and change."""
 
     at: float
     by: str
@@ -333,11 +332,11 @@ class ActionChange(Struct):
 
 
 class ActionRow(Struct):
-    """Something to be done. `status` is open, done, dismissed or failed.
+    """An action: a to-do or reminder. `status` is open, done, dismissed or failed.
 
-    `due` and `fired_at` are Unix seconds: when it fires next, and when it fired last. `rrule` is the repeat (RFC 5545),
-    computed in `tz`, an IANA zone. `origin` says who made it: curator, person, agent, or schedule (an agent within a
-    turn that a schedule began). `history` is oldest first. `version` grows with each change.
+    `due` is when it fires next and `fired_at` when it last fired, in Unix seconds. `rrule` is its recurrence (RFC
+    5545), computed in `tz`, an IANA zone. `origin` is its author: curator, person, agent, or schedule (the agent in
+    a scheduled turn). `history` is oldest first. `version` grows with each change.
     """
 
     id: int
@@ -356,7 +355,7 @@ class ActionRow(Struct):
 
 
 class UserFile(Struct):
-    """A file in one of the user's folders: `path` from the workspace, `size` in bytes, the time in Unix seconds."""
+    """A file in a user's folder: `path` from the workspace, `size` in bytes, time in Unix seconds."""
 
     path: str
     size: int
@@ -364,7 +363,7 @@ class UserFile(Struct):
 
 
 class VersionRow(Struct):
-    """One version of a memory file; `source` is curator or person."""
+    """A version of a memory file; `source` is curator or person."""
 
     version: int
     curation_id: int
@@ -374,12 +373,11 @@ class VersionRow(Struct):
 
 
 class LoggedTurn(Struct):
-    """One turn of the log, whole. `tool_calls` may hold any JSON where another program has written it.
+    """A whole turn of the log. `tool_calls` of another program may be any JSON.
 
-    It waits to be curated where it is neither `processed` nor `quarantined` nor `off_record`: what its person asked not
-    to be remembered never is. `project` is null for the person's own, `source` the program it was said to (null: this
-    sprite). Where `trigger` is "program", `user_message` has the words of a program and not the person's; `asked_by`
-    names it.
+    It waits for curation unless it is `processed`, `quarantined` or `off_record` (the person asked not to remember
+    it). `project` is null for the person's own. `source` is the program in which it was said, null for this sprite.
+    If `trigger` is "program", the program `asked_by` wrote `user_message`.
     """
 
     id: int
@@ -402,7 +400,7 @@ class LoggedTurn(Struct):
 
 
 class TurnRow(Struct):
-    """One turn in a list: its words are cut, `tools` are the names of what was called."""
+    """A turn in a list: its texts are cut, and `tools` are the names of its calls."""
 
     id: int
     at: float
@@ -437,16 +435,16 @@ class TokenCount(Struct):
 
 
 class Rejected(Struct):
-    """A part of a curation that a guard refused, in words."""
+    """A refused part of a curation, with the reason."""
 
     kind: str
     detail: str
 
 
 class CurationRow(Struct):
-    """What changed memory: a batch of turns, an edit, a forget, a turn's quarantine or its end (`kind`), or a drift.
+    """A change of memory: a batch of turns, an edit, a forget, a drift, or the begin or end of a quarantine (`kind`).
 
-    `detail` is what it was about, where it is no batch; `active` is false where a later extraction has replaced it.
+    `detail` is the subject if it is no batch. `active` is false if a later extraction has replaced it.
     """
 
     id: int
@@ -466,7 +464,7 @@ class CurationRow(Struct):
 
 
 class Refusal(Struct):
-    """A guard's refusal in words, with its curation."""
+    """The reason of a refusal, with its curation."""
 
     curation_id: int
     kind: str
@@ -474,7 +472,7 @@ class Refusal(Struct):
 
 
 class Drifted(Struct):
-    """A memory file's change that waits for the person's word, and since when; by which curation."""
+    """A memory file whose change waits for the person: since when, and the curation that found it."""
 
     name: str
     at: float
@@ -517,7 +515,7 @@ class Spend(Struct, omit_defaults=False):
 
 
 class Health(Struct):
-    """Memory and what it costs, in numbers; spend in US dollars, as far as prices are known."""
+    """The size, state and cost of memory; spend in US dollars, as far as prices are known."""
 
     sessions: int
     turns: int
@@ -543,17 +541,17 @@ class Health(Struct):
 
 
 class Place(Struct, frozen=True):
-    """A text, and where it stands, in words: "user.md", "learning 4", "turn 7, the reply"."""
+    """A text and its place in words: "user.md", "learning 4", "turn 7, the reply"."""
 
     where: str
     text: str
 
 
 class Forgotten(Struct):
-    """What a forget touches, in numbers and in words (`gone`; `more` counts what is not listed).
+    """The texts that a forget removes: their numbers, and a list (`gone`) with `more` unlisted ones.
 
-    `still` is what was found afterwards, in every store: empty, all of it is gone. In a preview it is what a forget
-    leaves: deployed files, the person's own, and learnings that say more.
+    `still` lists what a search of every store found afterwards; empty if all is removed. In a preview it lists what
+    the forget would leave: deployed files, the person's own files, and learnings that say more.
     """
 
     by: str

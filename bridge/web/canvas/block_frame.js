@@ -22,8 +22,8 @@ export function authorOf({ by, version = 1 }) {
 }
 
 /**
- * `begin(address)` is called when the person wants to edit, `change(changed)` when they tick a box; `title` is the card's,
- * `key` names the block in it.
+ * `begin(address)` is called when the person wants to edit, `change(changed)` when they tick a box; `title` is the
+ * card's, `key` names the block in it.
  * @param {string} key
  * @param {Block} block
  * @param {string} title

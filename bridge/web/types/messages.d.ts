@@ -117,19 +117,18 @@ export interface Messages {
   };
 }
 /**
- * The first frame of a page or a terminal to the bridge, instead of `auth`: where it left off, if it was here.
+ * The first frame of a page or terminal to the bridge, instead of `auth`; with its position if it reconnects.
  */
 export interface ResumeFrom {
   epoch?: string | null;
   last_seq?: number | null;
 }
 /**
- * A message to the agent; the envelope's `id` is its idempotency key.
+ * A message to the agent. The envelope's `id` is its idempotency key.
  *
- *     `asked_by` names the program whose words these are, where no person typed them: what it says is never taken for the
- *     person's word. Without it, a client speaks as the person, which only their own clients can. `pasted` lists the parts
- *     of `text` that the person pasted: spans of Unicode code points, half-open, sorted and disjoint. The model sees the
- *     `images` beside the text.
+ *     `asked_by` names the program that wrote it; such words never count as the person's. Only a person's own client
+ *     may leave it out. `pasted` lists the parts of `text` that the person pasted: half-open, sorted, disjoint spans
+ *     of Unicode code points. The model gets the `images` with the text.
  */
 export interface Mission {
   text: string;
@@ -139,7 +138,7 @@ export interface Mission {
   images?: Image[];
 }
 /**
- * A picture: base64 `data` of a `media_type`, or the `path` of a file that was uploaded.
+ * A picture: base64 `data` of a `media_type`, or the `path` of an uploaded file.
  */
 export interface Image {
   media_type?: string;
@@ -147,27 +146,26 @@ export interface Image {
   path?: string | null;
 }
 /**
- * Looks at what is due; answered when that has ended, and so have the missions before it.
+ * Runs the due actions. The answer follows once they and the earlier missions have ended.
  */
 export interface Heartbeat {}
 /**
- * Stops the named turn, or takes back the named mission that waits.
+ * Stops the named turn, or removes the named mission from the queue.
  *
- *     Without a name it stops the running mission; where none runs, the turn that the agent began by itself and its
- *     background work.
+ *     Without a name, stops the running mission; if none runs, the agent's own turn and its background work.
  */
 export interface Interrupt {
   mission_id?: string | null;
 }
 /**
- * A new, empty stack.
+ * Creates an empty stack.
  */
 export interface CreateStack {
   action: "create_stack";
   name: string;
 }
 /**
- * Another name for a stack.
+ * Renames a stack.
  */
 export interface RenameStack {
   action: "rename_stack";
@@ -175,21 +173,21 @@ export interface RenameStack {
   stack_id: string;
 }
 /**
- * Takes a stack off the canvas.
+ * Removes a stack from the canvas; it can be restored.
  */
 export interface ArchiveStack {
   action: "archive_stack";
   stack_id: string;
 }
 /**
- * Brings a stack back.
+ * Restores an archived stack.
  */
 export interface RestoreStack {
   action: "restore_stack";
   stack_id: string;
 }
 /**
- * A notes card of a person's, on the stack named or the one shown first.
+ * Creates a note card on the given stack, by default on the visible one.
  */
 export interface CreateCard {
   action: "create_card";
@@ -200,7 +198,7 @@ export interface CreateCard {
   size?: Size | null;
 }
 /**
- * A block that a person writes.
+ * A block of a new card.
  */
 export interface NewBlock {
   type: string;
@@ -209,7 +207,7 @@ export interface NewBlock {
   };
 }
 /**
- * A place on the canvas, in pixels from its top left.
+ * A position on the canvas, in pixels from its top left.
  */
 export interface Point {
   x: number;
@@ -223,7 +221,7 @@ export interface Size {
   height: number;
 }
 /**
- * A person's new data for a block. `seen` is the version that was edited: with another one by now it is refused.
+ * Replaces a block's data. `seen` is the version that the person edited; refused if there is a newer one.
  */
 export interface UpdateBlock {
   action: "update_block";
@@ -235,21 +233,21 @@ export interface UpdateBlock {
   seen: number;
 }
 /**
- * Takes a card off the canvas.
+ * Removes a card from the canvas; it can be restored.
  */
 export interface ArchiveCard {
   action: "archive_card";
   card_id: string;
 }
 /**
- * Brings a card back.
+ * Restores an archived card.
  */
 export interface RestoreCard {
   action: "restore_card";
   card_id: string;
 }
 /**
- * Another place or size for a card; what is left out stays.
+ * Moves or resizes a card; missing fields stay.
  */
 export interface MoveCard {
   action: "move_card";
@@ -258,7 +256,7 @@ export interface MoveCard {
   size?: Size | null;
 }
 /**
- * One chunk of a file, base64; chunks come in order of `index`, from 0.
+ * A chunk of a file in base64. Chunks come in order of `index`, from 0.
  */
 export interface FileUpload {
   upload_id: string;
@@ -268,15 +266,15 @@ export interface FileUpload {
   data: string;
 }
 /**
- * The memory files, in numbers.
+ * Asks for the sizes of the memory files.
  */
 export interface FilesRequest {
   op: "files";
 }
 /**
- * One memory file, as it is, as it was in a version, or as it was at a moment (`as_of`, in Unix seconds).
+ * Asks for a memory file: the current one, a version, or the one at a time (`as_of`, in Unix seconds).
  *
- *     With a `project`, what a session of that project is shown of it.
+ *     With a `project`, the answer is the part of the file that a session of that project gets.
  */
 export interface FileRequest {
   op: "file";
@@ -286,14 +284,14 @@ export interface FileRequest {
   project?: string | null;
 }
 /**
- * Every version of a file.
+ * Asks for every version of a memory file.
  */
 export interface HistoryRequest {
   op: "history";
   name: string;
 }
 /**
- * Hits for a question, best first.
+ * Asks for the learnings and turns that match a question, best first.
  */
 export interface SearchRequest {
   op: "search";
@@ -302,7 +300,7 @@ export interface SearchRequest {
   project?: string | null;
 }
 /**
- * A turn with so many of its conversation before and after it. `not_found` if there is no such turn.
+ * Asks for a turn with this many turns before and after it in its session. `not_found` without such a turn.
  */
 export interface AroundRequest {
   op: "around";
@@ -311,16 +309,16 @@ export interface AroundRequest {
   after?: number;
 }
 /**
- * The first prompt for a session of a project elsewhere, or of the person's own, at most 8,000 tokens.
+ * Asks for the boot prompt of a session (at most 8,000 tokens), of a `project` or of the person's own.
  */
 export interface BootRequest {
   op: "boot";
   project?: string | null;
 }
 /**
- * Learnings above `after`, oldest first; newest first (below `before`) where that or `newest` is set.
+ * Asks for learnings above the id `after`, oldest first; with `newest` or `before`, newest first.
  *
- *     With `line`, the learnings that this line of a memory file rests on, best first.
+ *     With `line`, asks for the learnings that support this line of a memory file, best first.
  */
 export interface LearningsRequest {
   op: "learnings";
@@ -331,7 +329,7 @@ export interface LearningsRequest {
   newest?: boolean;
 }
 /**
- * One turn of the log, whole: by its number, or by its mission.
+ * Asks for a whole turn of the log, by its number or by its mission.
  */
 export interface TurnRequest {
   op: "turn";
@@ -339,13 +337,13 @@ export interface TurnRequest {
   mission_id?: string | null;
 }
 /**
- * Every action, most urgent first.
+ * Asks for every action, most urgent first.
  */
 export interface ActionsRequest {
   op: "actions";
 }
 /**
- * A curated file's new content. `version` is the one that was edited: another one by now is a `conflict`.
+ * Replaces a memory file's content. `version` is the edited version; `conflict` if the file has a newer one.
  */
 export interface EditRequest {
   op: "edit";
@@ -354,9 +352,9 @@ export interface EditRequest {
   version?: number | null;
 }
 /**
- * A file's drift becomes the file, as the person's own edit.
+ * Accepts a file's drift as the person's edit.
  *
- *     `curation_id` is the drift that was looked at: another one by now is a `conflict`.
+ *     `curation_id` is the drift that the person saw; `conflict` if there is another one now.
  */
 export interface AcceptRequest {
   op: "accept";
@@ -364,7 +362,7 @@ export interface AcceptRequest {
   curation_id?: number | null;
 }
 /**
- * A file's drift is put away: the file on disk becomes what memory has. `curation_id` as for `accept`.
+ * Discards a file's drift and writes the file again from memory. `curation_id` as for `accept`.
  */
 export interface RejectRequest {
   op: "reject";
@@ -372,9 +370,9 @@ export interface RejectRequest {
   curation_id?: number | null;
 }
 /**
- * A new action. `due` is in Unix seconds, or a day or a moment in `tz` ("2026-12-01", "2026-12-01T09:00").
+ * Adds an action. `due` is in Unix seconds, or a day or time in `tz` ("2026-12-01", "2026-12-01T09:00").
  *
- *     A day alone means 09:00. `rrule` is a repeat (RFC 5545); `tz` an IANA zone, by default the person's.
+ *     A day alone means 09:00. `rrule` is the recurrence (RFC 5545); `tz` is an IANA zone, by default the person's.
  */
 export interface AddActionRequest {
   op: "add_action";
@@ -385,7 +383,7 @@ export interface AddActionRequest {
   priority?: number;
 }
 /**
- * Changes an action: what is left out stays as it is, and an empty `due` or `rrule` takes it away.
+ * Changes an action. Missing fields stay; an empty `due` or `rrule` removes it.
  *
  *     `version` as for `resolve_action`.
  */
@@ -400,10 +398,10 @@ export interface UpdateActionRequest {
   version?: number | null;
 }
 /**
- * An action's new status: open, done, dismissed or failed.
+ * Sets an action's status: open, done, dismissed or failed.
  *
- *     `version` is the one that was seen: where the action has another one by now, the answer is an error `conflict` with
- *     the `action` as it is.
+ *     `version` is the version that the person saw. If the action has a newer one, the answer is an error `conflict`
+ *     with the current `action`.
  */
 export interface ResolveActionRequest {
   op: "resolve_action";
@@ -412,34 +410,34 @@ export interface ResolveActionRequest {
   version?: number | null;
 }
 /**
- * The files of the user's folders, or of one of them.
+ * Asks for the files in the user's folders, or in one of them.
  */
 export interface UserFilesRequest {
   op: "user_files";
   folder?: string | null;
 }
 /**
- * Deletes one of them for good; `path` as listed.
+ * Deletes a file of the user's folders for good; `path` as listed.
  */
 export interface DeleteUserFileRequest {
   op: "delete_user_file";
   path: string;
 }
 /**
- * The files that a turn changed, with diffs.
+ * Asks for the files that a turn changed, with diffs.
  *
- *     `turn` is the id of its mission, its number in the log, or the id of an undo; without it, the newest turn that
- *     changed files. `not_found` if nothing is known of it.
+ *     `turn` is the mission's id, the turn's number in the log, or the id of an undo; by default the newest turn that
+ *     changed files. `not_found` for an unknown turn.
  */
 export interface ChangesRequest {
   op: "changes";
   turn?: string | null;
 }
 /**
- * Takes back the file changes of a turn, or of an undo, named as in `changes`.
+ * Undoes the file changes of a turn or of an earlier undo, named as in `changes`.
  *
- *     Without `paths` all but those that may be the person's own. `paths` and `over` name files, or folders with all
- *     below; those of `over` are restored even if they have changed since. `busy` while a turn runs.
+ *     Without `paths`, undoes all changes except those that may be the person's own. `paths` and `over` name files or
+ *     whole folders; `over` restores files that have changed since. `busy` while a turn runs.
  */
 export interface UndoRequest {
   op: "undo";
@@ -448,17 +446,17 @@ export interface UndoRequest {
   over?: string[];
 }
 /**
- * A quarantined turn waits again to be curated. `not_found` if it is not quarantined.
+ * Makes a quarantined turn wait for curation again. `not_found` if it is not quarantined.
  */
 export interface RetryRequest {
   op: "retry";
   turn_id: number;
 }
 /**
- * A person's word on a learning: `confirm` makes it their own, `retire` ends it, `edit` replaces it by `content`.
+ * Confirms a learning as the person's own, retires it, or replaces its text by `content` (`edit`).
  *
- *     `retire` and `edit` also change the lines of memory files that rest on it. `not_found` if there is no such learning,
- *     `conflict` if it no longer holds, or if `confirm` has nothing to confirm.
+ *     `retire` and `edit` also change the lines of memory files that rest on it. `not_found` if there is no such
+ *     learning; `conflict` if it is no longer valid or needs no confirmation.
  */
 export interface LearningRequest {
   op: "learning";
@@ -467,7 +465,9 @@ export interface LearningRequest {
   content?: string;
 }
 /**
- * Exactly one of text, turn, session and learning; `preview` only says what would go, `yes` that many turns may.
+ * Forgets by exactly one of text, turn, session and learning.
+ *
+ *     `preview` only lists what would be removed. `yes` is the number of turns that the person agreed to remove.
  */
 export interface ForgetRequest {
   op: "forget";
@@ -479,7 +479,7 @@ export interface ForgetRequest {
   yes?: boolean;
 }
 /**
- * Changes of memory, newest first, below an id where one is given.
+ * Asks for the changes of memory, newest first, below an id if one is given.
  */
 export interface CurationsRequest {
   op: "curations";
@@ -487,7 +487,7 @@ export interface CurationsRequest {
   limit?: number | null;
 }
 /**
- * Turns, newest first, below an id where one is given.
+ * Asks for turns, newest first, below an id if one is given.
  */
 export interface ObservationsRequest {
   op: "observations";
@@ -495,7 +495,7 @@ export interface ObservationsRequest {
   limit?: number | null;
 }
 /**
- * Lines of the conversation, the newest (below an id where one is given).
+ * Asks for the newest chat messages, below an id if one is given.
  */
 export interface ChatRequest {
   op: "chat";
@@ -503,7 +503,7 @@ export interface ChatRequest {
   limit?: number | null;
 }
 /**
- * Sessions, the last used first, below a `position` where one is given.
+ * Asks for sessions, the last used first, below a `position` if one is given.
  */
 export interface SessionsRequest {
   op: "sessions";
@@ -511,7 +511,7 @@ export interface SessionsRequest {
   limit?: number | null;
 }
 /**
- * Gives a session another title; an empty one restores its own.
+ * Sets a session's title; an empty title restores the original one.
  */
 export interface RenameSessionRequest {
   op: "rename_session";
@@ -519,26 +519,25 @@ export interface RenameSessionRequest {
   title: string;
 }
 /**
- * Memory and what it costs, in numbers.
+ * Asks for the size, state and cost of memory.
  */
 export interface HealthRequest {
   op: "health";
 }
 /**
- * The person's word on a `permission_request`.
+ * The person's answer to a `permission_request`.
  */
 export interface Permission {
   request_id: string;
   decision: "allow" | "always" | "deny" | "session";
 }
 /**
- * `status`, `new_session` (ends this one), `resume_session`, `flush` (curates what waits) and others.
+ * A command: `status`, `new_session`, `resume_session`, `flush` (curate the waiting turns) and others.
  *
- *     Answered when done. `check_model` sends one request that is not billed. `revoke` takes back what was allowed for
- *     good: the rule with this id, or (without one) all of them. `zone` says in which time zone the person is: `tz`, an
- *     IANA name. `go_on` is the person's word to a session that is paused; with `raise_limit` the bridge first raises what
- *     may be spent today by one daily budget. `model` chooses the model and the effort of this session; null is the
- *     default, and what is left out stays.
+ *     The answer follows once it is done. `check_model` sends a request that is not billed. `revoke` removes the
+ *     permission rule with this id, or all rules. `zone` sets the person's time zone `tz` (an IANA name). `go_on`
+ *     continues a paused session; with `raise_limit`, the bridge first adds one daily budget to today's limit. `model`
+ *     sets the session's model and effort; null means the default, and missing fields stay.
  */
 export interface System {
   action: "check_model" | "flush" | "go_on" | "model" | "new_session" | "resume_session" | "revoke" | "status" | "zone";
@@ -550,7 +549,7 @@ export interface System {
   effort?: ("high" | "low" | "max" | "medium" | "xhigh") | null;
 }
 /**
- * Asks what the agent may reach. `revoke` names a host whose rule is taken back first, with its connections.
+ * Asks which hosts the agent may reach. `revoke` first removes the rule for a host and ends its connections.
  */
 export interface Reach {
   revoke?: string | null;
@@ -564,9 +563,10 @@ export interface Observe {
   project?: string | null;
 }
 /**
- * A turn that has ended; `external_id` names it for good, `at` is when it ended (`started_at`: when it began).
+ * A turn that has ended. `external_id` is its permanent id; it ran from `started_at` to `at`.
  *
- *     `user` is what the person said; where nobody did (a background task was done), it is empty and `notice` says why.
+ *     `user` is the person's message. It is empty if nobody wrote one (a background task has ended); `notice` then has
+ *     the reason.
  */
 export interface ObservedTurn {
   external_id: string;
@@ -580,7 +580,7 @@ export interface ObservedTurn {
   started_at?: number | null;
 }
 /**
- * A tool call of such a turn. Its texts are cut and redacted as for any turn.
+ * A tool call of an observed turn. Its texts are cut and redacted as in any turn.
  */
 export interface ObservedTool {
   name: string;
@@ -595,11 +595,11 @@ export interface ObservedTool {
   agent_id?: string | null;
 }
 /**
- * Keeps a path open; dropped silently.
+ * Keeps a network path open. It has no answer.
  */
 export interface Ping {}
 /**
- * Welcome; `limits` in bytes and characters.
+ * Accepts a connection; `limits` are in bytes and characters.
  */
 export interface AuthOk {
   protocol: number;
@@ -611,7 +611,7 @@ export interface AuthOk {
   };
 }
 /**
- * Taken; which of the other fields are set depends on what is acknowledged.
+ * Confirms a message. The set fields depend on the confirmed message.
  */
 export interface Ack {
   status: "accepted" | "done" | "duplicate" | "queued";
@@ -632,9 +632,9 @@ export interface Stopped {
   kind: ("mission" | "turn") | ("agent" | "command" | "task");
 }
 /**
- * The fault, in words that a person understands; `block` or `action` is what stands where a change came too late.
+ * A fault in words for people. After a conflict, `block` or `action` is the current version.
  *
- *     `newest` is the newest lease's epoch, for a bridge that is refused since it has an older one.
+ *     `newest` is the epoch of the newest lease, for a bridge that is refused because its lease is older.
  */
 export interface Error {
   code: string;
@@ -644,7 +644,7 @@ export interface Error {
   action?: ActionRow;
 }
 /**
- * One piece of a card. `version` counts its changes, from 1; `by` is who made the last one.
+ * A part of a card. `version` counts its changes from 1; `by` made the last one.
  */
 export interface Block {
   id: string;
@@ -656,11 +656,11 @@ export interface Block {
   by?: "agent" | "person";
 }
 /**
- * Something to be done. `status` is open, done, dismissed or failed.
+ * An action: a to-do or reminder. `status` is open, done, dismissed or failed.
  *
- *     `due` and `fired_at` are Unix seconds: when it fires next, and when it fired last. `rrule` is the repeat (RFC 5545),
- *     computed in `tz`, an IANA zone. `origin` says who made it: curator, person, agent, or schedule (an agent within a
- *     turn that a schedule began). `history` is oldest first. `version` grows with each change.
+ *     `due` is when it fires next and `fired_at` when it last fired, in Unix seconds. `rrule` is its recurrence (RFC
+ *     5545), computed in `tz`, an IANA zone. `origin` is its author: curator, person, agent, or schedule (the agent in
+ *     a scheduled turn). `history` is oldest first. `version` grows with each change.
  */
 export interface ActionRow {
   id: number;
@@ -678,7 +678,7 @@ export interface ActionRow {
   version?: number;
 }
 /**
- * One entry of an action's history: when, who (curator, person, agent, schedule or sprite), and what, in words.
+ * An entry of an action's history: time, author (curator, person, agent, schedule, sprite), and change.
  */
 export interface ActionChange {
   at: number;
@@ -686,11 +686,11 @@ export interface ActionChange {
   what: string;
 }
 /**
- * Everything a client needs to draw itself.
+ * The whole state that a client needs to draw itself.
  *
- *     `permissions` are the questions that are open, `running` what the turn under way has shown so far, `queued` the
- *     ids of the missions that wait, in order, `model` the agent's (null until it is known). While a mission waits for the
- *     end of a turn that the agent began by itself, `running` is that turn; `session` names the mission.
+ *     `permissions` are the open questions. `running` is what the current turn has shown so far. `queued` are the ids
+ *     of the waiting missions, in order. `model` is null until it is known. If a mission waits for a turn that the
+ *     agent began by itself, `running` is that turn, and `session` names the mission.
  */
 export interface StateSync {
   stacks: Stack[];
@@ -727,13 +727,12 @@ export interface Card {
   archived: boolean;
 }
 /**
- * One line of the conversation as people see it; `at` in Unix seconds.
+ * One message of the chat; `at` in Unix seconds.
  *
- *     `tools` are what the turn used, in order; a reply with tools may have no text. `status` is how its turn ended, or
- *     that it has not; null where no turn is known. `asked_by` names the program whose message it is, where it is
- *     not the person's. `pasted` lists the parts of a person's message that they pasted, as in `mission`. `changes` counts
- *     the files that its turn changed; `duration_ms` and `cost_usd` are null where they are not known; `found` are the
- *     hits of its searches of memory.
+ *     `tools` are the turn's tool calls, in order; a reply with tools may have no text. `status` is the state of its
+ *     turn, null if no turn is known. `asked_by` names the program that wrote the message. `pasted` lists the parts
+ *     that the person pasted, as in `mission`. `changes` counts the files that its turn changed. `duration_ms` and
+ *     `cost_usd` are null if unknown. `found` are the hits of its searches of memory.
  */
 export interface ChatMessage {
   id: number;
@@ -753,9 +752,9 @@ export interface ChatMessage {
   found?: SearchHit[];
 }
 /**
- * A tool that a turn used, in short: `title` says what for.
+ * A tool call of a turn, cut; `title` is its purpose.
  *
- *     `tool_use_id` finds the whole call in the log; `answer` is the person's word where they were asked.
+ *     `tool_use_id` finds the whole call in the log; `answer` is the person's answer if the call was asked.
  */
 export interface UsedTool {
   name: string;
@@ -773,10 +772,10 @@ export interface FileCounts {
   deleted: number;
 }
 /**
- * One result of a search; `turn_id` is the turn it is or comes from, `type` a learning's, or TURN.
+ * A search result. `turn_id` is the turn itself or the learning's turn; `type` is the learning's, or TURN.
  *
- *     `project` is left out for the person's own. `unverified` marks a learning that neither evidence nor the person has
- *     confirmed. `undone`: the file changes of its turn were undone.
+ *     `project` is left out for the person's own. `unverified` marks a learning that neither evidence nor the person
+ *     has confirmed. `undone`: the file changes of its turn were undone.
  */
 export interface SearchHit {
   kind: "learning" | "turn";
@@ -793,13 +792,13 @@ export interface SearchHit {
   undone?: boolean;
 }
 /**
- * The conversation under way; `session_id` is null until its first mission.
+ * The current session; `session_id` is null until its first mission.
  *
- *     `running_mission_id` is the turn under way: a person's, or (where none runs) one that the agent began by itself.
- *     `busy` says whether a turn runs or a mission waits; `background` is what goes on beside turns, oldest first, and
- *     `held_until` (Unix seconds) when that stops keeping a VM awake: null where nothing goes on. `slow` names work that
- *     takes longer than a minute. Where it is `paused` the agent waits for the person's word. `model` answers in it (null
- *     until that is known), with the `effort` that the person chose.
+ *     `running_mission_id` is the running turn: a person's, or else one that the agent began by itself. `busy`: a turn
+ *     runs or a mission waits. `background` is the work beside turns, oldest first; `held_until` (Unix seconds) is
+ *     when it stops keeping a VM awake, null without such work. `slow` is the work that has lasted longer than a
+ *     minute. While it is `paused`, the agent waits for the person. `model` is null until it is known; `effort` is the
+ *     person's choice.
  */
 export interface SessionState {
   session_id: string | null;
@@ -816,7 +815,7 @@ export interface SessionState {
   effort?: ("high" | "low" | "max" | "medium" | "xhigh") | null;
 }
 /**
- * Work that the agent has begun and does not wait for; `since` in Unix seconds.
+ * Work of the agent that runs beside its turns; `since` in Unix seconds.
  */
 export interface BackgroundWork {
   id: string;
@@ -825,9 +824,9 @@ export interface BackgroundWork {
   since: number;
 }
 /**
- * Work that is not done for more than a minute; `since` in Unix seconds.
+ * Work that has lasted longer than a minute; `since` in Unix seconds.
  *
- *     `turn` is the turn under way, `queue` the message that waits longest, `model_call` a call of the model without an
+ *     `turn` is the running turn, `queue` the message that has waited longest, `model_call` a model call without an
  *     answer.
  */
 export interface SlowWork {
@@ -835,10 +834,10 @@ export interface SlowWork {
   since: number;
 }
 /**
- * Why the agent does nothing more by itself: `why` in words, `since` in Unix seconds.
+ * The reason why the agent may not continue by itself: `why` in words, `since` in Unix seconds.
  *
- *     `by`: it went on for too many turns, or for too much money, or the budget of the day or the `month` is used up. The
- *     person can raise that of the day.
+ *     `by` is the limit that was reached: turns, money, or the budget of the day or `month`. The person can raise the
+ *     day's.
  */
 export interface Paused {
   why: string;
@@ -846,11 +845,11 @@ export interface Paused {
   since: number;
 }
 /**
- * Memory in numbers: how many learnings and turns there are, how many turns wait to be curated.
+ * The number of learnings, of turns, and of turns that wait for curation.
  *
- *     `quarantined` are the turns that are set aside, oldest first: they wait for a person's `retry`.
- *     `drift` names the files that changed on disk while the agent worked: they wait for the person's word.
- *     `unshipped_forgets` counts what was forgotten here and is not yet gone from the copy at the bridge.
+ *     `quarantined` are the turns that curation gave up on, oldest first; a person can `retry` them. `drift` names the
+ *     files that changed on disk while the agent worked and wait for the person. `unshipped_forgets` counts forgets
+ *     that the bridge's replica has not confirmed.
  */
 export interface MemoryState {
   files: FileState[];
@@ -863,7 +862,7 @@ export interface MemoryState {
   unshipped_forgets?: number;
 }
 /**
- * A memory file in lines; `managed` says who writes it.
+ * The size of a memory file in lines; `managed` says who writes it.
  */
 export interface FileState {
   name: string;
@@ -873,7 +872,7 @@ export interface FileState {
   updated_at: number | null;
 }
 /**
- * A turn that curation set aside, since every call about it was in vain; `at` in Unix seconds.
+ * A turn that curation gave up on, because every model call about it failed; `at` in Unix seconds.
  */
 export interface QuarantinedTurn {
   turn_id: number;
@@ -881,15 +880,15 @@ export interface QuarantinedTurn {
   at: number;
 }
 /**
- * A tool call that waits for a person's word.
+ * A tool call that waits for a person's answer.
  *
- *     `mission_id` is the turn that made it. One of a `background` agent's, which that turn began, stays open when the
- *     turn ends, as long as anything goes on in the background. `input` is what runs, whole; `folder` is where, if that is
- *     not the workspace itself, and `real_path` where its `file_path` leads, if that is elsewhere. `always` says what
- *     "always" would allow; where it is null, "always" is this once. A question of the tool `network` is about the host in
- *     `input`: "allow" holds for the turn, `session` says what "session" would allow, and "always" holds until it is taken
- *     back. `redacted`: a copy that was kept of a question by now closed; its input may lack parts, and cannot be allowed.
- *     `tool_use_id` is the call that waits.
+ *     `mission_id` is the turn that made the call. The question of a `background` agent stays open after its turn,
+ *     until the background work ends. `input` is the whole input of the call. `folder` is set if it runs outside the
+ *     workspace; `real_path` is set if its `file_path` leads elsewhere. `always` describes what "always" would allow;
+ *     if it is null, "always" means once. For the tool `network`, the host is in `input`: "allow" holds for the turn,
+ *     `session` describes what "session" would allow, and "always" holds until it is revoked. `redacted` marks the
+ *     stored copy of a closed question: parts of its input may be missing, and it cannot be allowed. `tool_use_id` is
+ *     the waiting call.
  */
 export interface PermissionRequest {
   request_id: string;
@@ -907,7 +906,7 @@ export interface PermissionRequest {
   tool_use_id?: string | null;
 }
 /**
- * The progress of a turn: its durable events (the newest, if they are many), then text still growing.
+ * The progress of a turn: its durable events (the newest ones if they are many), then its unfinished text.
  */
 export interface Running {
   mission_id: string;
@@ -929,9 +928,10 @@ export interface Running {
   partial: string;
 }
 /**
- * A turn has begun; `origin` says who began it. A turn of the agent's own may run while a mission waits for it.
+ * A turn began; `origin` says who began it. The agent's own turn may run while a mission waits for it.
  *
- *     With an `attempt` above 1 it begins again: it was cut off before its first tool call, and what it had said is void.
+ *     With an `attempt` above 1, the turn begins again because it was cut off before its first tool call; discard its
+ *     earlier text.
  */
 export interface Started {
   event: "started";
@@ -941,7 +941,7 @@ export interface Started {
   session_id?: string | null;
 }
 /**
- * A piece of text that is growing; not durable, since the whole text follows.
+ * The next piece of a text. Not durable, because the whole text follows.
  */
 export interface TextDelta {
   event: "text_delta";
@@ -949,7 +949,7 @@ export interface TextDelta {
   text: string;
 }
 /**
- * The model thinks; `text` is the next piece of its thoughts, as far as it shows them. Not durable.
+ * The next piece of the model's visible thoughts. Not durable.
  */
 export interface Thinking {
   event: "thinking";
@@ -957,7 +957,7 @@ export interface Thinking {
   text: string;
 }
 /**
- * A text of the agent's, whole.
+ * A complete text of the agent.
  */
 export interface WholeText {
   event: "text";
@@ -965,7 +965,7 @@ export interface WholeText {
   text: string;
 }
 /**
- * A tool is called; of a large input, the beginning.
+ * The agent calls a tool. A large input is cut.
  */
 export interface ToolUse {
   event: "tool_use";
@@ -977,7 +977,7 @@ export interface ToolUse {
   };
 }
 /**
- * A tool has answered, in short.
+ * A tool has returned; the result is cut.
  */
 export interface ToolResult {
   event: "tool_result";
@@ -987,7 +987,7 @@ export interface ToolResult {
   summary: string;
 }
 /**
- * The last lines that a running command has printed so far; they replace earlier ones. Not durable.
+ * The last lines of a running command's output; they replace the earlier ones. Not durable.
  */
 export interface ToolOutput {
   event: "tool_output";
@@ -996,21 +996,21 @@ export interface ToolOutput {
   text: string;
 }
 /**
- * The conversation is too long and is being summed up.
+ * The conversation is too long, and the CLI begins to summarise it.
  */
 export interface Compacting {
   event: "compacting";
   mission_id: string | null;
 }
 /**
- * The conversation was summed up.
+ * The CLI has summarised the conversation.
  */
 export interface Compacted {
   event: "compacted";
   mission_id: string | null;
 }
 /**
- * Another model answers from now on, since the first one declined or is not available; `text` is for people.
+ * Another model answers from now on, because the first one declined or is unavailable; `text` is for people.
  */
 export interface ModelChanged {
   event: "model_changed";
@@ -1019,9 +1019,9 @@ export interface ModelChanged {
   text: string;
 }
 /**
- * The mission is done. `usage` is the vendor's, in tokens; it and the cost are null where they are not known.
+ * The mission is done. `usage` is in tokens as the vendor counts them; it and the cost are null if unknown.
  *
- *     `memory_found` are the hits of its searches of memory, in short.
+ *     `memory_found` are the hits of its searches of memory, cut.
  */
 export interface Complete {
   event: "complete";
@@ -1036,7 +1036,7 @@ export interface Complete {
   memory_found?: SearchHit[];
 }
 /**
- * A person stopped the mission; a sprite that is shut down ends it with `error` (`crashed`).
+ * A person stopped the mission. A mission that the sprite's own stop cut off ends with `error` (`crashed`).
  */
 export interface Interrupted {
   event: "interrupted";
@@ -1044,9 +1044,9 @@ export interface Interrupted {
   changes?: FileCounts | null;
 }
 /**
- * The mission could not be done, in words a person understands; `retryable`: sending it again may work.
+ * The mission failed, in words for people. `retryable`: sending it again may work.
  *
- *     `action` is what helps; `details` is the original text of an unknown failure, to be shown folded.
+ *     `action` is what helps. `details` is the original text of an unknown failure; clients show it folded.
  */
 export interface Failed {
   event: "error";
@@ -1059,20 +1059,20 @@ export interface Failed {
   changes?: FileCounts | null;
 }
 /**
- * The action that fires next; `at` in Unix seconds.
+ * The next action to fire; `at` in Unix seconds.
  */
 export interface NextDue {
   action_id: number;
   at: number;
 }
 /**
- * The events asked for are pruned: everything after `oldest_seq` is still there; a sync follows.
+ * The requested events were deleted; those from `oldest_seq` on remain. A `state_sync` follows.
  */
 export interface Gap {
   oldest_seq: number;
 }
 /**
- * The answer to a `system` message; `stopped` is what a `new_session` ended with the one before.
+ * The answer to a `system` message. `stopped` is what `new_session` stopped in the previous session.
  */
 export interface Status {
   action: string;
@@ -1091,9 +1091,9 @@ export interface Status {
   models?: string[];
 }
 /**
- * Rules that hold without a question until the session ends; `at` in Unix seconds.
+ * A permission that holds without a question until the session ends; `at` in Unix seconds.
  *
- *     `words` are those of the question ("always allow this command"), `command` is the command, if it is about one.
+ *     `words` are those of the question ("always allow this command"); `command` is set if it is about a command.
  */
 export interface StandingRule {
   rule_id: string;
@@ -1136,7 +1136,7 @@ export interface PlanLimit {
   resets_at: number;
 }
 /**
- * A card as it now is; `close_card` says it left the canvas.
+ * A card was drawn or changed; `close_card` means that it left the canvas.
  */
 export interface CanvasUpdate {
   command: "close_card" | "create_card" | "update_card";
@@ -1149,10 +1149,10 @@ export interface CanvasUpdate {
   size?: Size | null;
 }
 /**
- * Memory changed: the names of the files rewritten, the learnings added, by which curation.
+ * Memory changed: the names of the changed files, the new learnings, and the curation that made them.
  *
- *     `drift` names every file that waits for the person's word, as in the state. `answered` are earlier learnings that
- *     the person confirmed or retired, as they now are.
+ *     `drift` names every file whose drift waits for the person. `answered` are earlier learnings that the person
+ *     confirmed or retired.
  */
 export interface MemoryUpdate {
   files: string[];
@@ -1162,10 +1162,10 @@ export interface MemoryUpdate {
   answered?: LearningRow[];
 }
 /**
- * Something learned, with its evidence; `superseded_by` is the id of the learning that replaced it.
+ * A learning with its evidence; `superseded_by` is the id of the learning that replaced it.
  *
- *     It is 0 if the person retired the learning. `project` is null where it is the person's own. `proposed` is the type
- *     that the learning gets if the person confirms it, null if it need not be confirmed.
+ *     It is 0 if the person retired the learning. `project` is null for the person's own. `proposed` is the type that
+ *     the learning gets if the person confirms it, null if it need not be confirmed.
  */
 export interface LearningRow {
   id: number;
@@ -1185,17 +1185,17 @@ export interface LearningRow {
   proposed?: string | null;
 }
 /**
- * The memory files, in the order of the boot prompt.
+ * The sizes of the memory files, in the order of the boot prompt.
  */
 export interface FilesResult {
   op: "files";
   files: FileState[];
 }
 /**
- * A file's content as memory has it; `version` is 0 while it is as shipped.
+ * The content of a memory file; `version` is 0 until its first change.
  *
- *     `drift` is what stands on disk instead, where that changed while the agent worked: it waits for the person's word.
- *     `drifted` says when that was found, and by which curation.
+ *     `drift` is the content on disk if it changed while the agent worked; the person must accept or reject it.
+ *     `drifted` has the time and the curation that found it.
  */
 export interface FileResult {
   op: "file";
@@ -1206,7 +1206,7 @@ export interface FileResult {
   drifted?: Drifted | null;
 }
 /**
- * A memory file's change that waits for the person's word, and since when; by which curation.
+ * A memory file whose change waits for the person: since when, and the curation that found it.
  */
 export interface Drifted {
   name: string;
@@ -1222,7 +1222,7 @@ export interface HistoryResult {
   history: VersionRow[];
 }
 /**
- * One version of a memory file; `source` is curator or person.
+ * A version of a memory file; `source` is curator or person.
  */
 export interface VersionRow {
   version: number;
@@ -1232,9 +1232,9 @@ export interface VersionRow {
   source: string;
 }
 /**
- * Hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet.
+ * Search hits in rank order. Learnings exist up to turn `indexed_through`; `waiting` turns are not curated yet.
  *
- *     `notes` say which filter left nothing, and how far the search by meaning reaches.
+ *     `notes` name the filter that excluded everything, and the coverage of the search by meaning.
  */
 export interface SearchResult {
   op: "search";
@@ -1244,19 +1244,18 @@ export interface SearchResult {
   notes?: string[];
 }
 /**
- * Turns of one conversation, oldest first.
+ * Turns of one session, oldest first.
  */
 export interface AroundResult {
   op: "around";
   turns: LoggedTurn[];
 }
 /**
- * One turn of the log, whole. `tool_calls` may hold any JSON where another program has written it.
+ * A whole turn of the log. `tool_calls` of another program may be any JSON.
  *
- *     It waits to be curated where it is neither `processed` nor `quarantined` nor `off_record`: what its person asked not
- *     to be remembered never is. `project` is null for the person's own, `source` the program it was said to (null: this
- *     sprite). Where `trigger` is "program", `user_message` has the words of a program and not the person's; `asked_by`
- *     names it.
+ *     It waits for curation unless it is `processed`, `quarantined` or `off_record` (the person asked not to remember
+ *     it). `project` is null for the person's own. `source` is the program in which it was said, null for this sprite.
+ *     If `trigger` is "program", the program `asked_by` wrote `user_message`.
  */
 export interface LoggedTurn {
   id: number;
@@ -1278,14 +1277,14 @@ export interface LoggedTurn {
   asked_by?: string | null;
 }
 /**
- * The text, as data for a model; empty where there is no memory yet.
+ * The boot prompt, framed as data for a model; empty while there is no memory.
  */
 export interface BootResult {
   op: "boot";
   text: string;
 }
 /**
- * Learnings, in the order that was asked for.
+ * Learnings, in the requested order.
  */
 export interface LearningsResult {
   op: "learnings";
@@ -1306,7 +1305,7 @@ export interface ActionsResult {
   actions: ActionRow[];
 }
 /**
- * The file as it now is.
+ * The file after the edit.
  */
 export interface EditResult {
   op: "edit";
@@ -1315,7 +1314,7 @@ export interface EditResult {
   version: number;
 }
 /**
- * The file as it now is.
+ * The file after its drift was accepted.
  */
 export interface AcceptResult {
   op: "accept";
@@ -1324,7 +1323,7 @@ export interface AcceptResult {
   version: number;
 }
 /**
- * The file as it now is, in memory and on disk.
+ * The file after its drift was discarded.
  */
 export interface RejectResult {
   op: "reject";
@@ -1333,7 +1332,7 @@ export interface RejectResult {
   version: number;
 }
 /**
- * The action that was made, and every action as it now is.
+ * The new action, and the list of all actions.
  */
 export interface AddActionResult {
   op: "add_action";
@@ -1341,7 +1340,7 @@ export interface AddActionResult {
   actions: ActionRow[];
 }
 /**
- * The action, and every action as it now is.
+ * The changed action, and the list of all actions.
  */
 export interface UpdateActionResult {
   op: "update_action";
@@ -1349,14 +1348,14 @@ export interface UpdateActionResult {
   actions: ActionRow[];
 }
 /**
- * Every action as it now is.
+ * The list of all actions after the change.
  */
 export interface ResolveActionResult {
   op: "resolve_action";
   actions: ActionRow[];
 }
 /**
- * The files, newest first; `more` is how many are not listed.
+ * The files, newest first; `more` is the number of files not listed.
  */
 export interface UserFilesResult {
   op: "user_files";
@@ -1364,7 +1363,7 @@ export interface UserFilesResult {
   more?: number;
 }
 /**
- * A file in one of the user's folders: `path` from the workspace, `size` in bytes, the time in Unix seconds.
+ * A file in a user's folder: `path` from the workspace, `size` in bytes, time in Unix seconds.
  */
 export interface UserFile {
   path: string;
@@ -1372,16 +1371,16 @@ export interface UserFile {
   modified_at: number;
 }
 /**
- * The file that is gone.
+ * The deleted file.
  */
 export interface DeleteUserFileResult {
   op: "delete_user_file";
   path: string;
 }
 /**
- * A change set: `turn` is its id, `turn_id` the number in the log, `at` in Unix seconds, `more` files not listed.
+ * A change set: its id `turn`, the turn's number `turn_id`, `at` in Unix seconds, `more` unlisted files.
  *
- *     `undoes` is the set that it took back, if it is an undo; `undone_by` the undo that took it back.
+ *     `undoes` is the change set that this undo reverted; `undone_by` is the undo that reverted this one.
  */
 export interface ChangesResult {
   op: "changes";
@@ -1394,11 +1393,11 @@ export interface ChangesResult {
   undone_by?: string | null;
 }
 /**
- * A file that a turn changed; sizes in bytes, modes as `ls` shows them. Where it was or is not there, null.
+ * A file that a turn changed. Sizes are in bytes, modes as in `ls`; null where the file did not exist.
  *
- *     A path with a slash at its end is a folder that is not searched (not `kept`), or a git repository, which is shown
- *     and undone as a whole. Not `kept`: its content cannot be restored. `yours`: the person may have changed it; it is
- *     undone only when named. `diff` is unified, of text; previews are `data:` addresses of small images.
+ *     A path with a slash at its end is a folder that is not searched (not `kept`), or a git repository, which is
+ *     shown and undone as a whole. Not `kept`: its content cannot be restored. `yours`: the person may have changed
+ *     it, so it is undone only by name. `diff` is a unified diff of text; previews are `data:` URLs of small images.
  */
 export interface ChangedFile {
   path: string;
@@ -1414,9 +1413,9 @@ export interface ChangedFile {
   preview?: string | null;
 }
 /**
- * Which paths were restored, and which were not: changed since, maybe the person's, or with no content kept.
+ * The restored paths, and the others with the reason: changed since, maybe the person's, or no content kept.
  *
- *     `undo` is the id of the undo, which can be undone; null if nothing was restored.
+ *     `undo` is the undo's id, by which it can be undone; null if nothing was restored.
  */
 export interface UndoResult {
   op: "undo";
@@ -1428,24 +1427,24 @@ export interface UndoResult {
   unkept: string[];
 }
 /**
- * The turns that are quarantined now.
+ * The turns that are still quarantined.
  */
 export interface RetryResult {
   op: "retry";
   quarantined: QuarantinedTurn[];
 }
 /**
- * The learning as it now is, or the one that replaced it by an `edit`.
+ * The learning after the change; after an `edit`, the learning that replaced it.
  */
 export interface LearningResult {
   op: "learning";
   learning: LearningRow;
 }
 /**
- * The text that would go, or that went.
+ * The text that would be removed, or that was removed.
  *
- *     `done`: it is gone, and the bridge's copy, if there is one, has confirmed that. False is also the answer to a forget
- *     that the copy did not confirm in time: `forgotten.still` says so, and the copy is told until it does.
+ *     `done`: the text is removed, also from the bridge's replica if there is one. It is false if the replica did not
+ *     confirm in time; `forgotten.still` then says so, and the sprite repeats the order until it is confirmed.
  */
 export interface ForgetResult {
   op: "forget";
@@ -1453,10 +1452,10 @@ export interface ForgetResult {
   done: boolean;
 }
 /**
- * What a forget touches, in numbers and in words (`gone`; `more` counts what is not listed).
+ * The texts that a forget removes: their numbers, and a list (`gone`) with `more` unlisted ones.
  *
- *     `still` is what was found afterwards, in every store: empty, all of it is gone. In a preview it is what a forget
- *     leaves: deployed files, the person's own, and learnings that say more.
+ *     `still` lists what a search of every store found afterwards; empty if all is removed. In a preview it lists what
+ *     the forget would leave: deployed files, the person's own files, and learnings that say more.
  */
 export interface Forgotten {
   by: string;
@@ -1470,7 +1469,7 @@ export interface Forgotten {
   still?: Place[];
 }
 /**
- * A text, and where it stands, in words: "user.md", "learning 4", "turn 7, the reply".
+ * A text and its place in words: "user.md", "learning 4", "turn 7, the reply".
  */
 export interface Place {
   where: string;
@@ -1484,9 +1483,9 @@ export interface CurationsResult {
   curations: CurationRow[];
 }
 /**
- * What changed memory: a batch of turns, an edit, a forget, a turn's quarantine or its end (`kind`), or a drift.
+ * A change of memory: a batch of turns, an edit, a forget, a drift, or the begin or end of a quarantine (`kind`).
  *
- *     `detail` is what it was about, where it is no batch; `active` is false where a later extraction has replaced it.
+ *     `detail` is the subject if it is no batch. `active` is false if a later extraction has replaced it.
  */
 export interface CurationRow {
   id: number;
@@ -1521,7 +1520,7 @@ export interface TokenCount {
   output: number | null;
 }
 /**
- * A part of a curation that a guard refused, in words.
+ * A refused part of a curation, with the reason.
  */
 export interface Rejected {
   kind: string;
@@ -1535,7 +1534,7 @@ export interface ObservationsResult {
   observations: TurnRow[];
 }
 /**
- * One turn in a list: its words are cut, `tools` are the names of what was called.
+ * A turn in a list: its texts are cut, and `tools` are the names of its calls.
  */
 export interface TurnRow {
   id: number;
@@ -1556,7 +1555,7 @@ export interface TurnRow {
   asked_by?: string | null;
 }
 /**
- * Lines of the conversation, oldest first; as many of the newest as fit one frame.
+ * The newest chat messages that fit one frame, oldest first.
  */
 export interface ChatResult {
   op: "chat";
@@ -1570,9 +1569,9 @@ export interface SessionsResult {
   sessions: SessionRow[];
 }
 /**
- * A session in a list. `title` is the person's, or else its first message; times are Unix seconds.
+ * A session in a list. `title` is the person's title or the first message; times are Unix seconds.
  *
- *     `mission_id` is its first mission, `position` orders the list.
+ *     `mission_id` is its first mission; `position` orders the list.
  */
 export interface SessionRow {
   session_id: string;
@@ -1584,21 +1583,21 @@ export interface SessionRow {
   position: number;
 }
 /**
- * The session that was renamed.
+ * The renamed session.
  */
 export interface RenameSessionResult {
   op: "rename_session";
   session_id: string;
 }
 /**
- * Memory in numbers.
+ * The size, state and cost of memory.
  */
 export interface HealthResult {
   op: "health";
   health: Health;
 }
 /**
- * Memory and what it costs, in numbers; spend in US dollars, as far as prices are known.
+ * The size, state and cost of memory; spend in US dollars, as far as prices are known.
  */
 export interface Health {
   sessions: number;
@@ -1623,7 +1622,7 @@ export interface Health {
   spend?: Spend | null;
 }
 /**
- * A guard's refusal in words, with its curation.
+ * The reason of a refusal, with its curation.
  */
 export interface Refusal {
   curation_id: number;
@@ -1631,17 +1630,17 @@ export interface Refusal {
   detail: string;
 }
 /**
- * A question is not open any more; `decision` is null if no answer came in time.
+ * A question was closed; `decision` is null if no answer came in time.
  */
 export interface PermissionResolved {
   request_id: string;
   decision: ("allow" | "always" | "deny" | "session") | null;
 }
 /**
- * A mission was taken; `at` in Unix seconds. Its reply comes as agent events.
+ * A mission was accepted; `at` in Unix seconds. The reply follows as agent events.
  *
- *     A person's message, from whichever client, or (by `origin`) what a schedule asked for, or what a program did, which
- *     `asked_by` then names. `pasted` lists the parts of the text that the person pasted, as in `mission`.
+ *     `origin` says whether a person, a schedule or a program sent it; `asked_by` names the program. `pasted` lists
+ *     the parts of the text that the person pasted, as in `mission`.
  */
 export interface ChatSaid {
   mission_id: string;
@@ -1653,7 +1652,7 @@ export interface ChatSaid {
   pasted?: [number, number][];
 }
 /**
- * A stack as it now is: made, renamed, archived or restored.
+ * A stack was created, renamed, archived or restored.
  */
 export interface StackUpdate {
   stack_id: string;
@@ -1661,28 +1660,28 @@ export interface StackUpdate {
   archived: boolean;
 }
 /**
- * The session as it now is, after background work began or ended, or it was paused or goes on.
+ * The session changed: background work began or ended, it was paused or continued, or its model changed.
  */
 export interface SessionUpdate {
   session: SessionState;
 }
 /**
- * An action as it now is: made, changed, fired or closed, by whomever.
+ * An action was created, changed, fired or closed.
  */
 export interface ActionUpdate {
   action: ActionRow;
 }
 /**
- * When the sprite wants to be awake next; null where nothing is due.
+ * The next time at which the sprite must be awake; null if nothing is due.
  */
 export interface ScheduleUpdate {
   next_due: NextDue | null;
 }
 /**
- * The answer to `reach`. `sandbox` says what holds; `holds` is null until the agent's first start has tried it.
+ * The answer to `reach`. `sandbox` names its protections; `holds` is null until the first start has tested them.
  *
- *     `writable` are the folders that the agent may write. `mode` is that of SPRITE_EGRESS. `registries` are open in the
- *     modes `ask` and `packages`.
+ *     `writable` are the folders that the agent may write. `mode` is the value of SPRITE_EGRESS. `registries` are
+ *     allowed in the modes `ask` and `packages`.
  */
 export interface ReachResult {
   mode: "ask" | "bridge" | "open" | "packages";
@@ -1694,7 +1693,7 @@ export interface ReachResult {
   registries: string[];
 }
 /**
- * A host that the person allowed: for the turn or session, or always. `message` began the turn that asked.
+ * A host that the person allowed for a turn, a session, or always. `message` began the turn that asked.
  */
 export interface AllowedHost {
   host: string;
@@ -1703,10 +1702,10 @@ export interface AllowedHost {
   message?: string | null;
 }
 /**
- * Connections to a host with the same decision; bytes as seen by the agent, `last_at` in Unix seconds.
+ * Connections to a host with the same decision; bytes as the agent sees them, `last_at` in Unix seconds.
  *
- *     `decision` says why: the model's endpoint, a package registry, all hosts are open, the person's answer, or it was
- *     refused. `open` of them are open now. `message` began the turn of the last one.
+ *     `decision` is the reason: the model's endpoint, a package registry, open egress, the person's answer, or a
+ *     refusal. `open` is the number of open connections. `message` began the turn of the last one.
  */
 export interface ReachedHost {
   host: string;
@@ -1728,18 +1727,18 @@ export interface Observed {
   refused: RefusedTurn[];
 }
 /**
- * A turn that was not taken, and why, in words.
+ * A refused turn, with the reason in words.
  */
 export interface RefusedTurn {
   external_id: string;
   why: string;
 }
 /**
- * From the bridge to its pages and terminals: how its link to the sprite is, with words where they help.
+ * The state of the bridge's connection to the sprite, for pages and terminals, with words if they help.
  *
- *     `offer`: what the person may ask the bridge for; `as_of` is when what it keeps was so. `restore`: the machine of the
- *     agent is gone. `choose`: the agent has less than what is kept, or another log; which of the two goes on is to be
- *     decided.
+ *     `offer` is what the person may ask of the bridge; `as_of` is the time of the replica. `restore`: the agent's
+ *     machine is gone. `choose`: the agent has less data than the replica, or another log, and the person decides
+ *     which one to use.
  */
 export interface LinkState {
   state: "connecting" | "ready" | "unavailable" | "updating" | "waking";
