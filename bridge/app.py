@@ -43,12 +43,13 @@ from bridge.hub.hub import Relay
 from bridge.hub.room import Observer
 from bridge.mcp.grants import Grants
 from bridge.mcp.mount import Addresses, McpEntrance
+from bridge.notify import webhook
 from bridge.notify.notice import Channel
 from bridge.notify.notifier import Notifier
 from bridge.notify.push import Push, Subscriptions, VapidKey, kept_key
 from bridge.notify.routes import NotifySettingsStore, PushRoutes, SettingsRoutes
 from bridge.notify.rules import NotificationRules
-from bridge.notify.webhook import Outbox, Webhook, shown
+from bridge.notify.webhook import Webhook
 from bridge.providers.child import Child, StartSprite
 from bridge.providers.local import LocalHost
 from bridge.providers.provider import Access, Guard, Host, HostError, ModelAccess, Restorable
@@ -145,7 +146,7 @@ async def running(
             Restoring(restorer, relay, ownership),
             partial(login_link, settings.public_url or url),
         )
-        api = RunningApi(operations, partial(_webhook_key, notices.outbox), routes, owner_router)
+        api = RunningApi(operations, partial(_webhook_key, database), routes, owner_router)
         arriving, lobby, doors = (
             Arriving(authenticator, people, open_sockets),
             ConnectionLimitMiddleware(),
@@ -218,7 +219,7 @@ async def _followed(
     on_death: Callable[[], None],
 ) -> AsyncIterator[tuple[Relay, Replicator]]:
     """Yield the relay, not yet entered, and the followers that replicate sprites' logs into the store."""
-    async with Replicator(store, on_death, restorer.losses.kept_words, notices.forget) as followers:
+    async with Replicator(store, on_death, restorer.losses.kept_words, notices.notifier.forget) as followers:
         relay = Relay(
             host,
             [due, notices.notification_rules, followers],
@@ -275,7 +276,7 @@ async def operated(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
             Restoring(restorer, Relay(host, ownership=ownership), ownership),
             partial(login_link, settings.public_url or url),
         )
-        api = OperatorApi(operations, partial(_webhook_key, Outbox(database)))
+        api = OperatorApi(operations, partial(_webhook_key, database))
         # Other commands wait for the folder; they do not share this process.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         listener = stack.enter_context(control.listening_socket(folder))
@@ -283,9 +284,9 @@ async def operated(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
         yield await enter(control.control_session(folder))
 
 
-async def _webhook_key(outbox: Outbox) -> str:
+async def _webhook_key(database: Database) -> str:
     """Return the webhook's signing key in the form that receivers take."""
-    return shown(await outbox.key())
+    return webhook.shown(await webhook.kept_key(database))
 
 
 def _held(settings: Settings, database: Database) -> Callable[[], Awaitable[dict[str, Holder]]] | None:
@@ -480,7 +481,6 @@ class _Notices:
     """The parts of the bridge that notify people who have no page open."""
 
     choices: NotifySettingsStore
-    outbox: Outbox
     subscriptions: Subscriptions
     push_key: VapidKey
     push: Push
@@ -492,11 +492,6 @@ class _Notices:
         """Return the routes for notification settings and for answers from a notification."""
         routes = PushRoutes(authenticator, self.push_key, self.subscriptions, self.push, relay)
         return [*SettingsRoutes(authenticator, self.choices).table(), *routes.table()]
-
-    async def forget(self, sprite: str) -> None:
-        """Remove the texts of a sprite's pending notices from every queue."""
-        await self.notifier.forget(sprite)
-        await self.outbox.forget(sprite)
 
 
 @asynccontextmanager
@@ -510,23 +505,19 @@ async def _notices(
         push = await stack.enter_async_context(
             Push(push_key, subscriptions, choices.wants_words, allow_inside=settings.push_inside)
         )
-        outbox, webhook = Outbox(database, shared=_is_shared(settings)), None
+        hook, channels = None, list[Channel]([push])
         if settings.notify_url is not None:
-            key = await outbox.key()
+            key = await webhook.kept_key(database)
             own_secrets.hold(key)
-            webhook = await stack.enter_async_context(
-                Webhook(settings.notify_url, key, outbox, choices.wants_words, on_death)
-            )
-        channels: list[Channel] = [push]
-        if webhook is not None:
-            channels.append(webhook)
+            hook = await stack.enter_async_context(Webhook(settings.notify_url, key, choices.wants_words))
+            channels.append(hook)
         notifier = await stack.enter_async_context(
             Notifier(database, channels, choices.wants_words, people.may_come, on_death, shared=_is_shared(settings))
         )
         notification_rules = await stack.enter_async_context(
             NotificationRules(database, notifier, on_death, shared=_is_shared(settings))
         )
-        yield _Notices(choices, outbox, subscriptions, push_key, push, webhook, notifier, notification_rules)
+        yield _Notices(choices, subscriptions, push_key, push, hook, notifier, notification_rules)
 
 
 async def _for_local_person(settings: Settings, people: People, host: Host) -> str | None:
@@ -607,10 +598,8 @@ def _measured(
     metrics.add_counter(
         "bridge_notices", "What people were told who had no page open.", "kind", lambda: notices.notifier.told
     )
-    if (webhook := notices.webhook) is not None:
-        metrics.add_counter(
-            "bridge_webhook_tries", "Posts to the webhook, by their end.", "outcome", lambda: webhook.sent
-        )
+    if (hook := notices.webhook) is not None:
+        metrics.add_counter("bridge_webhook_tries", "Posts to the webhook, by their end.", "outcome", lambda: hook.sent)
     metrics.add_counter(
         "bridge_store_checks",
         "Checks of all that is stored of a sprite, by how they ended.",

@@ -1,6 +1,7 @@
 """The offline model with scripted answers and a record of its requests.
 
-Steps are used in order, before the built-in rules.
+Steps are used in order, before the built-in rules. Two rules are added: "use a subagent to ..." starts one, and a
+notification is reported with its result.
 
 A step is a JSON object. Its parts combine freely; the built-in rules supply missing parts, so `{"delay": 1}` is the
 usual answer, a second late.
@@ -33,8 +34,10 @@ end a turn needs `"times": -1` (or enough uses).
 from __future__ import annotations
 
 import asyncio
+import html
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -44,7 +47,7 @@ from aiohttp import web
 
 from bridge.fake_model import model as fake_model
 from bridge.fake_model import verifier, wire
-from bridge.fake_model.request import Body, Kind, Request, understand
+from bridge.fake_model.request import Body, Kind, Request, TimelineEntry, understand
 
 #: Places where a stream can break off.
 Place = Literal["before_start", "after_start", "in_block", "between_blocks", "after_delta"]
@@ -327,6 +330,10 @@ class OfflineModel(fake_model.OfflineModel):
     def _by_rule(self, request: Request, step: Step) -> list[dict[str, Any]]:
         if request.kind == "verifier" and (step.refuse or self.script.has_curator):
             return [{"type": "text", "text": agree("\n".join(request.user_texts), step.refuse)}]
+        if request.kind == "main" and request.has_new_text and (found := _DELEGATE.search(request.user_text)):
+            return [{"type": "tool_use", "name": "Agent", "input": {**_SUBAGENT, "prompt": found[1]}}]
+        if request.kind == "notification" and not request.has_new_text and not request.outcomes:
+            return [{"type": "text", "text": _report(request.tail)}]
         return fake_model.answer(request)
 
     async def _until(self, step: Step) -> None:
@@ -344,6 +351,18 @@ class OfflineModel(fake_model.OfflineModel):
             self.requests.append(recorded)
             del self.requests[:-_KEPT_REQUESTS]
             self._arrived.notify_all()
+
+
+_DELEGATE = re.compile(r"\buse a subagent to (.+)", re.DOTALL)
+_SUBAGENT = {"description": "work on a part", "subagent_type": "general-purpose"}
+_TASK_PART = re.compile(r"<(summary|result)>(.*?)</\1>", re.DOTALL)
+
+
+def _report(entries: Iterable[TimelineEntry]) -> str:
+    """Return what the last notification says of a finished background task."""
+    notes = [entry.text for entry in entries if entry.kind == "notification"]
+    parts = dict(_TASK_PART.findall(notes[-1])) if notes else {}
+    return html.unescape(" ".join(parts.get(name, "").strip() for name in ("summary", "result"))) or "Go on."
 
 
 async def _write(response: web.StreamResponse, frames: list[bytes], step: Step) -> None:

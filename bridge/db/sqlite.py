@@ -95,7 +95,7 @@ async def open_sqlite(path: Path, migrations: Sequence[str]) -> AsyncIterator[Sq
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             # A forget does not reach the backup: it has no texts of people.
             backup, stamp = path.with_name("backup"), path.with_name("data-version")
-            back_up_before(__version__, stamp, [path], backup, emptied=("notices", "webhook_outbox"))
+            back_up_before(__version__, stamp, [path], backup, emptied=("notices",))
             writer, reader = [
                 await stack.enter_async_context(connected(partial(_opened, path, schema, is_reader=is_reader), name))
                 for name, is_reader in (("bridge-db-writer", False), ("bridge-db-reader", True))

@@ -134,13 +134,6 @@ CREATE TABLE told_until (
     at REAL NOT NULL
 ) STRICT;
 CREATE TABLE webhook_key (key BLOB NOT NULL) STRICT;
-CREATE TABLE webhook_outbox (
-    id TEXT PRIMARY KEY,
-    body BLOB NOT NULL,
-    tries INTEGER NOT NULL,
-    next_at REAL NOT NULL,
-    kept_at REAL NOT NULL
-) STRICT;
 """
 
 _WAKING = """

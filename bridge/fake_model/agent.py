@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-import msgspec
-
-from bridge.fake_model.canvas import canvas_call, known_cards
+from bridge.fake_model.canvas import card
 from bridge.fake_model.request import Request, ToolOutcome
 from bridge.fake_model.words import normalised, reminder, significant
-from sprite.protocol.tools import LIST_CALL, OWN_TOOLS, READ_CANVAS_CALL, SCHEDULE_CALL, SEARCH_CALL
+from sprite.protocol.tools import LIST_CALL, OWN_TOOLS, SCHEDULE_CALL, SEARCH_CALL
 
 #: Beginnings of its own replies, which it does not repeat as memories.
 _OWN_WORDS = ("You: ", "Noted.", "This is what I have in front of me")
@@ -113,11 +111,8 @@ def _conversation(request: Request) -> Iterator[_Line]:
 
 
 _LONGEST_OUTPUT = 1500
-_LONGEST_TITLE_WORDS = 6
 _LONGEST_SUMMARY = 24_000  # characters; the newest words are kept
-_TASK_PART = re.compile(r"<(summary|result)>(.*?)</\1>", re.DOTALL)
 _REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
-_KEPT_BEFORE = re.compile(r"All user messages:\n(.*?)(?:\n\d\. |\Z)", re.DOTALL)
 
 
 def report(outcomes: Iterable[ToolOutcome]) -> str:
@@ -136,26 +131,18 @@ def _outcome(outcome: ToolOutcome) -> str:
         return f"{_TOLD[outcome.name]}{told}".replace("\n", "  \n")
     if outcome.name == "Write":
         return f"{_named(outcome)} worked: the file is written."
-    if outcome.name in {"Agent", "Task"} and said.startswith("Async agent launched"):
-        # The CLI asks never to quote this result.
-        return "The background agent has started; I will say when it is done."
-    if outcome.name in _CANVAS:
-        return _CANVAS[outcome.name]
+    if outcome.name == _CREATE_CARD:
+        return "The card is on the canvas."
     return f"{_named(outcome)} gave:\n{_fenced(output)}"
 
 
 #: Tools whose results are shown unchanged, and the text before them.
 _TOLD = {
     SEARCH_CALL: "My memory says:\n",
-    READ_CANVAS_CALL: "This is on the canvas:\n",
     LIST_CALL: "On the list:\n",
     SCHEDULE_CALL: "",
 }
-_CANVAS = {
-    f"{OWN_TOOLS}create_card": "The card is on the canvas.",
-    f"{OWN_TOOLS}update_card": "The card is updated.",
-    f"{OWN_TOOLS}close_card": "The card is closed.",
-}
+_CREATE_CARD = f"{OWN_TOOLS}create_card"
 
 
 def _named(outcome: ToolOutcome) -> str:
@@ -172,46 +159,10 @@ def _fenced(output: str) -> str:
     return f"```\n{output}\n```"
 
 
-def finished(request: Request) -> str:
-    """Report a finished background task and its result."""
-    notes = [entry.text for entry in request.timeline if entry.kind == "notification"]
-    parts = dict(_TASK_PART.findall(notes[-1])) if notes else {}
-    summary = html.unescape(parts.get("summary", "A background task finished")).strip()
-    result = html.unescape(parts.get("result", "")).strip()[:_LONGEST_OUTPUT]
-    return f"{summary}.{f' It says: {result}' if result else ''}"
-
-
 def compacted(request: Request) -> str:
-    """Summarise the conversation in the form the CLI asks for: the person's words, verbatim."""
-    said: list[str] = []
-    for entry in request.timeline:
-        if entry.kind == "summary":
-            said += [line.removeprefix("- ") for line in _earlier(entry.text)]
-        elif entry.kind == "user":
-            said.append(" ".join(entry.text.split()))
-    listed = "\n".join(f"- {text}" for text in said)[-_LONGEST_SUMMARY:]
-    last = said[-1] if said else "nothing yet"
-    return (
-        "<analysis>\nThis keeps the person's own words and leaves the rest out.\n</analysis>\n\n"
-        f"<summary>\n1. Primary Request and Intent:\n{last}\n\n"
-        f"6. All user messages:\n{listed}\n\n8. Current Work:\nNone in progress.\n</summary>"
-    )
-
-
-def _earlier(summary: str) -> list[str]:
-    """Return the messages that an earlier summary of the stand-in has kept."""
-    found = _KEPT_BEFORE.search(summary)
-    return [line for line in found[1].splitlines() if line.startswith("- ")] if found else []
-
-
-def side_answer(request: Request) -> str | None:
-    """Answer a request of the CLI itself for a title, also as JSON; return None for any other."""
-    title = " ".join(request.user_text.split()[:_LONGEST_TITLE_WORDS]) or "Conversation"
-    if request.schema is not None:
-        return msgspec.json.encode({"title": title}).decode()
-    if re.search(r"\btitle\b", request.system, re.IGNORECASE):
-        return title
-    return None
+    """Summarise the conversation: the person's words, verbatim."""
+    said = [entry.text for entry in request.timeline if entry.kind in {"summary", "user"}]
+    return f"<summary>\n{chr(10).join(said)[-_LONGEST_SUMMARY:]}\n</summary>"
 
 
 Blocks = list[dict[str, Any]]
@@ -226,12 +177,6 @@ _RUN_WORDS = re.compile(
     rf"{_ASK}(?:run|execute):?\s+(?!(?:the|a|an|my|our|your|it|this|that|these|them|into|out|away|and|or|for|off)\b)"
     r"(.+?)(?=\s+and (?:then )?(?:tell|show|say|report|give)\b|\n|\Z)",
     re.IGNORECASE,
-)
-_WAIT = re.compile(rf"{_ASK}(?:wait|sleep)(?: for)? (\d+(?:\.\d+)?)", re.IGNORECASE)
-_DELEGATE = re.compile(
-    r"\b(?:start|launch|spawn|use|create|run) (?:an?|another|the) (?:new )?(?:background |general-purpose )*"
-    r"(?:sub-?agent|agent|task)\s*(?:(?:to|that|which|for)\b|:)\s*(.+)",
-    re.IGNORECASE | re.DOTALL,
 )
 _FILE_NAME = r"[`\"']?([^\s`\"']+?)[`\"']?"
 _WRITE = re.compile(
@@ -250,7 +195,6 @@ _READ_FILE = re.compile(
     re.IGNORECASE,
 )
 _READ_PATH = re.compile(rf"{_ASK}(?:read|cat) [`\"']?([^\s`\"']*[./][^\s`\"']*?)[`\"']?[.!?]?(?:\s|\Z)", re.IGNORECASE)
-_LIST = re.compile(r"\blist (?:me )?(?:all )?(?:the |my |your )?files(?: in (\S+?))?[.!?]?(?:\s|\Z)", re.IGNORECASE)
 _SEARCH = re.compile(
     r"\bsearch (?:in |through )?(?:your |my |the )?memory (?:for|about)\s+(.+)|\bsearch_memory\s+(.+)", re.IGNORECASE
 )
@@ -276,14 +220,12 @@ def answer(request: Request) -> Blocks:
     """Answer any request except the curator's."""
     if request.kind == "compaction":
         return _say(compacted(request))
-    if request.kind == "side" and (said := side_answer(request)) is not None:
-        return _say(said)
     if request.has_new_text:
         before = _say(report(request.outcomes)) if request.outcomes else []
         return before + _reply(request)
     if request.outcomes:
         return _say(report(request.outcomes))
-    return _say(finished(request) if request.kind == "notification" else "Go on.")
+    return _say("Go on.")
 
 
 def _reply(request: Request) -> Blocks:
@@ -307,16 +249,6 @@ def _run(text: str, request: Request) -> Blocks | None:
     return None
 
 
-def _wait(text: str, request: Request) -> Blocks | None:
-    found = _WAIT.search(text)
-    return _bash(request, f"sleep {found[1]}", f"Wait {found[1]} seconds") if found else None
-
-
-def _list_files(text: str, request: Request) -> Blocks | None:
-    found = _LIST.search(text)
-    return _bash(request, f"ls -la {found[1] or ''}".strip(), "List files") if found else None
-
-
 def _write(text: str, request: Request) -> Blocks | None:
     if found := _WRITE.search(text):
         name, content = found[1], found[2] or ""
@@ -332,27 +264,9 @@ def _read(text: str, request: Request) -> Blocks | None:
     return _call(request, "Read", {"file_path": _absolute(found[1], request)}) if found else None
 
 
-def _delegate(text: str, request: Request) -> Blocks | None:
-    found = _DELEGATE.search(text)
-    if not found:
-        return None
-    # Versions of the CLI use both names for this tool.
-    tool = "Agent" if "Agent" in request.tools else "Task"
-    job = found[1].strip()
-    brief = " ".join(job.split()[:5])
-    return _call(request, tool, {"description": brief, "prompt": job, "subagent_type": "general-purpose"})
-
-
 def _canvas(text: str, request: Request) -> Blocks | None:
-    wanted = canvas_call(text, known_cards(request))
-    if not wanted:
-        return None
-    tool, arguments = wanted
-    if tool not in request.tools:
-        return _say("The canvas is not available here.")
-    if arguments.get("card_id") == "":
-        return _say("I know of no card on the canvas yet.")
-    return _call(request, tool, arguments)
+    drawn = card(text)
+    return None if drawn is None else _call(request, _CREATE_CARD, drawn)
 
 
 def _search(text: str, request: Request) -> Blocks | None:
@@ -395,7 +309,7 @@ def _greet(text: str, _request: Request) -> Blocks | None:
 
 
 #: Rules that also apply to the text of a due action, without a message of a person.
-_WORK_RULES: tuple[Rule, ...] = (_delegate, _search, _list_actions, _canvas, _write, _run, _wait, _list_files, _read)
+_WORK_RULES: tuple[Rule, ...] = (_search, _list_actions, _canvas, _write, _run, _read)
 _RULES: tuple[Rule, ...] = (_schedule, *_WORK_RULES, _remember, _acknowledge, _greet)
 
 
@@ -409,8 +323,8 @@ def _call(request: Request, tool: str, arguments: dict[str, Any]) -> Blocks:
     return [{"type": "tool_use", "name": tool, "input": arguments}]
 
 
-def _bash(request: Request, command: str, description: str = "Run the command asked for") -> Blocks:
-    return _call(request, "Bash", {"command": command, "description": description})
+def _bash(request: Request, command: str) -> Blocks:
+    return _call(request, "Bash", {"command": command, "description": "Run the command asked for"})
 
 
 def _absolute(name: str, request: Request) -> str:

@@ -51,7 +51,6 @@ class Body(msgspec.Struct):
     system: str | list[dict[str, Any]] = ""
     tools: list[dict[str, Any]] = []
     stream: bool = False
-    output_config: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,6 @@ class Request:
     context: str
     tools: frozenset[str]
     timeline: tuple[TimelineEntry, ...]
-    schema: dict[str, Any] | None
 
     @cached_property
     def user_texts(self) -> tuple[str, ...]:
@@ -139,7 +137,6 @@ def understand(body: Body, headers: Mapping[str, str]) -> Request:
         context="\n".join(_text_of(message.content) for message in body.messages if message.role == "system"),
         tools=tools,
         timeline=timeline,
-        schema=_schema(body.output_config),
     )
 
 
@@ -161,13 +158,6 @@ def _of_memory(system: str) -> Kind | None:
     if VERIFIER_MARKER in system:
         return "verifier"
     return "curator" if CURATOR_MARKER in system else None
-
-
-def _schema(output_config: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the JSON schema that the reply must fit, if the request has one."""
-    wanted = output_config.get("format")
-    schema = wanted.get("schema") if isinstance(wanted, dict) else None
-    return schema if isinstance(schema, dict) else None
 
 
 def _timeline(messages: Iterable[Message]) -> Iterator[TimelineEntry]:

@@ -1,4 +1,4 @@
-"""Deliver notices: each once, through every channel, rate-limited, and stored until the channels have accepted it.
+"""Deliver notices through every channel, rate-limited, and stored until the channels have accepted or given them up.
 
 Owns the table `notices`. It holds the keys of delivered notices, so that none is repeated, and the pending ones, so
 that the next bridge continues after a crash. Only the keys of delivered notices are kept.
@@ -7,7 +7,6 @@ that the next bridge continues after a crash. Only the keys of delivered notices
 import asyncio
 import logging
 import time
-import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -22,16 +21,13 @@ from sprite.common.tasks import Service, TaskSet, owned_task
 
 log = logging.getLogger(__name__)
 
-#: For each sprite: this many notices at once, and one more every ten seconds; further ones are only counted.
+#: For each sprite: this many notices at once, and one more every ten seconds; further ones are dropped.
 AT_ONCE = 6
 PER_SECOND = 0.1
-#: Interval at which the queue looks for a free rate slot.
-_LOOK_SECONDS = 0.5
 #: Keys remembered for each sprite: more than a sprite repeats by itself (200 lines of chat).
 _MOST_KEYS = 500
 #: Longest time for a channel with all its retries.
 _CHANNEL_SECONDS = 300.0
-_DELIVERIES_AT_ONCE = 16
 #: Notices older than this are dropped after a restart.
 _FRESH_SECONDS = 3600.0
 #: With several bridges: another bridge takes over notices this old, and looks for them this often.
@@ -75,11 +71,9 @@ class Notifier(Service):
         self._on_death = on_death
         self._known: dict[str, OrderedDict[str, None]] = {}
         self._buckets: dict[str, TokenBucket] = {}
-        #: Notices waiting for the channels, and the number of notices that exceeded the rate, by person.
+        #: Notices waiting for the channels, by sprite and key.
         self._queue: dict[tuple[str, str], Notice] = {}
-        self._more: Counter[str] = Counter()
         self._filled = asyncio.Event()
-        self._slots = asyncio.Semaphore(_DELIVERIES_AT_ONCE)
         self._deliveries = TaskSet()
         #: Delivered but not yet recorded; by sprite and key.
         self._ended: set[tuple[str, str]] = set()
@@ -103,26 +97,22 @@ class Notifier(Service):
         await stack.enter_async_context(owned_task(self._run(), name="notices", on_death=self._on_death))
 
     def knows(self, sprite: str, key: str) -> bool:
-        """Return whether the notice was delivered, is queued, or was only counted."""
+        """Return whether the notice was delivered, is queued, or was dropped."""
         return key in self._known.get(sprite, ())
 
     def tell(self, notice: Notice) -> None:
-        """Queue a notice, unless its key is known."""
+        """Queue a notice, unless its key is known or its sprite has exceeded the rate."""
         if self.knows(notice.sprite, notice.key):
             return
         self._remember(notice.sprite, notice.key)
         bucket = self._buckets.setdefault(notice.sprite, TokenBucket(self._per_second, AT_ONCE))
-        if self._more[notice.person] or bucket.wait(1) > 0:
-            self._more[notice.person] += 1
-        else:
+        if bucket.wait(1) == 0:
             bucket.take(1)
             self._queue[notice.sprite, notice.key] = notice
-        self._filled.set()
+            self._filled.set()
 
     def withdraw(self, person: str, key: str | None = None) -> None:
         """Remove one queued notification, or all of a person who has opened the page."""
-        if key is None:
-            del self._more[person]
         for place, notice in list(self._queue.items()):
             if notice.person == person and key in (None, notice.key):
                 del self._queue[place]
@@ -162,26 +152,12 @@ class Notifier(Service):
 
     async def _run(self) -> None:
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS if self._more else None):
-                    await self._filled.wait()
+            await self._filled.wait()
             self._filled.clear()
-            self._sum_up()
             while self._queue:
                 notice = self._queue.pop(next(iter(self._queue)))
                 if await self._keep(notice):
                     self._deliveries.start(self._deliver(notice), "notice")
-
-    def _sum_up(self) -> None:
-        """Queue a summary of the counted notices, once the rate allows it."""
-        for person, count in list(self._more.items()):
-            bucket = self._buckets[person]
-            if count and bucket.wait(1) == 0:
-                bucket.take(1)
-                del self._more[person]
-                title = f"Sprite has {count} more things for you" if count > 1 else "Sprite has one more thing for you"
-                key = f"more-{uuid.uuid4()}"
-                self._queue[person, key] = Notice(key, "ended", person, person, title, "", time.time())
 
     async def _keep(self, notice: Notice) -> bool:
         """Store a notice before it is delivered, with its texts only if the person wants them.
@@ -205,11 +181,10 @@ class Notifier(Service):
             return True
 
     async def _deliver(self, notice: Notice) -> None:
-        async with self._slots:
-            if await once_back(partial(self._may_come, notice.person)):
-                await asyncio.gather(*(self._by(channel, notice) for channel in self._channels))
-                self.told[notice.kind] += 1
-            await self._done(notice)
+        if await once_back(partial(self._may_come, notice.person)):
+            await asyncio.gather(*(self._by(channel, notice) for channel in self._channels))
+            self.told[notice.kind] += 1
+        await self._done(notice)
 
     async def _by(self, channel: Channel, notice: Notice) -> None:
         name = type(channel).__name__

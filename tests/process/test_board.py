@@ -67,6 +67,10 @@ async def test_agent_receives_canvas_changes_once(model: OfflineModel, workspace
         assert "off the canvas" in changes(prompts(model, "hello three")[0].body)[-1]
         await client.ask("system", {"action": "new_session"})
         await does(client, "restore_card", card_id=card_id)
+        table = {"id": drawn["blocks"][0]["id"], "type": "table", "data": TABLE}
+        model.script.agent(
+            {"tool": "mcp__sprite__update_card", "input": {"card_id": drawn["card_id"], "blocks": [table]}}
+        )
         mission = client.send("mission", {"text": "update the fruit table with apples 4, pears 2"})
         assert (await client.end_of(mission))["event"] == "complete"
         changed = await card(workspace, "Fruit")

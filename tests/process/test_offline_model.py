@@ -114,10 +114,6 @@ async def connected(model: OfflineModel, tmp_path: Path) -> AsyncIterator[Home]:
     async def create_card(_arguments: dict[str, Any]) -> dict[str, Any]:
         return {"content": [{"type": "text", "text": f'{{"card_id": "{CARD_ID}"}}'}]}
 
-    @tool("close_card", "Close a card", {"card_id": str})
-    async def close_card(_arguments: dict[str, Any]) -> dict[str, Any]:
-        return {"content": [{"type": "text", "text": "closed"}]}
-
     @tool("search_memory", "Search memory", {"query": str})
     async def search_memory(arguments: dict[str, Any]) -> dict[str, Any]:
         return {"content": [{"type": "text", "text": f"1 hit for {arguments['query']}: the boat is red"}]}
@@ -127,7 +123,7 @@ async def connected(model: OfflineModel, tmp_path: Path) -> AsyncIterator[Home]:
         system_prompt={"type": "file", "path": str(boot)},
         permission_mode="bypassPermissions",
         setting_sources=[],
-        mcp_servers={"sprite": create_sdk_mcp_server("sprite", tools=[create_card, close_card, search_memory])},
+        mcp_servers={"sprite": create_sdk_mcp_server("sprite", tools=[create_card, search_memory])},
         env={
             "ANTHROPIC_BASE_URL": model.url,
             "ANTHROPIC_API_KEY": "offline",
@@ -238,14 +234,6 @@ async def test_bad_request_returns_api_error(client: AsyncAnthropic) -> None:
         await client.messages.create(model="m", max_tokens=1, messages=[])
     with pytest.raises(anthropic.NotFoundError, match="not_found_error"):
         await client.models.list()
-
-
-async def test_requested_json_schema_is_filled(client: AsyncAnthropic) -> None:
-    schema = {"type": "object", "properties": {"title": {"type": "string"}}}
-    wanted = {"format": {"type": "json_schema", "schema": schema}}
-    message = await ask(client, "Plan a trip", extra_body={"output_config": wanted})
-    assert message.content[0].type == "text"
-    assert msgspec.json.decode(message.content[0].text) == {"title": "Plan a trip"}
 
 
 async def test_sdk_streams_and_counts_through_proxy(model: OfflineModel, tmp_path: Path) -> None:
@@ -446,7 +434,6 @@ async def test_real_agent_runs_writes_reads_and_recalls(agent: ClaudeSDKClient, 
     assert "todo.txt" in said(wrote)
 
     assert "and bread" in said(await turn(agent, "read the file notes/todo.txt"))
-    assert "notes" in said(await turn(agent, "list files"))
 
     noted = await turn(agent, "My boat is called Pequod.")
     assert "Noted." in said(noted)
@@ -460,7 +447,7 @@ async def test_real_agent_runs_writes_reads_and_recalls(agent: ClaudeSDKClient, 
 
 
 @shared
-async def test_real_agent_creates_and_closes_card(agent: ClaudeSDKClient) -> None:
+async def test_real_agent_creates_card(agent: ClaudeSDKClient) -> None:
     made = await turn(agent, "Make a table of apples 3, pears 5 titled Fruit")
     (create,) = calls(made)
     assert create.name == "mcp__sprite__create_card"
@@ -470,9 +457,6 @@ async def test_real_agent_creates_and_closes_card(agent: ClaudeSDKClient) -> Non
         {"type": "table", "data": {"columns": ["Item", "Value"], "rows": [["apples", "3"], ["pears", "5"]]}}
     ]
     assert "card is on the canvas" in said(made)
-    (close,) = calls(await turn(agent, "close the card"))
-    assert close.input == {"card_id": CARD_ID}
-    assert "not available" in said(await turn(agent, "update the card with apples 4"))
 
 
 @shared
@@ -505,7 +489,7 @@ async def test_high_usage_compacts_and_keeps_facts(agent: ClaudeSDKClient, home:
 async def test_interrupted_wait_leaves_next_turn_usable(agent: ClaudeSDKClient, home: Home) -> None:
     from claude_agent_sdk import ResultMessage
 
-    await agent.query("wait 30 seconds")
+    await agent.query("run `sleep 30`")
     messages: list[Message] = []
     async with asyncio.timeout(PATIENCE):
         async for message in agent.receive_response():
@@ -530,15 +514,6 @@ async def test_message_during_turn_is_answered_in_it(agent: ClaudeSDKClient, hom
     assert results(messages)
     assert "woke" in said(messages)
     assert "Ada" in said(messages)
-
-
-@shared
-async def test_plain_request_starts_background_agent(agent: ClaudeSDKClient, home: Home) -> None:
-    await agent.query("start a background agent to run `echo far-away`")
-    messages = await until_notified(agent)
-    assert calls(messages)[0].name in {"Agent", "Task"}
-    async with asyncio.timeout(PATIENCE):
-        await home.model.seen(lambda request: request.kind == "notification")
 
 
 @shared

@@ -18,7 +18,7 @@ from bridge.hub.hub import Relay
 from bridge.hub.room import RoomTimes
 from bridge.notify.notifier import Notifier
 from bridge.notify.rules import NotificationRules
-from bridge.notify.webhook import Outbox, Webhook
+from bridge.notify.webhook import Webhook
 from bridge.wakeups.waker import DueDates, Waker
 from sprite.protocol.memory import AddActionRequest
 from tests.bridge_harness import bridge_environment, bridge_process, run_bridge, running_bridge
@@ -61,7 +61,7 @@ async def bridge_of(folder: Path, host: Host, receiver: Receiver, ahead: float =
 
     async with (
         open_database(folder / "bridge.db") as database,
-        Webhook(receiver.url, KEY, Outbox(database), yes, died) as webhook,
+        Webhook(receiver.url, KEY, yes) as webhook,
         Notifier(database, [webhook], yes, yes, died) as notifier,
         NotificationRules(database, notifier, died) as notification_rules,
         DueDates(database, died, Ownership()) as due,

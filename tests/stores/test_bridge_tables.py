@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,9 +16,9 @@ from bridge.auth.people import People, Session
 from bridge.cluster.ownership import Ownership
 from bridge.db.database import Database, WriteBehind
 from bridge.db.open import open_database
+from bridge.notify import webhook
 from bridge.notify.push import MAX_PER_PERSON, Keys, Subscription, SubscriptionError, Subscriptions, kept_key
 from bridge.notify.routes import NotifySettings, NotifySettingsStore
-from bridge.notify.webhook import MOST_WAITING, Outbox
 from bridge.proxy.sprite_tokens import SpriteTokens
 from bridge.wakeups.waker import DueDate, DueDates, stored
 
@@ -73,8 +73,7 @@ async def test_session_renews_daily_and_ends_with_person(database: Database) -> 
 
 
 async def test_concurrent_requests_create_one_key(database: Database) -> None:
-    people, outbox = People(database), Outbox(database)
-    for make in (people.cookie_key, outbox.key):
+    for make in (People(database).cookie_key, partial(webhook.kept_key, database)):
         assert len(set(await asyncio.gather(*(make() for _ in range(6))))) == 1
     assert (await kept_key(database, None)).public == (await kept_key(database, None)).public
 
@@ -107,29 +106,6 @@ async def test_person_browsers_are_bounded_and_end_with_session(database: Databa
     assert await subscriptions.of("ada") == []
     with pytest.raises(SubscriptionError, match="logged out"):
         await subscriptions.add("ada", session, made[0])
-
-
-async def test_webhook_queue_is_ordered_delayed_and_bounded(database: Database) -> None:
-    outbox = Outbox(database, pauses=(0.0, 3600.0))
-    for name in ("one", "two", "one"):
-        await outbox.add(name, name.encode())
-    first, second = await outbox.due(10)
-    assert (first.id, first.body, first.tries, second.id) == ("one", b"one", 0, "two")
-    assert [each.id for each in await outbox.due(1)] == ["one"]
-    assert await outbox.failed(first)
-    assert [(each.id, each.tries) for each in await outbox.due(10)] == [("two", 0), ("one", 1)]
-    (again,) = [each for each in await outbox.due(10) if each.id == "one"]
-    assert await outbox.failed(again)
-    assert [each.id for each in await outbox.due(10)] == ["two"]
-    await outbox.done("two")
-    assert (await outbox.next_at() or 0.0) > time.time()
-    rows = [(f"m{number}", b"", 0, 1.0, number) for number in range(MOST_WAITING)]
-    await database.write(lambda tx: tx.executemany("INSERT INTO webhook_outbox VALUES (?, ?, ?, ?, ?)", rows))
-    await outbox.add("newest", b"")
-    left = {row["id"] for row in await database.statement("SELECT id FROM webhook_outbox")}
-    assert len(left) == MOST_WAITING
-    assert {"newest", "one"} <= left
-    assert "m0" not in left
 
 
 async def test_preference_keeps_last_choice(database: Database) -> None:

@@ -47,7 +47,7 @@ async def test_failed_backup_refuses_start(workspace: Path) -> None:
 async def test_bridge_backup_holds_no_notices(tmp_path: Path) -> None:
     async with open_database(tmp_path / "bridge.db") as database:
         await database.statement("INSERT INTO people (name, created_at) VALUES ('ada', 1)")
-        await database.statement("INSERT INTO webhook_outbox VALUES ('1', x'63616c6c20426f', 0, 1, 1)")
+        await database.statement("INSERT INTO notices VALUES ('ada', 'm', 'ended', 'call Bo', '', NULL, 1, 0, 1)")
     (tmp_path / "data-version").write_text("0.0.9")
     async with open_database(tmp_path / "bridge.db"):
         pass

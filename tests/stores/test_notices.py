@@ -269,7 +269,7 @@ async def test_person_without_text_consent_has_none_stored(database: Database) -
         await rows_are(database, "SELECT title || body FROM notices", [""])
 
 
-async def test_endless_endings_become_few_notices_and_count(database: Database) -> None:
+async def test_endless_endings_become_few_notices(database: Database) -> None:
     async with desk(database, per_second=1e-6) as at:
         for number in range(1_000):
             at.hear(Started(f"m{number}", "agent"), done(f"m{number}"), question(f"q{number}"))
@@ -277,15 +277,6 @@ async def test_endless_endings_become_few_notices_and_count(database: Database) 
         assert len({notice.key for notice in found}) == AT_ONCE
         rows = await database.read(lambda db: db.execute("SELECT * FROM notices WHERE sprite = 'ada'").fetchall())
         assert len(rows) == AT_ONCE
-
-
-async def test_suppressed_notices_are_counted_once_room_exists(database: Database) -> None:
-    async with desk(database, per_second=2.0) as at:
-        for number in range(300):
-            at.hear(Started(f"m{number}", "agent"), done(f"m{number}"))
-        await eventually(lambda: "more things for you" in " ".join(at.pager.titles), "the rest was not summarized")
-        *one_by_one, last = at.pager.titles
-        assert last == f"Sprite has {300 - len(one_by_one)} more things for you"
 
 
 async def test_opening_page_cancels_pending_notices(database: Database) -> None:

@@ -12,7 +12,6 @@ from bridge.db.database import Database
 from bridge.db.open import open_database
 from bridge.notify.notifier import Notifier
 from bridge.notify.rules import NotificationRules
-from bridge.notify.webhook import Outbox
 from sprite.protocol.frames import ServerMessage
 from sprite.protocol.shapes import ChatMessage
 from tests.chat_stand_in import state_sync
@@ -112,20 +111,3 @@ async def test_notices_left_by_bridge_are_sent_once(postgres_url: str) -> None:
             while (await first.statement("SELECT count(*) AS n FROM notices WHERE is_told = 0"))[0]["n"] > 1:  # noqa: ASYNC110 - another connection notes it
                 await asyncio.sleep(0.02)
         assert [title for each in both for title in each.pager.titles] == ["left"]
-
-
-async def test_webhook_message_is_claimed_by_one_bridge(postgres_url: str) -> None:
-    async with open_database(postgres_url) as first, open_database(postgres_url) as second:
-        here, there = Outbox(first, shared=True), Outbox(second, shared=True)
-        for number in range(20):
-            await here.add(f"m{number}", b"{}")
-        taken = await asyncio.gather(*(outbox.due(4) for _ in range(4) for outbox in (here, there)))
-        ids = [message.id for some in taken for message in some]
-        assert len(ids) == len(set(ids)) >= 4
-        rest = [message.id for message in await there.due(20)]
-        assert {*ids, *rest} == {f"m{number}" for number in range(20)}
-        assert await here.due(20) == []
-        # An unfinished message is claimed again later.
-        assert await here.next_at() is not None
-        await second.statement("UPDATE webhook_outbox SET next_at = ?", (time.time() - 1,))
-        assert len(await here.due(20)) == 20

@@ -103,7 +103,6 @@ BRIDGES = {
     "stored_rows": ("name", "sealed"),
     "stored_chunks": ("name", "sealed"),
     "notices": ("title", "body"),
-    "webhook_outbox": ("body",),
 }
 #: The bridge's columns without it: people, tokens, money, leases.
 BRIDGES_FREE: dict[str, tuple[str, ...]] = {
@@ -141,7 +140,6 @@ BRIDGES_FREE: dict[str, tuple[str, ...]] = {
     "told_until": ("sprite",),
     "waking": ("sprite",),
     "webhook_key": ("key",),
-    "webhook_outbox": ("id",),
 }
 
 
