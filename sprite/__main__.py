@@ -388,7 +388,7 @@ def _add_action_commands(
         ("dismiss", "dismissed", "say that it need not be done"),
     ):
         closing = _add(commands, name, "cli.actions.close", f"{words}; one that repeats ends with that", *parents)
-        closing.add_argument("action", nargs="+", metavar="ACTION", help="its number, or some of its words")
+        closing.add_argument("action", nargs="+", metavar="ACTION", help="some of its words")
         closing.set_defaults(status=status)
 
 

@@ -607,13 +607,16 @@ def age(seconds: float) -> str:
 
 
 def named_action(rows: Iterable[ActionRow], words: str) -> ActionRow | str:
-    """Return the one action whose text is or contains these words, or a sentence about the candidates."""
+    """Return the action whose text is or contains these words, or a sentence about the candidates.
+
+    Of actions with the same text, the first is returned.
+    """
     wanted = " ".join(words.casefold().split())
     texts = [(" ".join(row.content.split()), row) for row in rows]
     found = [each for each in texts if each[0].casefold() == wanted]
     found = found or [each for each in texts if wanted in each[0].casefold()]
     if not found:
         return "No such action has these words."
-    if len(found) > 1:
-        return f"Several have these words: {'; '.join(f'{row.id} {text}' for text, row in found)}."
+    if len({text.casefold() for text, _ in found}) > 1:
+        return f"Several have these words: {'; '.join(text for text, _ in found)}."
     return found[0][1]
