@@ -37,7 +37,7 @@ _CLOSE_ADVICE = (
     "Name it by its words, such as /actions done call Bo. Ask the agent to note something new, or to change it."
 )
 _NOTHING_ALLOWED = "nothing is allowed for good: the agent asks each time"
-_UNDO_USAGE = "/undo [TURN] [FILE...] [--over FILE...]; TURN is a number as /search shows it, or the id of an undo."
+_UNDO_USAGE = "/undo [TURN] [FILE...] [--over FILE...]; TURN is a number as /search shows it, or `undo`: the last undo."
 
 _Result = TypeVar("_Result", bound=memory.MemoryResult)
 
@@ -298,7 +298,7 @@ class Commands:
         except ValueError:
             await self._screen.show(drawing.problem("A quotation mark is missing.", _UNDO_USAGE))
             return
-        turn = words.pop(0) if words and (words[0].isdigit() or words[0].startswith("undo-")) else None
+        turn = words.pop(0) if words and (words[0].isdigit() or words[0] == "undo") else None
         at = words.index("--over") if "--over" in words else len(words)
         request = memory.UndoRequest(turn, words[:at] or None, words[at + 1 :])
         done = await self.look(request, memory.UndoResult, "undoing", MODEL_SECONDS)

@@ -286,5 +286,5 @@ def undone(done: UndoResult) -> RenderableType:
     )
     drawn = [Text.assemble((words, "dim"), one_line(path)) for words, paths in groups for path in paths]
     if done.undo is not None:
-        drawn.append(Text(f"/undo {one_line(done.undo)} takes this back.", style="dim"))
+        drawn.append(Text("/undo undo takes this back.", style="dim"))
     return Group(*drawn) if drawn else Text("Nothing to restore: the files are as they were before.")
