@@ -139,6 +139,17 @@ class SearchHit(Struct, omit_defaults=True):
     undone: bool = False
 
 
+class FoundHit(Struct, omit_defaults=True):
+    """One hit of a turn's searches of memory; `turn` is the turn that it is or comes from."""
+
+    kind: Literal["learning", "turn"]
+    id: int
+    type: str
+    at: float
+    text: str
+    turn: int | None = None
+
+
 class ChatMessage(Struct):
     """One line of the conversation as people see it; `at` in Unix seconds.
 
@@ -163,7 +174,7 @@ class ChatMessage(Struct):
     session_id: str | None = None
     duration_ms: int | None = None
     cost_usd: float | None = None
-    found: list[SearchHit] = []
+    found: list[FoundHit] = []
 
 
 class SessionRow(Struct):
