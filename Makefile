@@ -85,6 +85,15 @@ bench: $(VENV)/.dev ## benchmarks, each as a ratio to a baseline of the same run
 clean: ## the environment and the caches
 	rm -rf $(VENV) node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
+# A Python that is named for an existing .venv would be ignored.
+ifeq ($(origin PYTHON),command line)
+$(VENV)/.python: | named
+.PHONY: named
+named:
+	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON) on this machine."; exit 1; }
+	@[ ! -e $(VENV)/.python ] || echo "$(VENV) keeps its own Python. For $(PYTHON), run make clean first."
+endif
+
 $(VENV)/.python:
 	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -c 'import sprite' \
 		|| { echo "Name another one with: make PYTHON=python3.12 ..."; exit 1; }

@@ -232,7 +232,7 @@ def _add_file_commands(
     revoke = _add(reaching, "revoke", "cli.reach.revoke", "take back a host, and close its connections", here)
     revoke.add_argument("host", metavar="HOST", help="as `list` shows it: example.org, or example.org:8443")
 
-    turn_words = "its number, or the id of an undo (default: the newest turn that changed files)"
+    turn_words = "its number, or `undo` for the last undo (default: the newest turn that changed files)"
     changes = _add(commands, "changes", "cli.changes.changes", "which files a turn changed", here, printed)
     changes.add_argument("turn", nargs="?", metavar="TURN", help=turn_words)
     changes.add_argument("--diff", action="store_true", help="also show the changed lines")
@@ -388,7 +388,7 @@ def _add_action_commands(
         ("dismiss", "dismissed", "say that it need not be done"),
     ):
         closing = _add(commands, name, "cli.actions.close", f"{words}; one that repeats ends with that", *parents)
-        closing.add_argument("action", nargs="+", metavar="ACTION", help="its number, or some of its words")
+        closing.add_argument("action", nargs="+", metavar="ACTION", help="some of its words")
         closing.set_defaults(status=status)
 
 

@@ -102,18 +102,12 @@ def usage_of(ending: Ending | None) -> dict[str, Any] | None:
     if usage is None:
         return None
 
-    def tokens(name: str) -> int:
-        value = usage.get(name)
-        return value if type(value) is int and 0 <= value < 2**53 else 0
-
-    cached = tokens("cache_read_input_tokens")
-    prompt = tokens("input_tokens") + cached + tokens("cache_creation_input_tokens")
-    output = tokens("output_tokens")
+    prompt = usage.input_tokens + usage.cache_read_input_tokens + usage.cache_creation_input_tokens
     return {
         "prompt_tokens": prompt,
-        "completion_tokens": output,
-        "total_tokens": prompt + output,
-        "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": prompt + usage.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cache_read_input_tokens},
     }
 
 

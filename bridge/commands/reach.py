@@ -56,7 +56,14 @@ async def bridge_or_folder(settings: Settings) -> AsyncIterator[aiohttp.ClientSe
 
 
 async def ask(settings: Settings, method: str, path: str, body: object = None, *, type_: Any = Any) -> Any:
-    """Send one request to the running bridge, or do it on the data folder. Return the answer."""
+    """Send one request to the running bridge, or do it on the data folder. Return the answer.
+
+    A request that only reads does not create the folder: its name may be a slip.
+    """
+    if method == "GET" and settings.database_url is None and not settings.data.is_dir():
+        raise ControlError(
+            f"There is no data folder {settings.data}. Name it with --data DIR, or start a bridge on it."
+        )
     async with bridge_or_folder(settings) as session:
         return msgspec.convert(await control.ask(session, method, path, body), type_)
 

@@ -34,10 +34,10 @@ _KEYS = [
 _RESOLVED = {"done": "done", "dismiss": "dismissed", "reopen": "open"}
 _ACTIONS_USAGE = "/actions [done|dismiss|reopen ACTION]"
 _CLOSE_ADVICE = (
-    "such as /actions done 4, or /actions done call Bo. Ask the agent to note something new, or to change it."
+    "Name it by its words, such as /actions done call Bo. Ask the agent to note something new, or to change it."
 )
 _NOTHING_ALLOWED = "nothing is allowed for good: the agent asks each time"
-_UNDO_USAGE = "/undo [TURN] [FILE...] [--over FILE...]; TURN is a number as /search shows it, or the id of an undo."
+_UNDO_USAGE = "/undo [TURN] [FILE...] [--over FILE...]; TURN is a number as /search shows it, or `undo`: the last undo."
 
 _Result = TypeVar("_Result", bound=memory.MemoryResult)
 
@@ -62,7 +62,7 @@ class Commands:
             ("/memory [FILE]", "what is remembered, or one of its files", self._memory),
             ("/search QUERY", "searches everything ever said and learned", self._search),
             ("/forget TEXT", "takes words out of everything, for good; asks first", self._forget),
-            (_ACTIONS_USAGE, "what is to be done; closes one, by number or words", self._actions),
+            (_ACTIONS_USAGE, "what is to be done; closes one by its words", self._actions),
             ("/changes [TURN]", "which files the last or another turn changed", self._changes),
             ("/undo [TURN] [FILE...]", "takes the file changes of a turn back", self._undo),
             (
@@ -270,13 +270,12 @@ class Commands:
             await self._show_actions(await self.look(request, memory.ResolveActionResult))
 
     async def _action_number(self, word: str, given: str) -> int | None:
-        if given.isdecimal():
-            return int(given)
         listed = await self.look(memory.ActionsRequest(), memory.ActionsResult)
         if listed is None:
             return None
         self._seen |= {action.id: action.version for action in listed.actions}
-        fits = (row for row in listed.actions if (row.status == "open") == (word != "reopen"))
+        closed = {"open"} if word == "reopen" else {"done", "dismissed"}
+        fits = (row for row in listed.actions if row.status not in closed)
         found = named_action(fits, given)
         if isinstance(found, str):
             await self._screen.show(drawing.problem(found, _CLOSE_ADVICE))
@@ -299,7 +298,7 @@ class Commands:
         except ValueError:
             await self._screen.show(drawing.problem("A quotation mark is missing.", _UNDO_USAGE))
             return
-        turn = words.pop(0) if words and (words[0].isdigit() or words[0].startswith("undo-")) else None
+        turn = words.pop(0) if words and (words[0].isdigit() or words[0] == "undo") else None
         at = words.index("--over") if "--over" in words else len(words)
         request = memory.UndoRequest(turn, words[:at] or None, words[at + 1 :])
         done = await self.look(request, memory.UndoResult, "undoing", MODEL_SECONDS)

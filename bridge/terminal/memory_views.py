@@ -62,7 +62,7 @@ def learnings(rows: list[shapes.LearningRow]) -> RenderableType:
 
 
 def actions(rows: list[shapes.ActionRow]) -> RenderableType:
-    """Draw open actions with their numbers: failed ones first, then by due time, then by priority."""
+    """Draw open actions: failed ones first, then by due time, then by priority."""
     pending = sorted(
         (row for row in rows if row.status in {"open", "failed"}),
         key=lambda row: (row.status == "open", math.inf if row.due is None else row.due, -row.priority, row.id),
@@ -70,11 +70,10 @@ def actions(rows: list[shapes.ActionRow]) -> RenderableType:
     if not pending:
         return Text("Nothing to be done. Ask the agent to remind you of something.", style="dim")
     drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    drawn.add_column(style="cyan", no_wrap=True, justify="right")
     drawn.add_column()
     drawn.add_column(style="dim")
     for row in pending:
-        drawn.add_row(Text(str(row.id)), Text(one_line(row.content)), _when_due(row))
+        drawn.add_row(Text(one_line(row.content)), _when_due(row))
     return drawn
 
 
@@ -287,5 +286,5 @@ def undone(done: UndoResult) -> RenderableType:
     )
     drawn = [Text.assemble((words, "dim"), one_line(path)) for words, paths in groups for path in paths]
     if done.undo is not None:
-        drawn.append(Text(f"/undo {one_line(done.undo)} takes this back.", style="dim"))
+        drawn.append(Text("/undo undo takes this back.", style="dim"))
     return Group(*drawn) if drawn else Text("Nothing to restore: the files are as they were before.")

@@ -10,7 +10,7 @@ from typing import Any
 from sprite.common.failures import Failure
 from sprite.errors import AgentError, ShortageError, SpriteError, is_shortage
 from sprite.log.transcript import Observation, Outcome
-from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted, TextDelta, Thinking
+from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted, TextDelta, Thinking, Usage
 from sprite.protocol.messages import Decision
 from sprite.protocol.shapes import MissionStatus, Origin, UsedTool
 from sprite.protocol.tools import NOT_THE_AGENTS
@@ -36,13 +36,11 @@ class TurnResult:
     cut_usd: float = 0.0
 
 
-CRASHED_MESSAGE = "The sprite was stopped in the middle of this. What had happened by then is kept; send it again."
+_TOKENS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 #: No person sent it, so no person can send it again.
-OWN_CRASHED_MESSAGE = "The sprite was stopped in the middle of this. What had happened by then is kept."
-SCHEDULE_CRASHED_MESSAGE = (
-    "This was cut off: the sprite was stopped in the middle of it. What had happened by then is kept, and it is not "
-    "begun again by itself."
-)
+OWN_CRASHED_MESSAGE = "Sprite was stopped in the middle of this turn. Everything up to then is kept."
+CRASHED_MESSAGE = f"{OWN_CRASHED_MESSAGE} Send the message again."
+SCHEDULE_CRASHED_MESSAGE = f"{OWN_CRASHED_MESSAGE} It does not start again by itself."
 
 
 def failed(mission_id: str, error: Exception) -> Failed:
@@ -56,7 +54,12 @@ def failed(mission_id: str, error: Exception) -> Failed:
 
 
 def ended(
-    mission_id: str, result: TurnResult, texts: Sequence[str], cost_usd: float | None, duration_ms: int
+    mission_id: str,
+    result: TurnResult,
+    texts: Sequence[str],
+    duration_ms: int,
+    cost_usd: float | None,
+    streamed_usd: float,
 ) -> AnyEnding:
     """Return the ending event of a turn as reported by the CLI. `texts` is used where the CLI repeats no text."""
     if result.outcome == "interrupted":
@@ -65,7 +68,11 @@ def ended(
         why = result.failure
         return Failed(mission_id, why.code, why.message, why.retryable, why.action, why.details)
     text = result.text or "\n\n".join(texts)
-    return Complete(mission_id, text=text, usage=result.usage, cost_usd=cost_usd, duration_ms=duration_ms)
+    settled, estimated = settled_and_estimated(result, cost_usd, streamed_usd)
+    tokens = {name: max(0, int((result.usage or {}).get(name) or 0)) for name in _TOKENS}
+    return Complete(
+        mission_id, text, Usage(**tokens, settled_usd=settled, estimated_usd=estimated), cost_usd, duration_ms
+    )
 
 
 def left_open(mission_id: str, turn: Observation | None, origin: Origin) -> AnyEnding:

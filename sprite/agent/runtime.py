@@ -16,7 +16,6 @@ from functools import partial
 from typing import TypeVar
 
 from msgspec import UnsetType
-from msgspec.structs import replace as replace_hit
 
 from sprite.agent import mission_end
 from sprite.agent.background import Background, Unattended
@@ -565,7 +564,11 @@ class AgentRuntime:
         """Record the hits of a memory search for the mission's reply: each once, with shortened text."""
         if self._turn is not None:
             known = {(hit.kind, hit.id) for hit in self._turn.found}
-            new = [replace_hit(hit, text=hit.text[:FOUND_CHARS]) for hit in hits if (hit.kind, hit.id) not in known]
+            new = [
+                shapes.FoundHit(hit.kind, hit.id, hit.type, hit.at, hit.text[:FOUND_CHARS], hit.turn_id)
+                for hit in hits
+                if (hit.kind, hit.id) not in known
+            ]
             self._turn.found = [*self._turn.found, *new][:MOST_FOUND]
 
     @property

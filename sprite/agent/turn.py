@@ -18,7 +18,7 @@ from sprite.common.tasks import TaskSet
 from sprite.errors import AgentError
 from sprite.log.transcript import NewObservation, Outcome
 from sprite.protocol.events import AnyAgentEvent, AnyEnding, Complete, Failed, Interrupted, Started
-from sprite.protocol.shapes import BackgroundWork, FileCounts, SearchHit, Stopped
+from sprite.protocol.shapes import BackgroundWork, FileCounts, FoundHit, Stopped
 from sprite.workspace.database import Effect, StoredMission, TurnBegan
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Turn:
         #: The agent's texts in this turn.
         self.texts: list[str] = []
         #: The hits of its searches of memory.
-        self.found: list[SearchHit] = []
+        self.found: list[FoundHit] = []
         #: Cost in US dollars, once the CLI has reported it.
         self.cost_usd: float | None = None
         self.result: TurnResult | None = None
@@ -126,7 +126,7 @@ class Turn:
                 return "error", failed(mission_id, AgentError("The agent was stopped from outside."))
             return "crashed", cut_off(mission_id, self.mission.origin)
         duration_ms = int((time.monotonic() - self._started_at) * 1000)
-        return result.outcome, ended(mission_id, result, self.texts, self.cost_usd, duration_ms)
+        return result.outcome, ended(mission_id, result, self.texts, duration_ms, self.cost_usd, self.streamed_usd)
 
     async def _result(self) -> TurnResult | None:
         await self._ask()
@@ -364,7 +364,7 @@ class BackgroundTurns:
         if observation.outcome == "crashed":
             return cut_off(turn.id, "agent")
         if turn.result is not None:
-            return ended(turn.id, turn.result, turn.texts, cost_usd, duration_ms)
+            return ended(turn.id, turn.result, turn.texts, duration_ms, cost_usd, turn.streamed_usd)
         if observation.outcome == "complete":
             # A mission was merged into it, so the following events and the cost belong to the mission.
             return Complete(turn.id, "\n\n".join(turn.texts), None, None, duration_ms)

@@ -13,7 +13,6 @@ import msgspec
 from sprite.cli.output import say, say_json
 from sprite.common.due_times import due_words, moment_words
 from sprite.common.recurrence import DEFAULT_ZONE, rule_of
-from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.config import Settings
 from sprite.errors import OperatorError, WorkspaceLockedError
 from sprite.memory.actions import Actions
@@ -72,11 +71,9 @@ async def close(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _number(settings: Settings, given: str) -> int:
-    """Return the number of the action that is given by number, or by words of an open one."""
-    if given.isdecimal():
-        return min(int(given), LARGEST_ROW_ID)
+    """Return the number of the action that is not closed with these words."""
     async with open_stores(settings) as stores:
-        found = named_action([row for row in await stores.view.actions() if row.status == "open"], given)
+        found = named_action([row for row in await stores.view.actions() if row.status in {"open", "failed"}], given)
     if isinstance(found, str):
         raise OperatorError(f"{found} `actions list` shows them all.")
     return found.id
@@ -97,4 +94,4 @@ def _line(action: ActionRow) -> str:
     marks = [when, f"priority {action.priority}" if action.priority else "", f"by {action.origin}"]
     if action.status != "open":
         marks.append(action.status)
-    return f"{action.id:<8} {one_line(action.content)}  ({'; '.join(mark for mark in marks if mark)})"
+    return f"{one_line(action.content)}  ({'; '.join(mark for mark in marks if mark)})"

@@ -73,7 +73,7 @@ def told(done: UndoResult) -> list[str]:
     )
     lines = [f"{words}: {path}" for words, paths in groups for path in paths]
     if done.undo is not None:
-        lines.append(f"This can be undone: undo {done.undo}")
+        lines.append("`undo undo` takes this back.")
     return lines or ["Nothing to restore: the files are as they were before."]
 
 

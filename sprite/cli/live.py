@@ -191,9 +191,9 @@ async def _turns(talk: _Talk, settings: Settings, call_usd: float) -> dict[str, 
         "seconds": seconds,
     }
     status = await talk.status("status")
-    model, usage = status.model or "", (end.usage or {}) if isinstance(end, wire.Complete) else {}
+    model, usage = status.model or "", msgspec.to_builtins(end.usage) if isinstance(end, wire.Complete) else None
     spent = Cost() if status.spend is None or status.spend.turn is None else status.spend.turn
-    counted = 0.0 if settings.is_free else cost_usd(model, usage)
+    counted = 0.0 if settings.is_free else cost_usd(model, usage or {})
     is_close = counted is None or abs(spent.settled - counted) <= max(_CLOSE_PART * spent.settled, _CLOSE_USD)
     flushed = await talk.status("flush")
     today = _today(flushed)

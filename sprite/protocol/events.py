@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import field
+from msgspec import Meta, Struct, field
 
 from sprite.common.failures import Action
-from sprite.protocol.shapes import FileCounts, Origin, Payload, SearchHit
+from sprite.protocol.shapes import FileCounts, FoundHit, Origin, Payload
 
 
 class AgentEvent(Payload, tag_field="event"):
@@ -96,18 +96,33 @@ class Ending(AgentEvent):
     """The end of a mission. Every mission has exactly one; `changes` counts its changed files."""
 
 
+#: JavaScript has no larger integers.
+_Tokens = Annotated[int, Meta(ge=0, lt=2**53)]
+
+
+class Usage(Struct, omit_defaults=False):
+    """Tokens of a turn, and US dollars: `settled_usd` as reported, `estimated_usd` for calls that were cut off."""
+
+    input_tokens: _Tokens = 0
+    output_tokens: _Tokens = 0
+    cache_creation_input_tokens: _Tokens = 0
+    cache_read_input_tokens: _Tokens = 0
+    settled_usd: float | None = None
+    estimated_usd: float = 0.0
+
+
 class Complete(Ending, tag="complete"):
-    """The mission is done. `usage` is in tokens as the vendor counts them; it and the cost are null if unknown.
+    """The mission is done. `usage` and the cost are null if unknown.
 
     `memory_found` are the hits of its searches of memory, cut.
     """
 
     text: str
-    usage: dict[str, Any] | None
+    usage: Usage | None
     cost_usd: float | None
     duration_ms: int
     changes: FileCounts | None = None
-    memory_found: list[SearchHit] = field(default_factory=list)
+    memory_found: list[FoundHit] = field(default_factory=list)
 
 
 class Interrupted(Ending, tag="interrupted"):

@@ -139,6 +139,17 @@ class SearchHit(Struct, omit_defaults=True):
     undone: bool = False
 
 
+class FoundHit(Struct, omit_defaults=True):
+    """One hit of a turn's searches of memory; `turn` is the turn that it is or comes from."""
+
+    kind: Literal["learning", "turn"]
+    id: int
+    type: str
+    at: float
+    text: str
+    turn: int | None = None
+
+
 class ChatMessage(Struct):
     """One message of the chat; `at` in Unix seconds.
 
@@ -162,7 +173,7 @@ class ChatMessage(Struct):
     session_id: str | None = None
     duration_ms: int | None = None
     cost_usd: float | None = None
-    found: list[SearchHit] = []
+    found: list[FoundHit] = []
 
 
 class SessionRow(Struct):
@@ -605,13 +616,16 @@ def age(seconds: float) -> str:
 
 
 def named_action(rows: Iterable[ActionRow], words: str) -> ActionRow | str:
-    """Return the one action whose text is or contains these words, or a sentence about the candidates."""
+    """Return the action whose text is or contains these words, or a sentence about the candidates.
+
+    Of actions with the same text, the first is returned.
+    """
     wanted = " ".join(words.casefold().split())
     texts = [(" ".join(row.content.split()), row) for row in rows]
     found = [each for each in texts if each[0].casefold() == wanted]
     found = found or [each for each in texts if wanted in each[0].casefold()]
     if not found:
         return "No such action has these words."
-    if len(found) > 1:
-        return f"Several have these words: {'; '.join(f'{row.id} {text}' for text, row in found)}."
+    if len({text.casefold() for text, _ in found}) > 1:
+        return f"Several have these words: {'; '.join(text for text, _ in found)}."
     return found[0][1]

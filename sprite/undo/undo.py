@@ -36,6 +36,8 @@ MOST_LISTED: Final = 1_000
 MOST_DIGITS: Final = 18
 #: Undone paths that the agent is told with its next prompt.
 MOST_TOLD: Final = 50
+#: Names the newest undo in place of a turn.
+NEWEST_UNDO: Final = "undo"
 
 
 @dataclass(slots=True)
@@ -118,7 +120,10 @@ class Undoing:
         if turn is not None and turn.isdecimal() and len(turn) <= MOST_DIGITS:
             observation = await self._transcript.observation(int(turn))
             turn = (observation.mission_id if observation else None) or turn
-        found = await (self._table.newest() if turn is None else self._table.find(turn))
+        if turn is None or turn == NEWEST_UNDO:
+            found = await self._table.newest(undo=turn is not None)
+        else:
+            found = await self._table.find(turn)
         if found is not None:
             return found
         since = await self._table.since()
@@ -127,7 +132,11 @@ class Undoing:
         else:
             first = await self._transcript.first_turn_after(since)
             start = f"turn {first}" if first is not None else "the next turn"
-            none = "No turn has changed a file yet." if turn is None else "No file changes are known of that turn."
+            none = "No turn has changed a file yet."
+            if turn == NEWEST_UNDO:
+                none = "Nothing was undone yet."
+            elif turn is not None:
+                none = f"No file changes are known of turn {turn}."
             words = f"{none} Undo works from {start} on."
         raise PeerError(words, code="not_found")
 

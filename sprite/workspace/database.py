@@ -260,7 +260,7 @@ class ChatAdded:
     origin: shapes.Origin = "person"
     tools: Sequence[shapes.UsedTool] = ()
     asked_by: str | None = None
-    found: Sequence[shapes.SearchHit] = ()
+    found: Sequence[shapes.FoundHit] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +279,7 @@ Effect = TurnBegan | MissionMoved | ChatAdded | CardSaved
 
 
 _TOOLS = msgspec.json.Decoder(list[shapes.UsedTool])
-_FOUND = msgspec.json.Decoder(list[shapes.SearchHit])
+_FOUND = msgspec.json.Decoder(list[shapes.FoundHit])
 _BLOCKS = msgspec.json.Decoder(list[shapes.Block])
 _POINT: msgspec.json.Decoder[shapes.Point | None] = msgspec.json.Decoder(shapes.Point | None)
 _SIZE: msgspec.json.Decoder[shapes.Size | None] = msgspec.json.Decoder(shapes.Size | None)

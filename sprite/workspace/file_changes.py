@@ -156,9 +156,10 @@ class FileChanges(Tables):
         """Return the undos that were interrupted."""
         return await self._sets("WHERE is_open ORDER BY at")
 
-    async def newest(self) -> SetRow | None:
-        """Return the newest turn with changes."""
-        found = await self._sets("WHERE undoes IS NULL ORDER BY at DESC LIMIT 1")
+    async def newest(self, *, undo: bool = False) -> SetRow | None:
+        """Return the newest turn with changes, or the newest undo."""
+        kind = "NOT NULL AND NOT is_open" if undo else "NULL"
+        found = await self._sets(f"WHERE undoes IS {kind} ORDER BY at DESC LIMIT 1")
         return found[0] if found else None
 
     async def find(self, turn: str) -> SetRow | None:

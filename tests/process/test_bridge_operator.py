@@ -91,7 +91,8 @@ def foreign(folder: Path) -> bytes:
 
 async def test_people_are_managed_with_and_without_bridge(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    assert "Nobody yet" in (await run_bridge("users", "list", "--data", str(data)))[1]
+    assert "There is no data folder" in (await run_bridge("users", "list", "--data", str(data)))[2]
+    assert not data.exists()
     async with running_bridge(data) as bridge:
         status, out, _ = await bridge.run("users", "add", "ada")
         assert status == 0

@@ -24,18 +24,25 @@ async def asked(chat: Chat, line: str) -> dict[str, Any]:
     return message
 
 
-async def test_actions_are_listed_and_closed_by_number() -> None:
-    rows = [action(4, "Water the ficus"), action(7, "Call Zoltan"), action(9, "Long done", "done")]
+async def test_actions_are_listed_without_numbers_and_closed() -> None:
+    rows = [action(1000004, "Water the ficus"), action(1000007, "Call Zoltan"), action(9, "Long done", "done")]
     async with in_a_pipe() as chat:
         message = await asked(chat, "/actions")
         await chat.visitor.send(ActionsResult(rows), reply_to=message["id"])
         await chat.until_seen("Call Zoltan")
         assert "Long done" not in chat.seen
-        for word, status in (("done", "done"), ("dismiss", "dismissed"), ("reopen", "open")):
-            message = await asked(chat, f"/actions {word} 4")
-            assert message["payload"] == {"op": "resolve_action", "id": 4, "status": status, "version": 1}
+        assert "100000" not in chat.seen
+        for word, status, row in (
+            ("done", "done", rows[0]),
+            ("dismiss", "dismissed", rows[0]),
+            ("reopen", "open", rows[2]),
+        ):
+            message = await asked(chat, f"/actions {word} {row.content}")
+            await chat.visitor.send(ActionsResult(rows), reply_to=message["id"])
+            message = await chat.visitor.receive("memory")
+            assert message["payload"] == {"op": "resolve_action", "id": row.id, "status": status, "version": 1}
             await chat.visitor.send(ResolveActionResult([]), reply_to=message["id"])
-        chat.type("/actions undo 4\n")
+        chat.type("/actions undo ficus\n")
         await chat.until_seen("Which one, and how?")
         await chat.until_seen("Nothing to be done.")
 
@@ -51,7 +58,7 @@ async def test_action_is_closed_by_its_words() -> None:
         await chat.visitor.send(ResolveActionResult([]), reply_to=message["id"])
         message = await asked(chat, "/actions done call")
         await chat.visitor.send(ActionsResult(rows), reply_to=message["id"])
-        await chat.until_seen("Several have these words: 7 Call Zoltan; 8 Call Zoe.")
+        await chat.until_seen("Several have these words: Call Zoltan; Call Zoe.")
         message = await asked(chat, "/actions reopen call")
         await chat.visitor.send(ActionsResult(rows), reply_to=message["id"])
         assert (await chat.visitor.receive("memory"))["payload"]["id"] == 9

@@ -74,10 +74,16 @@ async def test_status_tells_spend_of_agent_and_memory(workspace: Path, model: Of
         running_sprite(workspace, model.url, SPRITE_MODEL="claude-haiku-4-5") as sprite,
         sprite.client() as client,
     ):
-        await chat(client, "My name is Ada", "I like tea")
+        await chat(client, "My name is Ada", "Search memory for Ada")
         spend = (await client.ask("system", {"action": "flush"}))["payload"]["spend"]
         health = (await client.ask("memory", {"op": "health"}))["payload"]["health"]
-        costs = [m["payload"]["cost_usd"] for m in client.received if m["payload"].get("event") == "complete"]
+        ends = [m["payload"] for m in client.received if m["payload"].get("event") == "complete"]
+    costs = [end["cost_usd"] for end in ends]
+    usage, (found,) = ends[-1]["usage"], ends[-1]["memory_found"]
+    assert (usage["settled_usd"], usage["estimated_usd"]) == (pytest.approx(costs[-1]), 0)
+    assert min(usage["input_tokens"], usage["output_tokens"]) > 0
+    assert (found["kind"], found["id"], found["turn"]) == ("turn", 1, 1)
+    assert "Ada" in found["text"]
     assert spend["today"] == spend["session"]
     assert spend["today"]["agent"] == {"settled": pytest.approx(sum(costs)), "estimated": 0}
     assert spend["today"]["memory"]["settled"] > 0

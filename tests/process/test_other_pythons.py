@@ -139,3 +139,17 @@ def test_make_rejects_old_python(tmp_path: Path) -> None:
     assert "Python 3.6.1, which is too old" in done.stderr
     assert "make PYTHON=python3.12" in done.stdout
     assert not (tmp_path / "venv").exists()
+
+
+def test_make_names_missing_python() -> None:
+    """Also where .venv exists, which would ignore it."""
+    done = subprocess.run(
+        ["make", "PYTHON=python9", ".venv/.run"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "There is no python9" in done.stdout

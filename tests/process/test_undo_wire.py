@@ -165,7 +165,7 @@ async def test_commands_work_with_and_without_sprite(
     undone = json.loads(capsys.readouterr().out)
     assert undone["restored"] == ["documents/x.txt"]
     (workspace / "documents/x.txt").write_text("mine")
-    assert await asyncio.to_thread(main, ["undo", undone["undo"], *here]) == 1
+    assert await asyncio.to_thread(main, ["undo", "undo", *here]) == 1
     assert "changed since (restored with --over): documents/x.txt" in capsys.readouterr().out
 
 
@@ -190,5 +190,5 @@ async def test_terminal_shows_changes_and_undoes_named_files() -> None:
         assert message["payload"] == {"op": "undo", "turn": "7", "paths": ["documents/a b.txt"], "over": ["c"]}
         result = UndoResult("m1", "undo-1", ["documents/a b.txt"], ["c"], [], [])
         await chat.visitor.send(result, reply_to=str(message["id"]))
-        await chat.until_seen("/undo undo-1 takes this back.")
+        await chat.until_seen("/undo undo takes this back.")
         assert "changed since, and left" in chat.seen

@@ -313,7 +313,9 @@ async def test_undo_is_logged_and_marks_turn(stage: Stage) -> None:
     await stage.turn("m1")
     first = await stage.undo("m1")
     assert await stage.workspace.file_changes.undone_by("m1") == first.undo
-    await stage.undo(first.undo)
+    with pytest.raises(PeerError, match="known of turn zz"):
+        await stage.undo("zz")
+    await stage.undo("undo")
     assert await stage.workspace.file_changes.undone_by("m1") is None
     rows = await stage.transcript.curations.after(0)
     assert [row.kind for row in rows] == ["undo", "undo"]

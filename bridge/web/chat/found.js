@@ -6,7 +6,7 @@ import { FILES, TYPES } from '../memory/labels.js';
 import { button } from '../template.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 
-/** @import { Exchange, Page, SearchHit } from '../types/page.js' */
+/** @import { Exchange, FoundHit, Page } from '../types/page.js' */
 
 /** @param {Exchange} entry @param {Page} page */
 export function foundRow({ found }, page) {
@@ -29,8 +29,8 @@ export function foundRow({ found }, page) {
   </details>`;
 }
 
-/** @param {SearchHit} hit @param {Page} page */
-function row({ kind, id, type, at, text, turn_id: turn }, page) {
+/** @param {FoundHit} hit @param {Page} page */
+function row({ kind, id, type, at, text, turn = null }, page) {
   const open = () => (kind === 'learning' ? page.openLearning(id) : page.openTurn(id));
   const [look, name] = kind === 'learning' ? ['info', TYPES[type] ?? type] : ['', 'Turn'];
   const source = turn === null ? '' : `turn ${turn}, `;

@@ -749,7 +749,7 @@ export interface ChatMessage {
   session_id?: string | null;
   duration_ms?: number | null;
   cost_usd?: number | null;
-  found?: SearchHit[];
+  found?: FoundHit[];
 }
 /**
  * A tool call of a turn, cut; `title` is its purpose.
@@ -772,24 +772,15 @@ export interface FileCounts {
   deleted: number;
 }
 /**
- * A search result. `turn_id` is the turn itself or the learning's turn; `type` is the learning's, or TURN.
- *
- *     `project` is left out for the person's own. `unverified` marks a learning that neither evidence nor the person
- *     has confirmed. `undone`: the file changes of its turn were undone.
+ * One hit of a turn's searches of memory; `turn` is the turn that it is or comes from.
  */
-export interface SearchHit {
+export interface FoundHit {
   kind: "learning" | "turn";
   id: number;
   type: string;
   at: number;
-  session_id: string | null;
-  turn_id: number | null;
   text: string;
-  superseded_by?: number | null;
-  origin?: string | null;
-  project?: string | null;
-  unverified?: boolean;
-  undone?: boolean;
+  turn?: number | null;
 }
 /**
  * The current session; `session_id` is null until its first mission.
@@ -1019,7 +1010,7 @@ export interface ModelChanged {
   text: string;
 }
 /**
- * The mission is done. `usage` is in tokens as the vendor counts them; it and the cost are null if unknown.
+ * The mission is done. `usage` and the cost are null if unknown.
  *
  *     `memory_found` are the hits of its searches of memory, cut.
  */
@@ -1027,13 +1018,22 @@ export interface Complete {
   event: "complete";
   mission_id: string | null;
   text: string;
-  usage: {
-    [k: string]: unknown;
-  } | null;
+  usage: Usage | null;
   cost_usd: number | null;
   duration_ms: number;
   changes?: FileCounts | null;
-  memory_found?: SearchHit[];
+  memory_found?: FoundHit[];
+}
+/**
+ * Tokens of a turn, and US dollars: `settled_usd` as reported, `estimated_usd` for calls that were cut off.
+ */
+export interface Usage {
+  input_tokens?: number;
+  output_tokens?: number;
+  cache_creation_input_tokens?: number;
+  cache_read_input_tokens?: number;
+  settled_usd?: number | null;
+  estimated_usd?: number;
 }
 /**
  * A person stopped the mission. A mission that the sprite's own stop cut off ends with `error` (`crashed`).
@@ -1242,6 +1242,26 @@ export interface SearchResult {
   indexed_through: number;
   waiting: number;
   notes?: string[];
+}
+/**
+ * A search result. `turn_id` is the turn itself or the learning's turn; `type` is the learning's, or TURN.
+ *
+ *     `project` is left out for the person's own. `unverified` marks a learning that neither evidence nor the person
+ *     has confirmed. `undone`: the file changes of its turn were undone.
+ */
+export interface SearchHit {
+  kind: "learning" | "turn";
+  id: number;
+  type: string;
+  at: number;
+  session_id: string | null;
+  turn_id: number | null;
+  text: string;
+  superseded_by?: number | null;
+  origin?: string | null;
+  project?: string | null;
+  unverified?: boolean;
+  undone?: boolean;
 }
 /**
  * Turns of one session, oldest first.

@@ -11,6 +11,7 @@ import type {
   FileCounts,
   FileResult,
   ForgetRequest,
+  FoundHit,
   LearningRow,
   LinkState,
   MemoryState,
@@ -19,7 +20,6 @@ import type {
   PermissionRequest,
   PermissionResolved,
   ReachResult,
-  SearchHit,
   SessionState,
   Stack,
   Status,
@@ -181,7 +181,7 @@ export interface Exchange {
   isBegunAgain: boolean;
   rowId: number | null;
   /** The hits of its turn's searches of memory. */
-  found: SearchHit[];
+  found: FoundHit[];
   /** The number of files that its turn changed. */
   changes: FileCounts | null;
   /** Grows with each change: views compare it to decide whether to redraw. */
