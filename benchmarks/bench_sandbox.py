@@ -20,7 +20,7 @@ from tests.harness import sprite_process
 from tests.inspection import observation_of
 from tests.scripted_model import OfflineModel
 
-STARTS, COMMANDS, ROUNDS = 15, 300, 7
+STARTS, COMMANDS, ROUNDS = 40, 300, 7
 MOST_START_MS, MOST_COMMAND_MS = 100.0, 2.0
 
 #: Each prints "done" at its end if it worked.
@@ -89,7 +89,7 @@ def measure_starts(settings: Settings) -> None:
         program = str(settings.run / "bin/claude")
         inside.append(building + _elapsed([*command, program, "--version"], settings.workspace))
     added = statistics.median(inside) - statistics.median(bare)
-    value = f"{added:.1f} ms ({spread(inside)} - {spread(bare)})"
+    value = f"{added:.1f} ms ({spread(inside)} - {spread(bare)}), least {min(inside) - min(bare):.1f}"
     line("added to a session's start", value, f"<= {MOST_START_MS:g} ms", ok=added <= MOST_START_MS)
 
     script = f"for i in $(seq {COMMANDS}); do /bin/true; done"

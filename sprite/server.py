@@ -31,6 +31,7 @@ from sprite.boot.prompt import BootPrompt
 from sprite.capture.recorder import TurnRecorder
 from sprite.common import own_secrets
 from sprite.common.files import replace_file
+from sprite.common.orphans import adopting
 from sprite.common.settings import is_loopback
 from sprite.common.settings import secrets as secrets_of
 from sprite.common.tasks import owned_task
@@ -327,7 +328,8 @@ async def serve_until_signal(settings: Settings, _arguments: argparse.Namespace)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await serve(settings, _say_address, stop)
+    async with adopting():
+        await serve(settings, _say_address, stop)
     return 0
 
 

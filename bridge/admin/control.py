@@ -40,6 +40,7 @@ from typing import Any, Final, Protocol
 import aiohttp
 
 from bridge.errors import BridgeError
+from sprite.common.orphans import adopts
 
 #: The kernel's limit for the path of a Unix socket is 108 bytes (104 elsewhere), including its terminator.
 _LONGEST_PATH = 100
@@ -180,9 +181,9 @@ def _is_agents(pid: int) -> bool:
         return True
     if _has_agents_environment(pid) and not _has_agents_environment(us):
         return True
-    # A bridge that an agent runs answers that agent's programs.
-    ours = set(_line(us))
-    return any(_is_sprite(each) for each in _line(pid) if each not in ours)
+    # A bridge that an agent runs answers that agent's programs. What its own sprites have detached is below it.
+    ours, line = set(_line(us)), list(_line(pid))
+    return (us in line and adopts()) or any(_is_sprite(each) for each in line if each not in ours)
 
 
 def _line(pid: int) -> Iterator[int]:

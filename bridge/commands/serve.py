@@ -14,6 +14,7 @@ from bridge.app import Bridge, running
 from bridge.config import OidcSettings, Settings, from_environment
 from bridge.errors import BAD_USAGE, FAULT, OperatorError
 from bridge.telemetry import logs
+from sprite.common.orphans import adopting
 from sprite.common.settings import add_flags, epilog
 from sprite.common.tasks import TaskDiedError
 
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _serve(settings: Settings) -> None:
     stop = asyncio.Event()
     end_on_signals(stop)
-    async with running(settings, stop.set) as bridge:
+    async with adopting(), running(settings, stop.set) as bridge:
         log.info("listening on %s, sprites by provider %s", bridge.url, settings.provider)
         _greet(settings, bridge)
         # A collection of the modules' objects stalls the event loop for 30 ms.

@@ -13,6 +13,7 @@ from bridge.config import Settings
 from bridge.db.data_folder import FolderTakenError
 from bridge.errors import OperatorError
 from bridge.terminal.drawing import one_line
+from sprite.common.orphans import adopting
 from sprite.common.tasks import Service
 
 #: Keeps NAT mappings open. A hanging or lost bridge is noticed after one and a half of these.
@@ -81,6 +82,7 @@ class LocalEndpoint(Service):
         # The terminal belongs to the conversation.
         logs.set_up_silently(self.settings.log_file)
         try:
+            await self._stack.enter_async_context(adopting())
             await self._stack.enter_async_context(running(self.settings, on_death))
         except FolderTakenError as error:
             # Another bridge is starting or stopping; the next attempt will find out.

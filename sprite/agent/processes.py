@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sprite.common.orphans import adopts
+
 log = logging.getLogger(__name__)
 
 PROC = Path("/proc")
@@ -59,8 +61,8 @@ async def end_commands(config_dir: Path) -> None:
 
 
 async def end_programs(config_dir: Path) -> None:
-    """End all programs that the CLIs of a stopping sprite started, including detached ones."""
-    await _end(lambda: set(_programs(config_dir, list(_processes()))))
+    """End all programs that the CLIs of a stopping sprite started, including detached and adopted ones."""
+    await _end(lambda: {*_programs(config_dir, processes := list(_processes())), *_adopted(processes)})
 
 
 def is_stopped(pid: int) -> bool:
@@ -172,6 +174,12 @@ def _programs(config_dir: Path, processes: list[_Process]) -> Iterator[_Process]
         if process.pid not in ours and _has_state_in(config_dir, process.pid):
             yield process
             yield from _below(process, processes)
+
+
+def _adopted(processes: list[_Process]) -> Iterator[_Process]:
+    """Yield what is below this process, if it adopts orphans: a stopping sprite has ended its own children."""
+    if adopts():
+        yield from (each for each in processes if os.getpid() in _line_of(each.parent, processes))
 
 
 def _line_of(pid: int, processes: list[_Process]) -> set[int]:

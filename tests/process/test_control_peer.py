@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -19,6 +20,8 @@ from bridge.admin import control
 from bridge.admin import control as peer
 from tests.bridge_harness import BridgeProcess, bridge_process
 from tests.harness import PATIENCE, ROOT
+from tests.inspection import descendants, eventually
+from tests.scripted_model import OfflineModel
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -37,6 +40,13 @@ while os.getppid() == parent:
     time.sleep(0.01)
 connection.sendall(b"GET /users HTTP/1.1\\r\\nHost: bridge\\r\\nConnection: close\\r\\n\\r\\n")
 print(b"".join(iter(lambda: connection.recv(65536), b"")).decode())
+"""
+
+
+#: Detaches a program with an empty environment, which calls the socket once a file exists, and keeps the answer.
+DETACHED = """
+env -i setsid -f sh -c 'until [ -e {go} ]; do sleep 0.05; done;
+curl -sS --unix-socket {socket} http://bridge/users > {end}.new 2>&1; mv {end}.new {end}' > /dev/null 2>&1
 """
 
 
@@ -117,6 +127,38 @@ async def test_descendant_of_sprite_is_refused(bridge: BridgeProcess, tmp_path: 
         async with asyncio.timeout(PATIENCE):
             out, _ = await shown.communicate()
         assert "does not answer programs of an agent" in out.decode(), between
+
+
+async def test_detached_program_without_sandbox_is_refused(tmp_path: Path) -> None:
+    """It has no mark of an agent, and no parent in it. Neither its own end nor that of its sprite helps."""
+    ends = [tmp_path / name for name in ("while the sprite runs", "afterwards")]
+    async with (
+        OfflineModel() as model,
+        bridge_process(
+            tmp_path / "data",
+            *("--permissions", "bypass"),
+            SPRITE_SANDBOX="off",
+            ANTHROPIC_API_KEY="sk-ant-planted-key",
+            ANTHROPIC_BASE_URL=model.url,
+        ) as bridge,
+        bridge.page(await bridge.login()) as page,
+    ):
+        await page.link("ready")
+        for number, end in enumerate(ends):
+            line = DETACHED.format(go=f"{tmp_path}/go{number}", socket=socket_of(bridge), end=f'"{end}"')
+            model.script.agent({"match": f"Begin {number}", "tool": "Bash", "input": {"command": line}})
+            await page.mission(f"Begin {number}")
+        for number, end in enumerate(ends):
+            if number:
+                sprite = next(pid for pid in descendants(bridge.process.pid) if _is_sprite(pid))
+                os.kill(sprite, signal.SIGKILL)
+            (tmp_path / f"go{number}").touch()
+            await eventually(end.exists, "the program did not end")
+            assert "does not answer programs of an agent" in end.read_text(), end.name
+
+
+def _is_sprite(pid: int) -> bool:
+    return b"\0-m\0sprite\0serve\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def as_other(user: int) -> None:

@@ -159,6 +159,23 @@ async def test_killed_sprite_leaves_no_program(model: OfflineModel, workspace: P
     await eventually(lambda: programs_in(workspace, "") == [], "a program outlives the sprite")
 
 
+async def test_stop_without_sandbox_ends_hidden_program(model: OfflineModel, workspace: Path) -> None:
+    """It has an empty environment and no parent in the agent."""
+    number = workspace.parent / "pid"
+    hidden = f"env -i setsid -f sh -c 'echo $$ > {number}; exec tail -f /dev/null' > /dev/null 2>&1"
+    model.script.agent({"match": "Begin", "tool": "Bash", "input": {"command": hidden}})
+    async with sprite_process(workspace, model.url, SPRITE_SANDBOX="off") as sprite, sprite.client() as client:
+        await chat(client, "Begin")
+        await eventually(lambda: number.exists() and number.read_text().endswith("\n"), "the program does not run")
+        program = int(number.read_text())
+        assert runs(program)
+        await sprite.stop()
+    is_left = runs(program)
+    if is_left:
+        os.kill(program, signal.SIGKILL)
+    assert not is_left
+
+
 async def stopped_in_a_command(sprite: Sprite, client: Client) -> tuple[str, list[int]]:
     """Suspend the agent while a command runs. Return the mission id and the agent's processes."""
     mission = client.send("mission", {"text": "run `tail -F /dev/null`"})

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from stat import S_ISREG
 
 import pytest
 
@@ -48,6 +49,30 @@ async def test_undo_of_random_turns_restores_tree(stage: Stage) -> None:
         undone += 1
     assert undone > TURNS / 2
     assert list((stage.folder / ".os/undo/aside").iterdir()) == []
+
+
+async def test_undo_of_random_turns_keeps_persons_work(stage: Stage) -> None:
+    """A person changes files before each turn and after it. Undo leaves these, and every file that the turn left."""
+    agent, person = RandomTurns(stage.folder, SEED), RandomTurns(stage.folder, SEED + 1)
+    undone = 0
+    for number in range(TURNS):
+        person.change(3)
+        await stage.tracker.turn_began()
+        await stage.tracker.tool_began("t", "Bash", {"command": "make"})
+        before = tree(stage.folder)
+        agent.change()
+        after = tree(stage.folder)
+        stage.tracker.tool_ended("t")
+        if await stage.turn(f"turn {number}") is None:
+            continue
+        person.change(2)
+        now = tree(stage.folder)
+        undone += bool((await stage.undo(f"turn {number}")).restored)
+        found = tree(stage.folder)
+        for path, state in now.items():
+            if S_ISREG(state[0]) and not before.get(path) != after.get(path) == state:
+                assert found.get(path) == state, (number, path)
+    assert undone > TURNS / 2
 
 
 async def test_changes_list_kinds_sizes_and_diffs(stage: Stage) -> None:
