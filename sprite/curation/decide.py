@@ -195,7 +195,7 @@ class BatchFold:
             return
         type_ = asked.type
         ruling = Ruling("", "yes")
-        if evidence.is_persons:
+        if evidence.voice.kind == "person":
             kind = _KINDS.get(type_, "fact")
             item = Item(kind, learning.content, evidence.turn.logged.id, evidence.quote, " / ".join(old))
             ruling = self._rulings.of(item)
@@ -212,7 +212,9 @@ class BatchFold:
             self._add_or_repeat(self._asking(new, asked.type))
         else:
             new = self._new(number, learning, type_, self._origin(learning, evidence), evidence.turn, evidence.quote)
-            self._take(self._asking(new, asked.type) if evidence.is_claimed else new, asked, evidence)
+            # No client proves that a human typed these messages.
+            is_claimed = evidence.voice.kind == "source" or evidence.voice.origin == "program"
+            self._take(self._asking(new, asked.type) if is_claimed else new, asked, evidence)
 
     def _replaced_words(self, asked: ParsedLearning) -> list[str]:
         """Return the user's learnings that a new one changes. It may keep parts of them, as a line of a file may."""

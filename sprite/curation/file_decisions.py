@@ -255,7 +255,7 @@ class FileFold:
         if evidence is not None:
             return Basis(
                 [checked, *self._turns.spoken(evidence)],
-                evidence.is_persons,
+                evidence.voice.kind == "person",
                 evidence.voice.kind in _WORKING,
                 evidence.quote,
                 evidence.turn,
@@ -273,9 +273,11 @@ class FileFold:
         # The person confirmed a learning without a quote: its content is their own word, not its turn.
         is_confirmed = is_persons and quote is None
         turn = None if is_confirmed else self._turns.all.get(known.source_observation_id or 0)
-        texts = [known.content, quote or "", *([each.own for each in self._turns.messages(turn)] if turn else [])]
+        said = [] if turn is None else [each.own for each in self._turns.around(turn).messages]
         may_carry_work = known.origin in _WORKING_ORIGINS
-        return Basis(texts, is_persons, may_carry_work, quote or known.content, turn, known.project)
+        return Basis(
+            [known.content, quote or "", *said], is_persons, may_carry_work, quote or known.content, turn, known.project
+        )
 
     def _resting(self, text: str) -> NewLearning | None:
         """Return the new learning that a line repeats most, or the only one."""

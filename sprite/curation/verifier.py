@@ -156,7 +156,7 @@ def build_request(items: Iterable[Item], turns: Turns, tz: str | None) -> Reques
         turn = turns.all.get(item.turn or 0)
         if turn is not None:
             quotes.setdefault(turn.logged.id, []).append(item.quote)
-            shown.update({known.logged.id: known for known in turns.messages(turn) if known.own})
+            shown.update({known.logged.id: known for known in turns.around(turn).messages if known.own})
     messages = "".join(f"<message>{_escape(quote)}</message>\n" for quote in earlier)
     messages += "".join(_message(shown[number], quotes.get(number), turns, tz) for number in sorted(shown))
     lines = tuple(item.key for item in items)
@@ -169,9 +169,9 @@ def _message(turn: Turn, quotes: Sequence[str] | None, turns: Turns, tz: str | N
     at = datetime.fromtimestamp(turn.logged.timestamp, ZoneInfo(tz) if tz else None)
     said = _escape(_cut(turn.own, quotes or ()))
     message = f'<message id="t{turn.logged.id}" at="{at:%a %Y-%m-%d %H:%M}">{said}</message>\n'
-    is_led = turns.is_led(turn)
-    question = "" if is_led and quotes is None else turns.question(turn)
-    tag = "untrusted-question" if is_led else "question"
+    around = turns.around(turn)
+    question = "" if around.is_led and quotes is None else around.question
+    tag = "untrusted-question" if around.is_led else "question"
     return f"<{tag}>{_escape(question)}</{tag}>\n{message}" if question else message
 
 
