@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from sprite.common.due_times import parse_due
-from sprite.common.recurrence import DEFAULT_ZONE, first_after, next_after, parse_rule
+from sprite.common.recurrence import first_after, next_after, parse_rule
 from sprite.curation.answer import ParsedDone, ParsedLearning, parse_response, read_learning
 from sprite.curation.answer_files import Header, begins, read_header
-from sprite.curation.file_decisions import NEAREST, FileFold, Replaced, rests_on
+from sprite.curation.file_decisions import NEAREST, Batch, FileFold, Replaced, rests_on
 from sprite.curation.provenance.checks import Given, disguise
 from sprite.curation.provenance.evidence import Evidence, Turns, day_of, flaw
 from sprite.curation.provenance.voices import Turn
@@ -61,7 +61,7 @@ class When:
 
 
 def time_of(
-    asked: ParsedLearning, said_at: float, read_at: float, actions: ProjectedActions
+    asked: ParsedLearning, said_at: float, read_at: float, actions: ProjectedActions, zone: str
 ) -> tuple[When, str | None]:
     """Return (an action's time, the reason if a requested time was refused).
 
@@ -70,7 +70,7 @@ def time_of(
     if asked.due is None and asked.rrule is None:
         return When(), None
     try:
-        when = _read(asked, said_at, read_at, actions.zone() or DEFAULT_ZONE)
+        when = _read(asked, said_at, read_at, zone)
     except PeerError as error:
         return When(), str(error)
     if when.due is None:
@@ -129,57 +129,45 @@ MOST_CHANGED = 2
 class BatchFold:
     """Decide about one logged answer of the curator, part by part."""
 
-    def __init__(self, draft: effects.Draft, turns: Turns, rulings: Rulings) -> None:
-        self._draft = draft
-        self._tx = draft.tx
-        self._curation = draft.curation
-        self._turns = turns
-        self._rulings = rulings
-        self._zone = draft.tx.actions.zone() or DEFAULT_ZONE
-        #: The new learnings of this answer, by number.
-        self._taught: dict[int, NewLearning] = {}
-        #: Contents of learnings that were superseded or completed: their lines may leave the files.
-        self._retired: list[str] = []
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._draft, self._tx = batch.draft, batch.draft.tx
+        self._turns, self._rulings = batch.turns, batch.rulings
+        self._files = FileFold(batch)
         #: Contents of learnings that were superseded, each with the learning that says what holds now.
         self._outdated: list[tuple[str, int]] = []
-        #: The user's learnings that each of them changes.
-        self._changed: dict[int, list[str]] = {}
-        self._files = FileFold(draft, turns, rulings, self._taught, self._changed, self._retired)
 
     def apply(self) -> None:
         """Apply learnings first, since files may rest on them."""
-        response = parse_response(self._curation.response)
+        response = parse_response(self._draft.curation.response)
         for number in response.off_record:
             if number in self._turns.batch:
                 # The verifier decides, or a page could hide what the person said.
                 self._rulings.of(keep_item(number))
         # Refused learnings have a number, too: later answers refer to numbers, and forgetting must not change them.
-        first = self._tx.numbered() + 1
+        first = self._batch.numbered + 1
         if response.learnings:
             self._draft.put(effects.Numbered(len(response.learnings)))
         self._files.read(response)
         for number, learning in enumerate(response.learnings, first):
-            if learning.content == FORGOTTEN:
-                continue
-            if learning.type == "DIGEST":
-                self._digest(number, learning)
-            else:
-                self._learn(number, learning)
+            take = self._digest if learning.type == "DIGEST" else self._learn
+            if learning.content != FORGOTTEN:
+                take(number, learning)
         self._files.apply()
         # After the files: a line may rest on an action that is finished here.
         for done in response.done:
             self._finish(done)
         for replaced in self._files.replaced:
             self._retire_behind(replaced)
-        self._retire_digests(first)
+        if self._outdated:
+            self._retire_digests(first)
         for line in response.unparsed:
             self._draft.refuse("unparsed", line)
 
     # --- learnings ---
 
     def _learn(self, number: int, asked: ParsedLearning) -> None:
-        evidence = self._turns.find(asked.turn_id, asked.quote)
-        learning = with_its_time(asked)
+        learning, evidence = with_its_time(asked), self._turns.find(asked.turn_id, asked.quote)
         if evidence is None or evidence.voice.kind == "reply":
             self._keep_unproven(number, learning, evidence)
             return
@@ -188,8 +176,8 @@ class BatchFold:
         if evidence.voice.kind == "memory":
             self._refuse("echo", "the agent only read it aloud from memory", learning, evidence)
             return
-        self._changed[number] = old = self._replaced_words(asked)
-        why = flaw(asked.content, evidence, self._turns, self._zone, asked.type, asked.due or "", old)
+        self._batch.changed[number] = old = self._replaced_words(asked) if asked.supersedes else []
+        why = flaw(asked.content, evidence, self._turns, self._batch.zone, asked.type, asked.due or "", old)
         if why is not None:
             self._refuse("refused", why, learning, evidence)
             return
@@ -211,10 +199,7 @@ class BatchFold:
             new = self._new(number, learning, "FACT", "none", evidence.turn, evidence.quote)
             self._add_or_repeat(self._asking(new, asked.type))
         else:
-            new = self._new(number, learning, type_, self._origin(learning, evidence), evidence.turn, evidence.quote)
-            # No client proves that a human typed these messages.
-            is_claimed = evidence.voice.kind == "source" or evidence.voice.origin == "program"
-            self._take(self._asking(new, asked.type) if is_claimed else new, asked, evidence)
+            self._take(number, learning, type_, asked, evidence)
 
     def _replaced_words(self, asked: ParsedLearning) -> list[str]:
         """Return the user's learnings that a new one changes. It may keep parts of them, as a line of a file may."""
@@ -235,12 +220,22 @@ class BatchFold:
     def _in_work(self, asked: ParsedLearning, evidence: Evidence) -> Evidence | None:
         """Return the evidence of a FACT about the work whose quote the person's request has as well."""
         work = self._turns.in_work(evidence)
-        if work is None or flaw(asked.content, work, self._turns, self._zone, asked.type) is not None:
+        if work is None or flaw(asked.content, work, self._turns, self._batch.zone, asked.type) is not None:
             return None
         return work
 
-    def _take(self, new: NewLearning, asked: ParsedLearning, evidence: Evidence) -> None:
+    def _take(
+        self, number: int, learning: ParsedLearning, type_: str, asked: ParsedLearning, evidence: Evidence
+    ) -> None:
         """Add a learning whose evidence was accepted, with its effects."""
+        origin = evidence.voice.origin
+        if evidence.voice.kind == "input" and self._turns.first_use.strangers(learning.content):
+            # A stranger's sentence stays theirs in the agent's commands.
+            origin = "tool"
+        new = self._new(number, learning, type_, origin, evidence.turn, evidence.quote)
+        if evidence.voice.kind == "source" or evidence.voice.origin == "program":
+            # No client proves that a human typed these messages.
+            new = self._asking(new, asked.type)
         learning_id = self._add_or_repeat(new)
         if learning_id == new.number and new.type == "ACTION":
             self._open_action(new.number, asked, evidence.turn)
@@ -276,25 +271,20 @@ class BatchFold:
         heard = [known for known in self._turns.all.values() if known.logged.session_id == session]
         if not all(self._rulings.keeps(known.logged.id) for known in heard):
             return
-        digests = self._tx.digests_of(session)
-        earlier = [known.content for digest in digests if (known := self._tx.known(digest))]
+        digests = self._tx.digests(session)
+        earlier = [digest.content for digest in digests]
         given = Given([*(voice.text for known in heard for voice in known.voices), *earlier])
         why = disguise(learning.content, given) or given.lacks(
-            learning.content, day_of(turn, self._zone), may_name_files=True
+            learning.content, day_of(turn, self._batch.zone), may_name_files=True
         )
         if why is not None:
             self._draft.refuse("refused", f"{why}: {learning.content}")
             return
         origin = "tool" if self._turns.first_use.strangers(learning.content) else "assistant"
-        self._add(self._new(number, learning, "DIGEST", origin, turn, None))
-        for replaced in digests:
-            self._draft.put(effects.Superseded(replaced, number))
-
-    def _origin(self, learning: ParsedLearning, evidence: Evidence) -> str:
-        """Return whose word a learning is: a stranger's sentence stays theirs in the agent's commands."""
-        if evidence.voice.kind == "input" and self._turns.first_use.strangers(learning.content):
-            return "tool"
-        return evidence.voice.origin
+        self._draft.put(new := self._new(number, learning, "DIGEST", origin, turn, None))
+        self._batch.taught[number] = new
+        for digest in digests:
+            self._draft.put(effects.Superseded(digest.id, number))
 
     def _new(
         self, number: int, learning: ParsedLearning, type_: str, origin: str, turn: Turn | None, quote: str | None
@@ -302,7 +292,7 @@ class BatchFold:
         confidence = UNVERIFIED if origin == "none" else VERIFIED if origin == "user" else QUOTED_OTHER
         return NewLearning(
             number=number,
-            created_at=self._curation.created_at if turn is None else turn.logged.timestamp,
+            created_at=self._draft.curation.created_at if turn is None else turn.logged.timestamp,
             type=type_,
             content=learning.content,
             said=said(learning.content),
@@ -322,16 +312,13 @@ class BatchFold:
             self._draft.refuse("retired", f"the user said that it is not right: {new.content}", new.turn)
             return new.number
         if known is None:
-            return self._add(new)
+            self._draft.put(new)
+            self._batch.taught[new.number] = new
+            return new.number
         is_better = new.origin == "user" if new.origin != known.origin else new.confidence > known.confidence
         counts = new.origin not in {"assistant", "memory", "none"}
         self._draft.put(effects.Repeated(known.id, new, counts=counts, better=new.turn is not None and is_better))
         return known.id
-
-    def _add(self, new: NewLearning) -> int:
-        self._draft.put(new)
-        self._taught[new.number] = new
-        return new.number
 
     def _refuse(self, kind: str, why: str, learning: ParsedLearning, evidence: Evidence | None) -> None:
         turn = evidence.turn.logged.id if evidence is not None else learning.turn_id
@@ -342,7 +329,7 @@ class BatchFold:
     def _open_action(self, number: int, learning: ParsedLearning, turn: Turn) -> None:
         """Open an action, or link the one that the agent or the person already wrote."""
         at = turn.logged.timestamp
-        when, refused = time_of(learning, at, self._curation.created_at, self._tx.actions)
+        when, refused = time_of(learning, at, self._draft.curation.created_at, self._tx.actions, self._batch.zone)
         mirrored = written_already(self._tx.actions, turn.logged.mission_id, learning.content, when)
         if mirrored is not None:
             if mirrored.source_learning_id is None:
@@ -385,7 +372,7 @@ class BatchFold:
                 if known is not None:
                     # Nothing replaces it: it is finished.
                     self._draft.put(effects.Superseded(number, number))
-                self._retired.append(open_[0].content if known is None else known.content)
+                self._batch.retired.append(open_[0].content if known is None else known.content)
 
     def _meant(self, done: ParsedDone) -> Sequence[int]:
         """Return the numbers of the actions that a `DONE` line names, by its first words if it has some."""
@@ -441,7 +428,7 @@ class BatchFold:
             self._draft.refuse("supersede_refused", f"{name} stands: {why}: {known.content}", new.turn)
             return
         self._draft.put(effects.Superseded(replaced, by))
-        self._retired.append(known.content)
+        self._batch.retired.append(known.content)
         self._outdated.append((known.content, by))
         if known.project is None:
             # The user's own learning is replaced by one of the user, not of a project.
@@ -471,7 +458,9 @@ class BatchFold:
 
     def _retire_digests(self, first: int) -> None:
         """Supersede digests from before learning `first` with a point about something that is outdated now."""
-        for digest in self._tx.digests_before(first):
+        for digest in self._tx.digests():
+            if digest.id >= first:
+                continue
             points = [content_words(point) for point in digest.content.split(" / ")]
             for content, by in self._outdated:
                 words = content_words(content)
@@ -481,7 +470,7 @@ class BatchFold:
 
     def _is_from_later(self, known: LearningRow) -> bool:
         """Return whether a learning is newer than this batch, whose turns waited in quarantine."""
-        return (known.source_observation_id or 0) > (self._curation.last_observation_id or 0)
+        return (known.source_observation_id or 0) > (self._draft.curation.last_observation_id or 0)
 
     def _keeps_standing(self, known: LearningRow, by: int, new: NewLearning, evidence: Evidence) -> str | None:
         """Return why one learning cannot replace another, or None."""
@@ -634,9 +623,9 @@ def decide(tx: Projected, curation: Curation, turns: Turns, rulings: Rulings) ->
     `turns` are those of the answer. The decision is also written to memory.db, so the caller rolls the transaction
     back.
     """
-    draft = effects.Draft(tx, curation)
+    draft = effects.Fold(tx, curation)
     if curation.kind == "batch":
-        BatchFold(draft, turns, rulings).apply()
+        BatchFold(Batch(draft, turns, rulings)).apply()
     elif curation.kind == "action":
         decide_action(draft)
     elif curation.kind == "learning":

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from sprite.common.recurrence import DEFAULT_ZONE
 from sprite.curation.answer import CuratorResponse
 from sprite.curation.answer_files import Edit, EditedFile, Line, edits_between, heading_name
 from sprite.curation.provenance.checks import Given, disguise
@@ -19,7 +19,7 @@ from sprite.curation.verifier import Item, Rulings
 from sprite.log.transcript import projects_of
 from sprite.memory.answers import LIVES_ON
 from sprite.memory.apply import NewLearning
-from sprite.memory.decision import Draft, MadeOwn, Written
+from sprite.memory.decision import Fold, MadeOwn, Written
 from sprite.memory.files import CURATED, SECTIONED, over_limit, over_together, shown_to, template
 from sprite.memory.query import any_term, significant
 from sprite.memory.sections import heading, joined, merged, project_of, split, without_past_reminders
@@ -61,31 +61,28 @@ class Replaced:
     basis: Basis
 
 
+class Batch:
+    """An answer that is being decided about, with its turns and verdicts, and what was decided so far."""
+
+    def __init__(self, draft: Fold, turns: Turns, rulings: Rulings) -> None:
+        self.draft = draft
+        self.turns = turns
+        self.rulings = rulings
+        self.numbered, self.zone = draft.tx.state()
+        #: The new learnings of this answer, by number, and the user's learnings that each of them changes.
+        self.taught: dict[int, NewLearning] = {}
+        self.changed: dict[int, list[str]] = {}
+        #: Contents of learnings that were superseded or completed: their lines may leave the files.
+        self.retired: list[str] = []
+
+
 class FileFold:
-    """Decide about the file edits in a curator's answer, after its learnings.
+    """Decide about the file edits in a curator's answer, after its learnings."""
 
-    `taught` are the new learnings, by number, and `changed` the user's learnings that each of them changes. `retired`
-    are the contents that were superseded or completed, whose lines may leave the files.
-    """
-
-    def __init__(
-        self,
-        draft: Draft,
-        turns: Turns,
-        rulings: Rulings,
-        taught: Mapping[int, NewLearning],
-        changed: Mapping[int, Sequence[str]],
-        retired: Sequence[str],
-    ) -> None:
-        self._draft = draft
-        self._tx = draft.tx
-        self._turns = turns
-        self._rulings = rulings
-        self._taught = taught
-        self._changed = changed
-        self._retired = retired
-        self._zone = draft.tx.actions.zone() or DEFAULT_ZONE
-        self._projects = projects_of(turn.logged for turn in turns.batch.values())
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._draft, self._tx = batch.draft, batch.draft.tx
+        self._turns, self._rulings = batch.turns, batch.rulings
         #: Edits by file, and the files whose edits come from complete new content.
         self._edits: dict[str, tuple[Edit, ...]] = {}
         self._complete: Mapping[str, str] = {}
@@ -93,6 +90,10 @@ class FileFold:
         self.replaced: list[Replaced] = []
         #: New lines of the file that is being edited: a sentence may be copied in parts.
         self._accepted: list[str] = []
+
+    @cached_property
+    def _projects(self) -> list[str]:
+        return projects_of(turn.logged for turn in self._turns.batch.values())
 
     def read(self, response: CuratorResponse) -> None:
         """Take the file edits of an answer. Complete files are compared with the present ones."""
@@ -115,7 +116,7 @@ class FileFold:
     def behind(self, line: str) -> LearningRow | None:
         """Return the earlier learning that a line mostly repeats, or None."""
         near = self._tx.nearest(any_term(significant(line)), NEAREST)
-        found = [known for known in near if known.id not in self._taught and rests_on(line, known.content)]
+        found = [known for known in near if known.id not in self._batch.taught and rests_on(line, known.content)]
         return max(found, key=lambda known: share(content_words(line), content_words(known.content)), default=None)
 
     def apply(self) -> None:
@@ -201,7 +202,7 @@ class FileFold:
         worked = [] if name == "user.md" or basis.turn is None else basis.turn.worked
         before = " / ".join(filter(None, (replaced, *self._known_before(text, basis))))
         given = Given([*basis.texts, *worked, before])
-        lacking = given.lacks(text, day_of(basis.turn, self._zone), may_name_files=name != "user.md")
+        lacking = given.lacks(text, day_of(basis.turn, self._batch.zone), may_name_files=name != "user.md")
         project = project_of(section)
         is_said = False
         reason = disguise(text, given)
@@ -233,7 +234,7 @@ class FileFold:
         new = basis.learning
         if new is None or basis.turn is None or new.turn != basis.turn.logged.id or not rests_on(text, new.content):
             return ()
-        return self._changed.get(new.number, ())
+        return self._batch.changed.get(new.number, ())
 
     def _is_work(self, text: str, basis: Basis) -> bool:
         """Return whether the turn's work has most of a line's words: then it is no statement of the person's alone."""
@@ -282,13 +283,13 @@ class FileFold:
     def _resting(self, text: str) -> NewLearning | None:
         """Return the new learning that a line repeats most, or the only one."""
         words = content_words(text)
-        found = {number: share(words, content_words(taught.content)) for number, taught in self._taught.items()}
+        found = {number: share(words, content_words(taught.content)) for number, taught in self._batch.taught.items()}
         best = max(found, key=lambda number: found[number], default=None)
-        return self._taught[best] if best is not None and words and (found[best] or len(found) == 1) else None
+        return self._batch.taught[best] if best is not None and words and (found[best] or len(found) == 1) else None
 
     def _may_delete(self, name: str, edit: Edit, line: str) -> bool:
         """Return whether a line may go. One of user.md needs the user's word, or a learning that replaces its own."""
-        if any(share(content_words(line), content_words(gone)) >= LIVES_ON for gone in self._retired):
+        if any(share(content_words(line), content_words(gone)) >= LIVES_ON for gone in self._batch.retired):
             return True
         if name != "user.md":
             return True
@@ -317,7 +318,7 @@ class FileFold:
 
     def _take_out_past(self) -> None:
         """Remove reminders whose day had passed at the time of the last turn."""
-        if not self._turns.batch:
+        if not self._turns.batch or self._tx.latest_content("context.md") is None:
             return
         shown = self._shown("context.md")
         last = max(turn.logged.timestamp for turn in self._turns.batch.values())

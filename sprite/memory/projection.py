@@ -23,7 +23,7 @@ from sprite.memory.action_rows import AnyRecord, decide_action, write_record
 from sprite.memory.answers import Op, answered, decide_answer, write_answer
 from sprite.memory.apply import Projected
 from sprite.memory.database import MemoryDB
-from sprite.memory.decision import DECIDED, Change, Draft, Fold, Part, in_order, read_decision, write_decision
+from sprite.memory.decision import DECIDED, Change, Fold, Part, Written, in_order, read_decision, write_decision
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
 from sprite.memory.hand_changes import HandChanges, held_back, in_memory
 
@@ -39,29 +39,26 @@ def fold(tx: Projected, curation: Curation) -> Change:
             _fold_edit(folding)
         elif curation.kind not in {"forget", "quarantine", "drift", "undo"}:
             # A newer Sprite may have written it. Report it and go on.
-            tx.report(curation.id, "unknown_kind", f"a curation of kind {curation.kind[:40]!r}")
+            folding.refuse("unknown_kind", f"a curation of kind {curation.kind[:40]!r}")
     except (ValueError, KeyError, TypeError, RecursionError):
         # One damaged row must not stop memory. Report it and go on.
         words = "an edit" if curation.kind == "edit" else f"a curation of kind {curation.kind!r}"
-        tx.report(curation.id, "damaged", f"{words} could not be read")
-    return folding.change
+        folding.refuse("damaged", f"{words} could not be read")
+    return folding.change()
 
 
 def _fold_edit(folding: Fold) -> None:
     """Apply a person's logged edit to memory.db. Raise ValueError, KeyError or TypeError if it is damaged."""
-    curation, tx = folding.curation, folding.tx
-    edit = json.loads(curation.response)
+    edit = json.loads(folding.curation.response)
     name, content = edit["name"], edit["content"]
     if name not in CURATED:
         raise ValueError(f"{name!r} is no curated file")
     if not isinstance(content, str):
         raise TypeError("the content is no text")
-    content.encode()
-    tx.add_version(name, content, curation_id=curation.id, at=curation.created_at, source="person")
+    folding.put(Written(name, content, by="person"))
     # A person may exceed a limit, a curator may not.
     if isinstance(over := edit.get("over"), str):
-        tx.report(curation.id, "over_limit", f"{over}; a person wrote it so, and it stands")
-    folding.change.files.append(name)
+        folding.refuse("over_limit", f"{over}; a person wrote it so, and it stands")
 
 
 log = logging.getLogger(__name__)
@@ -200,12 +197,12 @@ class Projection:
             await self._log_decided(row, decide_answer)
             return changes + await self.settle_held()
 
-    async def _log_decided(self, row: NewCuration, decide: Callable[[Draft], None]) -> int:
+    async def _log_decided(self, row: NewCuration, decide: Callable[[Fold], None]) -> int:
         """Log a row with the decision about it; return its number."""
         now = time.time()
 
         def decided(tx: Projected) -> list[Part]:
-            draft = Draft(tx, row.at(now))
+            draft = Fold(tx, row.at(now))
             decide(draft)
             return draft.parts
 
