@@ -5,6 +5,7 @@ The decision is made once and logged beside the answer, with each refusal and it
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -17,13 +18,13 @@ from sprite.common.due_times import parse_due
 from sprite.common.recurrence import first_after, next_after, parse_rule
 from sprite.curation.answer import ParsedDone, ParsedLearning, parse_response, read_learning
 from sprite.curation.answer_files import Header, begins, read_header
-from sprite.curation.file_decisions import NEAREST, Batch, FileFold, Replaced, rests_on
+from sprite.curation.file_decisions import NEAREST, FileFold, Replaced, rests_on
 from sprite.curation.provenance.checks import Given, disguise
 from sprite.curation.provenance.evidence import Evidence, Turns, day_of, flaw
 from sprite.curation.provenance.voices import Turn
 from sprite.curation.verifier import Item, Request, Ruling, Rulings, Verification, build_request, keep_item, rulings_in
 from sprite.errors import PeerError, SpriteError
-from sprite.log.curations import Curation, NewCuration
+from sprite.log.curations import Curation
 from sprite.log.transcript import TranscriptDB
 from sprite.memory import decision as effects
 from sprite.memory.action_rows import MOST_SCHEDULED, alikeness, decide_action, made_words, pass_over
@@ -126,18 +127,10 @@ RELATED_WORDS = 2
 MOST_CHANGED = 2
 
 
-class BatchFold:
+class BatchFold(FileFold):
     """Decide about one logged answer of the curator, part by part."""
 
-    def __init__(self, batch: Batch) -> None:
-        self._batch = batch
-        self._draft, self._tx = batch.draft, batch.draft.tx
-        self._turns, self._rulings = batch.turns, batch.rulings
-        self._files = FileFold(batch)
-        #: Contents of learnings that were superseded, each with the learning that says what holds now.
-        self._outdated: list[tuple[str, int]] = []
-
-    def apply(self) -> None:
+    def apply(self) -> None:  # noqa: C901 - its steps in order
         """Apply learnings first, since files may rest on them."""
         response = parse_response(self._draft.curation.response)
         for number in response.off_record:
@@ -145,19 +138,22 @@ class BatchFold:
                 # The verifier decides, or a page could hide what the person said.
                 self._rulings.of(keep_item(number))
         # Refused learnings have a number, too: later answers refer to numbers, and forgetting must not change them.
-        first = self._batch.numbered + 1
+        first = self._numbered + 1
         if response.learnings:
             self._draft.put(effects.Numbered(len(response.learnings)))
-        self._files.read(response)
+        if response.files or response.edits:
+            self._read_edits(response)
         for number, learning in enumerate(response.learnings, first):
             take = self._digest if learning.type == "DIGEST" else self._learn
             if learning.content != FORGOTTEN:
                 take(number, learning)
-        self._files.apply()
+        for name, edits in self._edits.items():
+            self._edit(name, edits)
+        self._take_out_past()
         # After the files: a line may rest on an action that is finished here.
         for done in response.done:
             self._finish(done)
-        for replaced in self._files.replaced:
+        for replaced in self._replaced:
             self._retire_behind(replaced)
         if self._outdated:
             self._retire_digests(first)
@@ -176,8 +172,8 @@ class BatchFold:
         if evidence.voice.kind == "memory":
             self._refuse("echo", "the agent only read it aloud from memory", learning, evidence)
             return
-        self._batch.changed[number] = old = self._replaced_words(asked) if asked.supersedes else []
-        why = flaw(asked.content, evidence, self._turns, self._batch.zone, asked.type, asked.due or "", old)
+        self._changed[number] = old = self._replaced_words(asked) if asked.supersedes else []
+        why = flaw(asked.content, evidence, self._turns, self._zone, asked.type, asked.due or "", old)
         if why is not None:
             self._refuse("refused", why, learning, evidence)
             return
@@ -220,7 +216,7 @@ class BatchFold:
     def _in_work(self, asked: ParsedLearning, evidence: Evidence) -> Evidence | None:
         """Return the evidence of a FACT about the work whose quote the person's request has as well."""
         work = self._turns.in_work(evidence)
-        if work is None or flaw(asked.content, work, self._turns, self._batch.zone, asked.type) is not None:
+        if work is None or flaw(asked.content, work, self._turns, self._zone, asked.type) is not None:
             return None
         return work
 
@@ -275,14 +271,14 @@ class BatchFold:
         earlier = [digest.content for digest in digests]
         given = Given([*(voice.text for known in heard for voice in known.voices), *earlier])
         why = disguise(learning.content, given) or given.lacks(
-            learning.content, day_of(turn, self._batch.zone), may_name_files=True
+            learning.content, day_of(turn, self._zone), may_name_files=True
         )
         if why is not None:
             self._draft.refuse("refused", f"{why}: {learning.content}")
             return
         origin = "tool" if self._turns.first_use.strangers(learning.content) else "assistant"
         self._draft.put(new := self._new(number, learning, "DIGEST", origin, turn, None))
-        self._batch.taught[number] = new
+        self._taught[number] = new
         for digest in digests:
             self._draft.put(effects.Superseded(digest.id, number))
 
@@ -313,7 +309,7 @@ class BatchFold:
             return new.number
         if known is None:
             self._draft.put(new)
-            self._batch.taught[new.number] = new
+            self._taught[new.number] = new
             return new.number
         is_better = new.origin == "user" if new.origin != known.origin else new.confidence > known.confidence
         counts = new.origin not in {"assistant", "memory", "none"}
@@ -329,7 +325,7 @@ class BatchFold:
     def _open_action(self, number: int, learning: ParsedLearning, turn: Turn) -> None:
         """Open an action, or link the one that the agent or the person already wrote."""
         at = turn.logged.timestamp
-        when, refused = time_of(learning, at, self._draft.curation.created_at, self._tx.actions, self._batch.zone)
+        when, refused = time_of(learning, at, self._draft.curation.created_at, self._tx.actions, self._zone)
         mirrored = written_already(self._tx.actions, turn.logged.mission_id, learning.content, when)
         if mirrored is not None:
             if mirrored.source_learning_id is None:
@@ -372,7 +368,7 @@ class BatchFold:
                 if known is not None:
                     # Nothing replaces it: it is finished.
                     self._draft.put(effects.Superseded(number, number))
-                self._batch.retired.append(open_[0].content if known is None else known.content)
+                self._retired.append(open_[0].content if known is None else known.content)
 
     def _meant(self, done: ParsedDone) -> Sequence[int]:
         """Return the numbers of the actions that a `DONE` line names, by its first words if it has some."""
@@ -428,7 +424,7 @@ class BatchFold:
             self._draft.refuse("supersede_refused", f"{name} stands: {why}: {known.content}", new.turn)
             return
         self._draft.put(effects.Superseded(replaced, by))
-        self._batch.retired.append(known.content)
+        self._retired.append(known.content)
         self._outdated.append((known.content, by))
         if known.project is None:
             # The user's own learning is replaced by one of the user, not of a project.
@@ -438,7 +434,7 @@ class BatchFold:
 
     def _retire_behind(self, line: Replaced) -> None:
         """Supersede the learning behind a replaced line, or retire it if no learning says what the new line says."""
-        known, basis = self._files.behind(line.old), line.basis
+        known, basis = self._behind(line.old), line.basis
         if known is None or known.type == "ACTION" or self._is_from_later(known):
             return
         if known.project not in {None, basis.project}:
@@ -500,7 +496,7 @@ class BatchFold:
             return "it was learned from a newer turn"
         is_asked_about = known.origin == "user" and new.origin == "user" and not self._rulings.is_off
         shared = content_words(known.content) & content_words(new.content)
-        if not is_asked_about and not shared and not self._files.replaces(known.content, new.content):
+        if not is_asked_about and not shared and not self._replaces(known.content, new.content):
             return "the new learning is not about it"
         return None
 
@@ -535,31 +531,32 @@ class Judge:
         self._memory = memory
         self._verifies = verifies
 
-    async def request(self, answer: NewCuration | Curation) -> Request | None:
+    async def request(self, answer: Curation) -> Request | None:
         """Return what the verifier has to be asked about an answer, or None."""
-        curation = answer.at(time.time()) if isinstance(answer, NewCuration) else answer
-        if not self._verifies or curation.kind != "batch":
+        if not self._verifies or answer.kind != "batch":
             return None
+        curation = answer if answer.created_at else replace(answer, created_at=time.time())
         turns = await self._turns(curation)
+        # Found by a rehearsal of the decision, since the lines of a file rest on the learnings.
         rulings = Rulings({}, "yes")
         await self._memory.rehearse(lambda tx: decide(tx, curation, turns, rulings))
+        if not rulings.asked:
+            return None
         cited = sorted(
             {item.turn for item in rulings.asked.values() if item.turn is not None and turns.all[item.turn].own}
         )
-        if not rulings.asked:
-            return None
         items = rulings.asked | {item.key: item for item in map(keep_item, cited)}
         return build_request(items.values(), turns, await self._memory.zone())
 
-    async def decided(self, answer: NewCuration) -> NewCuration:
+    async def decided(self, answer: Curation) -> Curation:
         """Return an answer with a decision made now, ready for the log."""
-        curation = answer.at(time.time())
-        turns = await self._turns(curation)
-        parts = await self.decide(curation, turns)
+        answer = replace(answer, created_at=time.time())
+        turns = await self._turns(answer)
+        parts = await self.decide(answer, turns)
         if answer.off_record:
             parts = [part for part in parts if not isinstance(part, effects.Refusal) or part.kind != "unparsed"]
             answer = without_off_record(answer, parts, turns)
-        return replace(answer, decision=effects.write_decision(parts), created_at=curation.created_at)
+        return replace(answer, decision_json=effects.write_decision(parts))
 
     async def decide(self, curation: Curation, turns: Turns | None = None) -> list[effects.Part]:
         """Return the decision about a curation, with the verdicts that it carries; `turns` are read if not given.
@@ -581,15 +578,15 @@ class Judge:
         if curation.kind != "batch":
             return Turns([], [])
         first, last = curation.first_observation_id or 0, curation.last_observation_id or 0
-        heard = await self._transcript.observations_between(first - EARLIER_TURNS, last)
         again = await self._memory.refused_turns(before=first)
-        turns = {**await self._transcript.observations_of(again), **{turn.id: turn for turn in heard}}
-        ordered = [turns[number] for number in sorted(turns)]
-        batch = [turn for turn in ordered if turn.id >= first or turn.id in again]
-        return Turns(batch, [turn for turn in ordered if turn.id < first and turn.id not in again])
+        heard = await self._transcript.observations_between(first - EARLIER_TURNS, last, also=again)
+        batch = [turn for turn in heard if turn.id >= first or turn.id in again]
+        earlier = [turn for turn in heard if turn.id < first and turn.id not in again]
+        # Each message is split, however long.
+        return await asyncio.to_thread(Turns, batch, earlier)
 
 
-def without_off_record(answer: NewCuration, parts: Sequence[effects.Part], turns: Turns) -> NewCuration:
+def without_off_record(answer: Curation, parts: Sequence[effects.Part], turns: Turns) -> Curation:
     """Return a decided answer without the words of turns that it puts off the record.
 
     Learnings that were not taken over leave a placeholder, so that later ones keep their numbers. Edits stay if they
@@ -611,10 +608,10 @@ def without_off_record(answer: NewCuration, parts: Sequence[effects.Part], turns
             left.append(line if is_taken else f"{learning.type}: {FORGOTTEN}")
         elif header is not None and header.kind == "EDIT" and (read_header(line) or (cited and not is_hidden)):
             left.append(line)
-    verification = msgspec.json.decode(answer.verification or "", type=Verification)
+    verification = msgspec.json.decode(answer.verification_json or "", type=Verification)
     rulings = [Ruling(keep_item(number).key, "no") for number in answer.off_record]
     blank = msgspec.structs.replace(verification, request_sha256="", answer="", rulings=rulings)
-    return replace(answer, response="\n".join(left), verification=msgspec.json.encode(blank).decode())
+    return replace(answer, response="\n".join(left), verification_json=msgspec.json.encode(blank).decode())
 
 
 def decide(tx: Projected, curation: Curation, turns: Turns, rulings: Rulings) -> list[effects.Part]:
@@ -625,7 +622,7 @@ def decide(tx: Projected, curation: Curation, turns: Turns, rulings: Rulings) ->
     """
     draft = effects.Fold(tx, curation)
     if curation.kind == "batch":
-        BatchFold(Batch(draft, turns, rulings)).apply()
+        BatchFold(draft, turns, rulings).apply()
     elif curation.kind == "action":
         decide_action(draft)
     elif curation.kind == "learning":

@@ -61,33 +61,27 @@ class Replaced:
     basis: Basis
 
 
-class Batch:
-    """An answer that is being decided about, with its turns and verdicts, and what was decided so far."""
+class FileFold:
+    """An answer of the curator that is being decided about, and which of its file edits are accepted."""
 
     def __init__(self, draft: Fold, turns: Turns, rulings: Rulings) -> None:
-        self.draft = draft
-        self.turns = turns
-        self.rulings = rulings
-        self.numbered, self.zone = draft.tx.state()
+        self._draft = draft
+        self._tx = draft.tx
+        self._turns = turns
+        self._rulings = rulings
+        self._numbered, self._zone = draft.tx.state()
         #: The new learnings of this answer, by number, and the user's learnings that each of them changes.
-        self.taught: dict[int, NewLearning] = {}
-        self.changed: dict[int, list[str]] = {}
+        self._taught: dict[int, NewLearning] = {}
+        self._changed: dict[int, list[str]] = {}
         #: Contents of learnings that were superseded or completed: their lines may leave the files.
-        self.retired: list[str] = []
-
-
-class FileFold:
-    """Decide about the file edits in a curator's answer, after its learnings."""
-
-    def __init__(self, batch: Batch) -> None:
-        self._batch = batch
-        self._draft, self._tx = batch.draft, batch.draft.tx
-        self._turns, self._rulings = batch.turns, batch.rulings
+        self._retired: list[str] = []
+        #: Contents of learnings that were superseded, each with the learning that says what holds now.
+        self._outdated: list[tuple[str, int]] = []
         #: Edits by file, and the files whose edits come from complete new content.
         self._edits: dict[str, tuple[Edit, ...]] = {}
         self._complete: Mapping[str, str] = {}
         #: Lines that edits replaced.
-        self.replaced: list[Replaced] = []
+        self._replaced: list[Replaced] = []
         #: New lines of the file that is being edited: a sentence may be copied in parts.
         self._accepted: list[str] = []
 
@@ -95,13 +89,13 @@ class FileFold:
     def _projects(self) -> list[str]:
         return projects_of(turn.logged for turn in self._turns.batch.values())
 
-    def read(self, response: CuratorResponse) -> None:
+    def _read_edits(self, response: CuratorResponse) -> None:
         """Take the file edits of an answer. Complete files are compared with the present ones."""
         self._complete = response.files
         self._edits = {name: edits_between(self._shown(name), content) for name, content in response.files.items()}
         self._edits |= response.edits
 
-    def replaces(self, old: str, new: str) -> bool:
+    def _replaces(self, old: str, new: str) -> bool:
         """Return whether an edit replaces a line that rests on one learning by a line that rests on another."""
         for name, edits in self._edits.items():
             file = EditedFile(self._shown(name))
@@ -113,17 +107,11 @@ class FileFold:
                     return True
         return False
 
-    def behind(self, line: str) -> LearningRow | None:
+    def _behind(self, line: str) -> LearningRow | None:
         """Return the earlier learning that a line mostly repeats, or None."""
         near = self._tx.nearest(any_term(significant(line)), NEAREST)
-        found = [known for known in near if known.id not in self._batch.taught and rests_on(line, known.content)]
+        found = [known for known in near if known.id not in self._taught and rests_on(line, known.content)]
         return max(found, key=lambda known: share(content_words(line), content_words(known.content)), default=None)
-
-    def apply(self) -> None:
-        """Apply the file edits, then remove past reminders."""
-        for name, edits in self._edits.items():
-            self._edit(name, edits)
-        self._take_out_past()
 
     def _edit(self, name: str, edits: Sequence[Edit]) -> None:
         if name in self._complete and (reason := self._overtaken(name)) is not None:
@@ -158,7 +146,7 @@ class FileFold:
                     file.add(edit.path, text)
             elif taken:
                 file.put(at, [text for text, _ in taken])
-                self.replaced += [Replaced(replaced, text, basis) for text, basis in taken]
+                self._replaced += [Replaced(replaced, text, basis) for text, basis in taken]
         self._write(name, self._shown(name), file.content, accepted)
 
     def _write(self, name: str, old: str, new: str, accepted: Sequence[tuple[str, Basis]]) -> None:
@@ -202,7 +190,7 @@ class FileFold:
         worked = [] if name == "user.md" or basis.turn is None else basis.turn.worked
         before = " / ".join(filter(None, (replaced, *self._known_before(text, basis))))
         given = Given([*basis.texts, *worked, before])
-        lacking = given.lacks(text, day_of(basis.turn, self._batch.zone), may_name_files=name != "user.md")
+        lacking = given.lacks(text, day_of(basis.turn, self._zone), may_name_files=name != "user.md")
         project = project_of(section)
         is_said = False
         reason = disguise(text, given)
@@ -234,7 +222,7 @@ class FileFold:
         new = basis.learning
         if new is None or basis.turn is None or new.turn != basis.turn.logged.id or not rests_on(text, new.content):
             return ()
-        return self._batch.changed.get(new.number, ())
+        return self._changed.get(new.number, ())
 
     def _is_work(self, text: str, basis: Basis) -> bool:
         """Return whether the turn's work has most of a line's words: then it is no statement of the person's alone."""
@@ -283,13 +271,13 @@ class FileFold:
     def _resting(self, text: str) -> NewLearning | None:
         """Return the new learning that a line repeats most, or the only one."""
         words = content_words(text)
-        found = {number: share(words, content_words(taught.content)) for number, taught in self._batch.taught.items()}
+        found = {number: share(words, content_words(taught.content)) for number, taught in self._taught.items()}
         best = max(found, key=lambda number: found[number], default=None)
-        return self._batch.taught[best] if best is not None and words and (found[best] or len(found) == 1) else None
+        return self._taught[best] if best is not None and words and (found[best] or len(found) == 1) else None
 
     def _may_delete(self, name: str, edit: Edit, line: str) -> bool:
         """Return whether a line may go. One of user.md needs the user's word, or a learning that replaces its own."""
-        if any(share(content_words(line), content_words(gone)) >= LIVES_ON for gone in self._batch.retired):
+        if any(share(content_words(line), content_words(gone)) >= LIVES_ON for gone in self._retired):
             return True
         if name != "user.md":
             return True

@@ -30,6 +30,8 @@ Verdict = Literal["yes", "no", "unsure"]
 _MESSAGE_CHARS, _EDGE_CHARS, _AROUND_CHARS = 4_000, 800, 600
 _ANSWER = re.compile(r"\s*(\d{1,4})[.):]?\s+(yes|no|unsure)\b[ \t:,.\u2013-]*(.*)", re.IGNORECASE)
 MAX_REASON_CHARS = 200
+#: The line of a question whether a message may be kept, up to the turn's number.
+_KEEP = "keep: t"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class Rulings:
 
     def keeps(self, turn_id: int) -> bool:
         """Return whether the person did not ask to forget a message."""
-        ruling = self.known.get(keep_item(turn_id).key)
+        ruling = self.known.get(f"{_KEEP}{turn_id}")
         return ruling is None or ruling.verdict != "no"
 
 
@@ -205,9 +207,8 @@ def read_answer(answer: str, lines: Sequence[str]) -> list[Ruling]:
 
 def off_record(rulings: Iterable[Ruling]) -> list[int]:
     """Return the turns that the person asked not to keep."""
-    prefix = "keep: t"
     return [
-        int(each.line.removeprefix(prefix)) for each in rulings if each.verdict == "no" and each.line.startswith(prefix)
+        int(each.line.removeprefix(_KEEP)) for each in rulings if each.verdict == "no" and each.line.startswith(_KEEP)
     ]
 
 

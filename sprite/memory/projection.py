@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.errors import PeerError, SpriteError
-from sprite.log.curations import Curation, Drift, NewCuration, what_happened
+from sprite.log.curations import Curation, Drift, what_happened
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.action_rows import AnyRecord, decide_action, write_record
 from sprite.memory.answers import Op, answered, decide_answer, write_answer
@@ -166,7 +166,7 @@ class Projection:
         # This runs at each begin and end of a turn. Without a changed file, it does no database work.
         return [] if self._files.state() == self._settled else await self.settle_held()
 
-    async def log_batch(self, decided: Callable[[], Awaitable[NewCuration]]) -> list[Change]:
+    async def log_batch(self, decided: Callable[[], Awaitable[Curation]]) -> list[Change]:
         """Bring everything up to date, log the answer that `decided` returns with its decision, and apply it.
 
         ValueError if any turn of its range is already curated.
@@ -184,7 +184,7 @@ class Projection:
         async with self._lock:
             changes = await self.settle_held()
             record, turn = await ask()
-            row = NewCuration("action", write_record(record), first_observation_id=turn, last_observation_id=turn)
+            row = Curation("action", write_record(record), first_observation_id=turn, last_observation_id=turn)
             return await self._log_decided(row, decide_action), changes + await self.settle_held()
 
     async def answer(self, learning_id: int, op: Op, content: str = "") -> list[Change]:
@@ -193,21 +193,21 @@ class Projection:
             changes = await self.settle_held()
             record = answered(learning_id, await self._memory.learning(learning_id), op, content)
             turn = record.of.turn
-            row = NewCuration("learning", write_answer(record), first_observation_id=turn, last_observation_id=turn)
+            row = Curation("learning", write_answer(record), first_observation_id=turn, last_observation_id=turn)
             await self._log_decided(row, decide_answer)
             return changes + await self.settle_held()
 
-    async def _log_decided(self, row: NewCuration, decide: Callable[[Fold], None]) -> int:
+    async def _log_decided(self, row: Curation, decide: Callable[[Fold], None]) -> int:
         """Log a row with the decision about it; return its number."""
         now = time.time()
 
         def decided(tx: Projected) -> list[Part]:
-            draft = Fold(tx, row.at(now))
+            draft = Fold(tx, replace(row, created_at=now))
             decide(draft)
             return draft.parts
 
         decision = write_decision(await self._memory.rehearse(decided))
-        return (await self._transcript.curations.append_event(replace(row, decision=decision, created_at=now))).id
+        return (await self._transcript.curations.append_event(replace(row, decision_json=decision, created_at=now))).id
 
     async def retry(self, turn_id: int) -> list[Change]:
         """Let the curator try a quarantined turn again. Raise PeerError if the turn is not quarantined."""

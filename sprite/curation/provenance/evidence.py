@@ -71,9 +71,9 @@ class Turns:
             return None
         cited = self.batch.get(turn_id) if turn_id is not None else None
         if cited is not None and (found := find_quote(quote, cited.voices)) is not None:
-            return Evidence(cited, *found)
+            return Evidence(cited, found[0], found[1])
         others = [
-            Evidence(turn, *found)
+            Evidence(turn, found[0], found[1])
             for turn in self.batch.values()
             if turn is not cited and (found := find_quote(quote, turn.voices)) is not None
         ]
@@ -83,7 +83,7 @@ class Turns:
         """Return the agent's input or a local result that has the quote of the person's words as well."""
         voices = [voice for voice in evidence.turn.voices if voice.kind in {"input", "result"}]
         found = find_quote(evidence.quote, voices)
-        return None if found is None else Evidence(evidence.turn, *found)
+        return None if found is None else Evidence(evidence.turn, found[0], found[1])
 
     def around(self, turn: Turn) -> Around:
         """Return the messages around a turn, and the question before it."""
