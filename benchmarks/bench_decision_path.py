@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
 
-from sprite.log.curations import NewCuration
+from sprite.log.curations import Curation
 from tests.memory_stores import open_stores
 
 _PACKAGE = str(Path(__file__).resolve().parents[1] / "sprite") + "/"
@@ -75,7 +75,7 @@ async def main() -> None:
         async with open_stores(Path(folder)) as stores:
             turn = await stores.turn(_SAID, "Noted.")
             await stores.projection.settle()
-            answer = NewCuration("batch", _ANSWER.format(turn=turn), turn, turn, model="offline")
+            answer = Curation("batch", _ANSWER.format(turn=turn), turn, turn, model="offline")
             with entered.stage() as verify:
                 assert await stores.judge.request(answer) is not None
             answer = await stores.verified(answer)

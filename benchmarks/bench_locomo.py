@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.locomo import Conversation, load
 from sprite.curation.decide import Judge
-from sprite.log.curations import NewCuration
+from sprite.log.curations import Curation
 from sprite.log.transcript import NewObservation, TranscriptDB, open_transcript
 from sprite.memory.database import MemoryDB, open_memory
 from sprite.memory.files import MemoryFiles
@@ -63,7 +63,7 @@ async def workspace(conversation: Conversation, *, learnings: bool) -> AsyncIter
 async def _curate(conversation: Conversation, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles) -> None:
     files.ensure()
     lines = "\n".join(f"FACT [t{place + 1}] {' '.join(text.split())}" for place, text in conversation.learnings)
-    answer = NewCuration("batch", lines, 1, len(conversation.turns), model="bench")
+    answer = Curation("batch", lines, 1, len(conversation.turns), model="bench")
     await Projection(transcript, memory, files).log_batch(lambda: Judge(transcript, memory).decided(answer))
 
 

@@ -23,7 +23,7 @@ from benchmarks.curation_replay import Clock
 from benchmarks.fixture_turns import FIXTURES, happened
 from benchmarks.report import line
 from sprite.curation.verifier import Request
-from sprite.log.curations import NewCuration
+from sprite.log.curations import Curation
 from sprite.memory.files import CURATED, template
 from tests.memory_stores import open_stores
 
@@ -74,7 +74,7 @@ async def outcome_of(
             content = "\n".join([template(file).rstrip(), *wanted])
             answer = "\n".join([*learned, f"{file.removesuffix('.md').upper()}_MD_UPDATE:", content, ""])
             begins = turns[first] if first else 1
-            request = await stores.judge.request(NewCuration("batch", answer, begins, turns[-1], model="offline"))
+            request = await stores.judge.request(Curation("batch", answer, begins, turns[-1], model="offline"))
             verify = verdicts(request) if request is not None else (lambda _: "yes")
             await stores.batch(answer, begins, turns[-1], verify=verify)
             await stores.projection.settle()

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.report import line
 from sprite.config import Settings
 from sprite.forget.plan import Target
-from sprite.log.curations import NewCuration
+from sprite.log.curations import Curation
 from sprite.memory.apply import NewLearning
 from sprite.memory.decision import Numbered, Part, Written, write_decision
 from sprite.memory.opening import replay_aside
@@ -46,7 +46,7 @@ async def fill(stores: Stores, first: int, last: int) -> None:
     await stores.projection.settle()
 
 
-def _answer(batch: int, turns: range) -> NewCuration:
+def _answer(batch: int, turns: range) -> Curation:
     learned = [
         NewLearning(
             number=(batch - 1) * TAUGHT + at,
@@ -66,13 +66,13 @@ def _answer(batch: int, turns: range) -> NewCuration:
     content = "\n".join(["# User", "## Facts", *known, ""])
     lines = [f'FACT [t{each.turn}] {each.content} | "{each.quote}"' for each in learned]
     parts: list[Part] = [Numbered(TAUGHT), *learned, Written("user.md", content)]
-    return NewCuration(
+    return Curation(
         kind="batch",
         response="\n".join([*lines, "USER_MD_UPDATE:", content]),
         first_observation_id=turns[0],
         last_observation_id=turns[-1],
         model="offline",
-        decision=write_decision(parts),
+        decision_json=write_decision(parts),
     )
 
 

@@ -24,7 +24,7 @@ from benchmarks.fixture_turns import FIXTURES, happened
 from benchmarks.report import line
 from sprite.curation.answer_files import as_listed
 from sprite.curation.verifier import Request, read_answer
-from sprite.log.curations import NewCuration
+from sprite.log.curations import Curation
 from sprite.memory.files import template
 from tests.memory_stores import Stores, open_stores
 
@@ -72,7 +72,7 @@ async def outcome_of(fixture: dict[str, Any], verdicts: Callable[[Request], Veri
             answer = _answer(fixture["proposal"], turns, known)
             asked: list[Request] = []
             first = turns[0]
-            new = NewCuration("batch", answer, first, turns[-1], model="offline")
+            new = Curation("batch", answer, first, turns[-1], model="offline")
             request = await stores.judge.request(new)
             if request is not None:
                 asked.append(request)

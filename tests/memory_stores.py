@@ -23,7 +23,7 @@ from sprite.curation.rebuild import Regrowth
 from sprite.curation.verifier import Verification, off_record, read_answer
 from sprite.forget.forget import Forgetter, Store
 from sprite.forget.plan import Plan, Target
-from sprite.log.curations import OFF_RECORD, WAITING, NewCuration
+from sprite.log.curations import OFF_RECORD, WAITING, Curation
 from sprite.log.transcript import NewObservation, Observation, TranscriptDB, open_transcript
 from sprite.memory.actions import Actions
 from sprite.memory.database import MemoryDB, open_memory
@@ -80,13 +80,13 @@ class Stores:
         `verify` returns the verifier's verdict on a line, by default "yes".
         """
         await self.projection.settle()
-        answer = NewCuration("batch", response, first, first if last is None else last, model="offline", **more)
+        answer = Curation("batch", response, first, first if last is None else last, model="offline", **more)
         answer = await self.verified(answer, verify)
         return await self.transcript.curations.append_batch(await self.judge.decided(answer))
 
     async def verified(
-        self, answer: NewCuration, verify: Callable[[str], str] = agree, judge: Judge | None = None
-    ) -> NewCuration:
+        self, answer: Curation, verify: Callable[[str], str] = agree, judge: Judge | None = None
+    ) -> Curation:
         """Return an answer with a verdict on each of its lines that need one."""
         request = await (judge or self.judge).request(answer)
         if request is None:
@@ -94,7 +94,7 @@ class Stores:
         text = "\n".join(f"{number} {verify(line)}" for number, line in enumerate(request.lines, start=1))
         rulings = read_answer(text, request.lines)
         logged = msgspec.json.encode(Verification(request.sha256, text, rulings)).decode()
-        return replace(answer, verification=logged, off_record=tuple(off_record(rulings)))
+        return replace(answer, verification_json=logged, off_record=tuple(off_record(rulings)))
 
     async def learn(
         self,
@@ -124,7 +124,7 @@ class Stores:
             for response, first, last in answers:
                 turns = await self.turns_between(first, last)
                 await grown.come_to(turns)
-                answer = NewCuration("batch", response, first, last, model="offline", generation=generation)
+                answer = Curation("batch", response, first, last, model="offline", generation=generation)
                 await grown.keep(await self.verified(answer, judge=judge), turns[-1])
             if meanwhile is not None:
                 await meanwhile

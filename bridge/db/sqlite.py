@@ -17,7 +17,7 @@ from bridge.db.database import ConstraintError, DatabaseError, Transaction
 from bridge.errors import OperatorError
 from sprite import __version__
 from sprite.common.files import sync
-from sprite.common.sqlite import Connection, RefusedFileError, Schema, connect, connected
+from sprite.common.sqlite import Connection, RefusedFileError, Schema, all_or_nothing, connect, connected
 from sprite.common.versions import back_up_before
 
 _T = TypeVar("_T")
@@ -39,7 +39,7 @@ class SqliteDatabase:
     async def write(self, work: Callable[[Transaction], _T]) -> _T:
         """See Database. One round trip to the thread, however many statements."""
         with _translated():
-            return await self._writer.transact(work)
+            return await self._writer.run(partial(all_or_nothing, work=work))
 
     async def write_in_turn(self, _key: str, work: Callable[[Transaction], _T]) -> _T:
         """See Database. There is one writer, so all writes are serialised."""

@@ -22,7 +22,7 @@ from bridge.db.tables import STORE_TABLES
 from bridge.providers.provider import NAME
 from bridge.replicas.store import DamagedError, StoreError, StoreFullError
 from sprite.common.files import sync
-from sprite.common.sqlite import RefusedFileError, Schema, migrate, pragma, refuse_foreign, transaction
+from sprite.common.sqlite import RefusedFileError, Schema, migrate, pragma, refuse_foreign
 from sprite.common.tasks import Service
 
 log = logging.getLogger(__name__)
@@ -111,10 +111,12 @@ class FolderShelf(Service):
         path = self._path(sprite)
         with _explained(path):
             while True:
-                with _opened(path) as (connection, inode), transaction(connection):
+                with _opened(path) as (connection, inode):
+                    connection.execute("BEGIN IMMEDIATE")
                     # If the file was removed between opening and locking, a write would be lost.
                     if _inode(path) == inode:
-                        return work(connection)
+                        with connection:
+                            return work(connection)
 
     def _read(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
         path = self._path(sprite)
@@ -127,7 +129,8 @@ class FolderShelf(Service):
         if not path.exists():
             return
         # A process that waits for the lock finds the file gone and creates a new one.
-        with _explained(path), _opened(path) as (connection, inode), transaction(connection):
+        with _explained(path), _opened(path) as (connection, inode):
+            connection.execute("BEGIN IMMEDIATE")
             is_empty = connection.execute("SELECT 1 FROM stored_sprites").fetchone() is None
             if is_empty and _inode(path) == inode:
                 shutil.rmtree(path.parent)

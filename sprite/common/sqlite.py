@@ -68,10 +68,6 @@ class Connection:
         """Run a function in the thread; return its value. Once started it runs to its end, even if cancelled."""
         return await self.call(lambda: work(self.raw))
 
-    async def transact(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run a function in one transaction."""
-        return await self.call(lambda: all_or_nothing(self.raw, work))
-
     async def call(self, job: Callable[[], _T]) -> _T:
         """Run a function without arguments in the thread."""
         # `run_in_executor` takes 30 us more.
@@ -224,17 +220,10 @@ def _statements(script: str) -> Iterator[str]:
 
 
 def all_or_nothing(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:
-    """Run a function in one transaction; return its value."""
-    with transaction(connection):
-        return work(connection)
-
-
-@contextlib.contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit at the block's end; roll back if it fails."""
+    """Run a function in one transaction; return its value. Roll back if it fails."""
     connection.execute("BEGIN IMMEDIATE")
     with connection:
-        yield
+        return work(connection)
 
 
 def delete(path: Path) -> None:

@@ -29,12 +29,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sprite.curation.answer_files import (
+    PLACEHOLDER,
+    Bodies,
     Edit,
     Line,
     Lines,
-    is_placeholder,
     read_bodies,
-    read_edits,
     read_fence,
     read_header,
     read_line,
@@ -149,37 +149,35 @@ def parse_response(text: str) -> CuratorResponse:
     unparsed: list[str] = []
     said_none = False
     wrapped = False  # inside a code fence around the whole answer
-    start = len(lines)
+    bodies = Bodies({}, {}, [])
     for index, line in enumerate(lines):
         if not line or line.isspace():
             continue
-        if read_header(line) is not None:
-            start = index
-            break
-        if read_fence(line) is not None:
-            wrapped = not wrapped
-        elif is_placeholder(line):
-            said_none = True
-        elif (learning := read_learning(line)) is not None:
+        if (learning := read_learning(line)) is not None:
             learnings.append(learning)
+        elif read_header(line) is not None:
+            rest = lines[index:]
+            bodies = read_bodies(_unwrapped(rest) if wrapped else rest, unparsed)
+            break
+        elif read_fence(line) is not None:
+            wrapped = not wrapped
+        elif PLACEHOLDER.fullmatch(line):
+            said_none = True
         else:
             _read_other(line, done, hidden, unparsed)
-    bodies = read_bodies(_unwrapped(lines[start:]) if wrapped else lines[start:], unparsed)
-    edits: dict[str, tuple[Edit, ...]] = {}
-    for name, body in bodies.edits.items():
-        left: list[str] = []
-        if found := read_edits(body, left):
-            edits[name] = found
-        for line in left:
-            _read_other(line, done, hidden, unparsed)
+    for line in bodies.left:
+        _read_other(line, done, hidden, unparsed)
+    reported = [_cut(line.strip(), MAX_UNPARSED_CHARS) for line in unparsed[:MAX_UNPARSED_LINES]]
+    if len(unparsed) > MAX_UNPARSED_LINES:
+        reported.append(f"({len(unparsed) - MAX_UNPARSED_LINES} more lines)")
     return CuratorResponse(
         learnings=tuple(learnings),
         done=tuple(done),
         off_record=tuple(dict.fromkeys(hidden)),
         files=bodies.files,
-        edits=edits,
-        nothing=said_none and not (learnings or done or hidden or bodies.files or edits),
-        unparsed=_reported(unparsed),
+        edits=bodies.edits,
+        nothing=said_none and not (learnings or done or hidden or bodies.files or bodies.edits),
+        unparsed=tuple(reported),
     )
 
 
@@ -193,7 +191,7 @@ def _read_other(line: str, done: list[ParsedDone], off_record: list[int], unpars
         unparsed.append(line)
 
 
-def read_learning(line: str) -> ParsedLearning | None:
+def read_learning(line: str) -> ParsedLearning | None:  # noqa: C901, PLR0912 - its marks come in any order
     """Parse one line before the files as a learning; return None for any other line."""
     head = _TYPE.match(line)
     if head is None:
@@ -202,35 +200,6 @@ def read_learning(line: str) -> ParsedLearning | None:
     if head["mark"]:
         # `**FACT** x`, `**FACT:** x`, `**FACT [t3]:** x` and `**FACT: x**`: the closing mark can stand anywhere.
         rest = rest.replace(head["mark"], "", 1)
-    at, turn_id, supersedes, due, rrule = _read_marks(rest)
-    if at == 0:
-        return None  # prose, like "Action is needed"
-    content, quote = _split_quote(rest[at:])
-    content = " ".join(content.split())
-    if not content or is_placeholder(content):
-        return None
-    # A learning with a time is a to-do, whatever its type says.
-    kind = "ACTION" if due or rrule else head["type"].upper().replace(" ", "_")
-    return ParsedLearning(kind, _cut(content, MAX_CONTENT_CHARS), turn_id, quote, supersedes, due, rrule)
-
-
-def read_done(line: str) -> ParsedDone | None:
-    """Parse a `DONE L61 | [t33] reason` line; return None for any other line."""
-    found = _DONE.match(line)
-    if found is None:
-        return None
-    ids = tuple(dict.fromkeys(int(number) for number in _LEARNING_ID.findall(found["ids"])))
-    return ParsedDone(ids, read_line(found["rest"]), found["words"] or "")
-
-
-def read_off_record(line: str) -> list[int]:
-    """Return the turns of an `OFF_RECORD [t34]` line; none for any other line."""
-    found = _OFF_RECORD.match(line)
-    return [int(number) for number in _TURN_ID.findall(line, found.end())] if found else []
-
-
-def _read_marks(rest: str) -> tuple[int, int | None, tuple[int, ...], str | None, str | None]:
-    """Return (content start, turn, superseded ids, due time, repeat)."""
     turn_id: int | None = None
     supersedes: tuple[int, ...] = ()
     due: str | None = None
@@ -250,18 +219,39 @@ def _read_marks(rest: str) -> tuple[int, int | None, tuple[int, ...], str | None
         else:
             break
         at = found.end()
-    return at, turn_id, supersedes, due, rrule
+    if at == 0:
+        return None  # prose, like "Action is needed"
+    content, quote = rest[at:], None
+    # A pipe without a fully quoted right side belongs to the content.
+    end = content.rstrip(" \t.*`")
+    if end.endswith(('"', "”")):
+        last = deque(_QUOTE_START.finditer(end), maxlen=1)
+        if last and last[0].end() < len(end):
+            quote = end[last[0].end() : -1].strip()[:MAX_QUOTE_CHARS] or None
+            content = content[: last[0].start()]
+    content = " ".join(content.split())
+    if not content or PLACEHOLDER.fullmatch(content):
+        return None
+    if len(content) > MAX_CONTENT_CHARS:
+        content = _cut(content, MAX_CONTENT_CHARS)
+    # A learning with a time is a to-do, whatever its type says.
+    kind = "ACTION" if due or rrule else head["type"].upper().replace(" ", "_")
+    return ParsedLearning(kind, content, turn_id, quote, supersedes, due, rrule)
 
 
-def _split_quote(text: str) -> tuple[str, str | None]:
-    """Split `content | "quote"`. A pipe without a fully quoted right side belongs to the content."""
-    end = text.rstrip(" \t.*`")
-    if not end.endswith(('"', "”")):
-        return text, None
-    last = deque(_QUOTE_START.finditer(end), maxlen=1)
-    if not last or last[0].end() == len(end):
-        return text, None
-    return text[: last[0].start()], end[last[0].end() : -1].strip()[:MAX_QUOTE_CHARS] or None
+def read_done(line: str) -> ParsedDone | None:
+    """Parse a `DONE L61 | [t33] reason` line; return None for any other line."""
+    found = _DONE.match(line)
+    if found is None:
+        return None
+    ids = tuple(dict.fromkeys(int(number) for number in _LEARNING_ID.findall(found["ids"])))
+    return ParsedDone(ids, read_line(found["rest"]), found["words"] or "")
+
+
+def read_off_record(line: str) -> list[int]:
+    """Return the turns of an `OFF_RECORD [t34]` line; none for any other line."""
+    found = _OFF_RECORD.match(line)
+    return [int(number) for number in _TURN_ID.findall(line, found.end())] if found else []
 
 
 def _unwrapped(lines: Lines) -> Lines:
@@ -270,13 +260,6 @@ def _unwrapped(lines: Lines) -> Lines:
         return lines
     fence = read_fence(lines[last])
     return lines[:last] if fence is not None and not fence.info else lines
-
-
-def _reported(unparsed: list[str]) -> tuple[str, ...]:
-    kept = [_cut(line.strip(), MAX_UNPARSED_CHARS) for line in unparsed[:MAX_UNPARSED_LINES]]
-    if len(unparsed) > MAX_UNPARSED_LINES:
-        kept.append(f"({len(unparsed) - MAX_UNPARSED_LINES} more lines)")
-    return tuple(kept)
 
 
 def _cut(text: str, limit: int) -> str:

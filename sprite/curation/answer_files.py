@@ -28,7 +28,8 @@ _HEADER = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_PLACEHOLDER = re.compile(
+#: Text that only states that there is no content.
+PLACEHOLDER = re.compile(
     r"\W{0,8}(?:none|no (?:changes?|updates?)(?: (?:needed|required))?|unchanged)\W{0,8}", re.IGNORECASE
 )
 
@@ -77,27 +78,26 @@ def read_fence(line: str) -> Fence | None:
     return Fence(found[1][0], len(found[1]), line[found.end() :].strip())
 
 
-def is_placeholder(text: str) -> bool:
-    """Return whether the text only states that there is no content."""
-    return _PLACEHOLDER.fullmatch(text) is not None
-
-
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """The files in a curator's answer by name: complete contents that end in one newline, or edit lines."""
+    """The files in a curator's answer by name: complete contents that end in one newline, or edits.
+
+    `left` are lines among the edits that are none.
+    """
 
     files: dict[str, str]
-    edits: dict[str, list[str]]
+    edits: dict[str, tuple[Edit, ...]]
+    left: list[str]
 
 
 def read_bodies(lines: Lines, unparsed: list[str]) -> Bodies:
-    """Read the files of an answer: `lines` is empty or begins with a header.
+    """Read the files of an answer: `lines` begins with a header.
 
     The last update of a file wins, also over its edits. Edits of the same file are joined. Refused, replaced or
     leftover lines are appended to `unparsed`.
     """
     files: dict[str, str] = {}
-    edits: dict[str, list[str]] = {}
+    changes: dict[str, list[str]] = {}
     places = _headers(lines)
     ends = [*(at for at, _ in places), len(lines)][1:]
     for (at, header), end in islice(zip(places, ends, strict=True), MAX_UPDATES):
@@ -107,20 +107,22 @@ def read_bodies(lines: Lines, unparsed: list[str]) -> Bodies:
         name = CURATED_NAMES.get(header.word)
         if name is None:
             unparsed.append(f"{header} names no file of the curator")
-        elif not content.strip() or is_placeholder(content.strip()):
+        elif not content.strip() or PLACEHOLDER.fullmatch(content.strip()):
             unparsed.append(f"{header} came without content")
         elif header.kind == "EDIT":
-            edits.setdefault(name, []).extend(body)
+            changes.setdefault(name, []).extend(body)
         else:
             if name in files:
                 unparsed.append(f"{header} replaced an earlier update of the same file")
             files[name] = content + "\n"
     if len(places) > MAX_UPDATES:
         unparsed.append(f"({len(lines) - places[MAX_UPDATES][0]} lines behind update {MAX_UPDATES} were not read)")
-    for name in files.keys() & edits.keys():
+    for name in files.keys() & changes.keys():
         unparsed.append(f"the edits of {name} came beside a complete update")
-        del edits[name]
-    return Bodies(files, edits)
+        del changes[name]
+    left: list[str] = []
+    edits = {name: found for name, body in changes.items() if (found := read_edits(body, left))}
+    return Bodies(files, edits, left)
 
 
 def _headers(lines: Lines) -> list[tuple[int, Header]]:
@@ -246,7 +248,7 @@ def read_edits(body: Sequence[str], unparsed: list[str]) -> tuple[Edit, ...]:
     """Parse the edits below one header; append other lines to `unparsed`."""
     edits: list[Edit] = []
     for line in body:
-        if not line.strip() or is_placeholder(line):
+        if not line.strip() or PLACEHOLDER.fullmatch(line):
             continue
         if (edit := _read(line)) is not None:
             edits.append(edit)

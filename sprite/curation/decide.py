@@ -5,6 +5,7 @@ The decision is made once and logged beside the answer, with each refusal and it
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from sprite.common.due_times import parse_due
-from sprite.common.recurrence import DEFAULT_ZONE, first_after, next_after, parse_rule
+from sprite.common.recurrence import first_after, next_after, parse_rule
 from sprite.curation.answer import ParsedDone, ParsedLearning, parse_response, read_learning
 from sprite.curation.answer_files import Header, begins, read_header
 from sprite.curation.file_decisions import NEAREST, FileFold, Replaced, rests_on
@@ -23,7 +24,7 @@ from sprite.curation.provenance.evidence import Evidence, Turns, day_of, flaw
 from sprite.curation.provenance.voices import Turn
 from sprite.curation.verifier import Item, Request, Ruling, Rulings, Verification, build_request, keep_item, rulings_in
 from sprite.errors import PeerError, SpriteError
-from sprite.log.curations import Curation, NewCuration
+from sprite.log.curations import Curation
 from sprite.log.transcript import TranscriptDB
 from sprite.memory import decision as effects
 from sprite.memory.action_rows import MOST_SCHEDULED, alikeness, decide_action, made_words, pass_over
@@ -61,7 +62,7 @@ class When:
 
 
 def time_of(
-    asked: ParsedLearning, said_at: float, read_at: float, actions: ProjectedActions
+    asked: ParsedLearning, said_at: float, read_at: float, actions: ProjectedActions, zone: str
 ) -> tuple[When, str | None]:
     """Return (an action's time, the reason if a requested time was refused).
 
@@ -70,7 +71,7 @@ def time_of(
     if asked.due is None and asked.rrule is None:
         return When(), None
     try:
-        when = _read(asked, said_at, read_at, actions.zone() or DEFAULT_ZONE)
+        when = _read(asked, said_at, read_at, zone)
     except PeerError as error:
         return When(), str(error)
     if when.due is None:
@@ -126,60 +127,43 @@ RELATED_WORDS = 2
 MOST_CHANGED = 2
 
 
-class BatchFold:
+class BatchFold(FileFold):
     """Decide about one logged answer of the curator, part by part."""
 
-    def __init__(self, draft: effects.Draft, turns: Turns, rulings: Rulings) -> None:
-        self._draft = draft
-        self._tx = draft.tx
-        self._curation = draft.curation
-        self._turns = turns
-        self._rulings = rulings
-        self._zone = draft.tx.actions.zone() or DEFAULT_ZONE
-        #: The new learnings of this answer, by number.
-        self._taught: dict[int, NewLearning] = {}
-        #: Contents of learnings that were superseded or completed: their lines may leave the files.
-        self._retired: list[str] = []
-        #: Contents of learnings that were superseded, each with the learning that says what holds now.
-        self._outdated: list[tuple[str, int]] = []
-        #: The user's learnings that each of them changes.
-        self._changed: dict[int, list[str]] = {}
-        self._files = FileFold(draft, turns, rulings, self._taught, self._changed, self._retired)
-
-    def apply(self) -> None:
+    def apply(self) -> None:  # noqa: C901 - its steps in order
         """Apply learnings first, since files may rest on them."""
-        response = parse_response(self._curation.response)
+        response = parse_response(self._draft.curation.response)
         for number in response.off_record:
             if number in self._turns.batch:
                 # The verifier decides, or a page could hide what the person said.
                 self._rulings.of(keep_item(number))
         # Refused learnings have a number, too: later answers refer to numbers, and forgetting must not change them.
-        first = self._tx.numbered() + 1
+        first = self._numbered + 1
         if response.learnings:
             self._draft.put(effects.Numbered(len(response.learnings)))
-        self._files.read(response)
+        if response.files or response.edits:
+            self._read_edits(response)
         for number, learning in enumerate(response.learnings, first):
-            if learning.content == FORGOTTEN:
-                continue
-            if learning.type == "DIGEST":
-                self._digest(number, learning)
-            else:
-                self._learn(number, learning)
-        self._files.apply()
+            take = self._digest if learning.type == "DIGEST" else self._learn
+            if learning.content != FORGOTTEN:
+                take(number, learning)
+        for name, edits in self._edits.items():
+            self._edit(name, edits)
+        self._take_out_past()
         # After the files: a line may rest on an action that is finished here.
         for done in response.done:
             self._finish(done)
-        for replaced in self._files.replaced:
+        for replaced in self._replaced:
             self._retire_behind(replaced)
-        self._retire_digests(first)
+        if self._outdated:
+            self._retire_digests(first)
         for line in response.unparsed:
             self._draft.refuse("unparsed", line)
 
     # --- learnings ---
 
     def _learn(self, number: int, asked: ParsedLearning) -> None:
-        evidence = self._turns.find(asked.turn_id, asked.quote)
-        learning = with_its_time(asked)
+        learning, evidence = with_its_time(asked), self._turns.find(asked.turn_id, asked.quote)
         if evidence is None or evidence.voice.kind == "reply":
             self._keep_unproven(number, learning, evidence)
             return
@@ -188,14 +172,14 @@ class BatchFold:
         if evidence.voice.kind == "memory":
             self._refuse("echo", "the agent only read it aloud from memory", learning, evidence)
             return
-        self._changed[number] = old = self._replaced_words(asked)
+        self._changed[number] = old = self._replaced_words(asked) if asked.supersedes else []
         why = flaw(asked.content, evidence, self._turns, self._zone, asked.type, asked.due or "", old)
         if why is not None:
             self._refuse("refused", why, learning, evidence)
             return
         type_ = asked.type
         ruling = Ruling("", "yes")
-        if evidence.is_persons:
+        if evidence.voice.kind == "person":
             kind = _KINDS.get(type_, "fact")
             item = Item(kind, learning.content, evidence.turn.logged.id, evidence.quote, " / ".join(old))
             ruling = self._rulings.of(item)
@@ -211,8 +195,7 @@ class BatchFold:
             new = self._new(number, learning, "FACT", "none", evidence.turn, evidence.quote)
             self._add_or_repeat(self._asking(new, asked.type))
         else:
-            new = self._new(number, learning, type_, self._origin(learning, evidence), evidence.turn, evidence.quote)
-            self._take(self._asking(new, asked.type) if evidence.is_claimed else new, asked, evidence)
+            self._take(number, learning, type_, asked, evidence)
 
     def _replaced_words(self, asked: ParsedLearning) -> list[str]:
         """Return the user's learnings that a new one changes. It may keep parts of them, as a line of a file may."""
@@ -237,8 +220,18 @@ class BatchFold:
             return None
         return work
 
-    def _take(self, new: NewLearning, asked: ParsedLearning, evidence: Evidence) -> None:
+    def _take(
+        self, number: int, learning: ParsedLearning, type_: str, asked: ParsedLearning, evidence: Evidence
+    ) -> None:
         """Add a learning whose evidence was accepted, with its effects."""
+        origin = evidence.voice.origin
+        if evidence.voice.kind == "input" and self._turns.first_use.strangers(learning.content):
+            # A stranger's sentence stays theirs in the agent's commands.
+            origin = "tool"
+        new = self._new(number, learning, type_, origin, evidence.turn, evidence.quote)
+        if evidence.voice.kind == "source" or evidence.voice.origin == "program":
+            # No client proves that a human typed these messages.
+            new = self._asking(new, asked.type)
         learning_id = self._add_or_repeat(new)
         if learning_id == new.number and new.type == "ACTION":
             self._open_action(new.number, asked, evidence.turn)
@@ -274,8 +267,8 @@ class BatchFold:
         heard = [known for known in self._turns.all.values() if known.logged.session_id == session]
         if not all(self._rulings.keeps(known.logged.id) for known in heard):
             return
-        digests = self._tx.digests_of(session)
-        earlier = [known.content for digest in digests if (known := self._tx.known(digest))]
+        digests = self._tx.digests(session)
+        earlier = [digest.content for digest in digests]
         given = Given([*(voice.text for known in heard for voice in known.voices), *earlier])
         why = disguise(learning.content, given) or given.lacks(
             learning.content, day_of(turn, self._zone), may_name_files=True
@@ -284,15 +277,10 @@ class BatchFold:
             self._draft.refuse("refused", f"{why}: {learning.content}")
             return
         origin = "tool" if self._turns.first_use.strangers(learning.content) else "assistant"
-        self._add(self._new(number, learning, "DIGEST", origin, turn, None))
-        for replaced in digests:
-            self._draft.put(effects.Superseded(replaced, number))
-
-    def _origin(self, learning: ParsedLearning, evidence: Evidence) -> str:
-        """Return whose word a learning is: a stranger's sentence stays theirs in the agent's commands."""
-        if evidence.voice.kind == "input" and self._turns.first_use.strangers(learning.content):
-            return "tool"
-        return evidence.voice.origin
+        self._draft.put(new := self._new(number, learning, "DIGEST", origin, turn, None))
+        self._taught[number] = new
+        for digest in digests:
+            self._draft.put(effects.Superseded(digest.id, number))
 
     def _new(
         self, number: int, learning: ParsedLearning, type_: str, origin: str, turn: Turn | None, quote: str | None
@@ -300,7 +288,7 @@ class BatchFold:
         confidence = UNVERIFIED if origin == "none" else VERIFIED if origin == "user" else QUOTED_OTHER
         return NewLearning(
             number=number,
-            created_at=self._curation.created_at if turn is None else turn.logged.timestamp,
+            created_at=self._draft.curation.created_at if turn is None else turn.logged.timestamp,
             type=type_,
             content=learning.content,
             said=said(learning.content),
@@ -320,16 +308,13 @@ class BatchFold:
             self._draft.refuse("retired", f"the user said that it is not right: {new.content}", new.turn)
             return new.number
         if known is None:
-            return self._add(new)
+            self._draft.put(new)
+            self._taught[new.number] = new
+            return new.number
         is_better = new.origin == "user" if new.origin != known.origin else new.confidence > known.confidence
         counts = new.origin not in {"assistant", "memory", "none"}
         self._draft.put(effects.Repeated(known.id, new, counts=counts, better=new.turn is not None and is_better))
         return known.id
-
-    def _add(self, new: NewLearning) -> int:
-        self._draft.put(new)
-        self._taught[new.number] = new
-        return new.number
 
     def _refuse(self, kind: str, why: str, learning: ParsedLearning, evidence: Evidence | None) -> None:
         turn = evidence.turn.logged.id if evidence is not None else learning.turn_id
@@ -340,7 +325,7 @@ class BatchFold:
     def _open_action(self, number: int, learning: ParsedLearning, turn: Turn) -> None:
         """Open an action, or link the one that the agent or the person already wrote."""
         at = turn.logged.timestamp
-        when, refused = time_of(learning, at, self._curation.created_at, self._tx.actions)
+        when, refused = time_of(learning, at, self._draft.curation.created_at, self._tx.actions, self._zone)
         mirrored = written_already(self._tx.actions, turn.logged.mission_id, learning.content, when)
         if mirrored is not None:
             if mirrored.source_learning_id is None:
@@ -449,7 +434,7 @@ class BatchFold:
 
     def _retire_behind(self, line: Replaced) -> None:
         """Supersede the learning behind a replaced line, or retire it if no learning says what the new line says."""
-        known, basis = self._files.behind(line.old), line.basis
+        known, basis = self._behind(line.old), line.basis
         if known is None or known.type == "ACTION" or self._is_from_later(known):
             return
         if known.project not in {None, basis.project}:
@@ -469,7 +454,9 @@ class BatchFold:
 
     def _retire_digests(self, first: int) -> None:
         """Supersede digests from before learning `first` with a point about something that is outdated now."""
-        for digest in self._tx.digests_before(first):
+        for digest in self._tx.digests():
+            if digest.id >= first:
+                continue
             points = [content_words(point) for point in digest.content.split(" / ")]
             for content, by in self._outdated:
                 words = content_words(content)
@@ -479,7 +466,7 @@ class BatchFold:
 
     def _is_from_later(self, known: LearningRow) -> bool:
         """Return whether a learning is newer than this batch, whose turns waited in quarantine."""
-        return (known.source_observation_id or 0) > (self._curation.last_observation_id or 0)
+        return (known.source_observation_id or 0) > (self._draft.curation.last_observation_id or 0)
 
     def _keeps_standing(self, known: LearningRow, by: int, new: NewLearning, evidence: Evidence) -> str | None:
         """Return why one learning cannot replace another, or None."""
@@ -509,7 +496,7 @@ class BatchFold:
             return "it was learned from a newer turn"
         is_asked_about = known.origin == "user" and new.origin == "user" and not self._rulings.is_off
         shared = content_words(known.content) & content_words(new.content)
-        if not is_asked_about and not shared and not self._files.replaces(known.content, new.content):
+        if not is_asked_about and not shared and not self._replaces(known.content, new.content):
             return "the new learning is not about it"
         return None
 
@@ -544,31 +531,32 @@ class Judge:
         self._memory = memory
         self._verifies = verifies
 
-    async def request(self, answer: NewCuration | Curation) -> Request | None:
+    async def request(self, answer: Curation) -> Request | None:
         """Return what the verifier has to be asked about an answer, or None."""
-        curation = answer.at(time.time()) if isinstance(answer, NewCuration) else answer
-        if not self._verifies or curation.kind != "batch":
+        if not self._verifies or answer.kind != "batch":
             return None
+        curation = answer if answer.created_at else replace(answer, created_at=time.time())
         turns = await self._turns(curation)
+        # Found by a rehearsal of the decision, since the lines of a file rest on the learnings.
         rulings = Rulings({}, "yes")
         await self._memory.rehearse(lambda tx: decide(tx, curation, turns, rulings))
+        if not rulings.asked:
+            return None
         cited = sorted(
             {item.turn for item in rulings.asked.values() if item.turn is not None and turns.all[item.turn].own}
         )
-        if not rulings.asked:
-            return None
         items = rulings.asked | {item.key: item for item in map(keep_item, cited)}
         return build_request(items.values(), turns, await self._memory.zone())
 
-    async def decided(self, answer: NewCuration) -> NewCuration:
+    async def decided(self, answer: Curation) -> Curation:
         """Return an answer with a decision made now, ready for the log."""
-        curation = answer.at(time.time())
-        turns = await self._turns(curation)
-        parts = await self.decide(curation, turns)
+        answer = replace(answer, created_at=time.time())
+        turns = await self._turns(answer)
+        parts = await self.decide(answer, turns)
         if answer.off_record:
             parts = [part for part in parts if not isinstance(part, effects.Refusal) or part.kind != "unparsed"]
             answer = without_off_record(answer, parts, turns)
-        return replace(answer, decision=effects.write_decision(parts), created_at=curation.created_at)
+        return replace(answer, decision_json=effects.write_decision(parts))
 
     async def decide(self, curation: Curation, turns: Turns | None = None) -> list[effects.Part]:
         """Return the decision about a curation, with the verdicts that it carries; `turns` are read if not given.
@@ -590,15 +578,15 @@ class Judge:
         if curation.kind != "batch":
             return Turns([], [])
         first, last = curation.first_observation_id or 0, curation.last_observation_id or 0
-        heard = await self._transcript.observations_between(first - EARLIER_TURNS, last)
         again = await self._memory.refused_turns(before=first)
-        turns = {**await self._transcript.observations_of(again), **{turn.id: turn for turn in heard}}
-        ordered = [turns[number] for number in sorted(turns)]
-        batch = [turn for turn in ordered if turn.id >= first or turn.id in again]
-        return Turns(batch, [turn for turn in ordered if turn.id < first and turn.id not in again])
+        heard = await self._transcript.observations_between(first - EARLIER_TURNS, last, also=again)
+        batch = [turn for turn in heard if turn.id >= first or turn.id in again]
+        earlier = [turn for turn in heard if turn.id < first and turn.id not in again]
+        # Each message is split, however long.
+        return await asyncio.to_thread(Turns, batch, earlier)
 
 
-def without_off_record(answer: NewCuration, parts: Sequence[effects.Part], turns: Turns) -> NewCuration:
+def without_off_record(answer: Curation, parts: Sequence[effects.Part], turns: Turns) -> Curation:
     """Return a decided answer without the words of turns that it puts off the record.
 
     Learnings that were not taken over leave a placeholder, so that later ones keep their numbers. Edits stay if they
@@ -620,10 +608,10 @@ def without_off_record(answer: NewCuration, parts: Sequence[effects.Part], turns
             left.append(line if is_taken else f"{learning.type}: {FORGOTTEN}")
         elif header is not None and header.kind == "EDIT" and (read_header(line) or (cited and not is_hidden)):
             left.append(line)
-    verification = msgspec.json.decode(answer.verification or "", type=Verification)
+    verification = msgspec.json.decode(answer.verification_json or "", type=Verification)
     rulings = [Ruling(keep_item(number).key, "no") for number in answer.off_record]
     blank = msgspec.structs.replace(verification, request_sha256="", answer="", rulings=rulings)
-    return replace(answer, response="\n".join(left), verification=msgspec.json.encode(blank).decode())
+    return replace(answer, response="\n".join(left), verification_json=msgspec.json.encode(blank).decode())
 
 
 def decide(tx: Projected, curation: Curation, turns: Turns, rulings: Rulings) -> list[effects.Part]:
@@ -632,7 +620,7 @@ def decide(tx: Projected, curation: Curation, turns: Turns, rulings: Rulings) ->
     `turns` are those of the answer. The decision is also written to memory.db, so the caller rolls the transaction
     back.
     """
-    draft = effects.Draft(tx, curation)
+    draft = effects.Fold(tx, curation)
     if curation.kind == "batch":
         BatchFold(draft, turns, rulings).apply()
     elif curation.kind == "action":

@@ -22,7 +22,7 @@ from sprite.curation.model import Answer, Asked, CuratorModel, Fault, UnusableAn
 from sprite.curation.prompt import CuratorPrompt, OpenLearning, build_prompt, fit
 from sprite.curation.verifier import Verification, off_record, read_answer
 from sprite.errors import ModelError, SpriteError
-from sprite.log.curations import Failures, LostCall, NewCuration, seconds_since_midnight
+from sprite.log.curations import Curation, Failures, LostCall, seconds_since_midnight
 from sprite.log.transcript import Observation, TranscriptDB, projects_of
 from sprite.memory.database import MemoryDB
 from sprite.memory.files import CURATED, PROMPT_BUDGET_TOKENS, MemoryFiles, estimate_tokens, shown_to, within_limits
@@ -30,6 +30,7 @@ from sprite.memory.query import any_term, significant
 from sprite.memory.words import content_words
 from sprite.privacy.redaction import redact
 from sprite.protocol.shapes import LearningRow
+from sprite.storage.connection import to_json
 from sprite.storage.full_text import phrase
 
 #: Token budget for the learnings that are always shown, newest first: some 100 of them.
@@ -93,7 +94,7 @@ class Extractor:
         may_repeat: Callable[[Sequence[Observation]], bool],
         *,
         is_followed: bool = False,
-    ) -> NewCuration:
+    ) -> Curation:
         """Return a verified curation of as many leading turns as one call can take. ModelError if a call fails.
 
         `may_repeat` returns whether the turns that fit may be asked about a second time. `is_followed`: more turns
@@ -106,7 +107,7 @@ class Extractor:
         waiting = self._unverified
         answer = waiting[1] if waiting and waiting[0] == prompt else await self._model.ask(prompt, asked)
         self._unverified = prompt, answer
-        curation = NewCuration(
+        curation = Curation(
             kind="batch",
             # A curator may repeat a secret in a form that capture did not recognise.
             response=await off_loop(WORDS * len(answer.text), redact, answer.text),
@@ -114,7 +115,7 @@ class Extractor:
             last_observation_id=asked.last,
             model=answer.model,
             prompt_sha256=prompt.sha256,
-            usage=answer.usage,
+            usage_json=to_json(answer.usage),
             cost_usd=answer.cost_usd,
             seen_curation_id=seen,
             generation=generation,
@@ -124,7 +125,7 @@ class Extractor:
         self._unverified = None
         return verified
 
-    async def _verified(self, curation: NewCuration, asked: Asked) -> NewCuration:
+    async def _verified(self, curation: Curation, asked: Asked) -> Curation:
         """Return a curation with the verifier's answer, if it proposes anything that needs a verdict."""
         request = await self._judge.request(curation)
         if request is None:
@@ -136,7 +137,7 @@ class Extractor:
         costs = [curation.cost_usd, answer.cost_usd]
         return replace(
             curation,
-            verification=msgspec.json.encode(verification).decode(),
+            verification_json=msgspec.json.encode(verification).decode(),
             off_record=tuple(off_record(rulings)),
             cost_usd=None if None in costs else sum(cost for cost in costs if cost is not None),
             lost_calls=(*curation.lost_calls, *(() if answer.lost_call is None else (answer.lost_call,))),
@@ -331,7 +332,7 @@ class Attempts:
         self._set_aside = set_aside
         self._together = together
 
-    async def extract(self, turns: Sequence[Observation], generation: int, *, is_followed: bool) -> NewCuration | None:
+    async def extract(self, turns: Sequence[Observation], generation: int, *, is_followed: bool) -> Curation | None:
         """Return a curation of some leading turns, or None if the first turn was quarantined instead.
 
         The turns have consecutive ids; `is_followed` says whether more wait. UnusableAnswerError if the call failed for

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from sprite.common.recurrence import DEFAULT_ZONE
 from sprite.curation.answer import CuratorResponse
 from sprite.curation.answer_files import Edit, EditedFile, Line, edits_between, heading_name
 from sprite.curation.provenance.checks import Given, disguise
@@ -19,7 +19,7 @@ from sprite.curation.verifier import Item, Rulings
 from sprite.log.transcript import projects_of
 from sprite.memory.answers import LIVES_ON
 from sprite.memory.apply import NewLearning
-from sprite.memory.decision import Draft, MadeOwn, Written
+from sprite.memory.decision import Fold, MadeOwn, Written
 from sprite.memory.files import CURATED, SECTIONED, over_limit, over_together, shown_to, template
 from sprite.memory.query import any_term, significant
 from sprite.memory.sections import heading, joined, merged, project_of, split, without_past_reminders
@@ -62,45 +62,40 @@ class Replaced:
 
 
 class FileFold:
-    """Decide about the file edits in a curator's answer, after its learnings.
+    """An answer of the curator that is being decided about, and which of its file edits are accepted."""
 
-    `taught` are the new learnings, by number, and `changed` the user's learnings that each of them changes. `retired`
-    are the contents that were superseded or completed, whose lines may leave the files.
-    """
-
-    def __init__(
-        self,
-        draft: Draft,
-        turns: Turns,
-        rulings: Rulings,
-        taught: Mapping[int, NewLearning],
-        changed: Mapping[int, Sequence[str]],
-        retired: Sequence[str],
-    ) -> None:
+    def __init__(self, draft: Fold, turns: Turns, rulings: Rulings) -> None:
         self._draft = draft
         self._tx = draft.tx
         self._turns = turns
         self._rulings = rulings
-        self._taught = taught
-        self._changed = changed
-        self._retired = retired
-        self._zone = draft.tx.actions.zone() or DEFAULT_ZONE
-        self._projects = projects_of(turn.logged for turn in turns.batch.values())
+        self._numbered, self._zone = draft.tx.state()
+        #: The new learnings of this answer, by number, and the user's learnings that each of them changes.
+        self._taught: dict[int, NewLearning] = {}
+        self._changed: dict[int, list[str]] = {}
+        #: Contents of learnings that were superseded or completed: their lines may leave the files.
+        self._retired: list[str] = []
+        #: Contents of learnings that were superseded, each with the learning that says what holds now.
+        self._outdated: list[tuple[str, int]] = []
         #: Edits by file, and the files whose edits come from complete new content.
         self._edits: dict[str, tuple[Edit, ...]] = {}
         self._complete: Mapping[str, str] = {}
         #: Lines that edits replaced.
-        self.replaced: list[Replaced] = []
+        self._replaced: list[Replaced] = []
         #: New lines of the file that is being edited: a sentence may be copied in parts.
         self._accepted: list[str] = []
 
-    def read(self, response: CuratorResponse) -> None:
+    @cached_property
+    def _projects(self) -> list[str]:
+        return projects_of(turn.logged for turn in self._turns.batch.values())
+
+    def _read_edits(self, response: CuratorResponse) -> None:
         """Take the file edits of an answer. Complete files are compared with the present ones."""
         self._complete = response.files
         self._edits = {name: edits_between(self._shown(name), content) for name, content in response.files.items()}
         self._edits |= response.edits
 
-    def replaces(self, old: str, new: str) -> bool:
+    def _replaces(self, old: str, new: str) -> bool:
         """Return whether an edit replaces a line that rests on one learning by a line that rests on another."""
         for name, edits in self._edits.items():
             file = EditedFile(self._shown(name))
@@ -112,17 +107,11 @@ class FileFold:
                     return True
         return False
 
-    def behind(self, line: str) -> LearningRow | None:
+    def _behind(self, line: str) -> LearningRow | None:
         """Return the earlier learning that a line mostly repeats, or None."""
         near = self._tx.nearest(any_term(significant(line)), NEAREST)
         found = [known for known in near if known.id not in self._taught and rests_on(line, known.content)]
         return max(found, key=lambda known: share(content_words(line), content_words(known.content)), default=None)
-
-    def apply(self) -> None:
-        """Apply the file edits, then remove past reminders."""
-        for name, edits in self._edits.items():
-            self._edit(name, edits)
-        self._take_out_past()
 
     def _edit(self, name: str, edits: Sequence[Edit]) -> None:
         if name in self._complete and (reason := self._overtaken(name)) is not None:
@@ -157,7 +146,7 @@ class FileFold:
                     file.add(edit.path, text)
             elif taken:
                 file.put(at, [text for text, _ in taken])
-                self.replaced += [Replaced(replaced, text, basis) for text, basis in taken]
+                self._replaced += [Replaced(replaced, text, basis) for text, basis in taken]
         self._write(name, self._shown(name), file.content, accepted)
 
     def _write(self, name: str, old: str, new: str, accepted: Sequence[tuple[str, Basis]]) -> None:
@@ -255,7 +244,7 @@ class FileFold:
         if evidence is not None:
             return Basis(
                 [checked, *self._turns.spoken(evidence)],
-                evidence.is_persons,
+                evidence.voice.kind == "person",
                 evidence.voice.kind in _WORKING,
                 evidence.quote,
                 evidence.turn,
@@ -273,9 +262,11 @@ class FileFold:
         # The person confirmed a learning without a quote: its content is their own word, not its turn.
         is_confirmed = is_persons and quote is None
         turn = None if is_confirmed else self._turns.all.get(known.source_observation_id or 0)
-        texts = [known.content, quote or "", *([each.own for each in self._turns.messages(turn)] if turn else [])]
+        said = [] if turn is None else [each.own for each in self._turns.around(turn).messages]
         may_carry_work = known.origin in _WORKING_ORIGINS
-        return Basis(texts, is_persons, may_carry_work, quote or known.content, turn, known.project)
+        return Basis(
+            [known.content, quote or "", *said], is_persons, may_carry_work, quote or known.content, turn, known.project
+        )
 
     def _resting(self, text: str) -> NewLearning | None:
         """Return the new learning that a line repeats most, or the only one."""
@@ -315,7 +306,7 @@ class FileFold:
 
     def _take_out_past(self) -> None:
         """Remove reminders whose day had passed at the time of the last turn."""
-        if not self._turns.batch:
+        if not self._turns.batch or self._tx.latest_content("context.md") is None:
             return
         shown = self._shown("context.md")
         last = max(turn.logged.timestamp for turn in self._turns.batch.values())

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sprite.log.curations import NewCuration
+from sprite.log.curations import Curation
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.database import FileVersion, MemoryDB
 from sprite.memory.decision import REPORT_CHARS, Fold, Part, Refusal, Written, read_decision, write_decision
@@ -30,16 +30,14 @@ _BETWEEN = re.compile(r", (?:and )?| and |; ")
 _SUFFIX = re.compile(r"\.\w{1,10}")
 
 
-async def without_old_files(
-    answer: NewCuration, memory: MemoryDB, transcript: TranscriptDB, workspace: Path
-) -> NewCuration:
+async def without_old_files(answer: Curation, memory: MemoryDB, transcript: TranscriptDB, workspace: Path) -> Curation:
     """Return a decided batch that also removes the old lines of files.md."""
-    parts = read_decision(answer.decision or "[]")
+    parts = read_decision(answer.decision_json or "[]")
     # The decision's own version of the file, which is not in memory yet.
-    content = await memory.rehearse(lambda tx: _after(Fold(tx, answer.at(answer.created_at or 0.0)), parts))
+    content = await memory.rehearse(lambda tx: _after(Fold(tx, answer), parts))
     if content is None:
         return answer
-    since = (answer.created_at or 0.0) - _AFTER_SECONDS
+    since = answer.created_at - _AFTER_SECONDS
     stood = _standing_since(await memory.versions(NAME), since)
     gone = [
         line
@@ -51,7 +49,7 @@ async def without_old_files(
     left = "\n".join(line for line in content.split("\n") if line not in gone)
     words = f"{NAME}: not mentioned for {AFTER_DAYS} days, and gone: {'; '.join(gone)}"
     return replace(
-        answer, decision=write_decision([*parts, Written(NAME, left), Refusal("aged", words[:REPORT_CHARS])])
+        answer, decision_json=write_decision([*parts, Written(NAME, left), Refusal("aged", words[:REPORT_CHARS])])
     )
 
 

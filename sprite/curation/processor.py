@@ -21,7 +21,7 @@ from sprite.curation.extraction import Attempts, BudgetReachedError, Extractor, 
 from sprite.curation.model import CuratorModel, UnusableAnswerError
 from sprite.curation.old_files import without_old_files
 from sprite.errors import ModelError, SpriteError, StorageError
-from sprite.log.curations import NewCuration
+from sprite.log.curations import Curation
 from sprite.log.transcript import Observation, TranscriptDB
 from sprite.memory.database import MemoryDB
 from sprite.memory.decision import Change
@@ -344,7 +344,7 @@ class ObservationProcessor:
         else:
             self._publish(await self._projection.log_batch(partial(self._decided, curation)))
 
-    async def _decided(self, curation: NewCuration) -> NewCuration:
+    async def _decided(self, curation: Curation) -> Curation:
         decided = await self._judge.decided(curation)
         return await without_old_files(decided, self._memory, self._transcript, self._settings.workspace)
 

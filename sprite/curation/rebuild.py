@@ -22,7 +22,7 @@ from sprite.curation.decide import Judge
 from sprite.curation.extraction import Attempts, Extractor, check_budget, log_lost_call
 from sprite.curation.model import CuratorModel, RefusedError, UnusableAnswerError
 from sprite.curation.verifier import request_hash
-from sprite.log.curations import Curation, NewCuration
+from sprite.log.curations import Curation
 from sprite.log.transcript import Observation, TranscriptDB, side_by_side
 from sprite.memory import decision as effects
 from sprite.memory.apply import NewLearning
@@ -107,7 +107,7 @@ class Reextraction:
             await aside.grown.take_over(generation)
         return generation
 
-    async def _keep(self, aside: _Aside, curation: NewCuration | None, batch: Sequence[Observation]) -> int:
+    async def _keep(self, aside: _Aside, curation: Curation | None, batch: Sequence[Observation]) -> int:
         """Log and apply an answer. Return the number of settled turns. None leaves out the first turn."""
         if curation is None:
             return 1
@@ -198,11 +198,11 @@ class Regrowth:
             else:
                 self._changes.append(change)
 
-    async def keep(self, answer: NewCuration, last: Observation) -> None:
+    async def keep(self, answer: Curation, last: Observation) -> None:
         """Decide about an answer, log both and apply it; `last` is the last turn of its range."""
-        parts = await self._judge.decide(answer.at(last.timestamp))
+        parts = await self._judge.decide(replace(answer, created_at=last.timestamp))
         decision = effects.write_decision([*self._applied, *parts])
-        logged = await self._transcript.curations.append_event(replace(answer, decision=decision))
+        logged = await self._transcript.curations.append_event(replace(answer, decision_json=decision))
         self._applied = []
         await self._apply(replace(logged, created_at=last.timestamp))
 
@@ -211,7 +211,7 @@ class Regrowth:
         for change in self._changes:
             await self._change(change)
         now = time.time()
-        passed = await self._judge.decide(NewCuration("edit", "").at(now))
+        passed = await self._judge.decide(Curation("edit", "", created_at=now))
         await self._transcript.quarantine.activate(generation, effects.write_decision([*self._applied, *passed]), now)
 
     async def _change(self, change: Curation) -> None:

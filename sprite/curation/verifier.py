@@ -30,6 +30,8 @@ Verdict = Literal["yes", "no", "unsure"]
 _MESSAGE_CHARS, _EDGE_CHARS, _AROUND_CHARS = 4_000, 800, 600
 _ANSWER = re.compile(r"\s*(\d{1,4})[.):]?\s+(yes|no|unsure)\b[ \t:,.\u2013-]*(.*)", re.IGNORECASE)
 MAX_REASON_CHARS = 200
+#: The line of a question whether a message may be kept, up to the turn's number.
+_KEEP = "keep: t"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class Rulings:
 
     def keeps(self, turn_id: int) -> bool:
         """Return whether the person did not ask to forget a message."""
-        ruling = self.known.get(keep_item(turn_id).key)
+        ruling = self.known.get(f"{_KEEP}{turn_id}")
         return ruling is None or ruling.verdict != "no"
 
 
@@ -156,7 +158,7 @@ def build_request(items: Iterable[Item], turns: Turns, tz: str | None) -> Reques
         turn = turns.all.get(item.turn or 0)
         if turn is not None:
             quotes.setdefault(turn.logged.id, []).append(item.quote)
-            shown.update({known.logged.id: known for known in turns.messages(turn) if known.own})
+            shown.update({known.logged.id: known for known in turns.around(turn).messages if known.own})
     messages = "".join(f"<message>{_escape(quote)}</message>\n" for quote in earlier)
     messages += "".join(_message(shown[number], quotes.get(number), turns, tz) for number in sorted(shown))
     lines = tuple(item.key for item in items)
@@ -169,9 +171,9 @@ def _message(turn: Turn, quotes: Sequence[str] | None, turns: Turns, tz: str | N
     at = datetime.fromtimestamp(turn.logged.timestamp, ZoneInfo(tz) if tz else None)
     said = _escape(_cut(turn.own, quotes or ()))
     message = f'<message id="t{turn.logged.id}" at="{at:%a %Y-%m-%d %H:%M}">{said}</message>\n'
-    is_led = turns.is_led(turn)
-    question = "" if is_led and quotes is None else turns.question(turn)
-    tag = "untrusted-question" if is_led else "question"
+    around = turns.around(turn)
+    question = "" if around.is_led and quotes is None else around.question
+    tag = "untrusted-question" if around.is_led else "question"
     return f"<{tag}>{_escape(question)}</{tag}>\n{message}" if question else message
 
 
@@ -205,9 +207,8 @@ def read_answer(answer: str, lines: Sequence[str]) -> list[Ruling]:
 
 def off_record(rulings: Iterable[Ruling]) -> list[int]:
     """Return the turns that the person asked not to keep."""
-    prefix = "keep: t"
     return [
-        int(each.line.removeprefix(prefix)) for each in rulings if each.verdict == "no" and each.line.startswith(prefix)
+        int(each.line.removeprefix(_KEEP)) for each in rulings if each.verdict == "no" and each.line.startswith(_KEEP)
     ]
 
 

@@ -67,83 +67,43 @@ class Spending(Tables):
         return (int(row[0]), int(row[1])) if row else (0, 0)
 
 
-CurationKind = Literal["batch", "edit", "forget", "quarantine", "drift", "action", "learning", "undo"]
-_ROW = (
-    "id, created_at, kind, first_observation_id, last_observation_id, model, prompt_sha256, response, "
-    "usage_json, cost_usd, seen_curation_id, generation, decision_json, verification_json"
+_NEW = (
+    "kind, response, first_observation_id, last_observation_id, model, prompt_sha256, usage_json, cost_usd, "
+    "seen_curation_id, generation, decision_json, verification_json, created_at"
 )
+_ROW = f"{_NEW}, id"
 
 
 @dataclass(frozen=True, slots=True)
-class NewCuration:
-    """An event that changes memory, not yet logged. `response` is the raw answer, or JSON of an edit.
+class Curation:
+    """An event that changes memory. `response` is the raw answer, or JSON of an edit.
 
     `seen_curation_id` is the state of memory that the curator was shown.
     """
 
-    kind: CurationKind
+    kind: str
     response: str
     first_observation_id: int | None = None
     last_observation_id: int | None = None
     model: str | None = None
     prompt_sha256: str | None = None
-    usage: Mapping[str, Any] | None = None
+    usage_json: str | None = None
     cost_usd: float | None = None
     seen_curation_id: int | None = None
     #: The extraction of the log that it belongs to: 0 is the first, each re-extraction adds one.
     generation: int = 0
-    #: The decision about it (see `Curation`), and its time; by default the time of logging.
-    decision: str | None = None
-    created_at: float | None = None
-    #: The rows that count the answers as lost until they are logged (see `LostCalls`).
-    lost_calls: tuple[int, ...] = ()
-    #: JSON of the verifier's answer (see `sprite/curation/verifier.py`), and the turns that it puts off the record.
-    verification: str | None = None
-    off_record: tuple[int, ...] = ()
-
-    def at(self, moment: float) -> Curation:
-        """Return it as a log row of that moment, for a decision before it is logged."""
-        return Curation(0, moment, *self.columns())
-
-    def columns(self) -> tuple[Any, ...]:
-        """Return the columns after the id and the time, in their order."""
-        usage = None if self.usage is None else to_json(self.usage)
-        return (
-            self.kind,
-            self.first_observation_id,
-            self.last_observation_id,
-            self.model,
-            self.prompt_sha256,
-            self.response,
-            usage,
-            self.cost_usd,
-            self.seen_curation_id,
-            self.generation,
-            self.decision,
-            self.verification,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Curation:
-    """A logged event that changed memory."""
-
-    id: int
-    created_at: float
-    kind: str
-    first_observation_id: int | None
-    last_observation_id: int | None
-    model: str | None
-    prompt_sha256: str | None
-    response: str
-    usage_json: str | None
-    cost_usd: float | None
-    seen_curation_id: int | None
-    generation: int
-    #: Its effect on memory.db, without words forgotten since (see `projection/decision.py`). Answers, changes of
-    #: actions and activations of an extraction have a decision. Other rows are facts, stated by `response`.
+    #: Its effect on memory.db, without words forgotten since (see `memory/decision.py`). Answers, changes of actions
+    #: and activations of an extraction have a decision. Other rows are facts, stated by `response`.
     decision_json: str | None = None
+    #: The verifier's answer (see `sprite/curation/verifier.py`).
     verification_json: str | None = None
+    #: The time of the decision; 0 before it is decided about or logged. The id is 0 before it is logged.
+    created_at: float = 0.0
+    id: int = 0
+    #: Until it is logged: the rows that count its answers as lost (see `LostCalls`), and the turns that the verifier
+    #: puts off the record.
+    lost_calls: tuple[int, ...] = ()
+    off_record: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,31 +125,34 @@ def what_happened(name: str) -> str:
     return f"{name} changed while the agent was at work"
 
 
+#: The row that activated the extraction in use at an event, and its generation.
+_ACTIVATION = (
+    "SELECT id, json_extract(response, '$.generation') FROM curations WHERE kind = 'edit' AND id <= ? "
+    "AND json_valid(response) AND json_type(response, '$.generation') = 'integer' ORDER BY id DESC LIMIT 1"
+)
+
+
 class Curations(Tables):
     """Read and append the log's curations."""
 
-    async def append_batch(self, curation: NewCuration) -> int:
+    @in_transaction
+    def append_batch(self, tx: sqlite3.Connection, curation: Curation) -> int:
         """Log a batch's curation and mark its turns in one transaction, so that each turn is curated exactly once.
 
         Raises ValueError if any turn of the range is already curated.
         """
         span = (curation.first_observation_id, curation.last_observation_id)
-        _, generation = await self.activation()
-        current = dataclasses.replace(curation, generation=generation)
+        active = tx.execute(_ACTIVATION, (LARGEST_ROW_ID,)).fetchone()
+        curation_id = append(tx, dataclasses.replace(curation, generation=active[1] if active else 0))
+        marked = tx.execute(
+            "UPDATE observations SET processed = 1 WHERE processed = 0 AND id BETWEEN ? AND ?", span
+        ).rowcount + len(curation.off_record)
+        inside = tx.execute("SELECT count(*) FROM observations WHERE id BETWEEN ? AND ?", span).fetchone()[0]
+        if marked != inside:
+            raise ValueError(f"turns {span[0]} to {span[1]} are already curated, at least in part")
+        return curation_id
 
-        def write(tx: sqlite3.Connection) -> int:
-            curation_id = append(tx, current)
-            marked = tx.execute(
-                "UPDATE observations SET processed = 1 WHERE processed = 0 AND id BETWEEN ? AND ?", span
-            ).rowcount + len(current.off_record)
-            inside = tx.execute("SELECT count(*) FROM observations WHERE id BETWEEN ? AND ?", span).fetchone()[0]
-            if marked != inside:
-                raise ValueError(f"turns {span[0]} to {span[1]} are already curated, at least in part")
-            return curation_id
-
-        return await self._db.transact(write)
-
-    async def append_event(self, curation: NewCuration) -> Curation:
+    async def append_event(self, curation: Curation) -> Curation:
         """Log a change of an action or a learning, or a batch of a re-extraction.
 
         Memory changes when all batches of a re-extraction are done.
@@ -202,7 +165,7 @@ class Curations(Tables):
 
         A drift has `name` and `content`; its end has `name`, and the drift's id in `accepted` or `rejected`.
         """
-        return (await self.append_event(NewCuration(kind=kind, response=to_json(response)))).id
+        return (await self.append_event(Curation(kind=kind, response=to_json(response)))).id
 
     async def has_note_of(self, mission_id: str) -> bool:
         """Return whether an action's history contains the end of this schedule's mission."""
@@ -254,11 +217,7 @@ class Curations(Tables):
 
     async def activation(self, until: int = LARGEST_ROW_ID) -> tuple[int, int]:
         """Return (curation, generation) of the extraction in use at an event: (0, 0) for the first."""
-        row = await self._db.fetch_one(
-            "SELECT id, json_extract(response, '$.generation') FROM curations WHERE kind = 'edit' AND id <= ? "
-            "AND json_valid(response) AND json_type(response, '$.generation') = 'integer' ORDER BY id DESC LIMIT 1",
-            (until,),
-        )
+        row = await self._db.fetch_one(_ACTIVATION, (until,))
         return (int(row[0]), int(row[1])) if row else (0, 0)
 
     async def activations(self) -> list[Curation]:
@@ -337,12 +296,12 @@ class Curations(Tables):
         return await self._db.fetch_as(Curation, sql, parameters)
 
 
-def append(tx: sqlite3.Connection, curation: NewCuration) -> int:
+def append(tx: sqlite3.Connection, curation: Curation) -> int:
     """Write one curation inside the caller's transaction; return its id."""
-    cursor = tx.execute(
-        f"INSERT INTO curations ({_ROW}) VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - ours
-        (time.time() if curation.created_at is None else curation.created_at, *curation.columns()),
-    )
+    dated = dataclasses.replace(curation, created_at=curation.created_at or time.time())
+    values = [getattr(dated, name) for name in _NEW.split(", ")]
+    places = ", ".join("?" * len(values))
+    cursor = tx.execute(f"INSERT INTO curations ({_NEW}) VALUES ({places})", values)  # noqa: S608 - our columns
     tx.executemany("DELETE FROM lost_calls WHERE id = ?", [(call,) for call in curation.lost_calls])
     tx.executemany("UPDATE observations SET processed = 3 WHERE id = ?", [(turn,) for turn in curation.off_record])
     return row_id(cursor.lastrowid)
@@ -522,7 +481,7 @@ class Quarantine(Tables):
             (generation,),
         )
         response = to_json({"generation": generation})
-        return append(tx, NewCuration(kind="edit", response=response, decision=decision, created_at=at))
+        return append(tx, Curation(kind="edit", response=response, decision_json=decision, created_at=at))
 
 
 _LEFT_OUT = (
@@ -539,4 +498,4 @@ def _log_retry(tx: sqlite3.Connection, turn_id: int, generation: int) -> None:
 
 
 def _log(tx: sqlite3.Connection, turn_id: int, said: dict[str, object], generation: int) -> None:
-    append(tx, NewCuration("quarantine", to_json(said), turn_id, turn_id, generation=generation))
+    append(tx, Curation("quarantine", to_json(said), turn_id, turn_id, generation=generation))

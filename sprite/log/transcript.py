@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from sprite.common.sqlite import LARGEST_ROW_ID, Schema
-from sprite.log.curations import WAITING, Curations, LostCalls, NewCuration, Quarantine, Spending, append
+from sprite.log.curations import WAITING, Curation, Curations, LostCalls, Quarantine, Spending, append
 from sprite.log.file_table import USER_FILES, Entry, UserFilesLog, keep_look
 from sprite.log.turn_index import REINDEX, TURN_INDEX, TurnLook
 from sprite.protocol.pasted import Spans, read_spans, write_spans
@@ -484,9 +484,12 @@ class TranscriptDB(Tables):
         """Return every turn of a session, oldest first."""
         return await self._observations("WHERE session_id = ? ORDER BY id", (session_id,))
 
-    async def observations_between(self, first: int, last: int) -> list[Observation]:
-        """Return the turns of an inclusive id range, oldest first."""
-        return await self._observations("WHERE id BETWEEN ? AND ? ORDER BY id", (first, last))
+    async def observations_between(self, first: int, last: int, also: Sequence[int] = ()) -> list[Observation]:
+        """Return the turns of an inclusive id range, and those `also` named, oldest first."""
+        return await self._observations(
+            "WHERE id BETWEEN ? AND ? OR id IN (SELECT value FROM json_each(?)) ORDER BY id",
+            (first, last, json.dumps(also)),
+        )
 
     async def conversation(self, observation_id: int, before: int, after: int) -> list[Observation]:
         """Return a turn with its neighbours in the session, in order; empty if there is no such turn.
@@ -637,7 +640,7 @@ class TranscriptDB(Tables):
         tx.execute("DELETE FROM turn_journal")
         for _, sql in frozen:
             tx.execute(sql)
-        return append(tx, NewCuration(kind="forget", response=to_json(tombstone)))
+        return append(tx, Curation(kind="forget", response=to_json(tombstone)))
 
     async def purge(self) -> None:
         """Rebuild the file and its full text, so that no page contains forgotten text."""

@@ -13,7 +13,7 @@ from sprite.common.due_times import due_words, moment_words, span_words
 from sprite.common.recurrence import DEFAULT_ZONE, LATEST, MAX_RULE_CHARS, known_zone, next_after, parse_rule
 from sprite.errors import PeerError
 from sprite.memory.apply import Action, Projected
-from sprite.memory.decision import Acted, Draft, Zone
+from sprite.memory.decision import Acted, Fold, Zone
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 
 _T = TypeVar("_T")
@@ -147,7 +147,7 @@ LATE_SECONDS = 60
 _DID = {"open": "opened again", "done": "done", "dismissed": "dismissed", "failed": "failed"}
 
 
-def decide_action(draft: Draft) -> None:
+def decide_action(draft: Fold) -> None:
     """Apply one logged change of an action. Refuse an unreadable row, or one whose action does not exist."""
     try:
         record = read_record(draft.curation.response)
@@ -165,7 +165,7 @@ def decide_action(draft: Draft) -> None:
         draft.refuse("action_missing", f"there is no action {record.action} any more")
 
 
-def pass_over(draft: Draft) -> None:
+def pass_over(draft: Fold) -> None:
     """Advance due times that have passed: actions of another extraction must not fire for them again."""
     at = draft.curation.created_at
     for action in draft.tx.actions.open():
@@ -223,7 +223,7 @@ def _added(record: Added) -> Acted:
     )
 
 
-def _change(draft: Draft, record: Changed, action: Action) -> None:
+def _change(draft: Fold, record: Changed, action: Action) -> None:
     at = draft.curation.created_at
     match record:
         case Updated():

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from sprite.errors import PeerError
 from sprite.memory.action_rows import Known, most_alike
 from sprite.memory.apply import VERIFIED, NewLearning, Projected
-from sprite.memory.decision import Acted, Confirmed, Draft, MadeOwn, Numbered, Superseded, Written
+from sprite.memory.decision import Acted, Confirmed, Fold, MadeOwn, Numbered, Superseded, Written
 from sprite.memory.files import CURATED, over_limit
 from sprite.memory.query import any_term, significant
 from sprite.memory.sections import PIN, UNPIN
@@ -66,7 +66,7 @@ def answered(learning_id: int, known: LearningRow | None, op: Op, content: str =
     return Answer(learning_id, op, Known(known.content, known.source_observation_id), content)
 
 
-def decide_answer(draft: Draft) -> None:
+def decide_answer(draft: Fold) -> None:
     """Apply a person's logged answer. Refuse an unreadable row, or one whose learning does not exist."""
     try:
         answer = read_answer(draft.curation.response)
@@ -88,7 +88,7 @@ def decide_answer(draft: Draft) -> None:
         _confirm(draft, known)
 
 
-def _confirm(draft: Draft, known: LearningRow) -> None:
+def _confirm(draft: Fold, known: LearningRow) -> None:
     type_ = known.proposed or known.type
     draft.put(Confirmed(known.id, type_))
     if type_ == "PREFERENCE" and known.project is not None:
@@ -96,9 +96,9 @@ def _confirm(draft: Draft, known: LearningRow) -> None:
         draft.put(MadeOwn(known.id))
 
 
-def _edit(draft: Draft, known: LearningRow, content: str) -> None:
+def _edit(draft: Fold, known: LearningRow, content: str) -> None:
     """Replace a learning by the person's own words, here and in the memory files."""
-    number = draft.tx.numbered() + 1
+    number = draft.tx.state()[0] + 1
     draft.put(Numbered(1))
     new = NewLearning(
         number=number,
@@ -117,7 +117,7 @@ def _edit(draft: Draft, known: LearningRow, content: str) -> None:
         draft.put(Acted(action=action.id, content=content, source_learning_id=number, by="person", note="changed"))
 
 
-def _rewrite_lines(draft: Draft, old: str, new: str) -> None:
+def _rewrite_lines(draft: Fold, old: str, new: str) -> None:
     """Replace the lines that rest on a learning, or remove them if `new` is empty. Pinned lines stay."""
     words = content_words(old)
     for name in CURATED:

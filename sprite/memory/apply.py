@@ -1,19 +1,20 @@
-"""The writes of one curation to memory.db, in one transaction that ends with the cursor.
+"""Learnings and actions in memory.db: their indexes, and what a decision reads of them.
 
 Synchronous: everything runs on the database's own thread (`MemoryDB.apply`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
+from sprite.common.recurrence import DEFAULT_ZONE
 from sprite.protocol.shapes import RETIRED, LearningRow
 from sprite.storage.full_text import TOKENIZER, Filters, Index, ProjectSql, any_of, spaced_sql
 
@@ -244,15 +245,6 @@ class ProjectedActions:
             history = [history[0], *history[-HISTORY_KEPT + 1 :]]
         self.change(action_id, history_json=json.dumps(history, ensure_ascii=False))
 
-    def zone(self) -> str | None:
-        """Return the person's time zone at this point of the log, or None until it is known."""
-        value: str | None = self._tx.execute("SELECT tz FROM projection").fetchone()[0]
-        return value
-
-    def set_zone(self, tz: str) -> None:
-        """Set the person's time zone from here on."""
-        self._tx.execute("UPDATE projection SET tz = ?", (tz,))
-
 
 #: Confidence of a learning: verified words of the person, words of others, unverified.
 VERIFIED = 0.9
@@ -282,29 +274,35 @@ class NewLearning(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="di
     proposed: str | None = None
 
 
+@dataclass
 class Projected:
-    """Write one curation's changes in one transaction that ends with the cursor."""
+    """Read memory.db as the curations so far made it, within a transaction; `Fold.put` writes it."""
 
-    def __init__(self, tx: sqlite3.Connection) -> None:
-        self.tx = tx
-        self.actions = ProjectedActions(tx)
+    tx: sqlite3.Connection
 
-    def clear_indexes(self) -> None:
-        """Delete the full text of all learnings."""
-        for table in ("learnings_fts", TRUSTED.table, UNTRUSTED.table):
-            self.tx.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")  # noqa: S608 - our own tables
+    @cached_property
+    def actions(self) -> ProjectedActions:
+        """Return the actions."""
+        return ProjectedActions(self.tx)
+
+    def state(self) -> tuple[int, str]:
+        """Return the number of learnings that have a number, and the person's time zone."""
+        numbered, zone = self.tx.execute("SELECT numbered, tz FROM projection").fetchone()
+        return numbered, zone or DEFAULT_ZONE
 
     def same_learning(self, type_: str, said: str, project: str | None) -> LearningRow | None:
         """Return a valid learning of this type and text, of the project or else of the person's own, or None."""
-        return self._known(
-            "said = ? AND type = ? AND superseded_by IS NULL AND (project IS NULL OR project = ?) "
+        found = self._learnings(
+            "WHERE said = ? AND type = ? AND superseded_by IS NULL AND (project IS NULL OR project = ?) "
             "ORDER BY project IS NULL, id LIMIT 1",
             (said, type_, project),
         )
+        return found[0] if found else None
 
     def known(self, learning_id: int) -> LearningRow | None:
         """Return the valid learning with this id, or None."""
-        return self._known("id = ? AND superseded_by IS NULL", (learning_id,))
+        found = self._learnings("WHERE id = ? AND superseded_by IS NULL", (learning_id,))
+        return found[0] if found else None
 
     def nearest(self, match: str, limit: int, *, replaced: bool = False) -> list[LearningRow]:
         """Return the valid (or superseded) learnings that are most similar to a text; `match` is an FTS5 expression.
@@ -322,81 +320,14 @@ class Projected:
         )
         return [LearningRow(*row) for row in rows]
 
-    def _known(self, where: str, parameters: Sequence[Any]) -> LearningRow | None:
-        row = self.tx.execute(
-            f"SELECT {LEARNING_COLUMNS} FROM learnings WHERE {where}",  # noqa: S608 - our clause
-            parameters,
-        ).fetchone()
-        return LearningRow(*row) if row else None
+    def digests(self, session_id: str | None = None) -> list[LearningRow]:
+        """Return the valid digests, of one session if it is given."""
+        where = "WHERE type = 'DIGEST' AND superseded_by IS NULL AND (?1 IS NULL OR session_id = ?1) ORDER BY id"
+        return self._learnings(where, (session_id,))
 
-    def digests_of(self, session_id: str) -> list[int]:
-        """Return the ids of a session's valid digests."""
-        rows = self.tx.execute(
-            "SELECT id FROM learnings WHERE type = 'DIGEST' AND superseded_by IS NULL AND session_id = ? ORDER BY id",
-            (session_id,),
-        )
-        return [int(row[0]) for row in rows]
-
-    def digests_before(self, learning_id: int) -> list[LearningRow]:
-        """Return the valid digests with a smaller id."""
-        rows = self.tx.execute(
-            f"SELECT {LEARNING_COLUMNS} FROM learnings "  # noqa: S608 - our columns
-            "WHERE type = 'DIGEST' AND superseded_by IS NULL AND id < ? ORDER BY id",
-            (learning_id,),
-        )
+    def _learnings(self, where: str, parameters: Sequence[Any]) -> list[LearningRow]:
+        rows = self.tx.execute(f"SELECT {LEARNING_COLUMNS} FROM learnings {where}", parameters)  # noqa: S608 - our clause
         return [LearningRow(*row) for row in rows]
-
-    def numbered(self) -> int:
-        """Return the number of learnings that have a number."""
-        return int(self.tx.execute("SELECT numbered FROM projection").fetchone()[0])
-
-    def number(self, count: int) -> None:
-        """Give a number to this many more learnings."""
-        self.tx.execute("UPDATE projection SET numbered = numbered + ?", (count,))
-
-    def add_learning(self, learning: NewLearning, curation_id: int) -> None:
-        """Store a learning."""
-        self.tx.execute(
-            "INSERT INTO learnings (id, created_at, session_id, type, content, source_observation_id, "
-            "confidence, curation_id, origin, evidence, last_seen, said, project, proposed) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                learning.number,
-                learning.created_at,
-                learning.session,
-                learning.type,
-                learning.content,
-                learning.turn,
-                learning.confidence,
-                curation_id,
-                learning.origin,
-                learning.quote,
-                learning.created_at,
-                learning.said,
-                learning.project,
-                learning.proposed,
-            ),
-        )
-
-    def count_again(self, learning_id: int, at: float) -> None:
-        """Count that a learning was stated again at this time."""
-        self.tx.execute("UPDATE learnings SET seen = seen + 1, last_seen = ? WHERE id = ?", (at, learning_id))
-
-    def corroborate(self, learning_id: int, new: NewLearning) -> None:
-        """Replace a learning's evidence by the better evidence of `new`, which says the same."""
-        self.tx.execute(
-            "UPDATE learnings SET origin = ?1, confidence = ?, evidence = ?, source_observation_id = ?, "
-            "session_id = ?, proposed = CASE WHEN ?1 = 'user' THEN NULL ELSE coalesce(?, proposed) END WHERE id = ?",
-            (new.origin, new.confidence, new.quote, new.turn, new.session, new.proposed, learning_id),
-        )
-
-    def confirm(self, learning_id: int, type_: str) -> None:
-        """Make an unverified learning the person's own word. Its content replaces the evidence that proved nothing."""
-        self.tx.execute(
-            "UPDATE learnings SET type = ?, origin = 'user', confidence = ?, evidence = NULL, proposed = NULL "
-            "WHERE id = ?",
-            (type_, VERIFIED, learning_id),
-        )
 
     def is_retired(self, said: str) -> bool:
         """Return whether the person retired a learning of this text."""
@@ -404,26 +335,6 @@ class Projected:
             "SELECT 1 FROM learnings WHERE said = ? AND superseded_by = ? LIMIT 1", (said, RETIRED)
         ).fetchone()
         return row is not None
-
-    def make_own(self, learning_id: int) -> None:
-        """Make a project's learning the person's own."""
-        self.tx.execute("UPDATE learnings SET project = NULL WHERE id = ?", (learning_id,))
-
-    def supersede(self, learning_id: int, by: int) -> None:
-        """Mark a valid learning as replaced by another."""
-        self.tx.execute(
-            "UPDATE learnings SET superseded_by = ?1 WHERE id = ?2 AND superseded_by IS NULL", (by, learning_id)
-        )
-
-    def add_version(self, name: str, content: str, *, curation_id: int, at: float, source: str) -> None:
-        """Store the next version of a curated file."""
-        digest = hashlib.sha256(content.encode()).hexdigest()
-        self.tx.execute(
-            "INSERT INTO file_versions (name, version, curation_id, created_at, source, content, sha256) "
-            "VALUES (?1, (SELECT coalesce(max(version), 0) + 1 FROM file_versions WHERE name = ?1), "
-            "?2, ?3, ?4, ?5, ?6)",
-            (name, curation_id, at, source, content, digest),
-        )
 
     def latest_content(self, name: str) -> str | None:
         """Return a curated file's current content, or None while it is as shipped."""
@@ -439,10 +350,3 @@ class Projected:
             (name, since),
         ).fetchone()
         return row is not None
-
-    def report(self, curation_id: int, kind: str, detail: str, turn: int | None = None) -> None:
-        """Store why a part of the curator's answer was refused, and the turn that this part cited."""
-        self.tx.execute(
-            "INSERT INTO reports (curation_id, kind, detail, turn) VALUES (?, ?, ?, ?)",
-            (curation_id, kind, detail, turn),
-        )

@@ -17,7 +17,16 @@ from typing import Any, TypeVar
 
 from sprite.common.sqlite import Schema
 from sprite.log.transcript import LogMark
-from sprite.memory.apply import ACTION_COLUMNS, LEARNING_COLUMNS, LEARNING_INDEX, Action, LearningLook, Projected
+from sprite.memory.apply import (
+    ACTION_COLUMNS,
+    LEARNING_COLUMNS,
+    LEARNING_INDEX,
+    TRUSTED,
+    UNTRUSTED,
+    Action,
+    LearningLook,
+    Projected,
+)
 from sprite.protocol.shapes import LearningRow, Refusal
 from sprite.storage.connection import Tables, in_transaction, open_database, open_reader
 
@@ -193,7 +202,8 @@ class MemoryDB(Tables):
         """
         if mark is not None:
             _note_log(tx, mark)
-        Projected(tx).clear_indexes()
+        for table in ("learnings_fts", TRUSTED.table, UNTRUSTED.table):
+            tx.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")  # noqa: S608 - our own tables
         for table in ("pending_actions", "file_versions", "reports"):
             tx.execute(f"DELETE FROM {table}")  # noqa: S608 - our own tables
         tx.execute("UPDATE learnings SET superseded_by = NULL")

@@ -1,12 +1,13 @@
 """Decisions about curator answers and action changes: their parts, their JSON, and applying them.
 
 The log keeps each decision beside its answer, and memory is a fold of decisions. Applying one reads no turn and calls
-no guard: the same log gives the same memory, even after a guard has changed. A `Draft` collects the parts of a new
-decision. It applies each part at once, so that it affects the next part; the caller rolls the transaction back.
+no guard: the same log gives the same memory, even after a guard has changed. A new decision is made part by part, and
+each part is applied at once, so that it affects the next one; the caller rolls the transaction back.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from sprite.log.curations import Curation
-from sprite.memory.apply import MADE_IDS, Action, NewLearning, Projected
+from sprite.memory.apply import MADE_IDS, VERIFIED, Action, NewLearning, Projected
 from sprite.protocol.shapes import RETIRED
 
 
@@ -88,6 +89,7 @@ class Written(_Part, frozen=True, tag="file"):
 
     name: str
     content: str
+    by: str = "curator"
 
 
 class Refusal(_Part, frozen=True, tag="refuse"):
@@ -167,60 +169,56 @@ def in_order(rows: Iterable[Curation], changes: Iterable[Curation]) -> Iterator[
 DECIDED = frozenset({"action", "learning"})
 
 
+#: The longest reason of a refusal.
+REPORT_CHARS = 2000
+
+
+@dataclass(slots=True)
 class Fold:
-    """Apply parts of a decision to memory.db, inside the transaction of their curation."""
+    """Apply parts of a decision to memory.db, inside the transaction of their curation, and keep them."""
 
-    def __init__(self, tx: Projected, curation: Curation) -> None:
-        self.tx = tx
-        self.curation = curation
-        self.change = Change(curation.id, is_of_memory=curation.kind != "action")
+    tx: Projected
+    curation: Curation
+    parts: list[Part] = field(default_factory=list)
 
-    def put(self, part: Part) -> None:
-        """Apply one part of a decision."""
-        match part:
-            case Written(name, content):
-                at = self.curation.created_at
-                self.tx.add_version(name, content, curation_id=self.curation.id, at=at, source="curator")
-                if name not in self.change.files:
-                    self.change.files.append(name)
-            case Refusal(kind, detail, turn):
-                self.tx.report(self.curation.id, kind, detail, turn)
-            case Zone(tz):
-                self.tx.actions.set_zone(tz)
-            case Acted():
-                self._act(part)
-            case _:
-                self._learn(part)
-                is_answer = self.curation.kind == "learning" or (isinstance(part, Superseded) and part.by == RETIRED)
-                if isinstance(part, Confirmed) or (isinstance(part, Superseded) and is_answer):
-                    self.change.answered.append(part.learning)
-
-    def _learn(self, part: Part) -> None:
-        tx, at = self.tx, self.curation.created_at
+    def put(self, part: Part) -> None:  # noqa: C901, PLR0912 - a case for each kind of part
+        """Apply one part of the decision, and keep it."""
+        run, row = self.tx.tx.execute, {"curation": self.curation.id, "at": self.curation.created_at}
         match part:
             case NewLearning():
-                tx.add_learning(part, self.curation.id)
-                self.change.learnings.append(part.number)
+                run(_LEARN, {**msgspec.structs.asdict(part), **row})
             case Numbered(count):
-                tx.number(count)
+                run("UPDATE projection SET numbered = numbered + ?", (count,))
             case Repeated(of, new, counts, better):
                 if counts:
-                    tx.count_again(of, at)
+                    run(_HEAR, {"learning": of, **row})
                 if better:
-                    tx.corroborate(of, new)
+                    run(_CORROBORATE, {"learning": of, **msgspec.structs.asdict(new)})
             case Heard(learning):
-                tx.count_again(learning, at)
+                run(_HEAR, {"learning": learning, **row})
             case Superseded(learning, by):
-                tx.supersede(learning, by)
+                run("UPDATE learnings SET superseded_by = ? WHERE id = ? AND superseded_by IS NULL", (by, learning))
             case Confirmed(learning, type_):
-                tx.confirm(learning, type_)
+                run(_CONFIRM, (type_, VERIFIED, learning))
             case MadeOwn(learning):
-                tx.make_own(learning)
+                run("UPDATE learnings SET project = NULL WHERE id = ?", (learning,))
+            case Written(name, content, by):
+                sha256 = hashlib.sha256(content.encode()).hexdigest()
+                run(_WRITE, {"name": name, "content": content, "by": by, "sha256": sha256, **row})
+            case Refusal(kind, detail, turn):
+                run(_REFUSE, (self.curation.id, kind, detail, turn))
+            case Zone(tz):
+                run("UPDATE projection SET tz = ?", (tz,))
+            case Acted():
+                self._act(part)
+        self.parts.append(part)
+
+    def refuse(self, kind: str, detail: str, turn: int | None = None) -> None:
+        """Refuse a part of the curator's answer, with a reason and the turn that it cited."""
+        self.put(Refusal(kind, detail[:REPORT_CHARS], turn))
 
     def _act(self, part: Acted) -> None:
-        number = MADE_IDS + self.curation.id if part.action is None else part.action
-        given = {name: value for name, value in msgspec.structs.asdict(part).items() if name not in _NO_COLUMNS}
-        columns = {name: value for name, value in given.items() if value is not UNSET}
+        number, columns = self._number(part), _columns_of(part)
         at = self.curation.created_at
         if part.is_new:
             new: dict[str, Any] = {"created_at": at, "priority": 0, "status": "open", "source_learning_id": None}
@@ -231,26 +229,54 @@ class Fold:
             self.tx.actions.change(number, **columns)
         if part.note:
             self.tx.actions.note(number, at, part.by, part.note)
-        if part.is_new or part.note or "status" in columns:
-            self.change.actions.append(number)
+
+    def _number(self, part: Acted) -> int:
+        return MADE_IDS + self.curation.id if part.action is None else part.action
+
+    def change(self) -> Change:
+        """Return what the parts so far changed."""
+        change = Change(self.curation.id, is_of_memory=self.curation.kind != "action")
+        for part in self.parts:
+            match part:
+                case Written(name):
+                    if name not in change.files:
+                        change.files.append(name)
+                case NewLearning():
+                    change.learnings.append(part.number)
+                case Acted():
+                    if part.is_new or part.note or part.status is not UNSET:
+                        change.actions.append(self._number(part))
+                case Confirmed(learning):
+                    change.answered.append(learning)
+                case Superseded(learning, by):
+                    if self.curation.kind == "learning" or by == RETIRED:
+                        change.answered.append(learning)
+        return change
 
 
-class Draft(Fold):
-    """A decision in the making: each part is applied and kept."""
-
-    def __init__(self, tx: Projected, curation: Curation) -> None:
-        super().__init__(tx, curation)
-        self.parts: list[Part] = []
-
-    def put(self, part: Part) -> None:
-        """Apply one part of the decision, and keep it."""
-        super().put(part)
-        self.parts.append(part)
-
-    def refuse(self, kind: str, detail: str, turn: int | None = None) -> None:
-        """Refuse a part of the curator's answer, with a reason and the turn that it cited."""
-        self.put(Refusal(kind, detail[:REPORT_CHARS], turn))
+def _columns_of(part: Acted) -> dict[str, Any]:
+    given = {name: value for name, value in msgspec.structs.asdict(part).items() if name not in _NO_COLUMNS}
+    return {name: value for name, value in given.items() if value is not UNSET}
 
 
-#: The longest reason of a refusal.
-REPORT_CHARS = 2000
+_LEARN = """INSERT INTO learnings (
+    id, created_at, session_id, type, content, source_observation_id, confidence, curation_id, origin, evidence,
+    last_seen, said, project, proposed
+) VALUES (
+    :number, :created_at, :session, :type, :content, :turn, :confidence, :curation, :origin, :quote,
+    :created_at, :said, :project, :proposed
+)"""
+_HEAR = "UPDATE learnings SET seen = seen + 1, last_seen = :at WHERE id = :learning"
+#: The better evidence of a learning that says the same replaces a learning's own.
+_CORROBORATE = """UPDATE learnings SET
+    origin = :origin, confidence = :confidence, evidence = :quote, source_observation_id = :turn, session_id = :session,
+    proposed = CASE WHEN :origin = 'user' THEN NULL ELSE coalesce(:proposed, proposed) END
+WHERE id = :learning"""
+#: An unverified learning becomes the person's own word: its content replaces the evidence that proved nothing.
+_CONFIRM = """UPDATE learnings SET type = ?, origin = 'user', confidence = ?, evidence = NULL, proposed = NULL
+WHERE id = ?"""
+_WRITE = """INSERT INTO file_versions (name, version, curation_id, created_at, source, content, sha256) VALUES (
+    :name, (SELECT coalesce(max(version), 0) + 1 FROM file_versions WHERE name = :name),
+    :curation, :at, :by, :content, :sha256
+)"""
+_REFUSE = "INSERT INTO reports (curation_id, kind, detail, turn) VALUES (?, ?, ?, ?)"

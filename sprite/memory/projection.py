@@ -17,13 +17,13 @@ from dataclasses import replace
 
 from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.errors import PeerError, SpriteError
-from sprite.log.curations import Curation, Drift, NewCuration, what_happened
+from sprite.log.curations import Curation, Drift, what_happened
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.action_rows import AnyRecord, decide_action, write_record
 from sprite.memory.answers import Op, answered, decide_answer, write_answer
 from sprite.memory.apply import Projected
 from sprite.memory.database import MemoryDB
-from sprite.memory.decision import DECIDED, Change, Draft, Fold, Part, in_order, read_decision, write_decision
+from sprite.memory.decision import DECIDED, Change, Fold, Part, Written, in_order, read_decision, write_decision
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
 from sprite.memory.hand_changes import HandChanges, held_back, in_memory
 
@@ -39,29 +39,26 @@ def fold(tx: Projected, curation: Curation) -> Change:
             _fold_edit(folding)
         elif curation.kind not in {"forget", "quarantine", "drift", "undo"}:
             # A newer Sprite may have written it. Report it and go on.
-            tx.report(curation.id, "unknown_kind", f"a curation of kind {curation.kind[:40]!r}")
+            folding.refuse("unknown_kind", f"a curation of kind {curation.kind[:40]!r}")
     except (ValueError, KeyError, TypeError, RecursionError):
         # One damaged row must not stop memory. Report it and go on.
         words = "an edit" if curation.kind == "edit" else f"a curation of kind {curation.kind!r}"
-        tx.report(curation.id, "damaged", f"{words} could not be read")
-    return folding.change
+        folding.refuse("damaged", f"{words} could not be read")
+    return folding.change()
 
 
 def _fold_edit(folding: Fold) -> None:
     """Apply a person's logged edit to memory.db. Raise ValueError, KeyError or TypeError if it is damaged."""
-    curation, tx = folding.curation, folding.tx
-    edit = json.loads(curation.response)
+    edit = json.loads(folding.curation.response)
     name, content = edit["name"], edit["content"]
     if name not in CURATED:
         raise ValueError(f"{name!r} is no curated file")
     if not isinstance(content, str):
         raise TypeError("the content is no text")
-    content.encode()
-    tx.add_version(name, content, curation_id=curation.id, at=curation.created_at, source="person")
+    folding.put(Written(name, content, by="person"))
     # A person may exceed a limit, a curator may not.
     if isinstance(over := edit.get("over"), str):
-        tx.report(curation.id, "over_limit", f"{over}; a person wrote it so, and it stands")
-    folding.change.files.append(name)
+        folding.refuse("over_limit", f"{over}; a person wrote it so, and it stands")
 
 
 log = logging.getLogger(__name__)
@@ -169,7 +166,7 @@ class Projection:
         # This runs at each begin and end of a turn. Without a changed file, it does no database work.
         return [] if self._files.state() == self._settled else await self.settle_held()
 
-    async def log_batch(self, decided: Callable[[], Awaitable[NewCuration]]) -> list[Change]:
+    async def log_batch(self, decided: Callable[[], Awaitable[Curation]]) -> list[Change]:
         """Bring everything up to date, log the answer that `decided` returns with its decision, and apply it.
 
         ValueError if any turn of its range is already curated.
@@ -187,7 +184,7 @@ class Projection:
         async with self._lock:
             changes = await self.settle_held()
             record, turn = await ask()
-            row = NewCuration("action", write_record(record), first_observation_id=turn, last_observation_id=turn)
+            row = Curation("action", write_record(record), first_observation_id=turn, last_observation_id=turn)
             return await self._log_decided(row, decide_action), changes + await self.settle_held()
 
     async def answer(self, learning_id: int, op: Op, content: str = "") -> list[Change]:
@@ -196,21 +193,21 @@ class Projection:
             changes = await self.settle_held()
             record = answered(learning_id, await self._memory.learning(learning_id), op, content)
             turn = record.of.turn
-            row = NewCuration("learning", write_answer(record), first_observation_id=turn, last_observation_id=turn)
+            row = Curation("learning", write_answer(record), first_observation_id=turn, last_observation_id=turn)
             await self._log_decided(row, decide_answer)
             return changes + await self.settle_held()
 
-    async def _log_decided(self, row: NewCuration, decide: Callable[[Draft], None]) -> int:
+    async def _log_decided(self, row: Curation, decide: Callable[[Fold], None]) -> int:
         """Log a row with the decision about it; return its number."""
         now = time.time()
 
         def decided(tx: Projected) -> list[Part]:
-            draft = Draft(tx, row.at(now))
+            draft = Fold(tx, replace(row, created_at=now))
             decide(draft)
             return draft.parts
 
         decision = write_decision(await self._memory.rehearse(decided))
-        return (await self._transcript.curations.append_event(replace(row, decision=decision, created_at=now))).id
+        return (await self._transcript.curations.append_event(replace(row, decision_json=decision, created_at=now))).id
 
     async def retry(self, turn_id: int) -> list[Change]:
         """Let the curator try a quarantined turn again. Raise PeerError if the turn is not quarantined."""

@@ -104,10 +104,9 @@ class Database:
         Once started it runs to its end, even if the caller is cancelled; later writes wait for it. With `is_synced`,
         the result survives a power cut once this returns (a few ms).
         """
+        in_transaction = _synced if is_synced else sqlite.all_or_nothing
         with storage_errors(self.path):
-            if is_synced:
-                return await self._writer.run(partial(_synced, work=work))
-            return await self._writer.transact(work)
+            return await self._writer.call(lambda: in_transaction(self._writer.raw, work))
 
     async def purge(self, reindex: Sequence[str] = ()) -> None:
         """Remove all traces of deleted content: rewrite full text and file, and empty the journal.

@@ -16,7 +16,7 @@ from typing import Final
 
 from sprite.config import Settings
 from sprite.errors import PeerError
-from sprite.log.curations import NewCuration
+from sprite.log.curations import Curation
 from sprite.log.transcript import TranscriptDB
 from sprite.protocol.files import on_disk, on_wire
 from sprite.protocol.memory import ChangesResult, UndoResult
@@ -178,7 +178,7 @@ class Undoing:
         }
         number = turn.id if turn else None
         await self._transcript.curations.append_event(
-            NewCuration("undo", to_json(said), first_observation_id=number, last_observation_id=number)
+            Curation("undo", to_json(said), first_observation_id=number, last_observation_id=number)
         )
 
     # --- in a thread ---

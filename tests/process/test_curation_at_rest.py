@@ -14,7 +14,7 @@ import pytest
 
 from sprite.config import Settings
 from sprite.curation.processor import ObservationProcessor
-from sprite.log.curations import OFF_RECORD, NewCuration
+from sprite.log.curations import OFF_RECORD, Curation
 from sprite.log.transcript import NewObservation
 from sprite.memory.decision import Written, write_decision
 from sprite.memory.folders import make_folders
@@ -48,7 +48,7 @@ class Curating:
     async def curated_ago(self, seconds: float) -> None:
         """Add a turn that was curated this many seconds ago."""
         turn = await self.stores.turn()
-        answer = NewCuration("batch", "NONE", turn, turn, model="offline")
+        answer = Curation("batch", "NONE", turn, turn, model="offline")
         decided = await self.stores.judge.decided(answer)
         await self.stores.transcript.curations.append_batch(replace(decided, created_at=time.time() - seconds))
 
@@ -216,7 +216,7 @@ async def test_flush_removes_old_line_of_files_md(model: OfflineModel, workspace
     async with curating(workspace, model) as sprite:
         turn = await sprite.stores.turn("Hello", at=at)
         decision = write_decision([Written("files.md", f"# Files\n\n{line}\n")])
-        row = NewCuration("batch", "NONE", turn, turn, model="offline", decision=decision, created_at=at)
+        row = Curation("batch", "NONE", turn, turn, model="offline", decision_json=decision, created_at=at)
         await sprite.stores.transcript.curations.append_batch(row)
         await sprite.stores.projection.settle()
         assert line in sprite.stores.files.read("files.md")

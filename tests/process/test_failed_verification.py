@@ -13,7 +13,7 @@ from sprite.curation.extraction import Extractor, log_lost_call
 from sprite.curation.model import CuratorModel
 from sprite.curation.verifier import Verification
 from sprite.errors import ModelError
-from sprite.log.curations import NewCuration
+from sprite.log.curations import Curation
 from tests.memory_stores import open_stores
 from tests.scripted_model import OfflineModel, Script
 
@@ -36,7 +36,7 @@ async def test_failed_verification_leaves_batch_waiting(tmp_path: Path) -> None:
             model = CuratorModel(settings, partial(log_lost_call, stores.transcript))
             extractor = Extractor(stores.transcript, stores.memory, stores.files, model, stores.judge)
 
-            async def extract() -> NewCuration:
+            async def extract() -> Curation:
                 return await extractor.extract(await stores.transcript.waiting(9), 0, lambda _: True)
 
             for _ in range(2):

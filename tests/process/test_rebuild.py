@@ -26,7 +26,7 @@ import pytest_asyncio
 
 from sprite.cli.memory import file
 from sprite.errors import ModelError, SpriteError
-from sprite.log.curations import NewCuration
+from sprite.log.curations import Curation
 from sprite.memory.files import CURATED
 from tests.command_line import command, forget, killed, rebuild, restart_server, settings_of
 from tests.curated_workspace import TYPED, without_marks
@@ -103,9 +103,9 @@ async def eventful(stores: Stores) -> None:
     await stores.actions.resolve(3, "done", by="person")
     stores.path("files.md").write_text("# By hand\n")
     await stores.learn('FACT [t] Bo repairs bicycles. | "Bo repairs"', "Bo repairs my bicycle", "He does")
-    await stores.transcript.curations.append_batch(NewCuration("edit", "no json"))
+    await stores.transcript.curations.append_batch(Curation("edit", "no json"))
     later: Any = "of a later version"
-    await stores.transcript.curations.append_batch(NewCuration(later, '{"x": 1}'))
+    await stores.transcript.curations.append_batch(Curation(later, '{"x": 1}'))
     await stores.transcript.curations.append_said("edit", {"name": "user.md", "content": 7})
     await stores.transcript.curations.append_said("edit", {"of a later": "version"})
     await stores.turn("This one waits")

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from sprite.errors import PeerError
-from sprite.log.curations import NewCuration
+from sprite.log.curations import Curation
 from sprite.memory.action_rows import MOST_SCHEDULED
 from sprite.memory.actions import Actions
 from sprite.memory.apply import HISTORY_KEPT, MADE_IDS, Action
@@ -55,7 +55,7 @@ def history(action: Action) -> list[tuple[str, str]]:
 
 async def log_row(stores: Stores, row: Any) -> None:
     await stores.projection.settle()
-    change = NewCuration("action", row if isinstance(row, str) else json.dumps(row))
+    change = Curation("action", row if isinstance(row, str) else json.dumps(row))
     await stores.transcript.curations.append_event(await stores.judge.decided(change))
 
 

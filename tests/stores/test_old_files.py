@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sprite.curation.old_files import named_files, without_old_files
-from sprite.log.curations import NewCuration
+from sprite.log.curations import Curation
 from tests.looks import dump
 from tests.memory_stores import Stores, call, open_stores, rebuilt
 
@@ -39,7 +39,7 @@ async def curate(
     at = time.time() - days_ago * DAY
     turn = await stores.turn(words, at=at - said_before * DAY, **more)
     await stores.projection.settle()
-    new = NewCuration("batch", answer.replace("[t]", f"[t{turn}]"), turn, turn, model="offline")
+    new = Curation("batch", answer.replace("[t]", f"[t{turn}]"), turn, turn, model="offline")
     decided = await stores.judge.decided(await stores.verified(new))
     old = await without_old_files(
         replace(decided, created_at=at), stores.memory, stores.transcript, stores.folder.parent
@@ -138,7 +138,7 @@ async def test_younger_line_stays(stores: Stores) -> None:
 async def test_persons_line_stays(stores: Stores, before: str) -> None:
     content = f"# Files\n\n{before}{GONE}\n"
     at = time.time() - 61 * DAY
-    row = NewCuration("edit", f'{{"name": "files.md", "content": {content!r}}}'.replace("'", '"'), created_at=at)
+    row = Curation("edit", f'{{"name": "files.md", "content": {content!r}}}'.replace("'", '"'), created_at=at)
     await stores.transcript.curations.append_event(row)
     await stores.projection.settle()
     await curate(stores)

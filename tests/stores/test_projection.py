@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import json
 import sqlite3
 import sys
@@ -25,7 +24,7 @@ from sprite.common import sqlite
 from sprite.curation.decide import BatchFold
 from sprite.curation.rebuild import reapply
 from sprite.errors import PeerError
-from sprite.log.curations import NOT_LOGGED, LostCall, NewCuration
+from sprite.log.curations import NOT_LOGGED, Curation, LostCall
 from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, template
 from tests.looks import dump, eventually
 from tests.memory_stores import Stores, added, call, noted, open_stores, rebuilt
@@ -74,7 +73,7 @@ async def test_batch_yields_learnings_actions_and_files(stores: Stores) -> None:
     assert await stores.reports() == []
 
 
-async def log_batch(stores: Stores, answer: NewCuration) -> None:
+async def log_batch(stores: Stores, answer: Curation) -> None:
     await stores.projection.log_batch(lambda: stores.judge.decided(answer))
 
 
@@ -86,7 +85,7 @@ async def test_undecided_answer_is_refused_and_memory_continues(
 
     ada, bo = 'FACT [t1] The person is called Ada. | "I am Ada"', 'FACT [t] The dog is called Bo. | "the dog is Bo"'
     turn = await stores.turn("I am Ada")
-    answer = await stores.verified(NewCuration("batch", ada, turn, turn, cost_usd=0.5))
+    answer = await stores.verified(Curation("batch", ada, turn, turn, cost_usd=0.5))
     with monkeypatch.context() as broken:
         broken.setattr(BatchFold, "apply", fail)
         await log_batch(stores, answer)
@@ -105,7 +104,7 @@ async def test_unlogged_answer_counts_as_failed_call(stores: Stores) -> None:
     log = stores.transcript
     lost = await log.lost_calls.append(LostCall("claude", NOT_LOGGED, {}, 0.5, (turn, turn)))
     assert (await log.spending.total(), (await log.lost_calls.failures([turn], 0))[turn].alone) == (0.5, 1)
-    await log_batch(stores, NewCuration("batch", "", turn, turn, cost_usd=0.5, lost_calls=(lost,)))
+    await log_batch(stores, Curation("batch", "", turn, turn, cost_usd=0.5, lost_calls=(lost,)))
     assert (await log.spending.total(), (await log.lost_calls.failures([turn], 0))[turn].alone) == (0.5, 0)
     assert await log.lost_calls.append(LostCall("claude", NOT_LOGGED, {}, 0.5, (turn, turn))) == lost + 1
 
@@ -222,7 +221,7 @@ def test_decision_is_applied_in_one_hop(tmp_path: Path) -> None:
 
 def is_in_transaction() -> bool:
     """Return whether a thread is at the beginning or end of a transaction, or waits there."""
-    return any(frame.f_code is inspect.unwrap(sqlite.transaction).__code__ for frame in sys._current_frames().values())
+    return any(frame.f_code is sqlite.all_or_nothing.__code__ for frame in sys._current_frames().values())
 
 
 async def test_cancelled_fold_completes_and_is_not_repeated(stores: Stores) -> None:
@@ -408,7 +407,7 @@ async def test_unparsed_lines_are_reported(stores: Stores) -> None:
 async def test_damaged_edit_is_reported_and_skipped(response: str, stores: Stores) -> None:
     before = {name: stores.path(name).read_text() for name in LINE_LIMITS}
     await stores.learn('ACTION [t] Call Bo. | "Bo"', "Bo")
-    damaged = await stores.transcript.curations.append_batch(NewCuration("edit", response))
+    damaged = await stores.transcript.curations.append_batch(Curation("edit", response))
     await stores.learn('FACT [t] It is 5. | "5"', "5")
     assert [learning.content for learning in await stores.learnings()] == ["Call Bo.", "It is 5."]
     assert [(r.curation_id, r.kind) for r in await stores.memory.reports()] == [(damaged, "damaged")]
@@ -418,7 +417,7 @@ async def test_damaged_edit_is_reported_and_skipped(response: str, stores: Store
 
 async def test_curation_of_unknown_kind_is_reported_and_skipped(stores: Stores) -> None:
     later: Any = "a kind of a later version"
-    await stores.transcript.curations.append_batch(NewCuration(later, "{}"))
+    await stores.transcript.curations.append_batch(Curation(later, "{}"))
     await stores.learn('FACT [t] It is 5. | "5"', "5")
     assert len(await stores.learnings()) == 1
     assert [kind for kind, _ in await stores.reports()] == ["unknown_kind"]
@@ -717,7 +716,7 @@ async def live_through(stores: Stores, event: tuple[Any, ...]) -> None:
             with contextlib.suppress(PeerError):
                 await stores.actions.resolve(action_id, status, by="person")
         case ("damaged", words):
-            await stores.transcript.curations.append_batch(NewCuration("edit", words))
+            await stores.transcript.curations.append_batch(Curation("edit", words))
         case _:
             await stores.projection.settle()
 

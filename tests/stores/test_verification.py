@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sprite.curation.decide import Judge
-from sprite.log.curations import NewCuration
+from sprite.log.curations import Curation
 from sprite.memory.files import CURATED, template
 from tests.memory_stores import Stores, added, call, find, names, object_to, open_stores, rebuilt
 
@@ -219,7 +219,7 @@ async def test_line_of_message_and_work_needs_one_of_them(
 async def test_decision_is_made_again_after_change_of_memory(stores: Stores) -> None:
     turn = await stores.turn(TEA)
     judge = stores.judge
-    answer = await stores.verified(NewCuration("batch", added("user.md", TEA, turn=turn), turn, turn), judge=judge)
+    answer = await stores.verified(Curation("batch", added("user.md", TEA, turn=turn), turn, turn), judge=judge)
     await stores.projection.edit("user.md", "# User\n- I hate tea\n")
     await stores.transcript.curations.append_batch(await judge.decided(answer))
     await stores.projection.settle()
@@ -229,7 +229,7 @@ async def test_decision_is_made_again_after_change_of_memory(stores: Stores) -> 
 async def test_unverified_answer_is_not_decided_as_rehearsed(stores: Stores) -> None:
     turn = await stores.turn(TEA)
     judge = stores.judge
-    answer = NewCuration("batch", added("user.md", TEA, turn=turn), turn, turn)
+    answer = Curation("batch", added("user.md", TEA, turn=turn), turn, turn)
     assert await judge.request(answer) is not None
     await stores.transcript.curations.append_batch(await judge.decided(answer))
     await stores.projection.settle()
@@ -284,7 +284,7 @@ async def test_without_verifier_only_literal_sentences_are_filed(line: str, is_t
     turn = await stores.turn(f"Hello! {TEA}.")
     judge = Judge(stores.transcript, stores.memory, verifies=False)
     text = f'PREFERENCE [t{turn}] Prefers tea. | "{TEA}"\nUSER_MD_EDIT:\nADD Notes | [t{turn}] - {line} | "{TEA}"'
-    answer = NewCuration("batch", text, turn, turn, model="offline")
+    answer = Curation("batch", text, turn, turn, model="offline")
     assert await judge.request(answer) is None
     await stores.transcript.curations.append_batch(await judge.decided(answer))
     await stores.projection.settle()
@@ -298,11 +298,11 @@ async def test_request_asks_once_for_each_line(stores: Stores) -> None:
         f'PREFERENCE [t{turn}] Prefers tea. | "{TEA}"\nACTION [t{turn}] due 2099-12-01: Call Bo. | "call Bo"\n'
         f'FACT [t{turn}] A greeting. | "Hi"\n' + added("user.md", TEA, turn=turn) + added("tools.md", TEA, turn=turn)
     )
-    request = await stores.judge.request(NewCuration("batch", text, turn, turn))
+    request = await stores.judge.request(Curation("batch", text, turn, turn))
     assert request is not None
     lines = ["preference: Prefers tea.", "action: Call Bo. (due 2099-12-01)", f"line: - {TEA}", f"keep: t{turn}"]
     assert list(request.lines) == lines
-    nothing = NewCuration("batch", f'FACT [t{turn}] A greeting. | "Hi"\n', turn, turn)
+    nothing = Curation("batch", f'FACT [t{turn}] A greeting. | "Hi"\n', turn, turn)
     assert await stores.judge.request(nothing) is None
 
 

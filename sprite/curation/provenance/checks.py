@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 
@@ -29,7 +30,7 @@ _ADDRESS = re.compile(
 #: A host, or the name of a file.
 _HOST = re.compile(r"(?<![\w/.-])[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}(?![\w-])", re.IGNORECASE)
 #: Groups of digits and capitals, as in accounts and telephone numbers.
-_ACCOUNT = re.compile(r"(?<![\w.,])\+?[A-Z0-9]{1,34}(?:[ -][A-Z0-9]{2,34}){0,12}(?![A-Z0-9]|[.,]\d)")
+_ACCOUNT = re.compile(r"(?<![\w.,])\+?(?=[A-Z -]*[0-9])[A-Z0-9]{1,34}(?:[ -][A-Z0-9]{2,34}){0,12}(?![A-Z0-9]|[.,]\d)")
 #: Fewer digits are a number like others.
 _ACCOUNT_SIGNS = 7
 _DATE = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})\b")
@@ -50,6 +51,9 @@ _CODE = re.compile(r"(?<![\w-])[^\W\d_][\w-]*\d[\w-]*(?:\.\d[\w-]*)*")
 _SPACED = re.compile(r"(?<![\w.,])\d{1,3}(?: \d{3})+(?!\d)")
 #: Signs between the letters and digits of an account: people group them as they like.
 _BETWEEN = r"[\W_]{0,3}"
+_LETTERS = re.compile(r"[^\W\d_]+")
+#: Alphabets whose letters look like those of another.
+_ALPHABETS = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "MATHEMATICAL", "FULLWIDTH"})
 #: A word of so many letters and digits without a space is encoded text, unless a source has it.
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_%-]{24,}")
 #: Times that people say without minutes: "half past seven", "a quarter to nine".
@@ -57,16 +61,16 @@ _QUARTERS = frozenset({0, 15, 30, 45})
 _HALF_A_DAY = 12
 
 
+@dataclass(frozen=True)
 class Given:
     """Texts in which the numbers and addresses of a line are looked for."""
 
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = tuple(texts)
+    texts: Sequence[str]
 
     @cached_property
     def text(self) -> str:
         """Return all of the texts in lower case."""
-        return " \n ".join(self._texts).casefold()
+        return " \n ".join(self.texts).casefold()
 
     @cached_property
     def numbers(self) -> frozenset[str]:
@@ -74,7 +78,8 @@ class Given:
         return frozenset(
             number
             for text in (self.text, _SPACED.sub(_unspaced, self.text))
-            for number in _numbers(text, in_parts=True)
+            for found in _NUMBER.findall(text)
+            for number in _values(found, in_parts=True)
         )
 
     @cached_property
@@ -82,9 +87,10 @@ class Given:
         """Return the numbers that the texts spell in words."""
         return frozenset(
             number
-            for text in self._texts
+            for text in self.texts
             for name in _LANGUAGES
-            for number in _numbers(alpha2digit(text[:_MOST_SPELLED_CHARS], name, 0), in_parts=True)
+            for found in _NUMBER.findall(alpha2digit(text[:_MOST_SPELLED_CHARS], name, 0))
+            for number in _values(found, in_parts=True)
         )
 
     def has(self, number: str) -> bool:
@@ -112,20 +118,22 @@ class Given:
             if found[0] not in self.text and not self._has_day(found, day):
                 return found[0]
         rest = _DATE.sub(" ", rest)
-        for name in (_ACCOUNT, _CODE):
-            for code in name.findall(rest):
-                is_name = sum(map(str.isdigit, code)) > 1 if name is _CODE else _is_long(code)
-                if is_name and not self._has_account(code.casefold()):
-                    return str(code)
-            rest = name.sub(_short if name is _ACCOUNT else _last_digit, rest)
-        rest = _SPACED.sub(_unspaced, rest)
+        for account in _ACCOUNT.findall(rest):
+            if _is_long(account) and not self._has_account(account.casefold()):
+                return str(account)
+        # "10 000" is a number, and a long group was checked as a whole.
+        rest = _ACCOUNT.sub(lambda found: " " if _is_long(found[0]) else found[0], rest)
+        for code in _CODE.findall(rest):
+            if sum(map(str.isdigit, code)) > 1 and not self._has_account(code.casefold()):
+                return str(code)
+        rest = _SPACED.sub(_unspaced, _CODE.sub(_last_digit, rest))
         for found in _TIME.finditer(rest):
             if not self._has_time(found):
                 return found[0]
         # A year may be added to a day.
         years = {str(day.year + step) for step in (-1, 0, 1)} if day is not None else set()
-        numbers = (number for number in _numbers(_TIME.sub(" ", rest)) if number not in years)
-        return next((number for number in numbers if not self.has(number)), None)
+        numbers = [number for found in _NUMBER.findall(_TIME.sub(" ", rest)) for number in _values(found)]
+        return next((number for number in numbers if number not in years and not self.has(number)), None)
 
     def _as_date(self, found: re.Match[str], day: date | None) -> str:
         """Return a named day that no source has as a date."""
@@ -184,30 +192,21 @@ def _last_digit(found: re.Match[str]) -> str:
     return f" {digits[0]} " if len(digits) == 1 else " "
 
 
-def _short(found: re.Match[str]) -> str:
-    # "10 000" is a number, and a long group was checked as a whole.
-    return " " if _is_long(found[0]) else found[0]
-
-
 def _unspaced(found: re.Match[str]) -> str:
     return found[0].replace(" ", "")
 
 
-def _numbers(text: str, *, in_parts: bool = False) -> Iterator[str]:
-    """Yield the numbers of a text in one form; `in_parts` also those of a date or a version ("4.8.", "3/4")."""
-    for found in _NUMBER.findall(text):
-        whole = _THOUSANDS.sub("", found).replace(",", ".")
-        parts = [part for part in re.split(r"[.:/]", whole) if part] if in_parts or not _is_amount(whole) else []
-        yield from map(_trimmed, dict.fromkeys([whole, *parts] if in_parts else parts or [whole]))
+def _values(number: str, *, in_parts: bool = False) -> Iterator[str]:
+    """Yield a number in one form; `in_parts` also those of a date or a version ("4.8.", "3/4")."""
+    whole = _THOUSANDS.sub("", number).replace(",", ".")
+    is_amount = whole.count(".") <= 1 and whole.replace(".", "").isdecimal()
+    parts = [part for part in re.split(r"[.:/]", whole) if part] if in_parts or not is_amount else []
+    yield from map(_trimmed, dict.fromkeys([whole, *parts] if in_parts else parts or [whole]))
 
 
 def short_numbers(text: str) -> str:
     """Return the numbers of a text that are too short for an account, so far apart that they form none."""
     return " and ".join(number for number in _NUMBER.findall(text) if not _is_long(number))
-
-
-def _is_amount(number: str) -> bool:
-    return number.count(".") <= 1 and number.replace(".", "").isdecimal()
 
 
 def _trimmed(number: str) -> str:
@@ -223,9 +222,11 @@ def disguise(line: str, given: Given) -> str | None:
             return "it has invisible characters"
     if "<!--" in line or "-->" in line:
         return "it has a comment"
-    for word in re.findall(r"[^\W\d_]+", line):
-        alphabets = {_alphabet(sign) for sign in word} - {""}
-        if (len(alphabets) > 1 or alphabets & {"MATHEMATICAL", "FULLWIDTH"}) and word.casefold() not in given.text:
+    for word in _LETTERS.findall(line):
+        scripts = {unicodedata.name(sign, "").split(" ")[0] for sign in word if not sign.isascii()} & _ALPHABETS
+        if any(sign.isascii() for sign in word):
+            scripts.add("LATIN")
+        if (len(scripts) > 1 or scripts & {"MATHEMATICAL", "FULLWIDTH"}) and word.casefold() not in given.text:
             return f"the letters of {word} are not of one usual alphabet"
     for token in _ENCODED.findall(line):
         if token.casefold() not in given.text and _is_encoded(token):
@@ -237,10 +238,3 @@ def _is_encoded(token: str) -> bool:
     parts = re.split(r"[/_=-]", token)
     is_path_or_words = len(parts) > 1 and all(len(part) < len(token) / 2 for part in parts)
     return not is_path_or_words and (any(sign.isdigit() or sign in "+=%" for sign in token) or not token[1:].islower())
-
-
-def _alphabet(sign: str) -> str:
-    if sign.isascii():
-        return "LATIN"
-    name = unicodedata.name(sign, "").split(" ")[0]
-    return name if name in {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "MATHEMATICAL", "FULLWIDTH"} else ""

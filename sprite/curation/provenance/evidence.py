@@ -6,7 +6,6 @@ reported in the curator's words (versions, paths, results), but no sentence of t
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from functools import cached_property
 from zoneinfo import ZoneInfo
 
 from sprite.curation.provenance.checks import Given, disguise, short_numbers
-from sprite.curation.provenance.quotes import Spoken, quote_of
+from sprite.curation.provenance.quotes import find_quote
 from sprite.curation.provenance.voices import UNTRUSTED, Turn, Voice
 from sprite.log.transcript import Observation
 from sprite.memory.words import Run, content_words, plain, run_words, runs
@@ -29,15 +28,17 @@ class Evidence:
     voice: Voice
     quote: str
 
-    @property
-    def is_persons(self) -> bool:
-        """Return whether the person says the quote."""
-        return self.voice.kind == "person"
 
-    @property
-    def is_claimed(self) -> bool:
-        """Return whether the quote is in a message for which no client proves that a human typed it."""
-        return self.voice.kind == "source" or self.voice.origin == "program"
+@dataclass(frozen=True, slots=True)
+class Around:
+    """A turn with the person's messages just before and after it in its session, oldest first.
+
+    `question` is the agent's reply that a short message answers. If `is_led`, text of any author may have led it.
+    """
+
+    messages: list[Turn]
+    question: str
+    is_led: bool
 
 
 #: A message of up to this many words may only agree to a question, or pick from a list.
@@ -45,8 +46,6 @@ _SHORT_WORDS = 25
 _QUESTION_CHARS = 1_500
 #: Of a question that outside text may have led, little is shown.
 _LED_CHARS = 400
-#: A sentence is not quoted from text that writes it in so many times fewer words.
-_IN_ONE_WORD = 2
 #: Messages around a cited one that may carry a line together with it, or revoke it.
 _BEFORE, _AFTER = 4, 4
 
@@ -54,7 +53,7 @@ _BEFORE, _AFTER = 4, 4
 class Turns:
     """The turns of a batch and the turns before them, in order."""
 
-    def __init__(self, batch: Sequence[Observation], earlier: Sequence[Observation]) -> None:
+    def __init__(self, batch: Iterable[Observation], earlier: Iterable[Observation]) -> None:
         self.batch = {turn.id: Turn(turn) for turn in batch}
         self.all = {**{turn.id: Turn(turn) for turn in earlier}, **self.batch}
 
@@ -71,66 +70,43 @@ class Turns:
         if not quote:
             return None
         cited = self.batch.get(turn_id) if turn_id is not None else None
-        if cited is not None and (found := _said(quote, cited)) is not None:
-            return found
-        others = [found for turn in self.batch.values() if turn is not cited and (found := _said(quote, turn))]
+        if cited is not None and (found := find_quote(quote, cited.voices)) is not None:
+            return Evidence(cited, found[0], found[1])
+        others = [
+            Evidence(turn, found[0], found[1])
+            for turn in self.batch.values()
+            if turn is not cited and (found := find_quote(quote, turn.voices)) is not None
+        ]
         return others[0] if len(others) == 1 else None
 
     def in_work(self, evidence: Evidence) -> Evidence | None:
         """Return the agent's input or a local result that has the quote of the person's words as well."""
         voices = [voice for voice in evidence.turn.voices if voice.kind in {"input", "result"}]
-        return _said(evidence.quote, evidence.turn, voices)
+        found = find_quote(evidence.quote, voices)
+        return None if found is None else Evidence(evidence.turn, found[0], found[1])
 
-    def messages(self, turn: Turn) -> list[Turn]:
-        """Return the turn and the person's messages just before and after it in its session, oldest first."""
-        said = [known for known in self._before(turn) if known.own][:_BEFORE]
-        same = (known for known in self.all.values() if known.logged.session_id == turn.logged.session_id)
-        after = [known for known in same if known.logged.id > turn.logged.id and known.own][:_AFTER]
-        return [*reversed(said), turn, *after]
-
-    def question(self, turn: Turn) -> str:
-        """Return the agent's reply to the person that a short message answers."""
-        before = self._before(turn)
-        if not before or not before[0].is_persons or len(turn.own.split()) > _SHORT_WORDS:
-            return ""
-        return before[0].logged.agent_response[-(_LED_CHARS if self.is_led(turn) else _QUESTION_CHARS) :].strip()
-
-    def is_led(self, turn: Turn) -> bool:
-        """Return whether text of any author may have led the question that a turn answers."""
-        before = self._before(turn)
+    def around(self, turn: Turn) -> Around:
+        """Return the messages around a turn, and the question before it."""
+        same = [known for known in self.all.values() if known.logged.session_id == turn.logged.session_id]
+        before = [known for known in same if known.logged.id < turn.logged.id]
+        after = [known for known in same if known.logged.id > turn.logged.id and known.own]
+        messages = [*[known for known in before if known.own][-_BEFORE:], turn, *after[:_AFTER]]
         # The first turns of the session have to be known.
-        return not before or before[-1].logged.sequence_num > 1 or any(known.reads_untrusted for known in before)
+        is_led = not before or before[0].logged.sequence_num > 1 or any(known.reads_untrusted for known in before)
+        question = ""
+        if before and before[-1].is_persons and len(turn.own.split()) <= _SHORT_WORDS:
+            question = before[-1].logged.agent_response[-(_LED_CHARS if is_led else _QUESTION_CHARS) :].strip()
+        return Around(messages, question, is_led)
 
     def spoken(self, evidence: Evidence) -> list[str]:
         """Return the texts in which the numbers and addresses of a line have to stand."""
-        turn = evidence.turn
-        said = [known.own for known in self.messages(turn)]
-        if evidence.is_persons:
-            question = self.question(turn)
-            return [*said, short_numbers(question) if self.is_led(turn) else question]
-        return [*said, *(voice.text for voice in turn.voices if voice.kind not in {"reply", "memory"})]
-
-    def _before(self, turn: Turn) -> list[Turn]:
-        """Return the earlier turns of the same session, newest first."""
-        same = [known for known in self.all.values() if known.logged.session_id == turn.logged.session_id]
-        return [known for known in reversed(same) if known.logged.id < turn.logged.id]
-
-
-def _said(quote: str, turn: Turn, voices: Sequence[Voice] | None = None) -> Evidence | None:
-    """Find a quote by the strictest comparison in which any of the voices says it, by default of the whole turn."""
-    # The curator is shown turns as XML, and may copy the escaped text.
-    wordings = [quote_of(wording) for wording in dict.fromkeys((quote, html.unescape(quote)))]
-    if not any(wording.words for wording in wordings):
-        return None
-    for read in (Spoken.as_it_is, Spoken.in_parts, Spoken.nearly):
-        for voice in turn.voices if voices is None else voices:
-            for wording in wordings:
-                for places in read(voice.spoken, wording):
-                    found = voice.spoken.wording(places)
-                    # The words of an address or a path are no sentence.
-                    if _IN_ONE_WORD * len(found.split()) >= len(quote.split()):
-                        return Evidence(turn, voice, found)
-    return None
+        around = self.around(evidence.turn)
+        said = [known.own for known in around.messages]
+        if evidence.voice.kind != "person":
+            return [*said, *(voice.text for voice in evidence.turn.voices if voice.kind not in {"reply", "memory"})]
+        if around.question:
+            said.append(short_numbers(around.question) if around.is_led else around.question)
+        return said
 
 
 def flaw(
@@ -144,7 +120,8 @@ def flaw(
     is_fact = type_ not in {"PREFERENCE", "CORRECTION", "ACTION"}
     worked = evidence.turn.worked if is_fact else []
     given = Given([*turns.spoken(evidence), *worked, *old, due.replace("-", " ").replace("T", " ")])
-    lacking = given.lacks(text, day_of(evidence.turn, zone), may_name_files=is_fact and not evidence.is_persons)
+    may_name_files = is_fact and evidence.voice.kind != "person"
+    lacking = given.lacks(text, day_of(evidence.turn, zone), may_name_files=may_name_files)
     return disguise(text, given) or (f"{lacking} stands neither in its quote nor in the messages" if lacking else None)
 
 

@@ -1,4 +1,4 @@
-"""Find a quote in a text by its words, ignoring punctuation (pure).
+"""Find a quote in texts by its words, ignoring punctuation (pure).
 
 A model that copies twenty words adds a full stop, drops a backtick or leaves out a word. The speaker stays the same. A
 different number changes the meaning.
@@ -8,13 +8,13 @@ The time is linear in the length of the text, because word comparisons are bound
 
 from __future__ import annotations
 
+import html
 import re
-from array import array
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from sprite.memory.words import SPACELESS
 
@@ -25,149 +25,110 @@ ONE_WRONG_OF = 10
 MAX_COMPARISONS = 1_000_000
 #: Words of a text that are searched for an inexact quote: a book. An answer has many quotes.
 MAX_WORDS = 100_000
+#: A sentence is not quoted from text that writes it in so many times fewer words.
+_IN_ONE_WORD = 2
 #: A word, or one character of a script without spaces.
 _WORD = re.compile(rf"[{SPACELESS}]|[^\W{SPACELESS}]+")
 _ELLIPSIS = re.compile(r"\[?(?:…|\.\.\.+)\]?")
 
 
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """A quote as words: all of them, and its parts, separated by ellipses.
-
-    `group_of`: for each word, the index of its space-separated group.
-    """
-
-    words: Sequence[str]
-    parts: Sequence[Sequence[str]]
-    group_of: Sequence[int]
-
-    @property
-    def may_be_wrong(self) -> int:
-        """Return the number of space-separated groups that may differ in the text."""
-        return len(set(self.group_of)) // ONE_WRONG_OF
-
-    @property
-    def least(self) -> int:
-        """Return the minimum number of its words that a text must contain."""
-        sizes = Counter(self.group_of).most_common(self.may_be_wrong)
-        return len(self.words) - sum(size for _, size in sizes)
-
-
-def quote_of(text: str) -> Quote:
-    """Split a quote into words."""
-    groups = [words for group in text.split() if (words := _words(group))]
-    parts = [words for part in _ELLIPSIS.split(text) if (words := _words(part))]
-    numbers = [number for number, words in enumerate(groups) for _ in words]
-    return Quote([word for words in groups for word in words], parts, numbers)
-
-
+@dataclass(frozen=True)
 class Spoken:
-    """A text to search for quotes, split once; a word is identified by its position."""
+    """A text to search for quotes, or a quote; a word is identified by its position."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    text: str
+
+    @cached_property
+    def joined(self) -> str:
+        """Return the casefolded words in order, with a space before and after each."""
+        return f" {' '.join(word.casefold() for word in _WORD.findall(self.text))} "
 
     # --- matching methods, strictest first: each yields positions of the quote's parts ---
 
-    def as_it_is(self, quote: Quote) -> Iterator[list[range]]:
-        """Yield the first place where all words of the quote are consecutive."""
-        if (found := self._sequence(quote.words, 0)) is not None:
-            yield [found]
+    def as_it_is(self, quote: Spoken) -> Iterable[list[range]]:
+        """Return the first place where all words of the quote are consecutive."""
+        return self._in_order([quote.joined])
 
-    def in_parts(self, quote: Quote) -> Iterator[list[range]]:
-        """Yield the place where the parts of the quote follow each other."""
-        found: list[range] = []
-        for part in quote.parts if len(quote.parts) > 1 else ():
-            place = self._sequence(part, found[-1].stop if found else 0)
-            if place is None:
-                return
-            found.append(place)
-        if found:
-            yield found
+    def in_parts(self, quote: Spoken) -> Iterable[list[range]]:
+        """Return the place where the parts of the quote, separated by ellipses, follow each other."""
+        parts = [joined for part in _ELLIPSIS.split(quote.text) if (joined := Spoken(part).joined).strip()]
+        return self._in_order(parts) if len(parts) > 1 else []
 
-    def nearly(self, quote: Quote) -> Iterator[list[range]]:
+    def nearly(self, quote: Spoken) -> Iterator[list[range]]:
         """Yield the passages with nearly all words of the quote in order."""
-        wanted = quote.words
+        said, wanted = self.joined.split(), quote.joined.split()
+        groups = [words for group in quote.text.split() if (words := Spoken(group).joined.split())]
+        group_of = [number for number, words in enumerate(groups) for _ in words]
+        may_be_wrong = len(groups) // ONE_WRONG_OF
+        least = len(wanted) - sum(sorted(map(len, groups), reverse=True)[:may_be_wrong])
         numbers = {word for word in wanted if any(sign.isdigit() for sign in word)}
         width = len(wanted) + max(2, len(wanted) // 3)
         left = MAX_COMPARISONS
-        for start in self._stretches(wanted, quote.least, width):
-            stretch = self.words[start : start + width]
+        for start in _stretches(said, wanted, least, width):
+            stretch = said[start : start + width]
             left -= len(wanted) * width
             if left < 0:
                 return
-            pairs = _in_order(wanted, stretch)
+            pairs = _common(wanted, stretch)
             matched = {q for q, _ in pairs}
-            wrong = {group for q, group in enumerate(quote.group_of) if q not in matched}
-            if not pairs or len(wrong) > quote.may_be_wrong:
+            wrong = {group for q, group in enumerate(group_of) if q not in matched}
+            if not pairs or len(wrong) > may_be_wrong:
                 continue
             found = range(start + pairs[0][1], start + pairs[-1][1] + 1)
-            if numbers.issubset(self.words[found.start : found.stop]):
+            if numbers.issubset(said[found.start : found.stop]):
                 yield [found]
 
-    # --- results ---
-
-    def wording(self, places: Sequence[range]) -> str:
-        """Return the text at these places with its punctuation."""
-        return " … ".join(self.text[self._spans[place.start][0] : self._spans[place.stop - 1][1]] for place in places)
-
-    @cached_property
-    def words(self) -> list[str]:
-        """Return the casefolded words in order."""
-        return _words(self.text)
-
-    @cached_property
-    def _spans(self) -> list[tuple[int, int]]:
-        return [word.span() for word in _WORD.finditer(self.text)]
-
-    @cached_property
-    def _joined(self) -> str:
-        return _joined(self.words)
-
-    @cached_property
-    def _in_joined(self) -> array[int]:
-        """Return the position in `_joined` of the space before each word."""
-        places, at = array("Q"), 0
-        for word in self.words:
-            places.append(at)
-            at += len(word) + 1
-        return places
-
-    def _sequence(self, words: Sequence[str], after: int) -> range | None:
-        if not words or after >= len(self.words):
-            return None
-        found = self._joined.find(_joined(words), self._in_joined[after])
-        if found < 0:
-            return None
-        first = bisect_left(self._in_joined, found)
-        return range(first, first + len(words))
-
-    def _stretches(self, quote: Sequence[str], need: int, width: int) -> Iterator[int]:
-        """Yield the starts of passages with enough of the quote's words, beginning with one of its first."""
-        wanted = Counter(quote)
-        first = frozenset(quote[: len(quote) - need + 1])
-        here: Counter[str] = Counter()
-        enough = end = 0
-        for start, leaving in enumerate(self.words[:MAX_WORDS]):
-            for entering in self.words[end : start + width]:
-                here[entering] += 1
-                enough += here[entering] <= wanted[entering]
-            end = start + width
-            if enough >= need and leaving in first:
-                yield start
-            enough -= here[leaving] <= wanted[leaving]
-            here[leaving] -= 1
+    def _in_order(self, parts: Sequence[str]) -> list[list[range]]:
+        """Return the first place where these words stand, each part in a row and one after another."""
+        places: list[range] = []
+        at = 0
+        for part in parts:
+            at = self.joined.find(part, at)
+            if at < 0:
+                return []
+            first = self.joined.count(" ", 0, at)
+            at += len(part) - 1
+            places.append(range(first, first + part.count(" ") - 1))
+        return [places]
 
 
-def _words(text: str) -> list[str]:
-    return [word.casefold() for word in _WORD.findall(text)]
+_Spoken = TypeVar("_Spoken", bound=Spoken)
 
 
-def _joined(words: Sequence[str]) -> str:
-    return f" {' '.join(words)} "
+def find_quote(quote: str, texts: Sequence[_Spoken]) -> tuple[_Spoken, str] | None:
+    """Return the text that says a quote by the strictest comparison in which any does, and its wording there."""
+    # The curator is shown turns as XML, and may copy the escaped text.
+    wordings = [each for text in dict.fromkeys((quote, html.unescape(quote))) if (each := Spoken(text)).joined.strip()]
+    for matches in (Spoken.as_it_is, Spoken.in_parts, Spoken.nearly):
+        for text in texts:
+            for wording in wordings:
+                for places in matches(text, wording):
+                    spans = [word.span() for word in _WORD.finditer(text.text)]
+                    found = " … ".join(text.text[spans[at.start][0] : spans[at.stop - 1][1]] for at in places)
+                    # The words of an address or a path are no sentence.
+                    if _IN_ONE_WORD * len(found.split()) >= len(quote.split()):
+                        return text, found
+    return None
 
 
-def _in_order(quote: Sequence[str], stretch: Sequence[str]) -> list[tuple[int, int]]:
+def _stretches(said: Sequence[str], quote: Sequence[str], need: int, width: int) -> Iterator[int]:
+    """Yield the starts of passages with enough of the quote's words, beginning with one of its first."""
+    wanted = Counter(quote)
+    first = frozenset(quote[: len(quote) - need + 1])
+    here: Counter[str] = Counter()
+    enough = end = 0
+    for start, leaving in enumerate(said[:MAX_WORDS]):
+        for entering in said[end : start + width]:
+            here[entering] += 1
+            enough += here[entering] <= wanted[entering]
+        end = start + width
+        if enough >= need and leaving in first:
+            yield start
+        enough -= here[leaving] <= wanted[leaving]
+        here[leaving] -= 1
+
+
+def _common(quote: Sequence[str], stretch: Sequence[str]) -> list[tuple[int, int]]:
     """Return the positions of a longest common subsequence of words."""
     # longest[q][s]: common words of the rest of the quote from q on and the rest of the passage from s on.
     longest = [[0] * (len(stretch) + 1) for _ in range(len(quote) + 1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -33,87 +33,64 @@ def own_words(text: str, pasted: Spans = ()) -> tuple[str, list[str]]:
     `pasted` are the spans that the client marked. Fences, `>` quotes and mails with a header need no mark.
     """
     parts = [text[start:end] for start, end in pasted]
-    lines = own_text(text, pasted).split("\n")
+    lines = (own_text(text, pasted) if pasted else text).split("\n")
     own: list[str] = []
     at = 0
     while at < len(lines):
-        end = _end_of_paste(lines, at)
-        if end == at:
-            own.append(lines[at])
-        else:
+        end = at
+        if fence := _FENCE.match(lines[at]):
+            after = range(at + 1, len(lines))
+            end = next((end + 1 for end in after if lines[end].strip().startswith(fence[1])), len(lines))
+        elif _QUOTED_LINE.match(lines[at]):
+            end = at + 1
+        elif not at or not _HEADER.match(lines[at - 1]):
+            # A mail ends with the message. Its block of headers is read from the first line on.
+            header = at
+            while header < len(lines) and _HEADER.match(lines[header]):
+                header += 1
+            if header - at > 1 and any(_ADDRESS.search(line) for line in lines[at:header]):
+                end = len(lines)
+        own.append(lines[at] if end == at else "")
+        if end > at:
             parts.append("\n".join(lines[at:end]))
-            own.append("")
         at = max(end, at + 1)
     return "\n".join(own), [part for part in parts if part.strip()]
 
 
-def _end_of_paste(lines: Sequence[str], at: int) -> int:
-    """Return the line after the paste that begins on this line; the line itself if none does."""
-    if fence := _FENCE.match(lines[at]):
-        after = range(at + 1, len(lines))
-        return next((end + 1 for end in after if lines[end].strip().startswith(fence[1])), len(lines))
-    if _QUOTED_LINE.match(lines[at]):
-        return at + 1
-    if at and _HEADER.match(lines[at - 1]):
-        return at  # its block was read from its first line on
-    header = at
-    while header < len(lines) and _HEADER.match(lines[header]):
-        header += 1
-    is_mail = header - at > 1 and any(_ADDRESS.search(line) for line in lines[at:header])
-    return len(lines) if is_mail else at
-
-
 @dataclass(frozen=True)
-class Voice:
+class Voice(Spoken):
     """A text of a turn with its speaker. `origin` is the origin of learnings that rest on it."""
 
     origin: str
-    text: str
     kind: Kind
 
-    @cached_property
-    def spoken(self) -> Spoken:
-        """Return the text, split for quotes."""
-        return Spoken(self.text)
 
-
-@dataclass(frozen=True)
 class Turn:
-    """A logged turn, split into its speakers' texts on demand."""
+    """A logged turn, split into its speakers' texts: `own` are the person's own words, empty if they said nothing.
 
-    logged: Observation
+    `is_persons`: a person typed its message, as far as clients can prove it.
+    """
 
-    @cached_property
-    def _message(self) -> tuple[str, list[str]]:
-        return own_words(self.logged.user_message, self.logged.pasted)
-
-    @property
-    def is_persons(self) -> bool:
-        """Return whether a person typed its message, as far as clients can prove it."""
-        return self.logged.trigger == "user" and self.logged.source is None
-
-    @cached_property
-    def own(self) -> str:
-        """Return the person's own words; an empty text if they said nothing."""
-        return self._message[0].strip() if self.is_persons else ""
+    def __init__(self, logged: Observation) -> None:
+        self.logged = logged
+        self.is_persons = logged.trigger == "user" and logged.source is None
+        own, pasted = own_words(logged.user_message, logged.pasted) if self.is_persons else ("", [])
+        self.own, self._pasted = own.strip(), pasted
 
     @cached_property
     def voices(self) -> list[Voice]:
         """Return the turn's texts, in the order in which a quote is looked for."""
         turn = self.logged
-        found = [*self._asked(), *(voice for call in turn.tool_calls for voice in _of_call(call))]
-        found += [Voice("assistant", turn.agent_response, "reply"), Voice("tool", turn.notice, "outside")]
-        return [voice for voice in found if voice.text]
-
-    def _asked(self) -> Iterator[Voice]:
-        turn = self.logged
         if self.is_persons:
-            yield Voice("user", self.own, "person")
-            yield from (Voice("pasted", part, "pasted") for part in self._message[1])
+            found = [Voice(self.own, "user", "person"), *(Voice(part, "pasted", "pasted") for part in self._pasted)]
         elif turn.trigger == "user":
-            yield Voice(turn.source or "program", turn.user_message, "source")
+            found = [Voice(turn.user_message, turn.source or "program", "source")]
         else:
-            yield Voice("program" if turn.trigger == "program" else "tool", turn.user_message, "outside")
+            found = [Voice(turn.user_message, "program" if turn.trigger == "program" else "tool", "outside")]
+        for call in turn.tool_calls:
+            found += _of_call(call)
+        found += [Voice(turn.agent_response, "assistant", "reply"), Voice(turn.notice, "tool", "outside")]
+        return [voice for voice in found if voice.text]
 
     @property
     def done(self) -> list[str]:
@@ -136,17 +113,17 @@ def _of_call(call: Mapping[str, Any]) -> Iterator[Voice]:
     given, result = call.get("input"), call.get("result")
     command = given.get("command") if isinstance(given, Mapping) else None
     if isinstance(command, str):
-        yield Voice("assistant", command, "input")
-    yield Voice("assistant", text_of(given), "input")
+        yield Voice(command, "assistant", "input")
+    yield Voice(text_of(given), "assistant", "input")
     kind = kind_of(call)
     is_web = kind == "outside" and str(call.get("name", "")) in WEB_TOOLS
     origin = "web" if is_web else {"document": "file", "outside": "outside"}.get(kind, "tool")
-    yield Voice(origin, text_of(result), kind)
+    yield Voice(text_of(result), origin, kind)
     # The curator is shown these as JSON, and a quote may reach across their fields.
     if isinstance(given, dict | list):
-        yield Voice("assistant", json.dumps(given, ensure_ascii=False), "input")
+        yield Voice(json.dumps(given, ensure_ascii=False), "assistant", "input")
     if isinstance(result, dict | list):
-        yield Voice(origin, json.dumps(result, ensure_ascii=False), kind)
+        yield Voice(json.dumps(result, ensure_ascii=False), origin, kind)
 
 
 def text_of(value: Any) -> str:
