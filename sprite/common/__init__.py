@@ -6,6 +6,7 @@ __all__ = [
     "files",
     "limits",
     "locks",
+    "orphans",
     "own_secrets",
     "prices",
     "recurrence",

@@ -111,7 +111,7 @@ def test_crashed_schedule_mission_is_not_offered_for_resend() -> None:
     event = left_open("m-1", None, "schedule")
     assert isinstance(event, Failed)
     assert (event.code, event.retryable) == ("crashed", False)
-    assert "cut off" in event.message
+    assert "stopped in the middle" in event.message
 
 
 async def test_killed_turn_without_tool_call_is_dropped(tmp_path: Path) -> None:
