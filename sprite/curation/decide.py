@@ -22,7 +22,7 @@ from sprite.curation.file_decisions import NEAREST, FileFold, Replaced, rests_on
 from sprite.curation.provenance.checks import Given, disguise
 from sprite.curation.provenance.evidence import Evidence, Turns, day_of, flaw
 from sprite.curation.provenance.voices import Turn
-from sprite.curation.verifier import Item, Request, Ruling, Rulings, Verification, build_request, keep_item, rulings_in
+from sprite.curation.verifier import Item, Request, Ruling, Rulings, Verification, build_request, keep_item
 from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation
 from sprite.log.transcript import TranscriptDB
@@ -179,7 +179,9 @@ class BatchFold(FileFold):
             kind = _KINDS.get(type_, "fact")
             item = Item(kind, asked.told, evidence.turn.logged.id, evidence.quote, " / ".join(old))
             ruling = self._rulings.of(item)
-            if kind == "fact" and ruling.verdict != "yes" and (work := self._in_work(asked, evidence)) is not None:
+            work = self._turns.in_work(evidence) if kind == "fact" and ruling.verdict != "yes" else None
+            if work is not None and flaw(asked.content, work, self._turns, self._zone, asked.type) is None:
+                # The work shows it, and the person's request has its words as well.
                 evidence, ruling = work, Ruling("", "yes")
         elif type_ in PERSONAL_TYPES or type_ == "ACTION":
             type_ = "FACT"
@@ -208,13 +210,6 @@ class BatchFold(FileFold):
     def _asking(self, new: NewLearning, type_: str) -> NewLearning:
         """Return a learning that the person is asked to confirm as one of this type. To-dos are not made this way."""
         return msgspec.structs.replace(new, proposed=new.type if type_ == "ACTION" else type_)
-
-    def _in_work(self, asked: ParsedLearning, evidence: Evidence) -> Evidence | None:
-        """Return the evidence of a FACT about the work whose quote the person's request has as well."""
-        work = self._turns.in_work(evidence)
-        if work is None or flaw(asked.content, work, self._turns, self._zone, asked.type) is not None:
-            return None
-        return work
 
     def _take(self, number: int, type_: str, asked: ParsedLearning, evidence: Evidence) -> None:
         """Add a learning whose evidence was accepted, with its effects."""
@@ -388,12 +383,12 @@ class BatchFold(FileFold):
         words = content_words(content)
         is_act = any(words & content_words(text) for text in turn.done)
         line = f"{content} (by the agent's command in t{number})" if is_act else f"{content}: {reason}"
-        can_finish = is_act or bool(turn.own)
-        ruling = self._rulings.of(Item("done", line, number)) if can_finish else Ruling(line, "no")
-        if ruling.verdict != "yes":
-            why = ruling.reason or "neither a command nor the user's words finish it"
+        why: str | None = "neither a command nor the user's words finish it"
+        if is_act or turn.own:
+            why = self._rulings.objection(Item("done", line, number), why)
+        if why is not None:
             self._draft.refuse("done_refused", f"{name} stays open: {why}: {content}", number)
-        return ruling.verdict == "yes"
+        return why is None
 
     def _close(self, action: Action) -> None:
         self._draft.put(effects.Acted(action=action.id, status="done", note="done"))
@@ -460,46 +455,31 @@ class BatchFold(FileFold):
         """Return whether a learning is newer than this batch, whose turns waited in quarantine."""
         return (known.source_observation_id or 0) > (self._draft.curation.last_observation_id or 0)
 
-    def _keeps_standing(self, known: LearningRow, by: int, new: NewLearning, evidence: Evidence) -> str | None:
+    def _keeps_standing(self, known: LearningRow, by: int, new: NewLearning, evidence: Evidence) -> str | None:  # noqa: PLR0911 - its cases in order
         """Return why one learning cannot replace another, or None."""
-        if (why := self._is_unrelated(known, by, new, evidence)) is not None:
-            return why
-        if known.type == "ACTION":
-            is_done = self._is_finished(known.content, new.content, evidence.turn, f"L{known.id}")
-            return None if is_done else "it is not finished"
-        if known.origin == "user" and new.origin != "user" and not self._is_asked_work(evidence):
-            return "only the user's word could replace it"
-        if known.origin != "user":
-            is_outranked = new.origin in {"user", "assistant"} or known.origin not in {"user", "assistant"}
-            return None if is_outranked else "the words of others cannot replace it"
-        item = Item("supersede", new.content, evidence.turn.logged.id, evidence.quote, known.content)
-        ruling = self._rulings.of(item)
-        return None if ruling.verdict == "yes" else ruling.reason or "the user's messages do not replace it"
-
-    def _is_asked_work(self, evidence: Evidence) -> bool:
-        """Return whether a tool call that a message of the user's asks for may replace their learning."""
-        return evidence.voice.kind == "input" and bool(evidence.turn.own) and not self._rulings.is_off
-
-    def _is_unrelated(self, known: LearningRow, by: int, new: NewLearning, evidence: Evidence) -> str | None:
-        """Return why two learnings have nothing to do with each other, or None."""
-        if self._is_of_another_project(known, by, evidence):
+        replacing = self._tx.known(by)
+        projects = {evidence.turn.logged.project, replacing.project if replacing is not None else None}
+        if known.project is not None and not projects <= {None, known.project}:
             return "it is of another project"
         if self._is_from_later(known):
             return "it was learned from a newer turn"
+        # The verifier says whether the user's words are about it.
         is_asked_about = known.origin == "user" and new.origin == "user" and not self._rulings.is_off
         shared = content_words(known.content) & content_words(new.content)
         if not is_asked_about and not shared and not self._replaces(known.content, new.content):
             return "the new learning is not about it"
-        return None
-
-    def _is_of_another_project(self, known: LearningRow, by: int, evidence: Evidence) -> bool:
-        """Return whether the turn or the new learning belongs to a different project than the old one."""
-        if known.project is None:
-            return False
-        here = evidence.turn.logged.project
-        replacing = self._tx.known(by)
-        there = replacing.project if replacing is not None else None
-        return here not in {None, known.project} or there not in {None, known.project}
+        if known.type == "ACTION":
+            is_done = self._is_finished(known.content, new.content, evidence.turn, f"L{known.id}")
+            return None if is_done else "it is not finished"
+        if known.origin != "user":
+            is_outranked = new.origin in {"user", "assistant"} or known.origin not in {"user", "assistant"}
+            return None if is_outranked else "the words of others cannot replace it"
+        # A tool call may replace it that a message of the user's asks for.
+        is_asked_work = evidence.voice.kind == "input" and evidence.turn.own and not self._rulings.is_off
+        if new.origin != "user" and not is_asked_work:
+            return "only the user's word could replace it"
+        item = Item("supersede", new.content, evidence.turn.logged.id, evidence.quote, known.content)
+        return self._rulings.objection(item, "the user's messages do not replace it")
 
 
 #: Turns before a batch that are read with it: for the messages and questions before a cited one, and for pages whose
@@ -558,7 +538,10 @@ class Judge:
         try:
             if curation.kind != "batch":
                 return await self._memory.rehearse(lambda tx: decide_change(effects.Fold(tx, curation)))
-            rulings = Rulings(rulings_in(curation.verification_json), is_off=not self._verifies)
+            verdicts: list[Ruling] = []
+            if curation.verification_json is not None:
+                verdicts = msgspec.json.decode(curation.verification_json, type=Verification).rulings
+            rulings = Rulings({ruling.line: ruling for ruling in verdicts}, is_off=not self._verifies)
             known = await self._turns(curation) if turns is None else turns
             return await self._memory.rehearse(lambda tx: BatchFold(effects.Fold(tx, curation), known, rulings).apply())
         except SpriteError:
