@@ -75,12 +75,13 @@ async def main() -> None:
         async with open_stores(Path(folder)) as stores:
             turn = await stores.turn(_SAID, "Noted.")
             await stores.projection.settle()
+            judge = stores.judge
             answer = Curation("batch", _ANSWER.format(turn=turn), turn, turn, model="offline")
             with entered.stage() as verify:
-                assert await stores.judge.request(answer) is not None
+                assert await judge.request(answer) is not None
             answer = await stores.verified(answer)
             with entered.stage() as decide:
-                decided = await stores.judge.decided(answer)
+                decided = await judge.decided(answer)
             with entered.stage() as commit:
                 await stores.transcript.curations.append_batch(decided)
             with entered.stage() as fold:

@@ -104,6 +104,13 @@ class ParsedLearning:
     due: str | None = None
     rrule: str | None = None
 
+    @property
+    def told(self) -> str:
+        """Return the content with its time, to find it and to distinguish it from other days."""
+        parts = [f"due {self.due}" if self.due else "", f"every {self.rrule}" if self.rrule else ""]
+        time = ", ".join(part for part in parts if part)
+        return f"{self.content} ({time})" if time else self.content
+
 
 @dataclass(frozen=True, slots=True)
 class ParsedDone:

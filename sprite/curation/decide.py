@@ -22,13 +22,13 @@ from sprite.curation.file_decisions import NEAREST, FileFold, Replaced, rests_on
 from sprite.curation.provenance.checks import Given, disguise
 from sprite.curation.provenance.evidence import Evidence, Turns, day_of, flaw
 from sprite.curation.provenance.voices import Turn
-from sprite.curation.verifier import Item, Request, Ruling, Rulings, Verification, build_request, keep_item, rulings_in
+from sprite.curation.verifier import Item, Request, Ruling, Rulings, Verification, build_request, keep_item
 from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation
 from sprite.log.transcript import TranscriptDB
 from sprite.memory import decision as effects
-from sprite.memory.action_rows import MOST_SCHEDULED, alikeness, decide_action, made_words, pass_over
-from sprite.memory.answers import decide_answer
+from sprite.memory.action_rows import MOST_SCHEDULED, alikeness, made_words
+from sprite.memory.answers import decide_change
 from sprite.memory.apply import (
     MADE_IDS,
     QUOTED_OTHER,
@@ -36,7 +36,6 @@ from sprite.memory.apply import (
     VERIFIED,
     Action,
     NewLearning,
-    Projected,
     ProjectedActions,
 )
 from sprite.memory.database import MemoryDB
@@ -94,13 +93,6 @@ def _read(asked: ParsedLearning, said_at: float, read_at: float, tz: str) -> Whe
     return When(None if asked.rrule is None else next_after(asked.rrule, due, tz, read_at), asked.rrule, tz)
 
 
-def with_its_time(learning: ParsedLearning) -> ParsedLearning:
-    """Return the learning with its time in its text, to find it and to distinguish it from other days."""
-    parts = [f"due {learning.due}" if learning.due else "", f"every {learning.rrule}" if learning.rrule else ""]
-    told = ", ".join(part for part in parts if part)
-    return replace(learning, content=f"{learning.content} ({told})") if told else learning
-
-
 def written_already(actions: ProjectedActions, mission_id: str | None, content: str, when: When) -> Action | None:
     """Return the action that the agent made in the same turn, or an equal open one with the same time."""
     made = actions.made_in(mission_id) if mission_id else []
@@ -130,8 +122,11 @@ MOST_CHANGED = 2
 class BatchFold(FileFold):
     """Decide about one logged answer of the curator, part by part."""
 
-    def apply(self) -> None:  # noqa: C901 - its steps in order
-        """Apply learnings first, since files may rest on them."""
+    def apply(self) -> list[effects.Part]:  # noqa: C901 - its steps in order
+        """Return the decision: learnings first, since files may rest on them.
+
+        It is also written to memory.db, so the caller rolls the transaction back.
+        """
         response = parse_response(self._draft.curation.response)
         for number in response.off_record:
             if number in self._turns.batch:
@@ -159,43 +154,46 @@ class BatchFold(FileFold):
             self._retire_digests(first)
         for line in response.unparsed:
             self._draft.refuse("unparsed", line)
+        return self._draft.parts
 
     # --- learnings ---
 
     def _learn(self, number: int, asked: ParsedLearning) -> None:
-        learning, evidence = with_its_time(asked), self._turns.find(asked.turn_id, asked.quote)
+        evidence = self._turns.find(asked.turn_id, asked.quote)
         if evidence is None or evidence.voice.kind == "reply":
-            self._keep_unproven(number, learning, evidence)
+            self._keep_unproven(number, asked, evidence)
             return
         if not self._rulings.keeps(evidence.turn.logged.id):
             return
         if evidence.voice.kind == "memory":
-            self._refuse("echo", "the agent only read it aloud from memory", learning, evidence)
+            self._refuse("echo", "the agent only read it aloud from memory", asked, evidence)
             return
         self._changed[number] = old = self._replaced_words(asked) if asked.supersedes else []
         why = flaw(asked.content, evidence, self._turns, self._zone, asked.type, asked.due or "", old)
         if why is not None:
-            self._refuse("refused", why, learning, evidence)
+            self._refuse("refused", why, asked, evidence)
             return
         type_ = asked.type
         ruling = Ruling("", "yes")
         if evidence.voice.kind == "person":
             kind = _KINDS.get(type_, "fact")
-            item = Item(kind, learning.content, evidence.turn.logged.id, evidence.quote, " / ".join(old))
+            item = Item(kind, asked.told, evidence.turn.logged.id, evidence.quote, " / ".join(old))
             ruling = self._rulings.of(item)
-            if kind == "fact" and ruling.verdict != "yes" and (work := self._in_work(asked, evidence)) is not None:
+            work = self._turns.in_work(evidence) if kind == "fact" and ruling.verdict != "yes" else None
+            if work is not None and flaw(asked.content, work, self._turns, self._zone, asked.type) is None:
+                # The work shows it, and the person's request has its words as well.
                 evidence, ruling = work, Ruling("", "yes")
         elif type_ in PERSONAL_TYPES or type_ == "ACTION":
             type_ = "FACT"
-            self._refuse("type_lowered", f"a {asked.type} that the user did not say became a FACT", learning, evidence)
+            self._refuse("type_lowered", f"a {asked.type} that the user did not say became a FACT", asked, evidence)
         if ruling.verdict == "no":
-            self._refuse("not_verified", ruling.reason or "the user's messages do not say it", learning, evidence)
+            self._refuse("not_verified", ruling.reason or "the user's messages do not say it", asked, evidence)
         elif ruling.verdict == "unsure":
-            self._refuse("unsure", "is this right?", learning, evidence)
-            new = self._new(number, learning, "FACT", "none", evidence.turn, evidence.quote)
+            self._refuse("unsure", "is this right?", asked, evidence)
+            new = self._new(number, asked, "FACT", "none", evidence.turn, evidence.quote)
             self._add_or_repeat(self._asking(new, asked.type))
         else:
-            self._take(number, learning, type_, asked, evidence)
+            self._take(number, type_, asked, evidence)
 
     def _replaced_words(self, asked: ParsedLearning) -> list[str]:
         """Return the user's learnings that a new one changes. It may keep parts of them, as a line of a file may."""
@@ -213,22 +211,13 @@ class BatchFold(FileFold):
         """Return a learning that the person is asked to confirm as one of this type. To-dos are not made this way."""
         return msgspec.structs.replace(new, proposed=new.type if type_ == "ACTION" else type_)
 
-    def _in_work(self, asked: ParsedLearning, evidence: Evidence) -> Evidence | None:
-        """Return the evidence of a FACT about the work whose quote the person's request has as well."""
-        work = self._turns.in_work(evidence)
-        if work is None or flaw(asked.content, work, self._turns, self._zone, asked.type) is not None:
-            return None
-        return work
-
-    def _take(
-        self, number: int, learning: ParsedLearning, type_: str, asked: ParsedLearning, evidence: Evidence
-    ) -> None:
+    def _take(self, number: int, type_: str, asked: ParsedLearning, evidence: Evidence) -> None:
         """Add a learning whose evidence was accepted, with its effects."""
         origin = evidence.voice.origin
-        if evidence.voice.kind == "input" and self._turns.first_use.strangers(learning.content):
+        if evidence.voice.kind == "input" and self._turns.first_use.strangers(asked.told):
             # A stranger's sentence stays theirs in the agent's commands.
             origin = "tool"
-        new = self._new(number, learning, type_, origin, evidence.turn, evidence.quote)
+        new = self._new(number, asked, type_, origin, evidence.turn, evidence.quote)
         if evidence.voice.kind == "source" or evidence.voice.origin == "program":
             # No client proves that a human typed these messages.
             new = self._asking(new, asked.type)
@@ -238,16 +227,16 @@ class BatchFold(FileFold):
         for replaced in asked.supersedes:
             self._supersede(replaced, learning_id, new, evidence)
 
-    def _keep_unproven(self, number: int, learning: ParsedLearning, evidence: Evidence | None) -> None:
+    def _keep_unproven(self, number: int, asked: ParsedLearning, evidence: Evidence | None) -> None:
         """Keep a learning without a quote, or with the agent's word alone, as unverified: in search, in no file."""
-        turn = evidence.turn if evidence is not None else self._turns.batch.get(learning.turn_id or 0)
+        turn = evidence.turn if evidence is not None else self._turns.batch.get(asked.turn_id or 0)
         if turn is not None and not self._rulings.keeps(turn.logged.id):
             return
-        if disguise(learning.content, Given([])) is not None or self._is_known(learning.content):
-            self._refuse("echo", "memory has it, and nothing new proves it", learning, None)
+        if disguise(asked.told, Given([])) is not None or self._is_known(asked.told):
+            self._refuse("echo", "memory has it, and nothing new proves it", asked, None)
             return
-        self._draft.refuse("unverified", f"its quote is not in the turn it names: {learning.content}")
-        self._add_or_repeat(self._new(number, learning, "FACT", "none", turn, learning.quote))
+        self._draft.refuse("unverified", f"its quote is not in the turn it names: {asked.told}")
+        self._add_or_repeat(self._new(number, asked, "FACT", "none", turn, asked.quote))
 
     def _is_known(self, content: str) -> bool:
         """Return whether memory says nearly the same: then the agent may only have read it aloud."""
@@ -260,9 +249,9 @@ class BatchFold(FileFold):
         words = content_words(content)
         return any(share(words, content_words(text)) >= ECHO_SHARE for text in (*known, *lines))
 
-    def _digest(self, number: int, learning: ParsedLearning) -> None:
+    def _digest(self, number: int, asked: ParsedLearning) -> None:
         """Add the digest of a session, which replaces earlier ones. It is never evidence of the user's word."""
-        turn = self._turns.batch.get(learning.turn_id or 0) or list(self._turns.batch.values())[-1]
+        turn = self._turns.batch.get(asked.turn_id or 0) or list(self._turns.batch.values())[-1]
         session = turn.logged.session_id
         heard = [known for known in self._turns.all.values() if known.logged.session_id == session]
         if not all(self._rulings.keeps(known.logged.id) for known in heard):
@@ -270,28 +259,26 @@ class BatchFold(FileFold):
         digests = self._tx.digests(session)
         earlier = [digest.content for digest in digests]
         given = Given([*(voice.text for known in heard for voice in known.voices), *earlier])
-        why = disguise(learning.content, given) or given.lacks(
-            learning.content, day_of(turn, self._zone), may_name_files=True
-        )
+        why = disguise(asked.told, given) or given.lacks(asked.told, day_of(turn, self._zone), may_name_files=True)
         if why is not None:
-            self._draft.refuse("refused", f"{why}: {learning.content}")
+            self._draft.refuse("refused", f"{why}: {asked.told}")
             return
-        origin = "tool" if self._turns.first_use.strangers(learning.content) else "assistant"
-        self._draft.put(new := self._new(number, learning, "DIGEST", origin, turn, None))
+        origin = "tool" if self._turns.first_use.strangers(asked.told) else "assistant"
+        self._draft.put(new := self._new(number, asked, "DIGEST", origin, turn, None))
         self._taught[number] = new
         for digest in digests:
             self._draft.put(effects.Superseded(digest.id, number))
 
     def _new(
-        self, number: int, learning: ParsedLearning, type_: str, origin: str, turn: Turn | None, quote: str | None
+        self, number: int, asked: ParsedLearning, type_: str, origin: str, turn: Turn | None, quote: str | None
     ) -> NewLearning:
         confidence = UNVERIFIED if origin == "none" else VERIFIED if origin == "user" else QUOTED_OTHER
         return NewLearning(
             number=number,
             created_at=self._draft.curation.created_at if turn is None else turn.logged.timestamp,
             type=type_,
-            content=learning.content,
-            said=said(learning.content),
+            content=asked.told,
+            said=said(asked.told),
             origin=origin,
             confidence=confidence,
             turn=turn.logged.id if turn else None,
@@ -316,9 +303,9 @@ class BatchFold(FileFold):
         self._draft.put(effects.Repeated(known.id, new, counts=counts, better=new.turn is not None and is_better))
         return known.id
 
-    def _refuse(self, kind: str, why: str, learning: ParsedLearning, evidence: Evidence | None) -> None:
-        turn = evidence.turn.logged.id if evidence is not None else learning.turn_id
-        self._draft.refuse(kind, f"{why}: {learning.content}", turn)
+    def _refuse(self, kind: str, why: str, asked: ParsedLearning, evidence: Evidence | None) -> None:
+        turn = evidence.turn.logged.id if evidence is not None else asked.turn_id
+        self._draft.refuse(kind, f"{why}: {asked.told}", turn)
 
     # --- actions ---
 
@@ -333,7 +320,7 @@ class BatchFold(FileFold):
             return
         if refused is not None:
             self._draft.refuse("not_scheduled", f"{refused}: {learning.content}")
-        content = learning.content if refused is None else with_its_time(learning).content
+        content = learning.content if refused is None else learning.told
         self._draft.put(
             effects.Acted(
                 action=number,
@@ -396,12 +383,12 @@ class BatchFold(FileFold):
         words = content_words(content)
         is_act = any(words & content_words(text) for text in turn.done)
         line = f"{content} (by the agent's command in t{number})" if is_act else f"{content}: {reason}"
-        can_finish = is_act or bool(turn.own)
-        ruling = self._rulings.of(Item("done", line, number)) if can_finish else Ruling(line, "no")
-        if ruling.verdict != "yes":
-            why = ruling.reason or "neither a command nor the user's words finish it"
+        why: str | None = "neither a command nor the user's words finish it"
+        if is_act or turn.own:
+            why = self._rulings.objection(Item("done", line, number), why)
+        if why is not None:
             self._draft.refuse("done_refused", f"{name} stays open: {why}: {content}", number)
-        return ruling.verdict == "yes"
+        return why is None
 
     def _close(self, action: Action) -> None:
         self._draft.put(effects.Acted(action=action.id, status="done", note="done"))
@@ -468,46 +455,31 @@ class BatchFold(FileFold):
         """Return whether a learning is newer than this batch, whose turns waited in quarantine."""
         return (known.source_observation_id or 0) > (self._draft.curation.last_observation_id or 0)
 
-    def _keeps_standing(self, known: LearningRow, by: int, new: NewLearning, evidence: Evidence) -> str | None:
+    def _keeps_standing(self, known: LearningRow, by: int, new: NewLearning, evidence: Evidence) -> str | None:  # noqa: PLR0911 - its cases in order
         """Return why one learning cannot replace another, or None."""
-        if (why := self._is_unrelated(known, by, new, evidence)) is not None:
-            return why
-        if known.type == "ACTION":
-            is_done = self._is_finished(known.content, new.content, evidence.turn, f"L{known.id}")
-            return None if is_done else "it is not finished"
-        if known.origin == "user" and new.origin != "user" and not self._is_asked_work(evidence):
-            return "only the user's word could replace it"
-        if known.origin != "user":
-            is_outranked = new.origin in {"user", "assistant"} or known.origin not in {"user", "assistant"}
-            return None if is_outranked else "the words of others cannot replace it"
-        item = Item("supersede", new.content, evidence.turn.logged.id, evidence.quote, known.content)
-        ruling = self._rulings.of(item)
-        return None if ruling.verdict == "yes" else ruling.reason or "the user's messages do not replace it"
-
-    def _is_asked_work(self, evidence: Evidence) -> bool:
-        """Return whether a tool call that a message of the user's asks for may replace their learning."""
-        return evidence.voice.kind == "input" and bool(evidence.turn.own) and not self._rulings.is_off
-
-    def _is_unrelated(self, known: LearningRow, by: int, new: NewLearning, evidence: Evidence) -> str | None:
-        """Return why two learnings have nothing to do with each other, or None."""
-        if self._is_of_another_project(known, by, evidence):
+        replacing = self._tx.known(by)
+        projects = {evidence.turn.logged.project, replacing.project if replacing is not None else None}
+        if known.project is not None and not projects <= {None, known.project}:
             return "it is of another project"
         if self._is_from_later(known):
             return "it was learned from a newer turn"
+        # The verifier says whether the user's words are about it.
         is_asked_about = known.origin == "user" and new.origin == "user" and not self._rulings.is_off
         shared = content_words(known.content) & content_words(new.content)
         if not is_asked_about and not shared and not self._replaces(known.content, new.content):
             return "the new learning is not about it"
-        return None
-
-    def _is_of_another_project(self, known: LearningRow, by: int, evidence: Evidence) -> bool:
-        """Return whether the turn or the new learning belongs to a different project than the old one."""
-        if known.project is None:
-            return False
-        here = evidence.turn.logged.project
-        replacing = self._tx.known(by)
-        there = replacing.project if replacing is not None else None
-        return here not in {None, known.project} or there not in {None, known.project}
+        if known.type == "ACTION":
+            is_done = self._is_finished(known.content, new.content, evidence.turn, f"L{known.id}")
+            return None if is_done else "it is not finished"
+        if known.origin != "user":
+            is_outranked = new.origin in {"user", "assistant"} or known.origin not in {"user", "assistant"}
+            return None if is_outranked else "the words of others cannot replace it"
+        # A tool call may replace it that a message of the user's asks for.
+        is_asked_work = evidence.voice.kind == "input" and evidence.turn.own and not self._rulings.is_off
+        if new.origin != "user" and not is_asked_work:
+            return "only the user's word could replace it"
+        item = Item("supersede", new.content, evidence.turn.logged.id, evidence.quote, known.content)
+        return self._rulings.objection(item, "the user's messages do not replace it")
 
 
 #: Turns before a batch that are read with it: for the messages and questions before a cited one, and for pages whose
@@ -539,7 +511,7 @@ class Judge:
         turns = await self._turns(curation)
         # Found by a rehearsal of the decision, since the lines of a file rest on the learnings.
         rulings = Rulings({}, "yes")
-        await self._memory.rehearse(lambda tx: decide(tx, curation, turns, rulings))
+        await self._memory.rehearse(lambda tx: BatchFold(effects.Fold(tx, curation), turns, rulings).apply())
         if not rulings.asked:
             return None
         cited = sorted(
@@ -564,9 +536,14 @@ class Judge:
         If a check fails, the decision refuses everything: a second call would cost again and fail again.
         """
         try:
-            rulings = Rulings(rulings_in(curation.verification_json), is_off=not self._verifies)
+            if curation.kind != "batch":
+                return await self._memory.rehearse(lambda tx: decide_change(effects.Fold(tx, curation)))
+            verdicts: list[Ruling] = []
+            if curation.verification_json is not None:
+                verdicts = msgspec.json.decode(curation.verification_json, type=Verification).rulings
+            rulings = Rulings({ruling.line: ruling for ruling in verdicts}, is_off=not self._verifies)
             known = await self._turns(curation) if turns is None else turns
-            return await self._memory.rehearse(lambda tx: decide(tx, curation, known, rulings))
+            return await self._memory.rehearse(lambda tx: BatchFold(effects.Fold(tx, curation), known, rulings).apply())
         except SpriteError:
             raise
         except Exception as error:
@@ -604,7 +581,7 @@ def without_off_record(answer: Curation, parts: Sequence[effects.Part], turns: T
         quotes = [quote.casefold() for quote in _QUOTED.findall(line)]
         is_hidden = not cited.isdisjoint(answer.off_record) or any(quote in text for quote in quotes for text in hidden)
         if learning is not None:
-            is_taken = with_its_time(learning).content in taken
+            is_taken = learning.told in taken
             left.append(line if is_taken else f"{learning.type}: {FORGOTTEN}")
         elif header is not None and header.kind == "EDIT" and (read_header(line) or (cited and not is_hidden)):
             left.append(line)
@@ -612,21 +589,3 @@ def without_off_record(answer: Curation, parts: Sequence[effects.Part], turns: T
     rulings = [Ruling(keep_item(number).key, "no") for number in answer.off_record]
     blank = msgspec.structs.replace(verification, request_sha256="", answer="", rulings=rulings)
     return replace(answer, response="\n".join(left), verification_json=msgspec.json.encode(blank).decode())
-
-
-def decide(tx: Projected, curation: Curation, turns: Turns, rulings: Rulings) -> list[effects.Part]:
-    """Decide about an answer, a change of an action or a learning, or the extraction that takes over.
-
-    `turns` are those of the answer. The decision is also written to memory.db, so the caller rolls the transaction
-    back.
-    """
-    draft = effects.Fold(tx, curation)
-    if curation.kind == "batch":
-        BatchFold(draft, turns, rulings).apply()
-    elif curation.kind == "action":
-        decide_action(draft)
-    elif curation.kind == "learning":
-        decide_answer(draft)
-    else:
-        pass_over(draft)
-    return draft.parts

@@ -114,8 +114,9 @@ class FileFold:
         return max(found, key=lambda known: share(content_words(line), content_words(known.content)), default=None)
 
     def _edit(self, name: str, edits: Sequence[Edit]) -> None:
-        if name in self._complete and (reason := self._overtaken(name)) is not None:
-            self._draft.refuse("file_refused", f"{name}: {reason}; the old file stays")
+        seen = self._draft.curation.seen_curation_id
+        if name in self._complete and seen is not None and self._tx.changed_by_a_person(name, since=seen):
+            self._draft.refuse("file_refused", f"{name}: a person changed it meanwhile; the old file stays")
             return
         old = self._with_headings(name, self._shown(name), edits)
         file = EditedFile(old)
@@ -203,7 +204,9 @@ class FileFold:
         elif reason is None and name == "user.md" and not basis.is_persons:
             reason = "only the user's words carry a line of user.md"
         elif reason is None and basis.is_persons:
-            reason = self._not_said(text, basis, before)
+            turn = None if basis.turn is None else basis.turn.logged.id
+            item = Item("line", text, turn, basis.quote, before)
+            reason = self._rulings.objection(item, "the user's messages do not say it")
             # A line that the person's words do not carry may still tell of the turn's work.
             is_said = name == "user.md" or reason is None or not self._is_work(text, basis)
             reason = reason if is_said else None
@@ -228,12 +231,6 @@ class FileFold:
         """Return whether the turn's work has most of a line's words: then it is no statement of the person's alone."""
         words = content_words(text)
         return basis.turn is not None and share(words, content_words(" ".join(basis.turn.worked))) >= RESTS_ON
-
-    def _not_said(self, text: str, basis: Basis, replaced: str) -> str | None:
-        """Return why a line is not the person's word, or None."""
-        turn = None if basis.turn is None else basis.turn.logged.id
-        ruling = self._rulings.of(Item("line", text, turn, basis.quote, replaced))
-        return None if ruling.verdict == "yes" else ruling.reason or "the user's messages do not say it"
 
     def _basis(self, line: Line) -> Basis | None:
         taught, checked = self._resting(line.text), ""
@@ -286,10 +283,11 @@ class FileFold:
         reason = "cite the message that ends it"
         if turn is not None and turn.own:
             quote = evidence.quote if evidence is not None else ""
-            ruling = self._rulings.of(Item("delete", line.strip(), turn.logged.id, quote))
-            if ruling.verdict == "yes":
+            item = Item("delete", line.strip(), turn.logged.id, quote)
+            objection = self._rulings.objection(item, "the user's messages do not end it")
+            if objection is None:
                 return True
-            reason = ruling.reason or "the user's messages do not end it"
+            reason = objection
         self._draft.refuse("lines_kept", f"{name}: it stands, because {reason}: {line.strip()}", edit.cited)
         return False
 
@@ -326,13 +324,6 @@ class FileFold:
     def _latest(self, name: str) -> str:
         version = self._tx.latest_content(name)
         return template(name) if version is None else version
-
-    def _overtaken(self, name: str) -> str | None:
-        """Return why a rewrite is too late: a person changed the file after the curator read it."""
-        seen = self._draft.curation.seen_curation_id
-        if seen is not None and self._tx.changed_by_a_person(name, since=seen):
-            return "a person changed it meanwhile"
-        return None
 
 
 def _found(file: EditedFile, edit: Edit) -> int | None:

@@ -111,6 +111,11 @@ class Rulings:
         self.asked.setdefault(item.key, item)
         return Ruling(item.key, self.otherwise, "the verifier was not asked about it")
 
+    def objection(self, item: Item, otherwise: str) -> str | None:
+        """Return why a line is refused, or None; `otherwise` stands for a missing reason."""
+        ruling = self.of(item)
+        return None if ruling.verdict == "yes" else ruling.reason or otherwise
+
     def keeps(self, turn_id: int) -> bool:
         """Return whether the person did not ask to forget a message."""
         ruling = self.known.get(f"{_KEEP}{turn_id}")
@@ -121,13 +126,6 @@ def is_literal(line: str, messages: Iterable[str]) -> bool:
     """Return whether a line is a sentence of these messages, letter by letter but for case and space."""
     said = " ".join(plain(line.lstrip("-* ")).rstrip(".!").split())
     return bool(said) and any(said in " ".join(plain(message).split()) for message in messages)
-
-
-def rulings_in(verification_json: str | None) -> dict[str, Ruling]:
-    """Return the verdicts of a logged verification, by line."""
-    if verification_json is None:
-        return {}
-    return {ruling.line: ruling for ruling in msgspec.json.decode(verification_json, type=Verification).rulings}
 
 
 def request_hash(verification_json: str | None) -> str | None:

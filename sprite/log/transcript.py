@@ -588,7 +588,17 @@ class TranscriptDB(Tables):
 
     async def _observations(self, where: str, parameters: Sequence[Any]) -> list[Observation]:
         sql = f"SELECT {_OBSERVATION}, {_UNDONE} AS undone FROM observations {where}"  # noqa: S608 - our columns
-        return [_observation(row) for row in await self._db.fetch_all(sql, parameters)]
+        found: list[Observation] = []
+        for row in await self._db.fetch_all(sql, parameters):
+            fields = dict(row)
+            calls = json.loads(fields.pop("tool_calls_json"))
+            if fields.pop("by_schedule"):
+                fields["trigger"] = "schedule"
+            elif fields["asked_by"] is not None:
+                fields["trigger"] = "program"
+            pasted, undone = read_spans(fields.pop("pasted_json")), bool(fields.pop("undone"))
+            found.append(Observation(**fields, tool_calls=calls, pasted=pasted, undone=undone))
+        return found
 
     # --- forgetting ---
 
@@ -645,18 +655,6 @@ class TranscriptDB(Tables):
     async def purge(self) -> None:
         """Rebuild the file and its full text, so that no page contains forgotten text."""
         await self._db.purge(REINDEX)
-
-
-def _observation(row: sqlite3.Row) -> Observation:
-    fields = dict(row)
-    calls = json.loads(fields.pop("tool_calls_json"))
-    if fields.pop("by_schedule"):
-        fields["trigger"] = "schedule"
-    elif fields["asked_by"] is not None:
-        fields["trigger"] = "program"
-    pasted = read_spans(fields.pop("pasted_json"))
-    undone = bool(fields.pop("undone"))
-    return Observation(**fields, tool_calls=calls, pasted=pasted, undone=undone)
 
 
 def side_by_side(turns: Sequence[Observation]) -> list[Observation]:

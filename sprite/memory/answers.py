@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from sprite.errors import PeerError
-from sprite.memory.action_rows import Known, most_alike
+from sprite.memory.action_rows import Known, decide_action, most_alike, pass_over
 from sprite.memory.apply import VERIFIED, NewLearning, Projected
-from sprite.memory.decision import Acted, Confirmed, Fold, MadeOwn, Numbered, Superseded, Written
+from sprite.memory.decision import Acted, Confirmed, Fold, MadeOwn, Numbered, Part, Superseded, Written
 from sprite.memory.files import CURATED, over_limit
 from sprite.memory.query import any_term, significant
 from sprite.memory.sections import PIN, UNPIN
@@ -64,6 +64,20 @@ def answered(learning_id: int, known: LearningRow | None, op: Op, content: str =
     if op == "edit" and not content:
         raise PeerError("The new text is empty.")
     return Answer(learning_id, op, Known(known.content, known.source_observation_id), content)
+
+
+def decide_change(draft: Fold) -> list[Part]:
+    """Decide about a change of an action or a learning, or about the extraction that takes over.
+
+    The decision is also written to memory.db, so the caller rolls the transaction back.
+    """
+    if draft.curation.kind == "action":
+        decide_action(draft)
+    elif draft.curation.kind == "learning":
+        decide_answer(draft)
+    else:
+        pass_over(draft)
+    return draft.parts
 
 
 def decide_answer(draft: Fold) -> None:

@@ -19,11 +19,11 @@ from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation, Drift, what_happened
 from sprite.log.transcript import TranscriptDB
-from sprite.memory.action_rows import AnyRecord, decide_action, write_record
-from sprite.memory.answers import Op, answered, decide_answer, write_answer
+from sprite.memory.action_rows import AnyRecord, write_record
+from sprite.memory.answers import Op, answered, decide_change, write_answer
 from sprite.memory.apply import Projected
 from sprite.memory.database import MemoryDB
-from sprite.memory.decision import DECIDED, Change, Fold, Part, Written, in_order, read_decision, write_decision
+from sprite.memory.decision import DECIDED, Change, Fold, Written, in_order, read_decision, write_decision
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
 from sprite.memory.hand_changes import HandChanges, held_back, in_memory
 
@@ -185,7 +185,7 @@ class Projection:
             changes = await self.settle_held()
             record, turn = await ask()
             row = Curation("action", write_record(record), first_observation_id=turn, last_observation_id=turn)
-            return await self._log_decided(row, decide_action), changes + await self.settle_held()
+            return await self._log_decided(row), changes + await self.settle_held()
 
     async def answer(self, learning_id: int, op: Op, content: str = "") -> list[Change]:
         """Log and apply a person's answer to a learning. Raise PeerError if there is no such learning."""
@@ -194,20 +194,14 @@ class Projection:
             record = answered(learning_id, await self._memory.learning(learning_id), op, content)
             turn = record.of.turn
             row = Curation("learning", write_answer(record), first_observation_id=turn, last_observation_id=turn)
-            await self._log_decided(row, decide_answer)
+            await self._log_decided(row)
             return changes + await self.settle_held()
 
-    async def _log_decided(self, row: Curation, decide: Callable[[Fold], None]) -> int:
+    async def _log_decided(self, row: Curation) -> int:
         """Log a row with the decision about it; return its number."""
-        now = time.time()
-
-        def decided(tx: Projected) -> list[Part]:
-            draft = Fold(tx, replace(row, created_at=now))
-            decide(draft)
-            return draft.parts
-
-        decision = write_decision(await self._memory.rehearse(decided))
-        return (await self._transcript.curations.append_event(replace(row, decision_json=decision, created_at=now))).id
+        row = replace(row, created_at=time.time())
+        decision = write_decision(await self._memory.rehearse(lambda tx: decide_change(Fold(tx, row))))
+        return (await self._transcript.curations.append_event(replace(row, decision_json=decision))).id
 
     async def retry(self, turn_id: int) -> list[Change]:
         """Let the curator try a quarantined turn again. Raise PeerError if the turn is not quarantined."""

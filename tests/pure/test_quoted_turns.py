@@ -77,6 +77,14 @@ def test_person_comes_before_page_with_same_words() -> None:
     assert place(turns(turn(1, PAGE, "", call("WebFetch", PAGE))).find(1, PAGE)) == (1, "person")
 
 
+def test_turn_shown_again_keeps_its_place() -> None:
+    earlier = [turn(1), turn(8, "I need a hotel", "Shall I book one in Lund?")]
+    said = turns(turn(2, "I like cake", "Which cake?"), turn(9, "yes, do that"), earlier=earlier)
+    around = said.around(said.batch[9])
+    assert [known.logged.id for known in around.messages] == [1, 2, 8, 9]
+    assert around.question == "Shall I book one in Lund?"
+
+
 @pytest.mark.parametrize(
     ("text", "is_flawed"),
     [

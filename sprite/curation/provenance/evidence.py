@@ -55,7 +55,8 @@ class Turns:
 
     def __init__(self, batch: Iterable[Observation], earlier: Iterable[Observation]) -> None:
         self.batch = {turn.id: Turn(turn) for turn in batch}
-        self.all = {**{turn.id: Turn(turn) for turn in earlier}, **self.batch}
+        # A turn of the batch may be from long before: one that is shown again.
+        self.all = dict(sorted({**{turn.id: Turn(turn) for turn in earlier}, **self.batch}.items()))
 
     @cached_property
     def first_use(self) -> FirstUse:
