@@ -251,7 +251,7 @@ async def test_reminder_interrupted_after_tool_call_fails(model: OfflineModel, w
         await sprite.stop()
         end = await client.end_of(cut)
     assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", False)
-    assert "cut off" in end["message"]
+    assert "stopped in the middle" in end["message"]
     async with running_sprite(workspace, model.url) as again, again.client() as client:
         failed = await has_status(workspace, number, "failed")
         assert failed["history"][-1] == "the sprite was stopped in the middle of it"
