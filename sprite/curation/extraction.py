@@ -19,7 +19,7 @@ from sprite.common.tasks import WORDS, off_loop
 from sprite.config import Settings
 from sprite.curation.decide import Judge
 from sprite.curation.model import Answer, Asked, CuratorModel, Fault, UnusableAnswerError
-from sprite.curation.prompt import CuratorPrompt, OpenLearning, build_prompt, fit
+from sprite.curation.prompt import CuratorPrompt, OpenLearning, build_prompt
 from sprite.curation.verifier import Verification, off_record, read_answer
 from sprite.errors import ModelError, SpriteError
 from sprite.log.curations import Curation, Failures, LostCall, seconds_since_midnight
@@ -159,28 +159,18 @@ class Extractor:
         again = await self._memory.refused_turns(before=turns[0].id) if turns else []
         shown_again = list((await self._transcript.observations_of(again)).values())
         learnings = await self._open_learnings(turns, files, [*refused, *map(_words_of, shown_again)], tz)
-        number = await asyncio.to_thread(
-            fit,
-            turns,
-            files=files,
-            open_learnings=learnings,
-            tz=tz,
-            refused=refused,
-            shown_again=shown_again,
-            budget_tokens=PROMPT_BUDGET_TOKENS,
-        )
         prompt = await asyncio.to_thread(
             build_prompt,
             files=files,
             open_learnings=learnings,
-            turns=turns[:number],
+            turns=turns,
             tz=tz,
             refused=refused,
             shown_again=shown_again,
             budget_tokens=PROMPT_BUDGET_TOKENS,
-            is_followed=is_followed or number < len(turns),
+            is_followed=is_followed,
         )
-        return prompt, turns[:number]
+        return prompt, turns[: prompt.turns]
 
     def _shown_files(self, turns: Sequence[Observation]) -> dict[str, str]:
         # Sections of other projects are irrelevant and would cost tokens.
