@@ -210,35 +210,17 @@ class Extractor:
                     shown[learning.id] = learning
         actions = await self._memory.actions("open")
         timed = {action.source_learning_id: action for action in actions}
-        learned = [
-            OpenLearning(
-                id=learning.id,
-                type=learning.type,
-                content=learning.content,
-                origin=learning.origin,
-                at=learning.created_at,
-                due=None if action is None else action.due,
-                rrule=None if action is None else action.rrule,
-                project=learning.project if projects else None,
-            )
-            for number, learning in sorted(shown.items())
-            for action in [timed.get(number)]
-        ]
+        learned = []
+        for number, known in sorted(shown.items()):
+            action, project = timed.get(number), known.project if projects else None
+            at = known.created_at
+            learned.append(OpenLearning(number, known.type, known.content, known.origin, at, action, project))
         # Actions that the person or the agent wrote have no learning. Showing them prevents duplicates.
-        written = [
-            OpenLearning(
-                id=action.id,
-                type="ACTION",
-                content=action.content,
-                origin="user" if action.origin == "person" else "assistant",
-                at=action.created_at,
-                due=action.due,
-                rrule=action.rrule,
-            )
-            for action in actions
-            if action.source_learning_id is None
-        ]
-        return learned + written
+        for action in actions:
+            if action.source_learning_id is None:
+                origin = "user" if action.origin == "person" else "assistant"
+                learned.append(OpenLearning(action.id, "ACTION", action.content, origin, action.created_at, action))
+        return learned
 
     async def _behind(self, user: str, projects: Sequence[str]) -> list[LearningRow]:
         """Return the learnings on which the lines of user.md rest."""

@@ -20,6 +20,7 @@ from zoneinfo import ZoneInfo
 
 from sprite.curation.provenance.checks import CALENDAR_DAYS
 from sprite.log.transcript import Observation
+from sprite.memory.apply import Action
 from sprite.memory.files import CURATED, LINE_LIMITS, estimate_tokens
 from sprite.memory.words import plain_text
 
@@ -54,8 +55,7 @@ After a turn with `undone="true"` the user took its file changes back: the files
 class OpenLearning:
     """An active learning that may matter to the batch; the curator names it by its id.
 
-    `origin` is the speaker. `at` is the time of the words in Unix seconds. `due` and `rrule` are the next time and the
-    repeat of an ACTION.
+    `origin` is the speaker. `at` is the time of the words in Unix seconds. `action` has its time and repeat.
     """
 
     id: int
@@ -63,8 +63,7 @@ class OpenLearning:
     content: str
     origin: str
     at: float
-    due: float | None = None
-    rrule: str | None = None
+    action: Action | None = None
     project: str | None = None
 
 
@@ -162,8 +161,9 @@ def _learnings(learnings: Sequence[OpenLearning], tz: str | None) -> str:
 
 def _learning(learning: OpenLearning, tz: str | None) -> str:
     kind, origin = _attribute(learning.type), _attribute(learning.origin)
-    due = "" if learning.due is None else f' due="{_moment(learning.due, tz):%Y-%m-%dT%H:%M}"'
-    every = "" if learning.rrule is None else f' every="{_attribute(learning.rrule)}"'
+    action = learning.action
+    due = f' due="{_moment(action.due, tz):%Y-%m-%dT%H:%M}"' if action and action.due is not None else ""
+    every = f' every="{_attribute(action.rrule)}"' if action and action.rrule is not None else ""
     day = f"{_moment(learning.at, tz):%Y-%m-%d}"
     return (
         f'<learning id="{learning.id}" type="{kind}" from="{origin}" on="{day}"{due}{every}{_project(learning)}>'
