@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.report import line
 from sprite.curation.extraction import NEAREST_LEARNINGS
-from sprite.curation.prompt import OpenLearning, build_prompt, fit
+from sprite.curation.prompt import OpenLearning, build_prompt
 from sprite.log.transcript import Observation
 from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, PROMPT_BUDGET_TOKENS, estimate_tokens, template
 
@@ -37,15 +37,14 @@ def main() -> None:
     }
     systems = set()
     for name, (batch, files) in cases.items():
-        number = fit(batch, files=files, open_learnings=learnings, budget_tokens=PROMPT_BUDGET_TOKENS)
         prompt = build_prompt(
             files=files,
             open_learnings=learnings,
-            turns=batch[:number],
+            turns=batch,
             budget_tokens=PROMPT_BUDGET_TOKENS,
         )
         systems.add(prompt.system)
-        value = f"{prompt.tokens:,} tokens, {number} of {len(batch)} turns"
+        value = f"{prompt.tokens:,} tokens, {prompt.turns} of {len(batch)} turns"
         line(name, value, f"<= {PROMPT_BUDGET_TOKENS:,} tokens", ok=prompt.tokens <= PROMPT_BUDGET_TOKENS)
     static = estimate_tokens(next(iter(systems)))
     line("static part, first and the same in every call", f"{static:,} tokens", "1 version", ok=len(systems) == 1)

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.report import line
 from sprite.capture.recorder import TurnRecorder
 from sprite.curation.extraction import NEAREST_LEARNINGS
-from sprite.curation.prompt import OpenLearning, build_prompt, fit
+from sprite.curation.prompt import OpenLearning, build_prompt
 from sprite.log.transcript import Observation, open_transcript
 from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, CURATED, PROMPT_BUDGET_TOKENS, template
 from sprite.memory.words import content_words
@@ -254,9 +254,9 @@ async def budget() -> None:
         "open_learnings": learnings,
         "budget_tokens": PROMPT_BUDGET_TOKENS,
     }
-    number = fit(turns, **given)
-    tokens = build_prompt(turns=turns[:number], **given).tokens
-    value = f"{tokens:,} tokens for {number} of 25 turns"
+    prompt = build_prompt(turns=turns, **given)
+    tokens = prompt.tokens
+    value = f"{tokens:,} tokens for {prompt.turns} of 25 turns"
     line(
         "budget: full files, turns of 24,000 characters",
         value,

@@ -190,8 +190,7 @@ class BatchFold(FileFold):
             self._refuse("not_verified", ruling.reason or "the user's messages do not say it", asked, evidence)
         elif ruling.verdict == "unsure":
             self._refuse("unsure", "is this right?", asked, evidence)
-            new = self._new(number, asked, "FACT", "none", evidence.turn, evidence.quote)
-            self._add_or_repeat(self._asking(new, asked.type))
+            self._add(number, asked, "FACT", "none", evidence.turn, evidence.quote, must_ask=True)
         else:
             self._take(number, type_, asked, evidence)
 
@@ -207,23 +206,17 @@ class BatchFold(FileFold):
         near = [content for content, number in shared.items() if number >= RELATED_WORDS]
         return sorted(near, key=lambda content: -shared[content])[:MOST_CHANGED]
 
-    def _asking(self, new: NewLearning, type_: str) -> NewLearning:
-        """Return a learning that the person is asked to confirm as one of this type. To-dos are not made this way."""
-        return msgspec.structs.replace(new, proposed=new.type if type_ == "ACTION" else type_)
-
     def _take(self, number: int, type_: str, asked: ParsedLearning, evidence: Evidence) -> None:
         """Add a learning whose evidence was accepted, with its effects."""
         origin = evidence.voice.origin
         if evidence.voice.kind == "input" and self._turns.first_use.strangers(asked.told):
             # A stranger's sentence stays theirs in the agent's commands.
             origin = "tool"
-        new = self._new(number, asked, type_, origin, evidence.turn, evidence.quote)
-        if evidence.voice.kind == "source" or evidence.voice.origin == "program":
-            # No client proves that a human typed these messages.
-            new = self._asking(new, asked.type)
-        learning_id = self._add_or_repeat(new)
-        if learning_id == new.number and new.type == "ACTION":
-            self._open_action(new.number, asked, evidence.turn)
+        # No client proves that a human typed these messages.
+        must_ask = evidence.voice.kind == "source" or evidence.voice.origin == "program"
+        learning_id, new = self._add(number, asked, type_, origin, evidence.turn, evidence.quote, must_ask=must_ask)
+        if learning_id == number and new.type == "ACTION":
+            self._open_action(number, asked, evidence.turn)
         for replaced in asked.supersedes:
             self._supersede(replaced, learning_id, new, evidence)
 
@@ -236,7 +229,7 @@ class BatchFold(FileFold):
             self._refuse("echo", "memory has it, and nothing new proves it", asked, None)
             return
         self._draft.refuse("unverified", f"its quote is not in the turn it names: {asked.told}")
-        self._add_or_repeat(self._new(number, asked, "FACT", "none", turn, asked.quote))
+        self._add(number, asked, "FACT", "none", turn, asked.quote)
 
     def _is_known(self, content: str) -> bool:
         """Return whether memory says nearly the same: then the agent may only have read it aloud."""
@@ -264,44 +257,52 @@ class BatchFold(FileFold):
             self._draft.refuse("refused", f"{why}: {asked.told}")
             return
         origin = "tool" if self._turns.first_use.strangers(asked.told) else "assistant"
-        self._draft.put(new := self._new(number, asked, "DIGEST", origin, turn, None))
-        self._taught[number] = new
+        self._add(number, asked, "DIGEST", origin, turn, None)
         for digest in digests:
             self._draft.put(effects.Superseded(digest.id, number))
 
-    def _new(
-        self, number: int, asked: ParsedLearning, type_: str, origin: str, turn: Turn | None, quote: str | None
-    ) -> NewLearning:
-        confidence = UNVERIFIED if origin == "none" else VERIFIED if origin == "user" else QUOTED_OTHER
-        return NewLearning(
+    def _add(
+        self,
+        number: int,
+        asked: ParsedLearning,
+        type_: str,
+        origin: str,
+        turn: Turn | None,
+        quote: str | None,
+        *,
+        must_ask: bool = False,
+    ) -> tuple[int, NewLearning]:
+        """Add a learning, or count it where memory has it. Return its id, and itself.
+
+        With `must_ask`, the person is asked to confirm it as what the curator took it for; but no to-do is made so.
+        """
+        new = NewLearning(
             number=number,
             created_at=self._draft.curation.created_at if turn is None else turn.logged.timestamp,
             type=type_,
             content=asked.told,
             said=said(asked.told),
             origin=origin,
-            confidence=confidence,
+            confidence=UNVERIFIED if origin == "none" else VERIFIED if origin == "user" else QUOTED_OTHER,
             turn=turn.logged.id if turn else None,
             session=turn.logged.session_id if turn else None,
             quote=quote,
             # Preferences belong to the user, not to a project.
             project=None if turn is None or type_ == "PREFERENCE" else turn.logged.project,
+            proposed=None if not must_ask else type_ if asked.type == "ACTION" else asked.type,
         )
-
-    def _add_or_repeat(self, new: NewLearning) -> int:
-        """Add a learning, or count it where memory has it. Return its id."""
-        known = self._tx.same_learning(new.type, new.said, new.project)
-        if known is None and new.proposed is not None and self._tx.is_retired(new.said):
+        known = None if type_ == "DIGEST" else self._tx.same_learning(type_, new.said, new.project)
+        if known is not None:
+            is_better = new.origin == "user" if new.origin != known.origin else new.confidence > known.confidence
+            counts = new.origin not in {"assistant", "memory", "none"}
+            self._draft.put(effects.Repeated(known.id, new, counts=counts, better=turn is not None and is_better))
+            return known.id, new
+        if must_ask and self._tx.is_retired(new.said):
             self._draft.refuse("retired", f"the user said that it is not right: {new.content}", new.turn)
-            return new.number
-        if known is None:
+        else:
             self._draft.put(new)
-            self._taught[new.number] = new
-            return new.number
-        is_better = new.origin == "user" if new.origin != known.origin else new.confidence > known.confidence
-        counts = new.origin not in {"assistant", "memory", "none"}
-        self._draft.put(effects.Repeated(known.id, new, counts=counts, better=new.turn is not None and is_better))
-        return known.id
+            self._taught[number] = new
+        return number, new
 
     def _refuse(self, kind: str, why: str, asked: ParsedLearning, evidence: Evidence | None) -> None:
         turn = evidence.turn.logged.id if evidence is not None else asked.turn_id

@@ -19,7 +19,7 @@ from sprite.common.tasks import WORDS, off_loop
 from sprite.config import Settings
 from sprite.curation.decide import Judge
 from sprite.curation.model import Answer, Asked, CuratorModel, Fault, UnusableAnswerError
-from sprite.curation.prompt import CuratorPrompt, OpenLearning, build_prompt, fit
+from sprite.curation.prompt import CuratorPrompt, OpenLearning, build_prompt
 from sprite.curation.verifier import Verification, off_record, read_answer
 from sprite.errors import ModelError, SpriteError
 from sprite.log.curations import Curation, Failures, LostCall, seconds_since_midnight
@@ -159,28 +159,18 @@ class Extractor:
         again = await self._memory.refused_turns(before=turns[0].id) if turns else []
         shown_again = list((await self._transcript.observations_of(again)).values())
         learnings = await self._open_learnings(turns, files, [*refused, *map(_words_of, shown_again)], tz)
-        number = await asyncio.to_thread(
-            fit,
-            turns,
-            files=files,
-            open_learnings=learnings,
-            tz=tz,
-            refused=refused,
-            shown_again=shown_again,
-            budget_tokens=PROMPT_BUDGET_TOKENS,
-        )
         prompt = await asyncio.to_thread(
             build_prompt,
             files=files,
             open_learnings=learnings,
-            turns=turns[:number],
+            turns=turns,
             tz=tz,
             refused=refused,
             shown_again=shown_again,
             budget_tokens=PROMPT_BUDGET_TOKENS,
-            is_followed=is_followed or number < len(turns),
+            is_followed=is_followed,
         )
-        return prompt, turns[:number]
+        return prompt, turns[: prompt.turns]
 
     def _shown_files(self, turns: Sequence[Observation]) -> dict[str, str]:
         # Sections of other projects are irrelevant and would cost tokens.
@@ -220,35 +210,17 @@ class Extractor:
                     shown[learning.id] = learning
         actions = await self._memory.actions("open")
         timed = {action.source_learning_id: action for action in actions}
-        learned = [
-            OpenLearning(
-                id=learning.id,
-                type=learning.type,
-                content=learning.content,
-                origin=learning.origin,
-                at=learning.created_at,
-                due=None if action is None else action.due,
-                rrule=None if action is None else action.rrule,
-                project=learning.project if projects else None,
-            )
-            for number, learning in sorted(shown.items())
-            for action in [timed.get(number)]
-        ]
+        learned = []
+        for number, known in sorted(shown.items()):
+            action, project = timed.get(number), known.project if projects else None
+            at = known.created_at
+            learned.append(OpenLearning(number, known.type, known.content, known.origin, at, action, project))
         # Actions that the person or the agent wrote have no learning. Showing them prevents duplicates.
-        written = [
-            OpenLearning(
-                id=action.id,
-                type="ACTION",
-                content=action.content,
-                origin="user" if action.origin == "person" else "assistant",
-                at=action.created_at,
-                due=action.due,
-                rrule=action.rrule,
-            )
-            for action in actions
-            if action.source_learning_id is None
-        ]
-        return learned + written
+        for action in actions:
+            if action.source_learning_id is None:
+                origin = "user" if action.origin == "person" else "assistant"
+                learned.append(OpenLearning(action.id, "ACTION", action.content, origin, action.created_at, action))
+        return learned
 
     async def _behind(self, user: str, projects: Sequence[str]) -> list[LearningRow]:
         """Return the learnings on which the lines of user.md rest."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from sprite.log.curations import Curation
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.database import FileVersion, MemoryDB
-from sprite.memory.decision import REPORT_CHARS, Fold, Part, Refusal, Written, read_decision, write_decision
+from sprite.memory.decision import REPORT_CHARS, Refusal, Written, read_decision, write_decision
 from sprite.memory.sections import PIN, UNPIN, project_of
 
 NAME = "files.md"
@@ -33,12 +33,14 @@ _SUFFIX = re.compile(r"\.\w{1,10}")
 async def without_old_files(answer: Curation, memory: MemoryDB, transcript: TranscriptDB, workspace: Path) -> Curation:
     """Return a decided batch that also removes the old lines of files.md."""
     parts = read_decision(answer.decision_json or "[]")
-    # The decision's own version of the file, which is not in memory yet.
-    content = await memory.rehearse(lambda tx: _after(Fold(tx, answer), parts))
-    if content is None:
+    # The decision's own version of the file is not in memory yet.
+    written = [part.content for part in parts if isinstance(part, Written) and part.name == NAME]
+    versions = await memory.versions(NAME)
+    if not versions:
         return answer
+    content = [versions[-1].content, *written][-1]
     since = answer.created_at - _AFTER_SECONDS
-    stood = _standing_since(await memory.versions(NAME), since)
+    stood = _standing_since(versions, since)
     gone = [
         line
         for line in _own_entries(content)
@@ -51,12 +53,6 @@ async def without_old_files(answer: Curation, memory: MemoryDB, transcript: Tran
     return replace(
         answer, decision_json=write_decision([*parts, Written(NAME, left), Refusal("aged", words[:REPORT_CHARS])])
     )
-
-
-def _after(fold: Fold, parts: Sequence[Part]) -> str | None:
-    for part in parts:
-        fold.put(part)
-    return fold.tx.latest_content(NAME)
 
 
 def _standing_since(versions: Sequence[FileVersion], since: float) -> frozenset[str]:

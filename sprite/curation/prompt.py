@@ -20,6 +20,7 @@ from zoneinfo import ZoneInfo
 
 from sprite.curation.provenance.checks import CALENDAR_DAYS
 from sprite.log.transcript import Observation
+from sprite.memory.apply import Action
 from sprite.memory.files import CURATED, LINE_LIMITS, estimate_tokens
 from sprite.memory.words import plain_text
 
@@ -54,8 +55,7 @@ After a turn with `undone="true"` the user took its file changes back: the files
 class OpenLearning:
     """An active learning that may matter to the batch; the curator names it by its id.
 
-    `origin` is the speaker. `at` is the time of the words in Unix seconds. `due` and `rrule` are the next time and the
-    repeat of an ACTION.
+    `origin` is the speaker. `at` is the time of the words in Unix seconds. `action` has its time and repeat.
     """
 
     id: int
@@ -63,8 +63,7 @@ class OpenLearning:
     content: str
     origin: str
     at: float
-    due: float | None = None
-    rrule: str | None = None
+    action: Action | None = None
     project: str | None = None
 
 
@@ -72,12 +71,14 @@ class OpenLearning:
 class CuratorPrompt:
     """A prompt for the curator: `system` never varies; `tokens` estimates both texts together.
 
-    `is_followed`: another call follows at once, so it pays to cache the system text.
+    It holds the first `turns` of the batch. `is_followed`: another call follows at once, so it pays to cache the system
+    text.
     """
 
     system: str
     user: str
     tokens: int
+    turns: int
     is_followed: bool = False
 
     @property
@@ -103,50 +104,39 @@ def build_prompt(
     budget_tokens: int | None = None,
     is_followed: bool = False,
 ) -> CuratorPrompt:
-    """Build the prompt for one batch.
+    """Build the prompt for one batch: as many leading turns as fit into `budget_tokens`, but at least the first.
 
     Times are shown in `tz`, the user's zone, or else in this computer's. `refused` lists rejected parts of the last
-    answer, and `shown_again` the turns that they cited, in short.
+    answer, and `shown_again` the turns that they cited, in short. `is_followed`: more turns wait.
 
-    Over `budget_tokens` (both texts together), long strings in the turns are cut first, then tool calls are omitted.
-    Files and learnings are never cut, since the curator cannot maintain hidden lines. If they alone exceed the budget,
-    so does the result: check its `tokens`.
+    Of a single turn over the budget, long strings are cut first, then tool calls are omitted. Files and learnings are
+    never cut, since the curator cannot maintain hidden lines. If they alone exceed the budget, so does the result:
+    check its `tokens`.
     """
     head = _files(files) + _learnings(open_learnings, tz) + _refused(refused, shown_again, tz)
-    tail = _closing(turns, tz)
-    body = _turns(turns, tz, None)
+    number, room = len(turns), 0
     if budget_tokens is not None:
-        room = budget_tokens - sum(estimate_tokens(part) for part in (system_prompt(), head, tail))
-        if estimate_tokens(body) > room:
-            body = _cut_turns(turns, tz, room)
+        room = budget_tokens - estimate_tokens(system_prompt()) - estimate_tokens(head)
+        number = _fitting(turns, tz, room)
+    shown = turns[:number]
+    tail, body = _closing(shown, tz), _turns(shown, tz, None)
+    if budget_tokens is not None and estimate_tokens(body) > (left := room - estimate_tokens(tail)):
+        body = _cut_turns(shown, tz, left)
     user = head + body + tail
     tokens = estimate_tokens(system_prompt()) + estimate_tokens(user)
-    return CuratorPrompt(system_prompt(), user, tokens, is_followed)
+    return CuratorPrompt(system_prompt(), user, tokens, number, is_followed or number < len(turns))
 
 
-def fit(
-    turns: Sequence[Observation],
-    *,
-    files: Mapping[str, str],
-    open_learnings: Sequence[OpenLearning],
-    tz: str | None = None,
-    refused: Sequence[str] = (),
-    shown_again: Sequence[Observation] = (),
-    budget_tokens: int,
-) -> int:
-    """Return the number of leading turns that fit uncut: at least 1, or 0 without turns.
-
-    A first turn over the budget counts as 1: `build_prompt` cuts it to the same budget.
-    """
-    head = _files(files), _learnings(open_learnings, tz), _refused(refused, shown_again, tz)
-    used = sum(estimate_tokens(part) for part in (system_prompt(), *head, _closing(turns[:1], tz), _notes(turns)))
+def _fitting(turns: Sequence[Observation], tz: str | None, room: int) -> int:
+    """Return the number of leading turns that fit uncut, at least 1 if there is one."""
+    used = estimate_tokens(_closing(turns[:1], tz)) + estimate_tokens(_notes(turns))
     days: set[str] = set()
     for count, turn in enumerate(turns):
         used += estimate_tokens(_turn(turn, tz, None))
         if (day := _day(turn, tz)) not in days:
             days.add(day)
             used += estimate_tokens(f", {day}")
-        if used > budget_tokens:
+        if used > room:
             return max(count, 1)
     return len(turns)
 
@@ -171,8 +161,9 @@ def _learnings(learnings: Sequence[OpenLearning], tz: str | None) -> str:
 
 def _learning(learning: OpenLearning, tz: str | None) -> str:
     kind, origin = _attribute(learning.type), _attribute(learning.origin)
-    due = "" if learning.due is None else f' due="{_moment(learning.due, tz):%Y-%m-%dT%H:%M}"'
-    every = "" if learning.rrule is None else f' every="{_attribute(learning.rrule)}"'
+    action = learning.action
+    due = f' due="{_moment(action.due, tz):%Y-%m-%dT%H:%M}"' if action and action.due is not None else ""
+    every = f' every="{_attribute(action.rrule)}"' if action and action.rrule is not None else ""
     day = f"{_moment(learning.at, tz):%Y-%m-%d}"
     return (
         f'<learning id="{learning.id}" type="{kind}" from="{origin}" on="{day}"{due}{every}{_project(learning)}>'

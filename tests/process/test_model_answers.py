@@ -52,7 +52,7 @@ FAILS = {
 #: Internal words of the CLI and the API that no person should see.
 INTERNAL = ("API Error", "ede_", "CLAUDE_CODE_MAX", "ANTHROPIC_BASE", "gateway", "req_", "msg_", "127.0.0.1", "/login")
 ASKED = Asked(1, 2, 0, again=False)
-PROMPT = CuratorPrompt("You are Sprite's memory curator", "<turn id=1>Hello</turn>", tokens=20)
+PROMPT = CuratorPrompt("You are Sprite's memory curator", "<turn id=1>Hello</turn>", tokens=20, turns=1)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.curation.prompt import CuratorPrompt, OpenLearning, build_prompt, fit
+from sprite.curation.prompt import CuratorPrompt, OpenLearning, build_prompt
 from sprite.log.transcript import Observation
 from sprite.memory.files import estimate_tokens
 from sprite.memory.words import plain_text
@@ -221,19 +221,19 @@ TURNS = st.lists(
 @given(TURNS, st.integers(300, 4_000))
 def test_batch_fills_budget_uncut(turns: list[Observation], room: int) -> None:
     budget = FIXED + room
-    count = fit(turns, files={}, open_learnings=(), budget_tokens=budget)
+    bounded = prompt_of(*turns, budget=budget)
+    count = bounded.turns
     assert 1 <= count <= len(turns)
-    whole, bounded = prompt_of(*turns[:count]), prompt_of(*turns[:count], budget=budget)
     assert bounded.tokens <= budget
     if count > 1:
-        assert bounded == whole
+        assert bounded.user == prompt_of(*turns[:count]).user
     if count < len(turns):
-        # Pieces are rounded up one by one, so `fit` may stop a few tokens early, never late.
+        # Pieces are rounded up one by one, so it may stop a few tokens early, never late.
         assert prompt_of(*turns[: count + 1]).tokens > budget - 6 * len(turns)
 
 
 def test_empty_turns_make_no_batch() -> None:
-    assert fit([], files={}, open_learnings=(), budget_tokens=10) == 0
+    assert prompt_of(budget=10).turns == 0
 
 
 def test_oversized_turn_keeps_most_user_text() -> None:
@@ -252,7 +252,7 @@ def test_oversized_turn_keeps_most_user_text() -> None:
     assert inputs[1]["file_path"] == "/workspace/a"
     assert "characters cut" in inputs[1]["content"]
     assert len(user) > 1.8 * len(reply) > 3 * len(results[1])
-    assert fit([big, turn(2)], files={}, open_learnings=(), budget_tokens=budget) == 1
+    assert prompt_of(big, turn(2), budget=budget).turns == 1
 
 
 def test_excess_tool_calls_keep_first_and_last() -> None:
