@@ -645,9 +645,8 @@ async def _company_doors(
             routes += door.table()
         if authenticator.party is not None:
             flow = PasskeyFlow(Passkeys(database), authenticator.party, spent)
-            provider_name = "" if settings.oidc is None else settings.oidc.name
             sealed = authenticator.sealed_cookie("passkey", Asked)
-            routes += PasskeyDoor(flow, authenticator, arriving, sealed, provider_name).table()
+            routes += PasskeyDoor(flow, authenticator, arriving, sealed).table()
         else:
             routes += no_passkeys()
         yield routes

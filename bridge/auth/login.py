@@ -11,9 +11,6 @@ import hmac
 import ipaddress
 import re
 import shlex
-import time
-from collections import OrderedDict, deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -35,35 +32,6 @@ from sprite.common.settings import default_data, is_loopback
 
 if TYPE_CHECKING:
     from bridge.auth.admission import OpenSockets
-
-
-#: Failures of one address within a minute that get individual answers.
-WRONG_LINKS = 10
-_SECONDS = 60.0
-_ADDRESSES = 1000
-
-
-class WrongLinks:
-    """Count failed logins by link from the newest `addresses`; `clock` returns monotonic seconds."""
-
-    def __init__(self, addresses: int = _ADDRESSES, clock: Callable[[], float] = time.monotonic) -> None:
-        self._addresses = addresses
-        self._clock = clock
-        self._at: OrderedDict[str, deque[float]] = OrderedDict()
-
-    def wait(self, address: str) -> float:
-        """Return the seconds until a failure from this address gets an individual answer; 0 if it does now."""
-        at = self._at.get(address)
-        if at is None or len(at) < WRONG_LINKS:
-            return 0.0
-        return max(0.0, at[0] + _SECONDS - self._clock())
-
-    def count(self, address: str) -> None:
-        """Count a failed login from this address."""
-        self._at.setdefault(address, deque(maxlen=WRONG_LINKS)).append(self._clock())
-        self._at.move_to_end(address)
-        if len(self._at) > self._addresses:
-            self._at.popitem(last=False)
 
 
 _MAX_CHARACTERS = 500
@@ -148,7 +116,6 @@ class Authenticator:
         self.new_link = here if is_here else _NEW_LINK_ELSEWHERE
         # Checked with every model call, and nearly always the same host.
         self._is_ours = lru_cache(_REMEMBERED_HOSTS)(self._names_us)
-        self._wrong = WrongLinks()
         #: The single sign-on provider's name for its button, if any.
         self._provider = None if settings.oidc is None else settings.oidc.name
         #: The WebAuthn relying party, or None if browsers store no passkeys for this address.
@@ -338,20 +305,6 @@ class Authenticator:
         return "unknown" if token is None else await self.people.found_link(token)
 
     def _wrong_link(self, request: web.Request, problem: LinkProblem) -> web.Response:
-        """Count a wrong link. It was compared before, so wrong ones never block a valid one."""
-        address = self.address(request)
-        wait = self._wrong.wait(address)
-        self._wrong.count(address)
-        if wait > 0:
-            return page(
-                request,
-                429,
-                "Too many wrong login links",
-                "None of the last ones from here was known. A right one opens the door all the same: copy it whole, or "
-                f"wait {wait:.0f} seconds to be told again what is wrong with one.",
-                code="rate_limited",
-                headers={"Retry-After": f"{wait:.0f}"},
-            )
         title, detail = _PROBLEMS[problem]
         ways = self.ways_in(request)
         return page(request, 401, title, detail, *self.new_link, code=f"link_{problem}", ways=ways)

@@ -1,4 +1,4 @@
-"""`/oidc/login`, `/oidc/callback` and `/oidc/link`: log a browser in through the provider.
+"""`/oidc/login` and `/oidc/callback`: log a browser in through the provider.
 
 State, nonce and PKCE verifier of a login are in a signed cookie of the browser that started it. So a code that was
 issued elsewhere or replayed is rejected. Tokens of the provider are neither stored nor logged.
@@ -13,11 +13,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from bridge.auth.login import Arriving, Authenticator, WrongLinks, back_to, return_path, sent_to
+from bridge.auth.login import Arriving, Authenticator, back_to, return_path, sent_to
 from bridge.auth.oidc_provider import CodeRefusedError, IdTokenError, Provider, ProviderError
 from bridge.auth.people import Identities, Role, groups_in, role_in, wanted_name
 from bridge.auth.sealed_cookie import SealedCookie, Spent
-from bridge.auth.tokens import PeopleError
 from bridge.errors import BridgeError
 from bridge.http import messages
 from bridge.http.messages import Way
@@ -52,13 +51,12 @@ def _revoked() -> _RefusedError:
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A login started in this browser: `to` is the final path, `link` the person who links their identity, or ""."""
+    """A login started in this browser: `to` is the final path."""
 
     state: str
     nonce: str
     verifier: str
     to: str = "/"
-    link: str = ""
 
 
 class OidcDoor:
@@ -84,69 +82,33 @@ class OidcDoor:
         self._spent = spent
         self._change_role = change_role
         self._note = note
-        self._failed = WrongLinks()
 
     def table(self) -> list[web.RouteDef]:
         """Return the OIDC login's routes, which must come before the catch-all for the page's files."""
         return [
             web.get("/oidc/login", self._login, allow_head=False),
             web.get("/oidc/callback", self._callback, allow_head=False),
-            web.post("/oidc/link", self._link),
         ]
 
     async def _login(self, request: web.Request) -> web.StreamResponse:
-        to = return_path(request.query.get("to", "/"))
+        state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+        begun = Begun(state, nonce, verifier, return_path(request.query.get("to", "/")))
         try:
-            begun, address = await self._begun(to, "")
+            address = await self._provider.login_address(state=begun.state, nonce=begun.nonce, verifier=begun.verifier)
         except ProviderError as error:
-            return self._said(request, self._trouble(error), to)
+            return self._said(request, self._trouble(error), begun.to)
         response = messages.redirect(address)
         self._cookie.give(response, begun)
         return response
 
-    async def _link(self, request: web.Request) -> web.StreamResponse:
-        """Start linking the logged-in person with their identity at the provider."""
-        caller = await self._authenticator.who_acts(request)
-        try:
-            begun, address = await self._begun("/passkeys", caller.person)
-        except ProviderError as error:
-            return self._said(request, self._trouble(error), "/")
-        # The Content-Security-Policy forbids forms to lead to another site, so the page has a link.
-        response = messages.page(
-            request,
-            200,
-            f"Link {caller.person} with {self._settings.name}",
-            "Log in there as yourself. From then on that opens this door, too.",
-            code="link",
-            ways=[Way(f"Go on to {self._settings.name}", address)],
-        )
-        self._cookie.give(response, begun)
-        return response
-
-    async def _begun(self, to: str, link: str) -> tuple[Begun, str]:
-        """Return the state for the browser's cookie and the provider's URL. Raises ProviderError."""
-        state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
-        address = await self._provider.login_address(state=state, nonce=nonce, verifier=verifier)
-        return Begun(state, nonce, verifier, to, link), address
-
     async def _callback(self, request: web.Request) -> web.StreamResponse:
-        address = self._authenticator.address(request)
         begun = self._cookie.of(request)
         try:
-            self._require_few_failures(address)
             response = await self._come_back(request, begun)
         except _RefusedError as refused:
-            if refused.status == web.HTTPBadRequest.status_code:
-                # Not for an unreachable provider or a missing permission, because an office shares one address.
-                self._failed.count(address)
             response = self._said(request, refused, "/" if begun is None else begun.to)
         self._cookie.take_back(response)
         return response
-
-    def _require_few_failures(self, address: str) -> None:
-        """Limit failed logins, because each costs the provider a request or two."""
-        if (wait := self._failed.wait(address)) > 0:
-            raise _RefusedError(429, "Too many logins went wrong", f"Wait {wait:.0f} seconds.", "rate_limited")
 
     async def _come_back(self, request: web.Request, begun: Begun | None) -> web.Response:
         """Finish an OIDC login and return the redirect. Raise _RefusedError."""
@@ -167,7 +129,7 @@ class OidcDoor:
                 "Whoever runs this bridge finds in its log what is wrong.",
                 "id_token",
             ) from error
-        return await self._linked(request, begun, claims) if begun.link else await self._let_in(request, begun, claims)
+        return await self._let_in(request, begun, claims)
 
     async def _code(self, request: web.Request, begun: Begun | None) -> str:
         """Return the code of the provider's answer to this browser's login, once.
@@ -219,17 +181,6 @@ class OidcDoor:
             raise _revoked()
         log.info("somebody logged in by the provider", extra={"person": known.person})
         return response
-
-    async def _linked(self, request: web.Request, begun: Begun, claims: dict[str, Any]) -> web.Response:
-        caller = await self._authenticator.browser(request)
-        if caller is None or caller.person != begun.link:
-            raise _RefusedError(401, "You are not who began this any more", "Log in, then link again.", "unauthorized")
-        try:
-            await self._identities.link(self._settings.issuer, claims["sub"], caller.person)
-        except PeopleError as error:
-            raise _RefusedError(409, "You are linked elsewhere", str(error), "linked_elsewhere") from error
-        await self._note(caller.person, "users link-identity", caller.person, identity=claims["sub"])
-        return sent_to(begun.to)
 
     def _trouble(self, error: ProviderError) -> _RefusedError:
         log.warning("the provider of logins: %s", error)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from aiohttp import web
 
-from bridge.auth.login import Arriving, Authenticator, WrongLinks, return_path
+from bridge.auth.login import Arriving, Authenticator, return_path
 from bridge.auth.passkey_store import MAX_LABEL_CHARACTERS, Party, PasskeyError, Passkeys, credential_named, user_handle
 from bridge.auth.sealed_cookie import SealedCookie, Spent
 from bridge.http import messages
@@ -84,7 +84,7 @@ class NewPasskey(msgspec.Struct):
 
 
 class PasskeyDoor:
-    """Serve logins by passkey. `provider` is the single sign-on provider's name, "" if there is none."""
+    """Serve logins by passkey."""
 
     def __init__(
         self,
@@ -92,14 +92,11 @@ class PasskeyDoor:
         authenticator: Authenticator,
         arriving: Arriving,
         cookie: SealedCookie[Asked],
-        provider: str,
     ) -> None:
         self._flow = flow
         self._authenticator = authenticator
         self._arriving = arriving
         self._cookie = cookie
-        self._provider = provider
-        self._wrong = WrongLinks()
 
     def table(self) -> list[web.RouteDef]:
         """Return the passkey routes, which must come before the catch-all for the page's files."""
@@ -123,7 +120,6 @@ class PasskeyDoor:
             person=caller.person,
             passkeys=await self._flow.passkeys.of(caller.person),
             token=self._authenticator.form_token(caller),
-            provider=self._provider,
             max_label=MAX_LABEL_CHARACTERS,
         )
 
@@ -168,16 +164,6 @@ class PasskeyDoor:
 
     async def _login(self, request: web.Request) -> web.StreamResponse:
         self._authenticator.require_same_origin(request)
-        address = self._authenticator.address(request)
-        if (wait := self._wrong.wait(address)) > 0:
-            return messages.page(
-                request,
-                429,
-                "Too many wrong passkeys",
-                f"Wait {wait:.0f} seconds.",
-                code="rate_limited",
-                headers={"Retry-After": f"{wait:.0f}"},
-            )
         body = await body_within(request, _MAX_ANSWER_BYTES)
         response = web.Response(status=204)
         try:
@@ -185,7 +171,6 @@ class PasskeyDoor:
             if not await self._arriving.logged_in(request, person, response):
                 raise PasskeyError("You may not come in here any more.")  # noqa: TRY301 - one refusal for all
         except PasskeyError as error:
-            self._wrong.count(address)
             return self._refused(request, error)
         log.info("somebody logged in by a passkey", extra={"person": person})
         self._cookie.take_back(response)

@@ -363,22 +363,11 @@ class Identities:
         name = _free(tx, wanted)
         now = time.time()
         tx.execute("INSERT INTO people (name, created_at) VALUES (?, ?)", (name, now))
-        _insert(tx, issuer, subject, name, now)
+        tx.execute(
+            "INSERT INTO oidc_identities (issuer, subject, person, created_at) VALUES (?, ?, ?, ?)",
+            (issuer, subject, name, now),
+        )
         return Known(name, is_new=True)
-
-    @in_transaction
-    def link(self, tx: Transaction, issuer: str, subject: str, person: str) -> None:
-        """Link an identity to a person. Raises PeopleError if there is no such person, or if it is another person's."""
-        row = tx.execute("SELECT revoked_at FROM people WHERE name = ?", (person,)).fetchone()
-        if row is None or row["revoked_at"] is not None:
-            raise PeopleError(f"There is nobody called {person!r} who may come in. `users list` names everyone.")
-        before = tx.execute(
-            "SELECT person FROM oidc_identities WHERE issuer = ? AND subject = ?", (issuer, subject)
-        ).fetchone()
-        if before is None:
-            _insert(tx, issuer, subject, person, time.time())
-        elif before["person"] != person:
-            raise PeopleError("Whoever you are at the provider is somebody else here already.")
 
 
 def wanted_name(claims: dict[str, Any]) -> str:
@@ -434,10 +423,3 @@ def _free(tx: Transaction, wanted: str) -> str:
     while tx.execute("SELECT 1 FROM people WHERE name = ?", (name,)).fetchone() is not None:
         name, number = f"{wanted}-{number}", number + 1
     return name
-
-
-def _insert(tx: Transaction, issuer: str, subject: str, person: str, now: float) -> None:
-    tx.execute(
-        "INSERT INTO oidc_identities (issuer, subject, person, created_at) VALUES (?, ?, ?, ?)",
-        (issuer, subject, person, now),
-    )

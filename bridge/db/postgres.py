@@ -71,17 +71,9 @@ _TYPES = {
 }
 _TYPE = re.compile(rf"('(?:[^']|'')*')|\b({'|'.join(_TYPES)})\b")
 _STRICT = re.compile(r"\)\s*STRICT\s*(?=;)")
-#: Advice for messages of the server; the first match is used.
-_HINTS = (
-    ("for connection option", _UNREADABLE),
-    ("failed to resolve host", f"Is the host's name right? Or {_UNREADABLE}"),
-    ("password authentication failed", "Check the user and the password."),
-    ("no password supplied", "Give a password: postgresql://USER:PASSWORD@HOST/DATABASE."),
-    ("no pg_hba.conf entry", "Let this machine in, in the server's pg_hba.conf."),
-    ("the database system is ", "The server is being started or stopped: try again in a moment."),
-    ("role ", "Make the user: createuser --pwprompt NAME."),
-    ("database ", "Make the database: createdb --owner=USER NAME."),
-    ("too many clients", "Raise the server's max_connections."),
+_ADVICE = (
+    "Does the server run, and does it know the user, the password (with % codes for special characters) and the "
+    "database of the address?"
 )
 
 
@@ -132,7 +124,7 @@ def _refuse_unfit(connection: psycopg.Connection[Any]) -> None:
 
 @contextmanager
 def explained(url: str) -> Iterator[None]:
-    """Turn Postgres errors at the start into advice for operators, without the password in the URL."""
+    """Turn Postgres errors at the start into messages for operators, without the password in the URL."""
     try:
         yield
     except psycopg.ProgrammingError as error:
@@ -148,13 +140,7 @@ def explained(url: str) -> Iterator[None]:
     except psycopg.Error as error:
         words = _words(error)
         said = "" if any(part in words for part in _password_parts(url)) else f" ({words})"
-        raise OperatorError(f"{_NAME} cannot be used{said}. {advice(error)}") from (error if said else None)
-
-
-def advice(error: psycopg.Error) -> str:
-    """Return advice for a failed connection; it contains none of the server's text."""
-    words = _words(error)
-    return next((hint for said, hint in _HINTS if said in words), "Is the server running, and can it be reached?")
+        raise OperatorError(f"{_NAME} cannot be used{said}. {_ADVICE}") from (error if said else None)
 
 
 def _words(error: psycopg.Error) -> str:
@@ -518,7 +504,7 @@ class PostgresDatabase:
             connection = connected(self._parameters, self._patience)
         except psycopg.Error as error:
             if self._was_away(now=time.monotonic()) is None:
-                log.log(self._level, "the database is away. %s", advice(error))
+                log.log(self._level, "the database is away")
             raise DatabaseAwayError(error.sqlstate or "08001", _AWAY) from error
         if self._was_away(now=None) is not None:
             log.log(self._level, "the database is back")

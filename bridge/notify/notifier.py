@@ -75,8 +75,6 @@ class Notifier(Service):
         self._queue: dict[tuple[str, str], Notice] = {}
         self._filled = asyncio.Event()
         self._deliveries = TaskSet()
-        #: Delivered but not yet recorded; by sprite and key.
-        self._ended: set[tuple[str, str]] = set()
         self.told: Counter[str] = Counter()
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -85,7 +83,6 @@ class Notifier(Service):
         )
         for row in rows:
             self._remember(row["sprite"], row["key"])
-        stack.push_async_callback(self._write_ended)
         await stack.enter_async_context(self._deliveries)
         if self._shared:
             await stack.enter_async_context(
@@ -198,16 +195,5 @@ class Notifier(Service):
             log.exception("%s failed with a notice", name, extra={"person": notice.person})
 
     async def _done(self, notice: Notice) -> None:
-        place = (notice.sprite, notice.key)
-        self._ended.add(place)
         with suppress(DatabaseError):
-            await once_back(partial(self._database.statement, _TOLD, place))
-        self._ended.discard(place)
-
-    async def _write_ended(self) -> None:
-        """Record the notices that the channels have accepted, so that the next bridge does not repeat them."""
-        try:
-            for place in tuple(self._ended):
-                await self._database.statement(_TOLD, place)
-        except DatabaseError as error:
-            log.warning("notices may be told twice (%s)", error.code, extra={"count": len(self._ended)})
+            await once_back(partial(self._database.statement, _TOLD, (notice.sprite, notice.key)))

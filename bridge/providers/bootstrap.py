@@ -262,15 +262,7 @@ class Bootstrap:
         report("updating", "Installing the packages.")
         await self._install_packages(names, report)
         report("updating", "Checking itself.")
-        try:
-            await self._machine.run(vm_scripts.DOCTOR.format(**names), "the self-check", seconds=_DOCTOR_SECONDS)
-        except CommandError:
-            # The packages of an earlier release may be damaged: retry once with new ones.
-            report("updating", "The self-check failed; installing the packages anew.")
-            remove = f"rm -f {vm_scripts.SYSTEM}/venvs/{self._environment}/.complete"
-            await self._machine.run(remove, "removing the packages", seconds=_SHORT_SECONDS)
-            await self._install_packages(names, report)
-            await self._machine.run(vm_scripts.DOCTOR.format(**names), "the self-check", seconds=_DOCTOR_SECONDS)
+        await self._machine.run(vm_scripts.DOCTOR.format(**names), "the self-check", seconds=_DOCTOR_SECONDS)
         if self._plan.allowed != self._plan.installing:
             report("updating", "Closing the network.")
             await self._machine.restrict(self._plan.allowed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator
@@ -16,8 +15,6 @@ from sprite.log.transcript import ImportedTurn
 
 #: Bytes read to recognise a session log, without which a file is none.
 PROBE_BYTES = 4 * 1024 * 1024
-#: Size limit of the CLI's note beside a subagent's log, which is a few lines.
-MAX_NOTE_BYTES = 64 * 1024
 _CHUNK = 1024 * 1024
 #: Prefix of subagents' log names.
 AGENT_PREFIX = "agent-"
@@ -142,20 +139,6 @@ def _is_agent_log(name: str) -> bool:
     return name.startswith(AGENT_PREFIX) and name.endswith(".jsonl")
 
 
-def started_by(log: Path) -> str | None:
-    """Return the id of the tool call that started a subagent, from the CLI's note beside the log."""
-    note = log.with_suffix(".meta.json")
-    try:
-        # Do not block on a pipe or read an endless device.
-        if not note.is_file() or note.stat().st_size > MAX_NOTE_BYTES:
-            return None
-        about = json.loads(note.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    tool_use_id = about.get("toolUseId") if isinstance(about, dict) else None
-    return tool_use_id if isinstance(tool_use_id, str) else None
-
-
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
     """Yield the lines of a log; the excess of an overlong line is skipped without holding it in memory."""
     while line := stream.readline(entries.MAX_LINE_BYTES + 1):
@@ -248,9 +231,6 @@ class Session:
         agents = SubagentLogs()
         for log in self.agents:
             agent_id = log.agent_id or log.path.stem
-            call = started_by(log.path)
-            if call is not None:
-                agents.started(agent_id, call)
             for _, _, entry in self._entries(log, around):
                 if entry is not None:
                     agents.feed(agent_id, entry)

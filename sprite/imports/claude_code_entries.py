@@ -51,13 +51,6 @@ class Body(msgspec.Struct):
     stop_reason: str | None = None
 
 
-class Launch(msgspec.Struct, rename="camel"):
-    """The part of a tool's result that names the subagent it started."""
-
-    agent_id: Any = None
-    is_async: Any = None
-
-
 class Attachment(msgspec.Struct, rename="camel"):
     """Content that the CLI attached: a queued message, the stop by `max_turns`, and more."""
 
@@ -87,7 +80,6 @@ class Entry(msgspec.Struct, rename="camel"):
     prompt_source: str | None = None
     turn_origin: str | None = None
     origin: Any = None
-    tool_use_result: Launch | list[Any] | str | float | bool | None = None
 
     @property
     def at(self) -> float:

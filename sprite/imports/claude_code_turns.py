@@ -6,13 +6,13 @@ may still be running. It is left for a later import, unless the log has been sil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sprite.capture.turn_buffer import TurnBuffer, reported_agents
-from sprite.imports.claude_code_entries import Attachment, Block, Entry, Launch, Voice, heard, is_persons, words
-from sprite.log.transcript import ImportedTurn, NewObservation, Outcome, Trigger
+from sprite.capture.turn_buffer import TurnBuffer
+from sprite.imports.claude_code_entries import Attachment, Block, Entry, Voice, heard, is_persons, words
+from sprite.log.transcript import ImportedTurn, Outcome, Trigger
 from sprite.privacy.cutting import clean, cut, cut_value, result_text
 from sprite.privacy.private_text import PrivateText
 from sprite.protocol.tools import ECHO_CALLS, from_elsewhere
@@ -23,113 +23,47 @@ MEMORY_ANSWERED = "[what memory answered is not kept a second time]"
 
 @dataclass(slots=True)
 class AgentCall:
-    """A subagent's tool call, cut like every other; `key` names its entry."""
+    """A subagent's tool call, cut like every other."""
 
-    key: str
     at: float
     agent_id: str
     tool_use_id: str
     name: str
     input: Any
-    #: The agent's folder as logged.
-    folder: Any = None
     result: str | None = None
     is_error: bool = False
 
-    @property
-    def answered(self) -> bool:
-        """Return whether the tool finished."""
-        return self.result is not None
-
-
-@dataclass(slots=True)
-class _Agent:
-    """One subagent and its calls that no turn has taken yet, by id."""
-
-    seen: set[str] = field(default_factory=set)
-    calls: dict[str, AgentCall] = field(default_factory=dict)
-
 
 class SubagentLogs:
-    """Collect the subagents of one session. Feed them before its turns, which take the agents' calls."""
+    """Collect the calls of one session's subagents. Feed them before its turns, which take the calls by time."""
 
     def __init__(self) -> None:
-        self._agents: dict[str, _Agent] = {}
-        #: The agent that each tool call started.
-        self._started: dict[str, str] = {}
-        self._in_background: set[str] = set()
+        self._seen: set[str] = set()
+        #: Calls that no turn has taken yet, by id.
+        self._calls: dict[str, AgentCall] = {}
         #: Time of the last entry of any subagent.
         self.last_at = 0.0
 
-    def started(self, agent_id: str, tool_use_id: str) -> None:
-        """Record the call that started an agent, from the CLI's note beside its log."""
-        self._started[tool_use_id] = agent_id
-
     def feed(self, agent_id: str, entry: Entry) -> None:
         """Add an entry of an agent's log."""
-        agent = self._agents.setdefault(agent_id, _Agent())
-        if entry.uuid in agent.seen:
+        if entry.uuid in self._seen:
             return
-        agent.seen.add(entry.uuid)
+        self._seen.add(entry.uuid)
         self.last_at = max(self.last_at, entry.at)
         for block in entry.blocks:
             if block.type == "tool_use" and block.id is not None:
-                agent.calls[block.id] = _call(entry, agent_id, block, block.id)
-            elif block.tool_use_id is not None:
-                self.note_launch(block.tool_use_id, entry.tool_use_result)
-                call = agent.calls.get(block.tool_use_id)
-                if call is not None:
-                    said = MEMORY_ANSWERED if call.name in ECHO_CALLS else result_text(block.content)
-                    call.result, call.is_error = cut(said), bool(block.is_error)
+                name = cut(from_elsewhere(block.name or ""))
+                self._calls[block.id] = AgentCall(entry.at, agent_id, block.id, name, cut_value(block.input))
+            elif (call := self._calls.get(block.tool_use_id or "")) is not None:
+                said = MEMORY_ANSWERED if call.name in ECHO_CALLS else result_text(block.content)
+                call.result, call.is_error = cut(said), bool(block.is_error)
 
-    def note_launch(self, tool_use_id: str, result: Any) -> None:
-        """Record the agent named in a tool's result, and whether it runs in the background."""
-        if isinstance(result, Launch) and isinstance(result.agent_id, str):
-            self._started.setdefault(tool_use_id, result.agent_id)
-            if result.is_async is True:
-                self._in_background.add(tool_use_id)
-
-    def take(self, agent_id: str, until: float) -> list[AgentCall]:
-        """Return the untaken calls of an agent and its own agents up to a moment."""
-        agent = self._agents.get(agent_id)
-        if agent is None:
-            return []
-        ready = [call for call in agent.calls.values() if call.at <= until]
-        taken: list[AgentCall] = []
-        for call in ready:
-            if agent.calls.pop(call.tool_use_id, None) is None:
-                continue
-            taken.append(call)
-            below = self._started.get(call.tool_use_id)
-            if below is not None:
-                taken += self.take(below, until)
+    def take(self, until: float) -> list[AgentCall]:
+        """Return the untaken calls up to a moment, oldest first."""
+        taken = sorted((call for call in self._calls.values() if call.at <= until), key=lambda call: call.at)
+        for call in taken:
+            del self._calls[call.tool_use_id]
         return taken
-
-    def take_foreground(self, tool_use_id: str) -> list[AgentCall]:
-        """Return the calls of the agent that a tool call started and waited for."""
-        agent_id = self._started.get(tool_use_id)
-        if agent_id is None or tool_use_id in self._in_background:
-            return []
-        return self.take(agent_id, until=float("inf"))
-
-    @property
-    def has_rest(self) -> bool:
-        """Return whether any calls are left."""
-        return any(agent.calls for agent in self._agents.values())
-
-    def take_rest(self) -> Iterable[list[AgentCall]]:
-        """Yield the remaining calls by agent; nested agents come with their parent."""
-        made = [call for agent in self._agents.values() for call in agent.calls]
-        below = {self._started[call] for call in made if call in self._started}
-        for agent_id in sorted(self._agents, key=lambda name: name in below):
-            calls = self.take(agent_id, until=float("inf"))
-            if calls:
-                yield calls
-
-
-def _call(entry: Entry, agent_id: str, block: Block, tool_use_id: str) -> AgentCall:
-    name = cut(from_elsewhere(block.name or ""))
-    return AgentCall(entry.uuid, entry.at, agent_id, tool_use_id, name, cut_value(block.input), entry.cwd)
 
 
 #: After this long without a new entry a session has ended, even with a running turn.
@@ -142,7 +76,6 @@ _GOES_ON = frozenset({None, "tool_use", "pause_turn"})
 _SYNTHETIC = "<synthetic>"
 WENT_ON = "the agent went on by itself after this session's turn before"
 PROMPT_MISSING = "the log does not hold the prompt of this turn"
-NEVER_REPORTED = "a background agent of this session never reported back"
 #: The source of these turns.
 SOURCE = "claude-code"
 
@@ -203,11 +136,11 @@ class SessionTurns:
 
     @property
     def is_open(self) -> bool:
-        """Return whether a turn is running, or a background agent may still report."""
-        return self._turn is not None or self._agents.has_rest
+        """Return whether a turn is running."""
+        return self._turn is not None
 
     def end(self, now: float, silence: float | None = None) -> Iterator[ImportedTurn]:
-        """Yield the rest at the end of the log: the last turn if it has ended, and unreported agents' calls.
+        """Yield the last turn at the end of the log, if it has ended.
 
         `silence` are the seconds since the log grew, if it is watched; else its last entry tells. After a long
         silence all of it has ended.
@@ -219,8 +152,6 @@ class SessionTurns:
         is_due = turn is not None and (is_over or (turn.has_ended and quiet >= SETTLED_AFTER_SECONDS))
         if is_due and (ended := self.cut()) is not None:
             yield ended
-        if is_over:
-            yield from self._unreported()
         turn = self._turn
         if turn is not None and (not turn.is_command or turn.answered):
             self.open += 1
@@ -241,7 +172,6 @@ class SessionTurns:
             turn.touch(entry)
             for block in entry.blocks:
                 if block.tool_use_id is not None:
-                    self._agents.note_launch(block.tool_use_id, entry.tool_use_result)
                     turn.answer(block)
             turn.ending = None
         elif voice is Voice.INTERRUPT:
@@ -258,7 +188,7 @@ class SessionTurns:
             self._private_text.hear(text)
             turn.said.append(clean(text))
         else:
-            turn.notice(text, entry.at)
+            turn.buffer.add_notice(text)
         before, self._turn = self._turn, turn
         self._gap = self._was_settled = False
         return (None if before is None else self._finished(before)), turn
@@ -301,7 +231,7 @@ class SessionTurns:
             self._private_text.hear(text)
             turn.said.append(clean(text))
         else:
-            turn.notice(text, entry.at)
+            turn.buffer.add_notice(text)
         turn.ending = None
 
     # --- turns ---
@@ -310,30 +240,16 @@ class SessionTurns:
         if turn.is_command and not turn.answered:
             return None
         turn.buffer.user_message = "\n\n".join(text for text in turn.said if text)
-        for agent_id, at in turn.reported.items():
-            turn.adopt(self._agents.take(agent_id, until=at))
-        for tool_use_id in turn.calls:
-            turn.adopt(self._agents.take_foreground(tool_use_id))
+        for call in self._agents.take(turn.ended_at):
+            turn.buffer.start_tool(turn.buffer.call(call.tool_use_id, call.name, call.input, agent_id=call.agent_id))
+            if call.result is not None:
+                turn.buffer.tool_answered(call.tool_use_id, call.result, is_error=call.is_error)
         if self.is_known:
             return None
-        return self._imported(
-            turn.key, turn.started_at, turn.ended_at, turn.buffer.observation(turn.outcome), turn.folder
+        observation = replace(
+            turn.buffer.observation(turn.outcome), project=self._project_of(turn.folder), source=SOURCE
         )
-
-    def _imported(
-        self, key: str, started_at: float, ended_at: float, observation: NewObservation, folder: Any
-    ) -> ImportedTurn:
-        found = replace(observation, project=self._project_of(folder), source=SOURCE)
-        return ImportedTurn(key, started_at, ended_at, found)
-
-    def _unreported(self) -> Iterator[ImportedTurn]:
-        for calls in self._agents.take_rest():
-            buffer = TurnBuffer(self._session_id, "task", private_text=self._private_text)
-            buffer.add_notice(NEVER_REPORTED)
-            _adopt(buffer, calls)
-            ended_at = max(call.at for call in calls)
-            observation = buffer.observation("interrupted")
-            yield self._imported(calls[0].key, calls[0].at, ended_at, observation, calls[0].folder)
+        return ImportedTurn(turn.key, turn.started_at, turn.ended_at, observation)
 
 
 class _Turn:
@@ -352,13 +268,10 @@ class _Turn:
         self.answered = False
         #: Whether the agent's last message called a tool.
         self.calling = False
-        self.calls: list[str] = []
         #: The calls to memory's tools.
         self.echoes: set[str] = set()
         #: The person's messages: the first one, and those sent while the agent worked.
         self.said: list[str] = []
-        #: The background agents that reported in this turn, and when.
-        self.reported: dict[str, float] = {}
 
     @property
     def has_ended(self) -> bool:
@@ -371,11 +284,6 @@ class _Turn:
 
     def touch(self, entry: Entry) -> None:
         self.ended_at = max(self.ended_at, entry.at)
-
-    def notice(self, text: str, at: float) -> None:
-        """Add a notice from the CLI to the turn; it may report background agents."""
-        self.buffer.add_notice(text)
-        self.reported.update(dict.fromkeys(reported_agents(text), at))
 
     def say(self, blocks: Sequence[Block]) -> None:
         self.calling = False
@@ -394,20 +302,9 @@ class _Turn:
             if name in ECHO_CALLS:
                 self.echoes.add(block.id)
             self.buffer.start_tool(self.buffer.call(block.id, name, block.input))
-            self.calls.append(block.id)
 
     def answer(self, block: Block) -> None:
         """Add a tool's result to the turn, or a remark in place of memory's answer."""
         if block.tool_use_id is not None:
             said = MEMORY_ANSWERED if block.tool_use_id in self.echoes else block.content
             self.buffer.tool_answered(block.tool_use_id, said, is_error=bool(block.is_error))
-
-    def adopt(self, calls: Sequence[AgentCall]) -> None:
-        _adopt(self.buffer, calls)
-
-
-def _adopt(buffer: TurnBuffer, calls: Sequence[AgentCall]) -> None:
-    for call in calls:
-        buffer.start_tool(buffer.call(call.tool_use_id, call.name, call.input, agent_id=call.agent_id))
-        if call.answered:
-            buffer.tool_answered(call.tool_use_id, call.result, is_error=call.is_error)

@@ -19,7 +19,6 @@ from itsdangerous import TimestampSigner
 
 from bridge.admin import control
 from bridge.app import Bridge, running
-from bridge.auth.login import WRONG_LINKS, WrongLinks
 from bridge.auth.people import login_link
 from bridge.config import Settings
 from tests.harness import PATIENCE, start_in_thread
@@ -171,30 +170,11 @@ async def test_prefetch_does_not_use_up_link(visitor: Visitor) -> None:
     await visitor.login()
 
 
-async def test_wrong_links_are_limited_but_valid_works(visitor: Visitor) -> None:
+async def test_wrong_links_do_not_block_valid_one(visitor: Visitor) -> None:
     statuses = [(await visitor.get("/login?token=guess"))[0] for _ in range(12)]
-    assert statuses == [401] * 10 + [429] * 2
-    _, headers, text = await visitor.get("/login?token=guess", **HTML)
-    assert 0 < int(headers["Retry-After"]) <= 60
-    assert "A right one opens the door all the same" in text
-    # The guesser may share an address with the link's owner: an office, a proxy, this machine.
+    statuses.append((await visitor.post("/login?token=guess", Origin=visitor.bridge.url))[0])
+    assert set(statuses) == {401}
     assert await visitor.may_enter(await visitor.login())
-
-
-async def test_posted_wrong_links_are_limited(visitor: Visitor) -> None:
-    statuses = [(await visitor.post("/login?token=guess", Origin=visitor.bridge.url))[0] for _ in range(11)]
-    assert statuses == [401] * 10 + [429]
-
-
-async def test_wrong_links_evicts_oldest_address() -> None:
-    guesses = WrongLinks(addresses=2)
-    for _ in range(WRONG_LINKS):
-        guesses.count("a")
-        guesses.count("b")
-    assert guesses.wait("a") > 0
-    guesses.count("c")
-    assert (guesses.wait("a"), guesses.wait("c")) == (0, 0)
-    assert guesses.wait("b") > 0
 
 
 # --- another person's link ---

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
-import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.db.postgres import Row, advice, migration, row_of, statement
+from bridge.db.postgres import Row, migration, row_of, statement
 from bridge.db.tables import MIGRATIONS
 
 
@@ -68,9 +67,3 @@ def test_row_is_accessible_by_name_index_and_dictionary() -> None:
     assert (name, at) == ("ada", 1.5)
     with pytest.raises(KeyError):
         row["nothing"]
-
-
-@pytest.mark.parametrize("state", ["shutting down", "starting up", "not yet accepting connections"])
-def test_restarting_server_is_not_missing_database(state: str) -> None:
-    said = advice(psycopg.OperationalError(f"connection failed: FATAL:  the database system is {state}"))
-    assert said == "The server is being started or stopped: try again in a moment."

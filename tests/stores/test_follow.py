@@ -226,7 +226,6 @@ async def test_subagent_logs_are_read_without_following_links(
     message = {"role": "assistant", "content": [block], "stop_reason": "tool_use"}
     agent = entry("s1", "", "assistant", message=message, isSidechain=True, agentId="x")
     write(elsewhere / "subagents/agent-x.jsonl", agent)
-    (elsewhere / "subagents/agent-x.meta.json").write_text('{"toolUseId": "t1"}')
     if linked == "session":
         own.symlink_to(elsewhere)
     elif linked == "subagents":

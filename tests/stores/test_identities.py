@@ -11,7 +11,6 @@ import pytest
 
 from bridge.auth.people import Identities, Known, People, groups_in, role_in, wanted_name
 from bridge.auth.sealed_cookie import Spent
-from bridge.auth.tokens import PeopleError
 from bridge.config import OidcSettings
 from bridge.db.database import Database
 from bridge.db.open import open_database
@@ -54,21 +53,6 @@ async def test_concurrent_first_logins_create_one_person(database: Database) -> 
     found = await asyncio.gather(*(identities.known(ISSUER, "u-1", "ada") for _ in range(8)))
     assert {known.person for known in found if known} == {"ada"}
     assert sum(known.is_new for known in found if known) == 1
-
-
-async def test_linked_identity_stays_with_its_person(database: Database) -> None:
-    people, identities = People(database), Identities(database)
-    for name in ("ada", "bob"):
-        await people.add(name)
-    await identities.link(ISSUER, "u-1", "ada")
-    await identities.link(ISSUER, "u-1", "ada")
-    with pytest.raises(PeopleError, match="somebody else here already"):
-        await identities.link(ISSUER, "u-1", "bob")
-    assert await identities.known(ISSUER, "u-1", "eve") == Known("ada", is_new=False)
-    await people.revoke("bob")
-    for name in ("nobody", "bob"):
-        with pytest.raises(PeopleError, match="nobody called"):
-            await identities.link(ISSUER, "u-9", name)
 
 
 @pytest.mark.parametrize(

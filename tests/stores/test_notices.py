@@ -245,24 +245,6 @@ async def test_forget_removes_texts_of_queued_notices(database: Database) -> Non
         assert here.pager.notices[0].body == ""
 
 
-async def test_delivered_notices_are_recorded_as_bridge_stops(database: Database) -> None:
-    async def yes(_: str) -> bool:
-        return True
-
-    has_it = asyncio.Event()
-
-    class Last(Pager):
-        async def deliver(self, notice: Notice) -> None:
-            del notice
-            has_it.set()
-
-    async with Notifier(database, [Last()], yes, yes, died) as notifier, asyncio.timeout(PATIENCE):
-        notifier.tell(Notice("m1", "ended", "ada", "ada", "planted words", "", time.time()))
-        await has_it.wait()
-    rows = await database.statement("SELECT is_told, title FROM notices")
-    assert [tuple(row) for row in rows] == [(1, "")]
-
-
 async def test_person_without_text_consent_has_none_stored(database: Database) -> None:
     async with desk(database, words=False, stuck=True) as at:
         at.hear(Started("m1", "schedule"), done("m1", "planted words"))
