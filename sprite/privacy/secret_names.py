@@ -41,7 +41,7 @@ _ASSIGNMENT = r"""(?xi)
         (?:(?::[ ]?[&'\w<>\[\]|.]{1,30}|\w{1,20})[ ]=(?=[ ]?["'`])|[!?:+.|]{0,3}={1,3}>?|->|:{1,2}|\|\|?|：|＝)(?:\*\*|__)?
         (?:[ \t]*[|>]?-?(?:\\?\r?\n[ \t]{0,20}){1,2}(?=["'`]|[^\s:=]{4,200}[ \t]*(?:\r?\n|\Z))|[ \t]{0,20})
         (?:(?:new[ ])?(?:\[\]byte|(?:\w+::)?\w*(?:bytes?|string|key|secret|password|decode|encode|from\w*|make|hash))\((?=["']))?(?:[bfrtu@]{0,2}(?=["'`]))?(?:""(?=")|''(?='))?(?:\*\*|__)?)
-    | (?P<pair>\\?["']?[\s,]{1,40}\\?["']?(?:\w{1,20}:)?value\\?["']?\s{0,4}[:=]\s{0,4}|</key>\s{0,20}<string>(?=[^<\n]))
+    | (?P<pair>\\?["']?[\s,]{1,40}\\?["']?(?:\w{1,20}:)?value\\?["']?\s{0,4}[:=]\s{0,4}|</key>\s{0,20}<(?:string|value)\b[^<>\n]{0,60}>(?=[^<\n]))
     | (?P<comma>\\?["']\s{0,3},\s{0,20}(?=\\?["']))
     | (?P<tag>["']?(?:\s[^<>\n]{0,80})?>\s{0,20}(?:<!\[CDATA\[)?(?=[^<\s]))
     | (?P<below>[^\n:=]{0,90}:[ ]?(?:\r?\n[ \t]{0,20}){1,3}(?=\S{8,200}[ \t]*(?:\r?\n|\Z)))
@@ -58,7 +58,7 @@ _LITERAL = re.compile(r"""["']((?:(?<=")[^"\n]{0,200}(?=")|(?<=')[^'\n]{0,200}(?
 _NO_ARGUMENT = re.compile(
     r"[/\\:=,;<>{}%\s]|@.*\.|\.[a-z]{2,6}\*?\Z|\A[#.$-]|\A[a-z.-]+\d?\Z|\A[A-Za-z]+\d?(?:_[A-Za-z]+\d*)+\Z"
 )
-_APP_PASSWORD = re.compile(r"[a-z]{4}(?: [a-z]{4}){3}")
+_APP_PASSWORD = re.compile(r"[a-z]{4}(?: [a-z]{4}){3}(?![\w ])")
 #: Read backwards: the beginning of a name, and the word before it, as in "api key".
 _BEFORE = re.compile(r"([\w.-]{0,60}+)(?:[ -]([A-Za-z]{1,40}+))?")
 _REST = re.compile(r"[\w.-]{0,40}+")
@@ -85,7 +85,7 @@ _DIRECTIVE = re.compile(
     r"(?i)\s*(?:env|machine|login|requirepass|masterauth|enable|username|neighbor|snmp-server|host|rpc|auth|basic)\b"
 )
 #: A line with a user, whose next line has the password, also if that is a plain word.
-_USER_LINE = re.compile(r"(?im)^\W{0,8}(?:user(?:[-_ ]?name)?|login|e-?mail|account)\W{1,6}[^\s{}()]{2,60}\n\Z")
+_USER_LINE = re.compile(r"(?im)^\W{0,8}(?:user(?:[-_ ]?name)?|login|e-?mail|account|usuario|utente|utilisateur|benutzer|gebruiker)\W{1,6}[^\s{}()]{2,60}\n\Z")
 #: What stands before a label in a list of labels and values, and several words and a number, as people choose passwords.
 _LISTED = re.compile(r"(?i)(?:[,;/(|]|\b(?:and|und|et|y|e|en|i|mit|with))\s(?:the |das |le |la |el |het )?\Z")
 _JOINED = re.compile(r"(?i)[a-z]{6,}\d{2,4}|[a-z]+(?:[._-][a-z]+)+[._-]?\d{1,4}")
@@ -245,7 +245,7 @@ class Names:
         if group != "bare" and "phrase" in name.lower() and is_phrase(value):
             return (begin, end, "password-assignment")
         if group == "bare":
-            phrase = None if match["space"] else _PHRASE.match(text, begin)
+            phrase = None if match["space"] else _PHRASE.match(text, begin) or _APP_PASSWORD.match(text, begin)
             line_end = None if match["space"] or style != "literal" else _WORDS.match(text, begin)
             if phrase and not name.lower().endswith("pass") and self.kind(name, phrase[0], "literal"):
                 return (begin, phrase.end(), "password-assignment")
@@ -302,7 +302,7 @@ class Names:
             return "prose", True
         if _DIRECTIVE.match(line) or line.lower().split()[-2:-1] in ([word] for word in _USER) or "identified" in lower:
             return "literal", quoted
-        if lower.endswith("requirepass"):
+        if lower.endswith(("requirepass", "masterauth")) or (quoted and name.isupper()):
             return "literal", quoted
         # Mostly a word follows, as in "password reset2"; "pass" is a verb.
         lead = _LEAD.match(line) is not None

@@ -19,9 +19,9 @@ Style = Literal["literal", "code", "prose"]
 _REFERENCE = re.compile(
     r"""(?ix)\A(?:
     \$\{?[a-z_]\w*(?:[:.?+-].*)?\}?\Z | \$\(.* | \$\{\{.* | \$\d+\Z | \$\w+[/.\[].* | \$\{.*\}\Z | \$env:\w+\Z
-    | \{\{.* | \{[\w.\[\]'"!:]*\}\Z | \#\{.* | \{%.* | %\(?\w*\)?[sdqv%]?\Z | <[^>]*>?\Z | :\w+\Z | \?+\Z | @\w+@?\Z | ``\Z
+    | \{\{.* | \{[\w.\[\]'"!:]*\}\Z | \#\{.* | \{%.* | %\(?\w*\)?[sdqv%]?\Z | <[^>]*>?\Z | :\w+\Z | \?+\Z | @[\w./-]+@?\Z | ``\Z
     | (?:[*x•.\#_=-]|\\u2022){3,}.* | \.\.\..* | … .* | \[(?:redacted|private|filtered|masked|hidden|removed|omitted|secret)\b.* | \[[a-z_-]+(?:\]\Z|=.*)
-    | &?[a-z_][\w.:>-]*\(.*\)[;,]?\Z | (?:os|process|env|self|this|config|settings|request|import\.meta|secrets|vars?|local|data|module|input|args|opts|options|props|params|state)\.[a-z_].*
+    | &?[a-z_][\w.:>-]*\(.*\)[;,]?\Z | (?:os|system|process|env|self|this|config|settings|request|import\.meta|secrets|vars?|local|data|module|input|args|opts|options|props|params|state)\.[a-z_].*
     | (?:vault:|op://|arn:|file:|data:|https?://|ref\+|sops:|enc\[|%5b|ssm:|secretsmanager:|keyring:|awssm:|gcpsm:|projects/).*
     | (?:ssh-(?:rsa|ed25519)|ecdsa-sha2|sha(?:1|224|256|384|512)[:-]|\$2[aby]\$|\$argon2|\$[156y]\$|pbkdf2|scrypt:).*
     | \\.* | &\w+;.* | (?:~|\.{1,2})[\\/].* | /(?:run|etc|home|usr|var|opt|tmp|root|mnt|app|data|users|srv|dev|proc|secrets?|vault)[\\/].*
@@ -33,7 +33,7 @@ _REFERENCE = re.compile(
 _PLACEHOLDER = re.compile(
     r"(?i)\byour|your[_-]|change[_-]?(?:me|it|this)|\bexample|example\b|placeholder|dummy|redacted|\binsert|replace|\btodo"
     r"|\bmy[_-](?:\w+[_-])?(?:pass|secret|token|key|api)|\bsome[_-]|\bfake|sample|x{5,}|\*{3}|\.{3}|…|[-_]here\b|<[\w -]+>"
-    r"|0{12}|\bnot[_-]a[_-]|\bdo[_-]not[_-]|lorem|foobar"
+    r"|0{12}|\bnot[_-]a[_-]|\bdo[_-]not[_-]|lorem|foobar|ABC-DEF|dXNlcm5hbWU6"
 )
 #: Words that are said of a secret, its type or its state, and names of the thing instead of its value.
 _SAID = re.compile(
@@ -71,13 +71,16 @@ _EXPRESSION = re.compile(r"[(){}\[\]<>|]|=>|->|&&|\+\+|\A!|\A[A-Za-z_][\w$]*(?:[
 _SYMBOL = re.compile(r"[!@#$%^&*~+=?|\\<>]")
 #: A regular expression.
 _PATTERN = re.compile(r"\(\?[:!=<iPms]|\[\^?\\?\w-\w|\\[bswd.]|\]\{\d|[)\]][?*+][)(\[|]|\w\|\w+\||\{\w*\}")
-_LABEL = re.compile(r"passw|phrase|secret|token|enter|login|require")
+_LABEL = re.compile(r"pass|phrase|secret|token|enter|login|require")
 _SIGNS = re.compile(r"[^\w. /-]")
 _LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
 _MARKUP = re.compile(r"[<>\\]|\A-")
 #: A word and a number, as people choose passwords, and variables are not called.
 _CHOSEN = re.compile(r"[A-Za-z]{6,}\d{2,4}")
-_PHRASE = re.compile(r"[A-Za-z]?[a-z]{2,}(?:-[A-Za-z]?[a-z]{1,}){2,}")
+#: Parts of adjectives: "case-sensitive", "read-only".
+_ADJECTIVE = frozenset(
+    "case read write only one time well auto self non app user two multi long short per pre high low".split()
+)
 _CAMEL = re.compile(r"[A-Za-z]?[a-z]*(?:[A-Z][a-z]+)*(?:[A-Z]{2,})?")
 #: Numbers of the machine, and of requests: in a sentence they are no password.
 _NUMBER = re.compile(r"0x[0-9A-Fa-f]{1,16}")
@@ -116,26 +119,15 @@ def is_words(value: str) -> bool:
 def is_password(value: str, style: Style = "literal", *, sure: bool = True) -> bool:
     """Return whether a value is a password, where one is expected.
 
-    `sure`: nothing else can stand there, so letters alone are believed.
+    A literal is believed unless it reads as words about passwords: its name decides. In code and sentences the value has
+    to look like one. `sure`: nothing else can stand there.
     """
     if len(value) < 4 or stands_for_value(value) or _SAID.match(value) or _NUMBER.fullmatch(value):
         return False
     if (style == "code" and _EXPRESSION.search(value)) or (style == "prose" and _UUID.fullmatch(value)):
         return False
     if " " in value:
-        words = value.split()
-        is_given = sure and style == "literal" and len(words) > 2
-        made = any(
-            _LETTER.search(word)
-            and _DIGIT.search(word)
-            and not (_TERM.match(word) and not (is_given and len(word) == 3))
-            for word in words
-        )
-        told = _GLUE.intersection(value.lower().split()) or value[-1] in ".:?!"
-        return not told and (
-            made
-            or (len(words) >= (3 if sure and style == "prose" else 4) and value.islower() and not _LABEL.search(value))
-        )
+        return _is_passphrase(value, style, sure=sure)
     letters, digits = _LETTER.search(value), _DIGIT.search(value)
     if letters and digits:
         if _TERM.match(value) and not re.fullmatch(r"[a-z]{5,}\d{1,4}", value):
@@ -146,17 +138,40 @@ def is_password(value: str, style: Style = "literal", *, sure: bool = True) -> b
         return style != "code" and value.isdigit() and (len(value) >= 6 or (style == "literal" and sure))
     if letters and _SYMBOL.search(value[1:]):
         return style != "code" and len(value) >= 6 and not value.endswith(("?", "=")) and not _MARKUP.search(value)
-    if style == "code" or len(value) < 6:
+    if not letters or style == "code" or len(value) < 6:
         return False
-    if _PHRASE.fullmatch(value) and not _ABOUT.search(value):
-        return _GLUE.isdisjoint(value.split("-"))
-    if not value.replace("-", "").replace("_", "").isalpha():
-        return sure and letters is not None and not is_words(value)
+    if _is_joined(value):
+        return True
     if sure:
         return not _ABOUT.search(value) or len(value) >= 20
     if not value.isalpha() or len(value) < 10 or _ABOUT.search(value):
         return False
     return style == "literal" if value[1:].islower() else not _CAMEL.fullmatch(value)
+
+
+def _is_joined(value: str) -> bool:
+    """Return whether a value is words that a person has joined, and no adjective and no name of a thing."""
+    words = re.split(r"[-._;,+]", value)
+    # The last word of a host or a file is short.
+    is_plain = len(words) > 1 and all(map(str.isalpha, words)) and len(value) > 8 and ("." not in value or len(words[-1]) > 3)
+    return is_plain and not _ABOUT.search(value) and _ADJECTIVE.isdisjoint(words) and _GLUE.isdisjoint(words)
+
+
+def _is_passphrase(value: str, style: Style, *, sure: bool) -> bool:
+    """Return whether several words are a password and no text about one."""
+    words = value.split()
+    if _GLUE.intersection(value.lower().split()) or value[-1] in ".:?!" or _SAID.match(words[-1]):
+        return False
+    is_given = sure and style == "literal"
+    for word in words:
+        made = _LETTER.search(word) and _DIGIT.search(word)
+        if made and not (_TERM.match(word) and not (is_given and len(word) == 3 < 3 * len(words))):
+            return True
+    if _LABEL.search(value):
+        return False
+    if is_given and (_DIGIT.search(value) or ";" in value):
+        return True
+    return len(words) >= (3 if sure else 4) and (value.islower() or (style == "literal" and not value[0].isupper()))
 
 
 def is_phrase(value: str) -> bool:
