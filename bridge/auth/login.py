@@ -44,7 +44,10 @@ _ADDRESSES = 1000
 
 
 class WrongLinks:
-    """Count failed logins by link from the newest `addresses`; `clock` returns monotonic seconds."""
+    """Rate limit for failed logins by link, per client address; `clock` returns monotonic seconds.
+
+    It remembers only the newest `addresses`.
+    """
 
     def __init__(self, addresses: int = _ADDRESSES, clock: Callable[[], float] = time.monotonic) -> None:
         self._addresses = addresses
@@ -52,7 +55,7 @@ class WrongLinks:
         self._at: OrderedDict[str, deque[float]] = OrderedDict()
 
     def wait(self, address: str) -> float:
-        """Return the seconds until a failure from this address gets an individual answer; 0 if it does now."""
+        """Return the seconds until a failed login from this address is explained again; 0 if it is explained now."""
         at = self._at.get(address)
         if at is None or len(at) < WRONG_LINKS:
             return 0.0
@@ -194,17 +197,20 @@ class Authenticator:
         return None if person is None else Caller(person, session, way_in_of(session))
 
     async def known(self, request: web.Request, *, acts: bool = False) -> Caller:
-        """Return the caller as `caller` does. Raises AnsweredError if there is none, or if a foreign page acts."""
+        """Return the caller as `caller` does; `acts` tells whether the request changes something.
+
+        Raise AnsweredError if there is none, or if a foreign page sent a request that acts.
+        """
         if acts and self.is_forged(request):
             raise AnsweredError(foreign_origin(request))
         return self._admitted(request, await self.caller(request))
 
     async def who_looks(self, request: web.Request) -> Caller:
-        """Return the caller who opens a page of the bridge. Raises AnsweredError, which asks for a login."""
+        """Return the logged-in person who opens a page. Raises AnsweredError, which asks anybody else to log in."""
         return self._admitted(request, await self.browser(request))
 
     async def who_acts(self, request: web.Request) -> Caller:
-        """Return the caller of an action. Raises AnsweredError, also for foreign origins."""
+        """Return the logged-in person whose page sent an action. Raises AnsweredError, also for foreign origins."""
         self.require_same_origin(request)
         return await self.who_looks(request)
 
@@ -338,7 +344,10 @@ class Authenticator:
         return "unknown" if token is None else await self.people.found_link(token)
 
     def _wrong_link(self, request: web.Request, problem: LinkProblem) -> web.Response:
-        """Count a wrong link. It was compared before, so wrong ones never block a valid one."""
+        """Return the response to a link that does not work, and count it against the rate limit.
+
+        The limit affects only the explanation: a valid link always works.
+        """
         address = self.address(request)
         wait = self._wrong.wait(address)
         self._wrong.count(address)
@@ -388,7 +397,7 @@ class Authenticator:
         )
 
     def ways_in(self, request: web.Request) -> list[Way]:
-        """Return the other login methods of a browser, with the way back to the requested path."""
+        """Return links to the other login methods; each leads back to the requested path after the login."""
         back = back_to(request.path_qs) if request.method == "GET" else ""
         ways = [] if self._provider is None else [Way(f"Log in with {self._provider}", f"/oidc/login{back}")]
         if self.party is not None and self.party.is_at(request.host):
