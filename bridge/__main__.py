@@ -74,7 +74,7 @@ def _serve(parser: argparse.ArgumentParser) -> Run:
 
 
 def _operating(module: str, add_arguments: str = "add_arguments") -> Fill:
-    """Return the function for a command that `operate` runs, with the arguments that a module adds."""
+    """Return a function that fills a command's parser with the arguments of `module`; `operate` runs the command."""
 
     def fill(parser: argparse.ArgumentParser) -> Run:
         from bridge.commands import operate

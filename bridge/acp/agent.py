@@ -73,7 +73,10 @@ _VERSION = "1"
 
 
 class SpriteAgent(Service):
-    """See acp's Agent; the library calls these methods by name. Use with `async with`, which ends its tasks."""
+    """Implement acp's `Agent`, whose methods the library calls by name.
+
+    Use with `async with`, which cancels its tasks at the end.
+    """
 
     def __init__(self, conversation: Conversation, editor: Editor) -> None:
         self._conversation = conversation
@@ -108,7 +111,7 @@ class SpriteAgent(Service):
     async def new_session(
         self, cwd: str, mcp_servers: Sequence[Any] | None = None, **_rest: Any
     ) -> schema.NewSessionResponse:
-        """Open another view of the conversation, empty at first."""
+        """Open another session of the editor for the same conversation; it shows nothing at first."""
         del cwd  # The agent works on its own computer.
         session = Session(f"sprite-{uuid.uuid4()}", self._editor)
         await self._conversation.ready()

@@ -71,9 +71,10 @@ class Questions:
     async def keep(
         self, requests: Mapping[str, messages.PermissionRequest], decision: messages.Decision | None = None
     ) -> None:
-        """Ask the editor the open permission requests and close the others. `decision` answers one that just ended.
+        """Ask the editor the open permission requests, and close those that are open no more.
 
-        Without it, a running call reports its own end.
+        `decision` is the answer to a request that was just closed. Without it, the status of a running tool
+        call stays.
         """
         for gone in self._open.keys() - requests.keys():
             await self._close(self._open.pop(gone), decision)
@@ -82,7 +83,7 @@ class Questions:
         self.go_on()
 
     def go_on(self) -> None:
-        """Ask or answer permission requests that waited until a session was opened."""
+        """Show or close permission requests that had to wait until a session was opened."""
         for question in self._open.values():
             self._go_on(question)
 

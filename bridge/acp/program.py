@@ -37,7 +37,7 @@ _ASKS = "session/request_permission"
 
 
 class StdioTransport:
-    """See acp's Transport. Created by `opened`."""
+    """Implement acp's `Transport` on stdin and stdout; `opened` creates one."""
 
     def __init__(
         self, source: asyncio.ReadTransport, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -74,7 +74,7 @@ class StdioTransport:
         await self._writer.drain()
 
     def question_id(self, tool_call_id: str) -> int | str | None:
-        """Remove and return the message id of the question about a tool call, or None."""
+        """Return the JSON-RPC id of the permission question about a tool call and forget it; None if there is none."""
         return self._question_ids.pop(tool_call_id, None)
 
     async def close(self) -> None:
@@ -120,7 +120,7 @@ _LAST_WORDS_SECONDS = 0.5
 
 
 class End:
-    """Wait for the reason why the program ends: the editor left (0), a signal, or an unreachable bridge (1)."""
+    """The exit status, set once the program has to end: 0 after the editor left, 1 for an unreachable bridge."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -133,7 +133,7 @@ class End:
             self._has_come.set()
 
     def fail(self) -> None:
-        """End the program with a fault shortly, after the editor got its answers."""
+        """Set the status of a failure after a short delay, so that the editor still gets its answers."""
         asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, self.come, FAULT)
 
     async def wait(self) -> None:
@@ -163,7 +163,7 @@ async def serve(endpoint: LocalEndpoint | RemoteEndpoint) -> int:
 
 @asynccontextmanager
 async def speaking(connect: Connect, transport: StdioTransport, end: End) -> AsyncIterator[Conversation]:
-    """Answer an editor while the block runs. Sets `end` if that cannot continue."""
+    """Answer an editor's requests while the block runs. Sets `end` when the connection to it ends."""
     editor = Editor(transport)
     async with (
         Conversation(connect, editor, end.fail) as conversation,

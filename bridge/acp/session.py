@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
 
 class Prompt:
-    """A message sent from this session. `ended` is how its turn ended, or None if it is not awaited any more."""
+    """A message sent from this session. Await `ended` for the end of its turn.
+
+    Its result is None if the program stopped waiting for the turn.
+    """
 
     def __init__(self) -> None:
         self.ended: asyncio.Future[Ending | None] = asyncio.get_running_loop().create_future()
@@ -99,11 +102,11 @@ class Session:
     # --- what is shown ---
 
     async def say(self, text: str) -> None:
-        """Show the program's own text in the agent's place, such as a command's result."""
+        """Show a text of this program, such as a command's result, as if the agent had written it."""
         await self._text(text, begins=True)
 
     async def note(self, text: str) -> None:
-        """Show a remark beside the conversation."""
+        """Show a remark that is not part of the agent's answer, in the editor's style for thoughts."""
         self._after_text = False
         await self._update(update_agent_thought_text(text))
 

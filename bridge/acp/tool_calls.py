@@ -63,7 +63,10 @@ def started(event: ToolUse) -> ToolCallStart:
 
 
 def ended(call: Call, *, is_stopped: bool) -> ToolCallProgress:
-    """Return the outcome of a call. A successful edit keeps its diff. One without a result is stopped, or goes on."""
+    """Return the update that shows how a call ended. A successful edit keeps its diff.
+
+    A call without a result is shown as failed if it was stopped. Otherwise it continues in the background.
+    """
     result = call.result
     if result is None:
         return update(call.use.tool_use_id, status="failed" if is_stopped else "completed")

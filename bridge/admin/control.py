@@ -145,10 +145,10 @@ _AGENT_FOLDER: Final = (b"CLAUDE_CONFIG_DIR=", b"/.os/run/claude")
 
 
 class Connection(Protocol):
-    """The part of a socket that is used here; asyncio exposes no more of it."""
+    """The method of a socket that `refusal` needs; asyncio passes on only a part of the socket's interface."""
 
     def getsockopt(self, level: int, name: int, size: int = 0, /) -> int | bytes:
-        """See socket.getsockopt."""
+        """Return a socket option, as `socket.getsockopt` does."""
 
 
 def refusal(connection: Connection) -> str | None:

@@ -83,9 +83,9 @@ class OperatorPage:
 def page(
     people: Sequence[Person], rows: Mapping[str, Row], matching: int, wanted: str, audit: Sequence[Entry], now: float
 ) -> web.Response:
-    """Return the page of people and their sprites' rows (none: no access).
+    """Return the operators' page: people, and a status row for each with access. `now` is in Unix seconds.
 
-    `people` are the first of the `matching` ones for the name part `wanted`; `now` in Unix seconds.
+    `wanted` is the searched part of a name. `matching` people have it, and `people` are the first of them.
     """
     return messages.document(
         "operator.html",
@@ -412,7 +412,7 @@ def _json(value: object) -> web.Response:
 
 @web.middleware
 async def _for_owner(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer requests of agents' programs with a refusal and its reason."""
+    """Reject requests from programs of an agent, with the reason; pass other requests to the handler."""
     connection = None if request.transport is None else request.transport.get_extra_info("socket")
     words = peer.AGENTS if connection is None else peer.refusal(connection)
     if words is not None:

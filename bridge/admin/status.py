@@ -25,16 +25,21 @@ _FILES_SECONDS = 5.0
 
 
 class Row(msgspec.Struct):
-    """One sprite. `link` is the relay's state, `clients` counts the open pages and terminals.
+    """One sprite in the status. `link` is the relay's state, `clients` counts the open pages and terminals.
 
-    `last_seen_at` is the time of the sprite's last answer (before this start of the bridge: of its person's last
-    visit); `next_due` is when it wants to be woken, null if nothing is due. Times are in Unix seconds. US dollars
-    count by UTC days and months; `estimated_usd` is the part of today's that the API did not report, and `unpriced`
-    calls are in no sum. The replica lacks the last `store_behind` seconds (null: there is none); `store_trouble`
-    describes what hinders replication. During replication the person's files were scanned `files_seen` seconds ago
-    (null: no replication), and later changes are missing. The last complete check was at `store_checked_at`, with
-    `store_damaged` pieces damaged or missing. If bridges share a database, the one at `bridge` has the sprite (null:
-    none), and its lease lasts `bridge_seconds` more. `slow` is work of the sprite that takes longer than a minute.
+    `last_seen_at` is when the sprite last sent a message. If it has sent none since the bridge started, it is the
+    last visit of its person. `next_due` is when the sprite wants to be woken, null if nothing is due.
+
+    Costs are in US dollars, for the current UTC day and month. `estimated_usd` is the part of today's cost that the
+    API did not report. `unpriced` calls have no known price and are not included.
+
+    The replica lacks the last `store_behind` seconds (null: there is no replica). `store_trouble` describes what
+    hinders replication. The person's files were last scanned `files_seen` seconds ago (null: no replication), so
+    the replica lacks later changes. The last complete check was at `store_checked_at` and found `store_damaged`
+    damaged or missing pieces.
+
+    If bridges share a database, `bridge` is the one that has the sprite (null: none), for `bridge_seconds` more
+    without renewal. `slow` is work of the sprite that takes longer than a minute. Times are in Unix seconds.
     """
 
     sprite: str

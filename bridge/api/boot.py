@@ -150,7 +150,7 @@ class Boot(Service, Observer):
     # --- what the relay tells ---
 
     def heard(self, sprite: str, message: ServerMessage) -> None:
-        """See Observer."""
+        """Refresh or drop a sprite's cached texts after a change of its memory."""
         if isinstance(message.payload, StateSync | MemoryUpdate):
             self._changes[sprite] += 1
             own = [key for key in self._texts if key[0] == sprite]

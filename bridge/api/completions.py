@@ -58,7 +58,7 @@ class GrowingText:
         return ""
 
     def _apart(self, words: str) -> str:
-        """Return the separator before a new paragraph."""
+        """Return the words of a new paragraph, with a separator before it if it is not the first."""
         between = _BETWEEN if self._is_begun else ""
         self._is_begun = True
         return between + words
@@ -158,7 +158,7 @@ class Whole:
         self._headers = headers
 
     async def told(self, changes: AsyncIterator[Turn | None]) -> web.StreamResponse:
-        """Follow the turn's changes; return the response after its end. Raise AskError if there will be none."""
+        """Collect the turn's text and return the response after its end. Raise AskError if the end will not arrive."""
         growing = GrowingText(tells_questions=False)
         text, ending = "", None
         async for turn in changes:
@@ -194,7 +194,7 @@ class Streamed:
         self._response: web.StreamResponse | None = None
 
     async def told(self, changes: AsyncIterator[Turn | None]) -> web.StreamResponse:
-        """Send the turn's changes; return the response after the ending. Raises AskError if there will be none."""
+        """Stream the turn's text and return the response after its end. Raise AskError if the end will not arrive."""
         growing = GrowingText(tells_questions=True)
         ending = None
         async for turn in changes:

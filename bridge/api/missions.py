@@ -161,7 +161,7 @@ class _Ear(HubListener):
     # --- what the room tells ---
 
     def heard(self, message: ServerMessage) -> None:
-        """See Ear."""
+        """Apply a message of the sprite that concerns this mission."""
         payload = message.payload
         if message.reply_to is None and self._watch is not None:
             self._watch(payload)
@@ -175,14 +175,14 @@ class _Ear(HubListener):
             self.hear(payload)
 
     def changed(self, change: LinkChange) -> None:
-        """See Ear."""
+        """Note that events may be missing after the connection to the sprite was lost."""
         if change.state == "ready":
             self.may_have_left = True
         elif self._is_answered:
             self.turns.lose()
 
     def ended(self) -> None:
-        """See Ear."""
+        """Fail with an AskError, because the bridge receives no more from the sprite."""
         self.fail("stopping", "The bridge has stopped listening to the sprite. The mission goes on; see the page.")
 
 

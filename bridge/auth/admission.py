@@ -153,7 +153,7 @@ class Admission:
 
 
 def _passed(passed: ForwardedIdentity) -> Holder | None:
-    """Return the token's holder as found by another bridge, or None if the request had no token."""
+    """Return the token's holder as verified by the forwarding bridge, or None if the request had no token."""
     if passed.by != "token" or passed.way_in is None:
         return None
     return Holder(passed.person, passed.label, passed.scopes, bytes.fromhex(passed.way_in))
@@ -204,7 +204,7 @@ class OpenSockets:
     def inside(self, person: str, way_in: str | None, socket: web.WebSocketResponse) -> Iterator[Visitor]:
         """Count a WebSocket while the block runs; `way_in` is the hash of a session or token, if any.
 
-        Starts before the handshake, because otherwise concurrent handshakes would exceed the limit.
+        Enter the block before the handshake, because concurrent handshakes could exceed the limit otherwise.
         """
         visitor = Visitor(person, way_in, socket)
         self._of[person].add(visitor)
@@ -251,7 +251,10 @@ WayIn = tuple[str, str | None]
 
 
 class Revocations(Service):
-    """Revocations of bridges that share a database: `async with Revocations(...) as revocations:`."""
+    """Close connections whose credentials another bridge revoked: `async with Revocations(...) as revocations:`.
+
+    The bridges share a database, which notifies them. Each also polls it, because a notification may be lost.
+    """
 
     def __init__(
         self,

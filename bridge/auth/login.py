@@ -161,17 +161,20 @@ class Authenticator:
         return None if person is None else Caller(person, session, way_in_of(session))
 
     async def known(self, request: web.Request, *, acts: bool = False) -> Caller:
-        """Return the caller as `caller` does. Raises AnsweredError if there is none, or if a foreign page acts."""
+        """Return the caller as `caller` does; `acts` tells whether the request changes something.
+
+        Raise AnsweredError if there is none, or if a foreign page sent a request that acts.
+        """
         if acts and self.is_forged(request):
             raise AnsweredError(foreign_origin(request))
         return self._admitted(request, await self.caller(request))
 
     async def who_looks(self, request: web.Request) -> Caller:
-        """Return the caller who opens a page of the bridge. Raises AnsweredError, which asks for a login."""
+        """Return the logged-in person who opens a page. Raises AnsweredError, which asks anybody else to log in."""
         return self._admitted(request, await self.browser(request))
 
     async def who_acts(self, request: web.Request) -> Caller:
-        """Return the caller of an action. Raises AnsweredError, also for foreign origins."""
+        """Return the logged-in person whose page sent an action. Raises AnsweredError, also for foreign origins."""
         self.require_same_origin(request)
         return await self.who_looks(request)
 
@@ -341,7 +344,7 @@ class Authenticator:
         )
 
     def ways_in(self, request: web.Request) -> list[Way]:
-        """Return the other login methods of a browser, with the way back to the requested path."""
+        """Return links to the other login methods; each leads back to the requested path after the login."""
         back = back_to(request.path_qs) if request.method == "GET" else ""
         ways = [] if self._provider is None else [Way(f"Log in with {self._provider}", f"/oidc/login{back}")]
         if self.party is not None and self.party.is_at(request.host):

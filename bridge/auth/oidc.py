@@ -132,9 +132,9 @@ class OidcDoor:
         return await self._let_in(request, begun, claims)
 
     async def _code(self, request: web.Request, begun: Begun | None) -> str:
-        """Return the code of the provider's answer to this browser's login, once.
+        """Return the authorization code from the provider's callback, once for each login.
 
-        Raises _RefusedError for any other.
+        Raise _RefusedError if this browser did not start the login, or if the provider refused it.
         """
         state = request.query.get("state", "")
         if begun is None or not hmac.compare_digest(state.encode("utf-8", "surrogateescape"), begun.state.encode()):

@@ -205,7 +205,10 @@ class Provider(Service):
         raise AssertionError("the second try returns or raises")
 
     async def _known_keys(self, found: _Discovery, *, is_stale: bool) -> KeySet:
-        """Return the provider's keys, cached for an hour, or for a minute if `is_stale`."""
+        """Return the provider's signing keys, cached for an hour.
+
+        With `is_stale` they are cached only for a minute, because a token was signed with an unknown key.
+        """
         lasting = _KEYS_SECONDS if is_stale else _KEYS_LAST_SECONDS
         async with self._looking:
             if self._keys is not None and self._clock() - self._keys[0] < lasting:

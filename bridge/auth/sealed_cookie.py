@@ -21,7 +21,10 @@ _T = TypeVar("_T", bound=msgspec.Struct)
 
 
 class SealedCookie(Generic[_T]):
-    """One kind of signed cookie: `purpose` is part of its name and signature, `which` bridge of its plain-http name."""
+    """One kind of signed cookie. `purpose` is part of its name and of its signature.
+
+    Without https, its name also contains `which`, because bridges on the same host share their cookies.
+    """
 
     def __init__(self, key: bytes, purpose: str, type_: type[_T], *, is_secure: bool, which: str) -> None:
         self._signer = TimestampSigner(key, salt=f"bridge {purpose}", digest_method=hashlib.sha256)

@@ -23,14 +23,17 @@ _MAX_TURNS = 200
 
 @dataclass(eq=False, slots=True)
 class Text:
-    """A text of the agent. With a gap, deltas were missed: it is the text before the gap until it is done."""
+    """A text of the agent, which may still grow.
+
+    With `has_gap`, some deltas were missed. Then it ends at the gap until the whole text arrives (`is_done`).
+    """
 
     text: str
     is_done: bool = False
     has_gap: bool = False
 
     def after(self, shown: str) -> str:
-        """Return the part to append to a shown part."""
+        """Return the text to append for a client that has shown `shown` so far."""
         if self.text.startswith(shown):
             return self.text[len(shown) :]
         if not self.is_done:
@@ -45,7 +48,10 @@ class Text:
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """A tool call. It is over without a result if its turn ended: stopped, or going on in the background."""
+    """A tool call with its result, if there is one. `is_over` is also set when the turn ended without a result.
+
+    Then the call was stopped, or continues in the background.
+    """
 
     use: events.ToolUse
     result: events.ToolResult | None = None
@@ -166,7 +172,7 @@ class Turn:
             growing.text, growing.has_gap = running.partial, False
 
     def finish(self, lines: list[ChatMessage]) -> None:
-        """End the turn with what was missed of it, from its lines in the chat, oldest first."""
+        """End the turn from its chat lines, oldest first, because its last events were missed."""
         last = lines[-1]
         words = "" if last.role == "user" else last.text
         self._begin()
@@ -179,7 +185,7 @@ class Turn:
         self.end(events.Interrupted(self.id) if is_stopped else events.Complete(self.id, words, None, None, 0))
 
     def _add_rest(self, words: str) -> None:
-        """Add the missing part of all texts of the turn, which a chat line has in one."""
+        """Append what is missing of the turn's texts; `words` are all of them together, as a chat line has them."""
         texts = [part for part in self.parts if isinstance(part, Text)]
         missing = Text(words, is_done=True, has_gap=True).after("\n\n".join(part.text for part in texts).strip())
         if texts and not texts[-1].is_done:
@@ -189,7 +195,7 @@ class Turn:
 
 
 class Turns:
-    """The newest turns by id, in the order of their begin, and the open questions. `hear` every message."""
+    """The newest turns by id, oldest first, and the open questions. Pass each message to `hear`."""
 
     def __init__(self) -> None:
         self.turns: dict[str, Turn] = {}
@@ -199,7 +205,7 @@ class Turns:
 
     @property
     def running(self) -> Turn | None:
-        """Return the running turn. A mission may wait for the end of one that the agent began by itself."""
+        """Return the running turn: the newest one, because a mission may have to wait for an earlier turn."""
         return next((turn for turn in reversed(self.turns.values()) if turn.status == "running"), None)
 
     def is_outstanding(self, turn_id: str) -> bool:
@@ -338,14 +344,14 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The turn has begun, or has begun again: then its parts shown so far are void."""
+    """The turn has begun. If it `is_again`, remove its parts that were shown so far."""
 
     is_again: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Grew:
-    """A text has grown by a piece, or is complete. `begins`: nothing of it was shown before."""
+    """Text to append, or the end of a text (`text.is_done`). `begins`: nothing of this text was shown before."""
 
     text: Text
     piece: str

@@ -167,9 +167,8 @@ WHERE sprite = ? AND owner = ? AND epoch = ?
 class Leases(Service, Ownership):
     """Hold this bridge's leases on sprites: `async with Leases(database, address, on_death) as leases:`.
 
-    All are given back at the end.
-
-    `address` is this bridge's URL for other bridges. `owner` is its name, which is new after each start.
+    All leases are given back at the end of the block. `address` is this bridge's URL for other bridges. `owner` is
+    its name, which is new after each start. `on_death` is called if a background task ends with an error.
     """
 
     def __init__(

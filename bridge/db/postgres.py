@@ -513,7 +513,10 @@ class PostgresDatabase:
         return connection
 
     def _was_away(self, *, now: float | None) -> float | None:
-        """Note whether the server is away now; return the former note. Atomic, so that one thread is the first."""
+        """Store since when the server is away (None: it is not), and return the former value.
+
+        Atomic, so that only one thread logs the change.
+        """
         with self._noting:
             before, self._refused_at = self._refused_at, now
             return before

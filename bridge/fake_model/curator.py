@@ -62,7 +62,7 @@ class Batch:
 def parse_batch(text: str) -> Batch:
     """Parse the user content of a curation request; unknown parts are ignored.
 
-    Turns that are shown again with what was refused of them have nothing new for fixed rules.
+    Among them are explanations of refused answers: these fixed rules would answer the same again.
     """
     text = _REFUSED.sub("", text)
     return Batch(

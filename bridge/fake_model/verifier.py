@@ -52,7 +52,7 @@ def answer(flaws: Iterator[tuple[ProposedLine, str | None]]) -> str:
 
 
 def _flaw(line: ProposedLine, messages: Sequence[Turn]) -> str | None:
-    """Return why the messages do not carry a line, or None."""
+    """Return why the messages do not support a proposed line, or None if they do."""
     if line.kind == "keep":
         asked = any(f"t{turn.id}" == line.text and curator.asks_to_forget(turn.user) for turn in messages)
         return "the user asks not to keep it" if asked else None
@@ -77,7 +77,7 @@ def _not_done(text: str, messages: Sequence[Turn]) -> str | None:
 
 
 def _carries(found: Finding, new: str, old: str | None) -> bool:
-    """Return whether the fake curator would make this line of a finding, or put it in the place of the old line."""
+    """Return whether the fake curator would propose `new` for this finding, in place of `old` if that is given."""
     if old is not None and not (curator.replaces(new, old) or curator.related(found.content, old)):
         return False
     statement = normalised(new)

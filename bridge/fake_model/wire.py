@@ -93,7 +93,7 @@ def events(full: dict[str, Any]) -> Iterator[bytes]:
 
 
 def _spelled_out(block: dict[str, Any]) -> tuple[dict[str, Any], Iterable[dict[str, str]]]:
-    """Return a block as it starts, and the deltas that follow."""
+    """Return the block for the event that starts it, still without content, and the deltas with its content."""
     kind = block["type"]
     if kind in _CALLS:
         return block | {"input": {}}, _json_deltas(block["input"])

@@ -126,7 +126,7 @@ async def served(
     lobby: ConnectionLimitMiddleware | None = None,
     idle_seconds: float = _IDLE_SECONDS,
 ) -> AsyncIterator[None]:
-    """Serve the application while the block runs. Pass a `lobby` if unauthenticated clients can connect."""
+    """Serve the application while the block runs. If anybody can connect, pass `lobby`, which limits connections."""
     runner = web.AppRunner(
         application,
         access_log=None,

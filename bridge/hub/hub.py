@@ -29,7 +29,7 @@ _LOOK_SECONDS = 1.0
 
 
 async def _no_limit(_sprite: str) -> bool:
-    """Accept every raise, for a bridge without budgets."""
+    """Do nothing and report success: without budgets there is no limit to raise."""
     return True
 
 
@@ -244,7 +244,7 @@ class Relay:
 
 
 def _seen(sprite: str, room: SpriteHub, past: Seen | None) -> Seen:
-    """Return the room's data; `past` is what was known before this room was opened."""
+    """Return the sprite's state from its room, completed from `past`, its state before the room was opened."""
     change = room.change
     return Seen(
         sprite=sprite,

@@ -249,10 +249,10 @@ class Listener(Protocol):
         """Return why this bridge may not send to the sprite, as a message for people."""
 
     def stale(self, epoch: int, newest: int) -> None:
-        """Handle a sprite that reports a newer owner (`newest`) than `epoch`, under which this link spoke."""
+        """Handle a refusal: the sprite knows a newer owner, `newest`, than this bridge's lease `epoch`."""
 
     def died(self) -> None:
-        """Handle the end of the link by a bug; leaving it raises TaskDiedError."""
+        """Handle a bug that ended the link. At the end of its block, the link raises TaskDiedError."""
 
 
 class Link(Service):
@@ -428,7 +428,10 @@ class Link(Service):
     # --- when to try, and when to give up ---
 
     async def _pause(self, error: Exception) -> None:
-        """Wait before the next attempt: longer each time, shorter on a nudge, without limit while all rest."""
+        """Wait before the next attempt: longer after each failure, until a client nudges.
+
+        While nobody needs the sprite, wait only for a nudge.
+        """
         if self._complaints.wait(1) == 0:
             self._complaints.take(1)
             log.info("no link to %s: %s", self._sprite, type(error).__name__)

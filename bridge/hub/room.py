@@ -143,16 +143,16 @@ class Observer:
     """
 
     def opened(self, sprite: str) -> None:
-        """Handle that a connection to the sprite is wanted from now on."""
+        """Handle the first need for a connection to the sprite."""
 
     def closed(self, sprite: str, *, at_rest: bool) -> None:
-        """Handle that no connection is wanted any more; `at_rest` tells whether the sprite had no work then."""
+        """Handle the end of the need for a connection. `at_rest`: the sprite had no work left."""
 
     def arrived(self, sprite: str) -> None:
-        """Handle the first page or terminal."""
+        """Handle the first page or terminal that connects."""
 
     def left(self, sprite: str) -> None:
-        """Handle that the last page or terminal has left."""
+        """Handle the disconnection of the last page or terminal."""
 
     def heard(self, sprite: str, message: ServerMessage) -> None:
         """Handle a message of the sprite: an event, a state, or an answer to any client."""
@@ -189,7 +189,7 @@ TIMES = RoomTimes()
 
 
 class SpriteHub:
-    """Relay between one sprite and its clients: `async with Room(host, sprite) as room:`; call `enter` for each."""
+    """Relay between one sprite and its clients: `async with SpriteHub(host, sprite) as hub:`; call `enter` for each."""
 
     def __init__(
         self,
@@ -355,9 +355,10 @@ class SpriteHub:
         return await self._requests.ask(payload, message_id)
 
     async def beside(self, client: str) -> link.SpriteConnection:
-        """Open a separate connection while the link is up, so that it wakes no machine.
+        """Open another connection to the sprite, beside the link.
 
-        Raise LinkDownError without a link; HostError, LinkError, OSError or TimeoutError.
+        It needs the link, so that it wakes no machine: raise LinkDownError without one. Also raise HostError,
+        LinkError, OSError or TimeoutError.
         """
         if not self._link.is_ready:
             raise link.LinkDownError
@@ -372,9 +373,9 @@ class SpriteHub:
         self._link.report(phase, words)
 
     def advise(self, words: str, as_of: float | None = None) -> None:
-        """Tell the members of a decision for the person while the link is up; "" once it is made.
+        """Show `words` to all clients while the link is up: the person has to decide something. "" removes them.
 
-        `as_of` is the time of the replica.
+        `as_of` is the time of the replica in Unix seconds.
         """
         before, self._advice = self._advice, link.LinkChange("ready", words, "choose", as_of) if words else None
         if self._advice != before and self._link.change.state == "ready":
@@ -397,7 +398,7 @@ class SpriteHub:
         self._link.nudge()
 
     async def _reach(self, report: Report) -> Reached:
-        """Reach the sprite once for all waiters, under this bridge's lease. Raise LinkError if it is elsewhere."""
+        """Connect to the sprite, one attempt at a time. Raise LinkError if this bridge does not have its lease."""
         async with self._reaching:
             try:
                 lease = await self.own()
@@ -426,7 +427,7 @@ class SpriteHub:
         return lease
 
     async def look_whether_owned(self) -> None:
-        """Renew the lease of a sleeping sprite: otherwise a wake by another bridge would go unnoticed."""
+        """Try to get the lease of a sleeping sprite back: without it, a wake by another bridge goes unnoticed."""
         if self._link.is_at_rest and not self.may_speak:
             with suppress(NotOwnedError):
                 await self.own()
@@ -487,25 +488,25 @@ class SpriteHub:
 
     @property
     def awaits_state(self) -> bool:
-        """Return whether the live stream of events starts again, so that a state must arrive."""
+        """Return whether a `state_sync` of the sprite has to arrive before the live stream goes on."""
         return self._sync_is_due
 
     @property
     def may_speak(self) -> bool:
-        """See Listener."""
+        """Return whether this bridge has the sprite now; otherwise nothing is sent to it."""
         return self._ownership.holds(self._sprite)
 
     @property
     def why_silent(self) -> str:
-        """See Listener."""
+        """Return why this bridge may not send to the sprite, as a message for people."""
         return f"{away} {_WAITS}" if (away := self._ownership.away) else _LET_GO
 
     def stale(self, epoch: int, newest: int) -> None:
-        """See Listener."""
+        """Give up a lease that the sprite has refused, because it knows a newer owner."""
         self._on_stale(epoch, newest)
 
     def died(self) -> None:
-        """See Listener."""
+        """End the room, because a bug has ended its link."""
         self.has_died = True
 
     def changed(self, change: link.LinkChange) -> None:

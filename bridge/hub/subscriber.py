@@ -77,13 +77,13 @@ class Subscriber:
         self.say(welcome, reply_to=self._resume_id or None)
 
     def begin_anew(self, welcome: messages.AuthOk) -> None:
-        """Announce another sequence in the live stream."""
+        """Announce a new event sequence in the live stream, before the first event of the sequence."""
         self.told_epoch = welcome.epoch
         self.outbox.begin_anew()
         self.event(encode(welcome)[:-1], None)
 
     def has_got(self, epoch: str, last_seq: int) -> None:
-        """Note that the client has everything up to an event, from which its next replay continues."""
+        """Set the newest event that the client has, after which its next replay continues."""
         self.resume = messages.ResumeFrom(epoch, last_seq)
 
     def put(self, frame: bytes) -> None:
@@ -189,7 +189,7 @@ class Subscriber:
                 await self._socket.close(code=code, message=reason)
 
     def request_ended(self) -> None:
-        """Count a request that does not wait any more."""
+        """Note the end of one of the client's requests, so that another may be accepted."""
         self.waiting -= 1
         self.answered.set()
 

@@ -195,7 +195,7 @@ class RelayedSource:
         self._asked_by = asked_by
 
     async def answer(self, request: AnyMemoryRequest) -> MemoryResult:
-        """See Source."""
+        """Send a memory request to the sprite and return its result. Raises PeerError."""
         if isinstance(request, AddActionRequest):
             # Requests are repeated after a lost link, which could add the action twice. This request makes sure that
             # the link is up.
@@ -206,7 +206,7 @@ class RelayedSource:
         return answer
 
     async def mission(self, text: str, told: Told) -> Reply:
-        """See Source."""
+        """Send a mission to the sprite and return the reply; `told` receives its progress."""
         mission_id = str(uuid.uuid4())
         untold = deque[str](maxlen=_UNTOLD)
         ending: Ending | None = None
@@ -341,7 +341,7 @@ class McpDoor(Service):
         return await served_by(application, request, self._scope(holder), body=body)
 
     def _scope(self, holder: Holder) -> dict[str, Any]:
-        """Return the caller for the protocol's server."""
+        """Return the entry for the ASGI scope that tells the tools who calls and with which scopes."""
         scopes = SCOPES if holder.scopes is None else holder.scopes
         source = RelayedSource(self._relay, self._asking, holder.person, holder.label)
         return {_CALLER: Caller(source, frozenset(scopes))}

@@ -38,10 +38,13 @@ class Notice:
 
 
 class Channel(Protocol):
-    """A channel to a person. Returns when the notice was accepted or given up; errors of a channel are not raised."""
+    """A way to deliver notices to a person."""
 
     async def deliver(self, notice: Notice) -> None:
-        """Deliver the notice, with the channel's own retries."""
+        """Deliver the notice, with retries. Return once it was accepted or given up.
+
+        Failures are logged, not raised.
+        """
 
 
 _MAX_TITLE, _MAX_BODY = 100, 400
@@ -95,9 +98,9 @@ _HARMLESS = {"description", "timeout"}
 
 
 def is_seen_whole(request: PermissionRequest, body: str) -> bool:
-    """Return whether `body` is all that is asked: a host, or a short command in the workspace.
+    """Return whether `body` shows the whole permission request: a host, or a short command in the workspace.
 
-    Invisible characters make it less than all.
+    Return False if it contains invisible characters.
     """
     field = {"Bash": "command", NETWORK: "host"}.get(request.tool, "")
     return (

@@ -115,7 +115,7 @@ class Notifier(Service):
                 del self._queue[place]
 
     async def forget(self, sprite: str) -> None:
-        """Remove the texts of a sprite's pending notifications; they are delivered without. May raise DatabaseError."""
+        """Replace the texts of a sprite's pending notifications by a general one. May raise DatabaseError."""
         for place, notice in self._queue.items():
             if notice.sprite == sprite:
                 self._queue[place] = replace(notice, title=SHORT_TITLE, body="", is_whole=False)
@@ -128,7 +128,7 @@ class Notifier(Service):
             keys.popitem(last=False)
 
     async def _take_over(self) -> None:
-        """Deliver pending notices of another bridge that exceeded its time for them."""
+        """Deliver notices that another bridge stored but did not deliver in time, until cancelled."""
         while True:
             now = time.time()
             try:

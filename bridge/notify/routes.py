@@ -35,7 +35,7 @@ _DECISION = '{"request_id": "…", "decision": "allow"}'
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """One of a person's browsers."""
+    """A push subscription's URL, which identifies one of the person's browsers."""
 
     endpoint: str
 

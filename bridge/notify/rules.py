@@ -89,7 +89,7 @@ class NotificationRules(Service, Observer):
     # --- what the relay tells ---
 
     def opened(self, sprite: str) -> None:
-        """See Observer. Another bridge may have reported events of this sprite meanwhile."""
+        """Look up which events were reported already: another bridge may have had this sprite meanwhile."""
         if self._shared and sprite not in self._held_back:
             self._held_back[sprite] = deque(maxlen=_MOST_HELD_BACK)
             self._reading.start(self._catch_up(sprite), "mark of what was told")
@@ -107,19 +107,19 @@ class NotificationRules(Service, Observer):
                 self.heard(sprite, message)
 
     def arrived(self, sprite: str) -> None:
-        """See Observer. A client with an open page sees the event there."""
+        """Withdraw pending notifications, because the person sees the events in the page."""
         self._of(sprite).is_watched = True
         self._notifier.withdraw(sprite)
 
     def left(self, sprite: str) -> None:
-        """See Observer. Open questions now wait for a person without an open page."""
+        """Notify the person of questions that are still open, because no page shows them now."""
         known = self._of(sprite)
         known.is_watched = False
         for notice in known.questions.values():
             self._notifier.tell(notice)
 
     def heard(self, sprite: str, message: ServerMessage) -> None:
-        """See Observer."""
+        """Apply the rules to a message of the sprite."""
         if (held_back := self._held_back.get(sprite)) is not None:
             held_back.append(message)
             return

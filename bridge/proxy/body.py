@@ -238,7 +238,10 @@ def _limits(found: Mapping[str, Raw]) -> tuple[int, slice]:
 
 
 def _unsaid(content: Content, *, keeps_an_hour: bool, is_streamed: bool) -> Usage:
-    """Return a prompt's largest possible usage. A stream reports the prompt before the API's own tools are used."""
+    """Return the highest possible usage of a prompt, for an answer that ends before the API has reported it.
+
+    A stream reports the prompt before the API's own tools run, so their usage is included only without streaming.
+    """
     tokens = content.first_tokens if is_streamed else content.most_tokens
     return Usage(
         input=0 if is_streamed else content.again,

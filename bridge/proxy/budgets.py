@@ -37,8 +37,8 @@ class BudgetError(Exception):
 class Bounds:
     """The minimum and maximum cost of one call, in US dollars.
 
-    `whole` is the cost of its longest answer to a cached prompt. Of this answer, up to `spare` tokens may be cut off,
-    at `token_usd` each.
+    `whole` is the cost with a cached prompt and the longest answer. The answer can be shortened by up to `spare`
+    tokens, each of which costs `token_usd`.
     """
 
     least: float

@@ -181,9 +181,9 @@ async def settle(database: Database, call: ModelCall) -> Standing:
 
 
 async def bar(database: Database, call: ModelCall) -> None:
-    """Settle whether an interrupted `reserve` that may still run took effect: afterwards it is done or cannot happen.
+    """Prevent an interrupted `reserve` from taking effect later.
 
-    The row that takes the id first wins.
+    If it has not written the call's row, write a row that holds nothing: the first row with an id wins.
     """
     await database.statement(_TOMBSTONE, call.row())
 

@@ -161,11 +161,11 @@ _MOST_PASSES = 16
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Bounds for the cost of a body's content, without its answer.
+    """Limits for the cost of a request's content, without its answer.
 
-    `least_tokens` and `most_tokens` bound the prompt. `first_tokens` is its maximum before the API's own tools have
-    found anything; `again` tokens are read once more for these tools. Each of the `searches` is charged; None means
-    no limit.
+    The prompt has at least `least_tokens` and at most `most_tokens`. Without results of the API's own tools it has
+    at most `first_tokens`; with them the model reads up to `again` tokens once more. The API charges for each of up
+    to `searches` web searches (None: without limit).
     """
 
     least_tokens: int
@@ -248,7 +248,7 @@ class _Look:
         self._inside(block, is_image=kind == "image")
 
     def _inside(self, found: dict[str, Raw], *, is_image: bool = False) -> None:
-        """Check every member of a message or block that may reach something or hold a block."""
+        """Check the members of a message or block: nested blocks, sources and tools."""
         _refuse_other_spellings(found)
         for name, value in found.items():
             if name in _NOT_LOOKED_INTO or not is_container(value):
@@ -350,7 +350,10 @@ class _Look:
                 raise RefusedError(400, f"An edit of the type {_named(kind)} is not what this bridge passes on.")
 
     def _listed(self, value: Raw | None, name: str) -> Iterator[dict[str, Raw]]:
-        """Yield the objects of a JSON list; other items reach nothing, and the API refuses them."""
+        """Yield the objects of a JSON list, without other items, which the API rejects.
+
+        Raise RefusedError for anything but a list.
+        """
         if value is None or _is_null(value):
             return
         found = self._items(value) if is_list(value) else None

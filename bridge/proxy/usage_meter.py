@@ -68,16 +68,16 @@ def unanswered(seconds: float, *, is_streamed: bool) -> Reading:
 
 
 class PromptSizes:
-    """Ratio of a sprite's actual prompt tokens to the bridge's upper bound, from its last prompt.
+    """Learn how many tokens prompts really have, compared with the bridge's upper estimate.
 
-    The next prompt of a conversation is similar to its last one.
+    It keeps the ratio for the last prompt of each sprite and model: the next prompt of a conversation is similar.
     """
 
     def __init__(self) -> None:
         self._shares: dict[tuple[str, str], float] = {}  # by sprite and model
 
     def note(self, sprite: str, model: str, thought: int, found: int) -> None:
-        """Remember the number of tokens that the API counted for a prompt, unless the prompt is small."""
+        """Store the ratio of the counted tokens (`found`) to the estimate (`thought`), unless the prompt is small."""
         if thought < _SMALL_TOKENS or not found:
             return
         if len(self._shares) >= _MAX_SHARES:
@@ -85,7 +85,7 @@ class PromptSizes:
         self._shares[sprite, model] = found / thought
 
     def most(self, sprite: str, model: str, thought: int) -> int:
-        """Return the maximum number of tokens that the API will count for a prompt; `thought` if nothing is known."""
+        """Return the highest number of tokens to expect for a prompt; `thought` is the bridge's upper estimate."""
         share = 1.0 if thought < _SMALL_TOKENS else self._shares.get((sprite, model), 1.0)
         return math.ceil(thought * min(share * _MARGIN, 1.0))
 
@@ -190,7 +190,7 @@ class SseMeter:
         return self._shown_bytes + self._part_bytes + max(self._thought_bytes, written_within(hidden))
 
     def _joined(self, end: bytes) -> bytes:
-        """Return the whole line of the stream, or a placeholder for one that was too long."""
+        """Return the current line, or a placeholder if it was too long; `end` are its last bytes."""
         if self._part_bytes > _MAX_LINE_BYTES:
             # Only results of the API's own tools are that long.
             self._found(self._part_bytes + len(end))

@@ -125,7 +125,7 @@ class _Receipts:
         self._is_closed = False
 
     def give(self, through: int, wiping: asyncio.Task[None] | None) -> None:
-        """Acknowledge everything up to `through` once `wiping`, if any, has ended."""
+        """Acknowledge all data up to position `through`, but only after the task `wiping`, if there is one."""
         self._through = through
         if wiping is None:
             self._say()
@@ -157,7 +157,7 @@ class _Ear(HubListener):
         self._look()
 
     def changed(self, change: LinkChange) -> None:
-        """See HubListener."""
+        """Note whether the link is up. When it goes down, end the current attempt."""
         del change
         self._look()
         if not self.is_up.is_set() and not self._is_last():
@@ -165,7 +165,7 @@ class _Ear(HubListener):
 
     @contextmanager
     def held(self, attempt: asyncio.Timeout) -> Iterator[None]:
-        """Let the attempt end with the link."""
+        """End the block's `attempt` when the link goes down."""
         self._attempt = attempt
         try:
             yield
@@ -226,11 +226,11 @@ class Replicator(Service, Observer):
         await stack.enter_async_context(checks)
 
     def follow(self, room_of: Callable[[str], SpriteHub | None]) -> None:
-        """Set the lookup of rooms that are opened from now on."""
+        """Set the function that returns a sprite's room, for sprites that are opened from now on."""
         self._room_of = room_of
 
     async def stop(self, sprites: Collection[str]) -> None:
-        """Replicate these sprites until they stop, which happens now, whatever becomes of their rooms."""
+        """Keep replicating these sprites while they are stopped, even after their rooms have closed."""
         self._stopping = frozenset(sprites)
         with suppress(TimeoutError):
             async with asyncio.timeout(_CONNECT_SECONDS):
@@ -252,7 +252,7 @@ class Replicator(Service, Observer):
     # --- as an observer ---
 
     def opened(self, sprite: str) -> None:
-        """See Observer."""
+        """Start to replicate the sprite."""
         following = self._following.setdefault(sprite, Following())
         following.is_whole, following.progress_at = False, time.monotonic()
         self._running[sprite] = self._tasks.start(self._follow(sprite, following), f"follow {sprite}")
@@ -263,7 +263,7 @@ class Replicator(Service, Observer):
             self._following[sprite].interrupt()
 
     def closed(self, sprite: str, *, at_rest: bool) -> None:
-        """See Observer."""
+        """Stop replicating the sprite, unless it is being stopped: its last data is still to come."""
         del at_rest
         if (task := self._running.pop(sprite, None)) is not None and sprite not in self._stopping:
             task.cancel()
@@ -363,7 +363,7 @@ class Replicator(Service, Observer):
             await connection.close()
 
     def _wipe(self, sprite: str) -> None:
-        """Wipe forgotten data from the disk; only the forgetting person waits for it."""
+        """Start to wipe forgotten data from the disk. Only the acknowledgement of the forget waits for it."""
         self._forgets[sprite] = self._forgets.get(sprite, 0) + 1
         if sprite not in self._wiping:
             self._wiping[sprite] = self._tasks.start(self._until_wiped(sprite), f"wipe {sprite}")
@@ -449,7 +449,7 @@ def _says_nothing_new(shipped: Shipped, position: records.Position) -> bool:
 
 
 async def standing(store: SealedStore, sprite: str, trouble: str = "", why: str = "") -> Standing:
-    """Return the state of a replica, also without replication; `why` is the reason of an incomplete wipe."""
+    """Return the state of a replica, replicated or not; `why` explains why forgotten data could not be wiped."""
     try:
         # While a new generation is incomplete, the earlier one is the newest state.
         followed, position, wipe_is_due, health = await store.standing(sprite)

@@ -34,7 +34,7 @@ def moment(at: float) -> str:
 
 
 class LostSprites:
-    """Know the replicas of lost sprites and the unfinished restores. `refuse` is a Guard."""
+    """Look up replicas of lost sprites and unfinished restores. Pass `refuse` to a host as its `guard`."""
 
     def __init__(self, database: Database, store: SealedStore) -> None:
         self._database = database

@@ -79,13 +79,14 @@ class SealedStore:
         as_of: float | None = None,
         on_damaged: Callable[[str, store.DamagedError], None] | None = None,
     ) -> AsyncIterator[store.StoredRow]:
-        """Yield every row, by table, then by id (numbers in order, texts unordered): now, or at a moment.
+        """Yield every row, by table, then by id (numbers in order, texts unordered).
 
-        At a moment the replica was complete: `as_of` selects the last one up to that time, with StoreError if there
-        is none. Without it, the newest state is read, even if more was on its way. Later writes are not seen. A
-        forget makes all earlier moments unreadable.
+        With `as_of`, read the last complete state up to that time; raise StoreError if there is none. Without
+        it, read the newest state, even if the sprite had more to ship. Writes during the iteration are not
+        seen. After a forget, earlier states cannot be read.
 
-        A damaged row raises DamagedError, or is passed to `on_damaged` with its table and left out.
+        A damaged row raises DamagedError. If `on_damaged` is given, it is called with the table and the error
+        instead, and the row is left out.
         """
         view = await self.read(sprite, lambda log: _view(log, sprite, as_of))
         after: Cursor | None = START
@@ -136,7 +137,7 @@ class SealedStore:
     # --- checks ---
 
     async def healed(self, sprite: str) -> None:
-        """End a request for `wanted` pieces: the sprite has shipped what it has. The next check comes at once."""
+        """Note that the sprite has shipped the `wanted` pieces that it still has, and make a check due at once."""
 
         def end(log: SpriteLog) -> None:
             log.recount()

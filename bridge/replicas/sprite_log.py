@@ -284,7 +284,7 @@ class SpriteLog:
         return len(found) == most
 
     def doom(self, generation: int, through: int, table: str, ids: Iterable[int | str]) -> None:
-        """Mark rows that a forget names but may not have overwritten yet; the next version deletes them."""
+        """Mark rows that a forget names and that may still have forgotten content. Their next version deletes them."""
         self._tx.executemany(
             "UPDATE stored_rows SET is_doomed = 1 WHERE sprite = ? AND generation = ? AND part = ? AND name = ? "
             "AND position < ?",
@@ -364,7 +364,7 @@ class SpriteLog:
         self._counted = {}
 
     def recount(self) -> None:
-        """Count the existing rows. Lost ones were shipped again, or are unknown to any sprite."""
+        """Count the existing rows anew. Rows that are still missing now are given up."""
         self._tx.execute("DELETE FROM stored_census WHERE sprite = ?", (self._sprite,))
         self._tx.execute("UPDATE stored_sprites SET rows = 0 WHERE sprite = ?", (self._sprite,))
         self._counted = {}
@@ -687,12 +687,12 @@ SECRET_PLACE = b'["secret"]'
 
 
 def row_place(generation: int, part: str, name: bytes, position: int) -> bytes:
-    """Return the place of a version of a row."""
+    """Return the bytes that identify a version of a row; its encryption is bound to them."""
     return msgspec.json.encode(["row", generation, part, name.hex(), position])
 
 
 def chunk_place(name: bytes) -> bytes:
-    """Return the place of a chunk."""
+    """Return the bytes that identify a chunk; its encryption is bound to them."""
     return msgspec.json.encode(["chunk", name.hex()])
 
 

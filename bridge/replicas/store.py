@@ -45,15 +45,15 @@ class DamagedError(StoreError):
 
 
 class StoreAheadError(StoreError):
-    """The shipped rows do not continue the replica: an old disk came back, or the log is another one.
+    """The shipped rows do not continue the replica: an old disk was restored, or the log is another one.
 
-    Nothing was stored. It goes on once an operator says that the sprite as it is now is the one to follow
-    (`accept`): what the store has stays, as the state of before.
+    Nothing was stored. Replication continues after an operator accepts the sprite as it is now (`accept`). The
+    replica stays as an older state.
     """
 
 
 class StoreBehindError(StoreError):
-    """The store has acknowledged the log that the sprite ships, and has another one now: it was put back."""
+    """The store has acknowledged data of this log that it does not have now: the store was restored from a backup."""
 
 
 class BadShipmentError(StoreError):
@@ -168,9 +168,10 @@ class Shipment:
     is_whole: bool
 
     def doomed(self, chunk: Callable[[str], bytes]) -> "Named":
-        """Return the ids of the rows that the tombstones name, by table; chunks of long ones may have come before.
+        """Return the ids of the rows that the tombstones name, by table.
 
-        Raise BadShipmentError if they are invalid, or name too many rows.
+        `chunk` returns the content of chunks that came in earlier batches. Raise BadShipmentError if the ids
+        are invalid or too many.
         """
         size = 0
 

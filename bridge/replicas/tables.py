@@ -90,7 +90,7 @@ class FolderShelf(Service):
         return await asyncio.to_thread(self._found)
 
     async def wipe(self, sprite: str) -> None:
-        """See Shelf: `secure_delete` did it."""
+        """Do nothing: SQLite's `secure_delete` overwrites data when it is deleted."""
 
     async def remove(self, sprite: str) -> None:
         """See Shelf."""

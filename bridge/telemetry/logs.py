@@ -72,7 +72,7 @@ class JsonLines(logging.Formatter):
     """Format each record as one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See the module."""
+        """Return the record as one line of JSON, without the bridge's own keys."""
         line = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -89,7 +89,7 @@ class PlainLines(logging.Formatter):
     """Format each record as a readable line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See the module."""
+        """Return the record as a line for people, without the bridge's own keys, and the places of an exception."""
         known = (f"{name}={getattr(record, name)}" for name in FIELDS if hasattr(record, name))
         at = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
         lines = [" ".join((at, record.levelname.lower(), _words(record), *known))]

@@ -17,14 +17,14 @@ PROBE_SECONDS = 0.7
 
 
 class Probe(Generic[_T]):
-    """Ask one question. Callers that come before the answer share it."""
+    """Share one call of `ask` among all callers that wait for its result at the same time."""
 
     def __init__(self, ask: Callable[[], Awaitable[_T]]) -> None:
         self._ask = ask
         self._task: asyncio.Task[_T] | None = None
 
     async def answer(self) -> _T:
-        """Return the answer, or raise the error of the question. Raise TimeoutError without an answer in time."""
+        """Return the result of `ask`, or raise its error. Raise TimeoutError if that takes too long."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._asked(), name="probe")
             # Retrieve the error of a late answer, so that asyncio does not log it.

@@ -64,7 +64,7 @@ async def hold(endpoint: LocalEndpoint | RemoteEndpoint) -> int:
 
 
 class _Ends:
-    """Signals that end the conversation in order: the sprite stops, and its turn is stored."""
+    """End the conversation on a signal, in order: the sprite is stopped, and its turn is stored."""
 
     def __init__(self, *, catches_interrupt: bool) -> None:
         # In a terminal the prompt handles Ctrl-C itself.

@@ -145,7 +145,7 @@ def forgetting(what: shapes.Forgotten) -> RenderableType:
 
 
 def forgotten(what: shapes.Forgotten) -> RenderableType:
-    """Draw what was found afterwards, in every store."""
+    """Draw the result of a forget: whether any store still has the content, and where."""
     words = "Forgotten. What is left says when, and how much; not what. This window still shows it."
     if not what.still:
         return Group(Text(words, style="dim"), Text("All stores were searched: gone.", style="dim"))

@@ -111,21 +111,21 @@ class DueDates(Service, Observer):
         return None if date is None else date.at
 
     def take_left_open(self) -> frozenset[str]:
-        """Return `left_open` and clear it."""
+        """Return the sprites that were connected when a bridge was killed, once."""
         left, self.left_open = self.left_open, frozenset()
         return left
 
     # --- what the relay tells ---
 
     def opened(self, sprite: str) -> None:
-        """See Observer."""
+        """Store that this sprite is connected, so that it is looked at after a crash."""
         self._opened.add(sprite)
         self._keep(sprite, replace(self._date(sprite), is_open=True))
 
     def closed(self, sprite: str, *, at_rest: bool) -> None:
-        """See Observer. A sprite that is still busy is checked after the next start.
+        """Store that this sprite is not connected any more. One that is not `at_rest` is checked after the next start.
 
-        Always written, to replace a late write of an earlier owner.
+        The row is always written, because an earlier owner may have written its own state late.
         """
         self._opened.discard(sprite)
         self._keep(sprite, replace(self._date(sprite), is_open=not at_rest))
@@ -133,7 +133,7 @@ class DueDates(Service, Observer):
             self._note(sprite, date)
 
     def heard(self, sprite: str, message: ServerMessage) -> None:
-        """See Observer."""
+        """Store the due date that a message of the sprite reports, if it has changed."""
         if isinstance(message.payload, StateSync | Status | ScheduleUpdate):
             at = _believed(message.payload.next_due)
             date = self._date(sprite)
@@ -205,13 +205,14 @@ _LONGEST_DETAIL = 200
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Timing of wakes in seconds, except `at_once`.
+    """Timing of wakes, in seconds.
 
-    Wakes of a sprite are at least `apart` apart; after each wake in vain the pause doubles, up to `longest_pause`. A
-    sprite that is `unreachable` for this long is given up for the moment, and so is one that is silent or busy for
-    `longest_hold`. `at_once` sprites are brought up at a time, each for at most `bringing_up` before the next one;
-    their later work is not limited. A sprite of another bridge is checked again after `elsewhere`: that bridge may be
-    gone. The clock, which may jump, is read every `look`.
+    At least `apart` seconds lie between two wakes of a sprite. After each wake that changed nothing, the pause
+    doubles, up to `longest_pause`. A wake is given up after `unreachable` seconds without a connection, and after
+    `longest_hold` seconds of a silent or busy sprite. Up to `at_once` sprites start at the same time. Each of them
+    has `bringing_up` seconds before the next one may start. A sprite of another bridge is tried again after
+    `elsewhere` seconds, because that bridge may be gone. The clock is read every `look` seconds, because it may
+    jump.
     """
 
     look: float = 20.0
