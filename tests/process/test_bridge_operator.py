@@ -130,6 +130,7 @@ sys.exit(status)
 
 
 async def test_users_command_imports_no_front_ends(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",

@@ -48,8 +48,6 @@ BRIDGE = (
     *("accept", "due dates", "ledger", "notices", "sprite tokens"),
     *("store checks", "store upkeep", "waker", "write behind"),
 )
-#: Task that a bridge requires when a webhook is configured.
-WEBHOOK = "webhook"
 #: Tasks that a bridge requires when it shares its database.
 SHARED = (
     *("lease beats", "lease news", "lease watch"),
@@ -75,7 +73,7 @@ def owned_names(program: str) -> set[str]:
 
 def test_all_owned_tasks_are_covered() -> None:
     assert owned_names("sprite") == {*SPRITE, AT_START, SNAPSHOT, CONNECTION, MEANING}
-    assert owned_names("bridge") == {*BRIDGE, *SHARED, WEBHOOK, LINK, EDITOR}
+    assert owned_names("bridge") == {*BRIDGE, *SHARED, LINK, EDITOR}
 
 
 async def test_acp_program_exits_when_follower_dies() -> None:

@@ -248,7 +248,7 @@ async def test_interrupted_reminder_is_reported_by_webhook(model: OfflineModel, 
         assert [message["kind"] for message in receiver.messages] == ["ended"]
     lines = workspace_db(data / "workspaces/local", "SELECT role, text FROM chat_messages ORDER BY id DESC LIMIT 1")
     assert [line["role"] for line in lines] == ["error"]
-    assert "cut off" in lines[0]["text"]
+    assert "stopped in the middle" in lines[0]["text"]
     assert (data / "workspaces/local/ran").read_text() == "once\n"
 
 

@@ -108,6 +108,7 @@ async def test_endless_webhook_response_is_not_read() -> None:
 
 async def test_bridge_posts_left_notices_with_its_key(tmp_path: Path) -> None:
     data = tmp_path / "data"
+    data.mkdir()
     status, out, err = await run_bridge("notify", "key", "--data", str(data))
     assert (status, err) == (0, "")
     row = ("local", "m-1", "ended", "planted", "", time.time(), 0, 1.0)
