@@ -112,7 +112,7 @@ async def running(
         listener = stack.enter_context(bound(settings.host, settings.port))
         port: int = listener.getsockname()[1]
         url = f"http://{in_url(settings.host)}:{port}"
-        tokens = await enter(SpriteTokens(database, on_death))
+        tokens = SpriteTokens(database)
         notices = await enter(_notices(settings, database, people, on_death))
         accounts, proxy = await enter(_model_calls(settings, database, tokens, notices.notification_rules, on_death))
         ownership, due = await enter(_ownership(settings, database, url, on_death))
@@ -253,7 +253,7 @@ async def operated(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
         enter = stack.enter_async_context
         stack.enter_context(data_folder.owned(settings))
         database = await enter(open_database(settings.database))
-        tokens = await enter(SpriteTokens(database))
+        tokens = SpriteTokens(database)
         ownership, _ = await enter(_ownership(settings, database, url, lambda: None))
         store = await enter(open_store(settings, database))
         host, restorer = _home(settings, database, store, tokens, ownership, settings.port)

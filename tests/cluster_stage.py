@@ -257,8 +257,8 @@ async def cluster(
 
 async def _people(made: Cluster, names: list[str]) -> None:
     """Make a person for each sprite, and the sprite in its place."""
-    async with open_database(made.url) as database, SpriteTokens(database) as keys:
-        people = People(database)
+    async with open_database(made.url) as database:
+        people, keys = People(database), SpriteTokens(database)
         made.spender_tokens = {name: await keys.rotate(name) for name in SPENDERS}
         for name in names:
             _, made.tokens[name] = await people.add(name)

@@ -157,9 +157,16 @@ async def proxy(
     to = Upstream(target, api_key=KEY) if isinstance(target, str) else target
     async with (
         open_database(path) as database,
-        SpriteTokens(database) as tokens,
         Accounts(database, limits or Limits()) as accounts,
-        LlmProxy(to, tokens, models or Models(), accounts, rate_limits or RateLimits(), patience, exits) as running,
+        LlmProxy(
+            to,
+            tokens := SpriteTokens(database),
+            models or Models(),
+            accounts,
+            rate_limits or RateLimits(),
+            patience,
+            exits,
+        ) as running,
         listening(running) as url,
         aiohttp.ClientSession(auto_decompress=False) as http,
     ):
@@ -181,9 +188,10 @@ async def shared_proxy(
     """
     async with (
         open_database(database_url) as database,
-        SpriteTokens(database) as tokens,
         Accounts(database, limits or Limits(), shared=True) as accounts,
-        LlmProxy(Upstream(target, api_key=KEY), tokens, Models(), accounts, RateLimits(), patience) as running,
+        LlmProxy(
+            Upstream(target, api_key=KEY), tokens := SpriteTokens(database), Models(), accounts, RateLimits(), patience
+        ) as running,
         listening(running) as url,
         aiohttp.ClientSession(auto_decompress=False) as http,
     ):

@@ -3,14 +3,12 @@
 Programs authenticate by a person's token in the Authorization header only. Cookies do not count, so no foreign page can
 make a browser send a valid request. Tokens in URLs do not count either, because URLs appear in logs.
 
-Revocations take effect at every bridge: at once by notification, or within seconds by polling. The revoking bridge ends
-its own connections. It notifies the others (`tell_revoked` in tokens.py), and each also polls the database for the
-credentials of its open connections.
+Revocations take effect at every bridge: the revoking bridge ends its own connections at once, and each polls the
+database for the credentials of its open connections.
 """
 
 import asyncio
 import logging
-import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
@@ -20,7 +18,7 @@ from typing import Any
 from aiohttp import WSCloseCode, web
 
 from bridge.auth.login import bearer
-from bridge.auth.tokens import REVOKED, Holder, PersonTokens, Scope
+from bridge.auth.tokens import Holder, PersonTokens, Scope
 from bridge.cluster.forward import PASSED, ForwardedIdentity
 from bridge.db.database import Database, DatabaseError, Transaction
 from bridge.errors import BridgeError
@@ -240,11 +238,9 @@ async def _close(open_sockets: set[Visitor], code: int, reason: bytes) -> None:
 
 log = logging.getLogger(__name__)
 
-#: Interval of polls for missed revocations.
-CHECK_SECONDS = 10.0
+#: Interval of polls for revocations by other bridges.
+CHECK_SECONDS = 2.0
 _AT_ONCE = 500
-
-_WAY_IN = re.compile(r"(?:[0-9a-f]{2}){1,64}")
 
 #: A person and their credential: the hash of a session or token, in hex, or None for the control socket.
 WayIn = tuple[str, str | None]
@@ -272,29 +268,11 @@ class Revocations(Service):
         self._check_seconds = check_seconds
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        for task in (
-            owned_task(self._listen(), name="revocations", on_death=self._on_death),
-            owned_task(self._check(), name="revocations that were missed", on_death=self._on_death),
-        ):
-            await stack.enter_async_context(task)
+        await stack.enter_async_context(owned_task(self._check(), name="revocations", on_death=self._on_death))
 
     async def is_good(self, passed: ForwardedIdentity) -> bool:
         """Return whether a forwarded credential is still valid."""
         return not await self._gone({(passed.person, passed.way_in)})
-
-    async def _listen(self) -> None:
-        async for told in self._database.listen(REVOKED):
-            await self.heard(told)
-
-    async def heard(self, told: str) -> None:
-        """Handle another bridge's notice that a person or a person's credential was revoked.
-
-        Untrusted: any database client can send it.
-        """
-        person, _, way_in = told.partition(" ")
-        if way_in and _WAY_IN.fullmatch(way_in) is None:
-            return
-        await self._end(person, way_in or None)
 
     async def _check(self) -> None:
         while True:

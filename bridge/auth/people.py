@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
-from bridge.auth.tokens import FULL_LABEL, PeopleError, PersonTokens, new_token, require, tell_revoked
+from bridge.auth.tokens import FULL_LABEL, PeopleError, PersonTokens, new_token, require
 from bridge.config import LOCAL_PERSON, OidcSettings
 from bridge.db.database import (
     Database,
@@ -172,7 +172,6 @@ class People:
             tx.execute("UPDATE people SET revoked_at = ?, role = 'person' WHERE name = ?", (time.time(), name))
         for table in ("login_links", "sessions", "person_tokens", "passkeys"):
             tx.execute(f"DELETE FROM {table} WHERE person = ?", (name,))  # noqa: S608 - our own table names
-        tell_revoked(tx, name)
 
     async def everyone(self) -> list[Person]:
         """Return all people, including revoked ones, oldest first."""
@@ -279,13 +278,9 @@ class People:
         )
         return bool(found)
 
-    @in_transaction
-    def end_session(self, tx: Transaction, session_id: str) -> None:
+    async def end_session(self, session_id: str) -> None:
         """Log a browser out: delete its login session."""
-        key = token_sha256(session_id)
-        row = tx.execute("DELETE FROM sessions WHERE id_sha256 = ? RETURNING person", (key,)).fetchone()
-        if row is not None:
-            tell_revoked(tx, row["person"], key)
+        await self._database.statement("DELETE FROM sessions WHERE id_sha256 = ?", (token_sha256(session_id),))
 
     async def seen(self, name: str) -> None:
         """Record a person's visit. A failed write is only logged."""

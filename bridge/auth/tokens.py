@@ -45,10 +45,6 @@ _REMEMBERED = 4096
 _HOLDER = "SELECT person, label, scopes, token_sha256 FROM person_tokens JOIN people ON name = person"
 
 
-#: Database channel for revocations: a person, or one of their tokens or sessions.
-REVOKED = "revoked"
-
-
 class PeopleError(BridgeError):
     """A person or token cannot be added or changed; the message is for the operator."""
 
@@ -131,9 +127,7 @@ class PersonTokens:
         ).fetchone()
         if row is None:
             raise PeopleError(f"{person} has no token called {label!r}. `users tokens {person}` lists them.")
-        key = bytes(row["token_sha256"])
-        tell_revoked(tx, person, key)
-        return key
+        return bytes(row["token_sha256"])
 
     async def holder(self, token: str) -> Holder | None:
         """Return a token's holder, or None if it is unknown or revoked."""
@@ -172,11 +166,6 @@ class PersonTokens:
             )
         except DatabaseError as error:
             log.warning("the database cannot be written (%s)", error.code, extra={"person": holder.person})
-
-
-def tell_revoked(tx: Transaction, person: str, key: bytes | None = None) -> None:
-    """Notify all bridges to end a person's connections, or those of one token or session, by its hash."""
-    tx.execute("SELECT db_notify(?, ?)", (REVOKED, person if key is None else f"{person} {key.hex()}"))
 
 
 def is_persons(token: str) -> bool:

@@ -1,43 +1,27 @@
 """The fake model as memory curator: a batch of turns in, a response in the curator's real format out.
 
-Pure. It learns only from plain statements of a person and from successful tool calls.
+Pure. It learns only from plain statements of a person.
 """
 
 import html
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-
-import msgspec
 
 from bridge.fake_model.words import normalised, significant
 
 _ATTRIBUTE = re.compile(r'([\w-]+)="([^"]*)"')
 _LINE_NUMBER = re.compile(r"^[0-9]+\| ?", re.MULTILINE)
 _REFUSED = re.compile(r"<refused>.*?</refused>", re.DOTALL)
-_TOOL_PART = re.compile(r"<input>(.*?)</input>", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A tool call of the agent; `input` is its input, empty unless it is a JSON object."""
-
-    name: str
-    input: dict[str, object]
-    raw_input: str
-    is_error: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One observation; `at` is an ISO time, `origin` is "user" if a person asked for it."""
+    """One observation; `origin` is "user" if a person asked for it."""
 
     id: str
-    at: str
     origin: str
     user: str
-    tools: tuple[ToolCall, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +72,9 @@ def _turn(attributes: dict[str, str], content: str) -> Turn:
     user = next((said for _, said in _elements("user", content)), "")
     return Turn(
         id=attributes.get("id", ""),
-        at=attributes.get("at", ""),
         origin=attributes.get("origin", "user"),
         user=html.unescape(user).strip(),
-        tools=tuple(_tool(given, inner) for given, inner in _elements("tool", content)),
     )
-
-
-def _tool(attributes: dict[str, str], content: str) -> ToolCall:
-    found = _TOOL_PART.search(content)
-    raw = html.unescape(found[1]).strip() if found else ""
-    try:
-        arguments = msgspec.json.decode(raw, type=dict[str, object])
-    except msgspec.MsgspecError:
-        # The curator gets long inputs truncated, which is no valid JSON.
-        arguments = {}
-    return ToolCall(attributes.get("name", ""), arguments, raw, attributes.get("error", "false") == "true")
 
 
 # Words that many preferences share say nothing about their topic.
@@ -124,11 +95,6 @@ def related(one: str, other: str) -> bool:
     return kinship(one, other) >= _SAME_TOPIC
 
 
-def replaces(new: str, old: str) -> bool:
-    """Return whether a statement takes the place of another: about the same subject or topic."""
-    return _same_subject(new, old) or related(new, old)
-
-
 _FIRST_WORDS = 3
 
 
@@ -138,9 +104,8 @@ class FileDraft:
     def __init__(self, name: str, content: str) -> None:
         self.name = name
         self._lines = content.rstrip().splitlines()
-        #: New statements by the index of the line that they replace, and deletions by line index.
+        #: New statements by the index of the line that they replace.
         self._replaced: dict[int, tuple[str, Finding]] = {}
-        self._deleted: dict[int, tuple[str, Finding]] = {}
         #: Added statements with their headings.
         self._added: dict[str, tuple[str, Finding]] = {}
 
@@ -148,7 +113,7 @@ class FileDraft:
         """Add a line under `## heading`, unless it is known, or put it in the place of the same subject's line."""
         known = {normalised(line) for line in (*self._statements().values(), *self._added)}
         if normalised(statement) not in known:
-            self.replace(lambda line: _same_subject(statement, line), heading, statement, found)
+            self.replace(lambda line: same_subject(statement, line), heading, statement, found)
 
     def correct(self, heading: str, statement: str, replaced: str | None, found: "Finding") -> None:
         """Replace the line about the same topic by `statement`, or add it under `heading`."""
@@ -168,21 +133,12 @@ class FileDraft:
                 del self._added[added]
         self._added[statement] = heading, found
 
-    def drop(self, statement: str, reason: str, found: "Finding") -> None:
-        """Delete the line that makes this statement."""
-        for index, line in self._statements().items():
-            if normalised(line) == normalised(statement):
-                self._deleted[index] = reason, found
-
     def edits(self) -> str:
         """Return the `*_MD_EDIT:` part of a response; empty without changes."""
         changes = [
             f"REPLACE {self._name(index)} | {_cited(f'- {statement}', found)}"
             for index, (statement, found) in self._replaced.items()
             if f"- {statement}" != self._lines[index]
-        ]
-        changes += [
-            f"DELETE {self._name(index)} | {_cited(reason, found)}" for index, (reason, found) in self._deleted.items()
         ]
         changes += [
             f"ADD {heading} | {_cited(f'- {statement}', found)}" for statement, (heading, found) in self._added.items()
@@ -202,7 +158,8 @@ class FileDraft:
         }
 
 
-def _same_subject(one: str, other: str) -> bool:
+def same_subject(one: str, other: str) -> bool:
+    """Return whether two statements say the same of somebody or something, with another value."""
     left, right = _SUBJECT.match(one), _SUBJECT.match(other)
     # "The user is ..." may be said of many things; "The user's name is ..." only of one.
     return bool(left and right and left[1].lower() == right[1].lower() and left[1].lower() != "the user is")
@@ -237,11 +194,6 @@ _ACTION = re.compile(
     re.IGNORECASE,
 )
 _THAT = re.compile(r"\A(?:remember|note|keep in mind|don't forget|make a note) that\s+(.+)", re.IGNORECASE)
-_FINISHED = re.compile(
-    r"\A(?:(?:I(?:'ve| have) (?:already )?(?:finished|done)|I(?:'m| am) done with|done:|you can drop) (?P<one>.+)"
-    r"|(?P<other>.+) (?:is|are) (?:already )?(?:done|finished))\Z",
-    re.IGNORECASE,
-)
 # "I don't remember that" asks for nothing.
 _OFF_RECORD = re.compile(
     r"\boff the record\b|(?:\A|[.,;:!?\n-]|\b(?:please|but|and|so|just))\s*(?:don't|do not) "
@@ -280,15 +232,11 @@ _THIRD_PERSON = {
     "mine": "the user's", "we": "the team", "us": "the team", "our": "the team's",
 }  # fmt: skip
 _PERSON = re.compile(rf"\b(?:{'|'.join(_THIRD_PERSON)})\b", re.IGNORECASE)
-_INSTALL = re.compile(
-    r"\b(pip3?|uv pip|npm|pnpm|yarn|apt-get|apt|cargo|gem|brew)\s+"
-    r"(?:-\S+\s+)*(?:install|i|add)\b([^&;|\n\"\\<>]*)"
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A statement found in a turn: `quote` is verbatim in turn `turn_id`; `detail` is a path or package names."""
+    """A statement found in a turn: `quote` is verbatim in turn `turn_id`; `detail` is the value of "It should be"."""
 
     type: str
     turn_id: str
@@ -304,18 +252,6 @@ def findings(turn: Turn) -> Iterator[Finding]:
     for clause in _clauses(turn.user):
         if found := _from_clause(clause, turn.id):
             yield found
-    for call in turn.tools:
-        if not call.is_error:
-            yield from _from_tool(call, turn.id)
-
-
-def endings(turn: Turn) -> Iterator[Finding]:
-    """Yield the tasks that the person says are done."""
-    if turn.origin != "user":
-        return
-    for clause in _clauses(turn.user):
-        if found := _FINISHED.match(_LEADING.sub("", clause.rstrip(".! "))):
-            yield _finding("DONE", turn.id, found["one"] or found["other"], found[0])
 
 
 def asks_to_forget(message: str) -> bool:
@@ -382,34 +318,17 @@ def _lower_person(text: str) -> str:
     return _PERSON.sub(lambda found: _THIRD_PERSON[found[0].lower()], text)
 
 
-def _from_tool(call: ToolCall, turn_id: str) -> Iterator[Finding]:
-    path = call.input.get("file_path")
-    if call.name == "Write" and isinstance(path, str) and path in call.raw_input:
-        yield _finding("FACT", turn_id, f"The file {PurePosixPath(path).name} was written to {path}.", path, path)
-    command = call.input.get("command")
-    if call.name == "Bash" and isinstance(command, str):
-        for found in _INSTALL.finditer(command):
-            names = [word.strip("'\"") for word in found[2].split() if not word.startswith("-")]
-            quote = found[0].strip()
-            if names and quote in call.raw_input:
-                listed = ", ".join(names)
-                yield _finding("TOOL_INSTALL", turn_id, f"Installed {listed} with {found[1]}.", quote, listed)
-
-
-_FILES = ("tools.md", "files.md", "user.md", "context.md")
+_FILES = ("user.md", "context.md")
 _HEADINGS = {"FACT": "Profile", "PREFERENCE": "Preferences", "CORRECTION": "Corrections"}
 _VALUE_OF = re.compile(r"\A(.*\b(?:is|are|was|be|written|called|named|as|in|at))\s+.+\Z", re.IGNORECASE | re.DOTALL)
-#: Why a `DONE` line closes its action.
-DONE_REASON = "the user has done it"
 
 
 def curate(text: str) -> str:
     """Answer the user content of a curation request; `NONE` when there is nothing to learn."""
     batch = parse_batch(text)
     learned = _new_findings(batch)
-    finished = list(_finished(batch))
     lines = [f"OFF_RECORD [t{turn.id}]" for turn in batch.turns if turn.origin == "user" and asks_to_forget(turn.user)]
-    if not learned and not finished and not lines:
+    if not learned and not lines:
         return "NONE"
     drafts = {name: FileDraft(name, batch.files.get(name, "")) for name in _FILES}
     for found in learned:
@@ -417,10 +336,7 @@ def curate(text: str) -> str:
         old = _closest(found.content, others) if found.type == "CORRECTION" else None
         named = spelt_out(found, old.text if old else None)
         lines.append(_line(named, old))
-        _apply(named, old, drafts, batch)
-    for found, action in finished:
-        lines.append(f"DONE L{action.id} | {_cited(DONE_REASON, found)}")
-        drafts["context.md"].drop(action.text, DONE_REASON, found)
+        _apply(named, old, drafts)
     edits = [part for draft in drafts.values() if (part := draft.edits())]
     return "\n".join([*lines, "", *edits]).rstrip() + "\n"
 
@@ -435,16 +351,6 @@ def _new_findings(batch: Batch) -> list[Finding]:
                 known.add(normalised(found.content))
                 new.append(found)
     return new
-
-
-def _finished(batch: Batch) -> Iterator[tuple[Finding, KnownLearning]]:
-    """Yield the open actions that the person says are done, each once, with the finding."""
-    left = [learning for learning in batch.learnings if learning.type == "ACTION"]
-    for turn in batch.turns:
-        for found in endings(turn):
-            if action := _closest(found.content, left):
-                left.remove(action)
-                yield found, action
 
 
 def _closest(content: str, learnings: Iterable[KnownLearning]) -> KnownLearning | None:
@@ -473,17 +379,10 @@ def _line(found: Finding, old: KnownLearning | None) -> str:
     return f'{found.type} [t{found.turn_id}]{content} | "{found.quote}"'
 
 
-def _apply(found: Finding, old: KnownLearning | None, drafts: dict[str, FileDraft], batch: Batch) -> None:
-    if found.type == "TOOL_INSTALL":
-        drafts["tools.md"].add("Installed", found.content, found)
-    elif found.type == "ACTION":
+def _apply(found: Finding, old: KnownLearning | None, drafts: dict[str, FileDraft]) -> None:
+    if found.type == "ACTION":
         drafts["context.md"].add("Active tasks", found.content, found)
     elif found.type == "CORRECTION":
         drafts["user.md"].correct(_HEADINGS[found.type], found.content, old.text if old else None, found)
-    elif found.detail:
-        # Only the path of a written file makes a FACT with a detail.
-        day = next((turn.at[:10] for turn in batch.turns if turn.id == found.turn_id), "")
-        line = f"{found.detail} ({day})"
-        drafts["files.md"].replace(lambda old: old.startswith(f"{found.detail} "), "Artifacts", line, found)
     else:
         drafts["user.md"].add(_HEADINGS[found.type], found.content, found)

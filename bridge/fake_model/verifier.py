@@ -16,7 +16,6 @@ _MESSAGE = re.compile(r'<message(?: id="t(?P<id>\d+)"[^>]*)?>(?P<text>.*?)</mess
 _END_OF_MESSAGES = "</messages>"
 _LINE = re.compile(r"^(?P<number>\d+)\. (?P<proposed>(?P<kind>[a-z]+): (?P<text>.*))$", re.MULTILINE)
 _OLD = re.compile(r"\A(?P<new>.*) \(instead of: (?P<old>.*)\)\Z")
-_BY_COMMAND = re.compile(r"\(by the agent's command in t\d+\)\Z")
 #: Types of findings that carry a kind of line; any type carries the other kinds.
 _TYPES = {"preference": {"PREFERENCE"}, "correction": {"CORRECTION"}, "action": {"ACTION"}, "supersede": {"CORRECTION"}}
 
@@ -34,9 +33,7 @@ class ProposedLine:
 def verify(request: str) -> str:
     """Answer the user content of a verification request by the rules by which the fake model learns."""
     shown = request.partition(_END_OF_MESSAGES)[0]
-    messages = [
-        Turn(found["id"] or "", "", "user", html.unescape(found["text"]), ()) for found in _MESSAGE.finditer(shown)
-    ]
+    messages = [Turn(found["id"] or "", "user", html.unescape(found["text"])) for found in _MESSAGE.finditer(shown)]
     return answer((line, _flaw(line, messages)) for line in proposed_lines(request))
 
 
@@ -56,10 +53,8 @@ def _flaw(line: ProposedLine, messages: Sequence[Turn]) -> str | None:
     if line.kind == "keep":
         asked = any(f"t{turn.id}" == line.text and curator.asks_to_forget(turn.user) for turn in messages)
         return "the user asks not to keep it" if asked else None
-    if line.kind == "done":
-        return _not_done(line.text, messages)
-    if line.kind == "delete":
-        # The fake curator deletes no line about the person.
+    if line.kind in {"done", "delete"}:
+        # The fake curator closes no action, and deletes no line.
         return "the messages do not end it"
     changed = _OLD.match(line.text)
     new, old = (changed["new"], changed["old"]) if changed else (line.text, None)
@@ -68,17 +63,11 @@ def _flaw(line: ProposedLine, messages: Sequence[Turn]) -> str | None:
     return None if any(_carries(found, new, old) for found in said) else "the messages do not say it"
 
 
-def _not_done(text: str, messages: Sequence[Turn]) -> str | None:
-    if _BY_COMMAND.search(text):
-        return None
-    action = text.removesuffix(f": {curator.DONE_REASON}")
-    ended = [found for turn in messages for found in curator.endings(turn)]
-    return None if any(curator.related(found.content, action) for found in ended) else "the messages do not finish it"
-
-
 def _carries(found: Finding, new: str, old: str | None) -> bool:
     """Return whether the fake curator would propose `new` for this finding, in place of `old` if that is given."""
-    if old is not None and not (curator.replaces(new, old) or curator.related(found.content, old)):
+    if old is not None and not (
+        curator.same_subject(new, old) or curator.related(new, old) or curator.related(found.content, old)
+    ):
         return False
     statement = normalised(new)
     if found.content.startswith("It should be "):

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bridge.auth.tokens import chosen_scopes, new_token, tell_revoked
+from bridge.auth.tokens import chosen_scopes, new_token
 from bridge.db.database import Database, Transaction, in_snapshot, in_transaction, token_sha256
 
 ACCESS_SECONDS: Final = 3600
@@ -211,11 +211,7 @@ def _end(tx: Transaction, person: str, label: str) -> bytes | None:
     row = tx.execute(
         "DELETE FROM person_tokens WHERE person = ? AND label = ? RETURNING token_sha256", (person, label)
     ).fetchone()
-    if row is None:
-        return None
-    key = bytes(row["token_sha256"])
-    tell_revoked(tx, person, key)
-    return key
+    return None if row is None else bytes(row["token_sha256"])
 
 
 def _may_come(tx: Transaction, person: str) -> bool:

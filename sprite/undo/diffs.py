@@ -7,7 +7,7 @@ import difflib
 import stat
 from typing import Final
 
-from sprite.protocol.files import on_wire
+from sprite.protocol.files import on_wire, picture_kind
 from sprite.protocol.shapes import ChangedFile
 from sprite.undo.contents import Contents
 from sprite.workspace.file_changes import FileChange
@@ -18,12 +18,6 @@ _TEXT_LINES: Final = 2_000
 _IMAGE_BYTES: Final = 96 * 1024
 #: Limit for all diffs and previews of one answer; a frame takes 1 MiB.
 _MOST_CHARS: Final = 400_000
-_IMAGES: Final = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF8": "image/gif",
-    b"RIFF": "image/webp",
-}
 
 
 class Diffs:
@@ -52,7 +46,7 @@ class Diffs:
         return row
 
     def _show(self, row: ChangedFile, before: bytes, after: bytes) -> None:
-        images = _image(before), _image(after)
+        images = picture_kind(before), picture_kind(after)
         if any(images):
             for name, data, media_type in zip(("preview_before", "preview"), (before, after), images, strict=True):
                 url = f"data:{media_type};base64,{base64.b64encode(data).decode()}"
@@ -87,7 +81,3 @@ def _lines(data: bytes) -> list[str]:
     if lines[-1]:
         return [*lines[:-1], f"{lines[-1]}\n\\ No newline at end of file"]
     return lines[:-1]
-
-
-def _image(data: bytes) -> str | None:
-    return next((media_type for start, media_type in _IMAGES.items() if data.startswith(start)), None)

@@ -317,9 +317,7 @@ async def test_foreign_origin_is_refused_through_forward(tmp_path: Path) -> None
                 assert response.status == status
 
 
-async def test_unannounced_revocation_closes_open_sockets(tmp_path: Path) -> None:
-    """A missed notification leaves the revocation in the database only."""
-
+async def test_revocation_elsewhere_closes_open_sockets(tmp_path: Path) -> None:
     async def stay(here: Entrance, request: web.Request) -> web.StreamResponse:
         caller = await here.authenticator.caller(request)
         assert caller is not None

@@ -13,15 +13,11 @@ FIRST = [
     "I prefer short answers.",
     "We use Postgres. Our port is 5433.",
     "Please remember to send the October invoices.",
-    "write a file report.md with the text hello",
-    # The person's words have the quote of the command as well.
-    "run `echo pip install pandas==2.1.0`",
     "What is my name?",
     "My codename is Quibblewort, but don't note that anywhere.",
 ]
 SECOND = [
     "No, it should be DD/MM/YYYY for dates.",
-    "The October invoices are done.",
     "Actually, I live in Paris.",
     "I'm allergic to 3 kinds of nuts.",
 ]
@@ -40,14 +36,10 @@ async def test_offline_conversation_passes_every_check(model: OfflineModel, work
     )
     assert "## Preferences\n- The user prefers short answers.\n" in memory_file(workspace, "user.md")
     assert "## Corrections\n- It should be DD/MM/YYYY for dates.\n" in memory_file(workspace, "user.md")
-    assert "- Installed pandas==2.1.0 with pip.\n" in memory_file(workspace, "tools.md")
-    assert "/report.md (" in memory_file(workspace, "files.md")
-    assert "October" not in memory_file(workspace, "context.md")
     learned = {row["content"]: row for row in memory(workspace, "SELECT * FROM learnings")}
-    assert learned["Installed pandas==2.1.0 with pip."]["origin"] == "assistant"
     assert learned["The user lives in Lyon."]["superseded_by"] == learned["The user lives in Paris."]["id"]
     (action,) = memory(workspace, "SELECT status FROM pending_actions")
-    assert action["status"] == "done"
+    assert action["status"] == "open"
     # A message that the person wants forgotten is off the record.
     assert not [content for content in learned if "Quibblewort" in content]
     (turn,) = transcript(workspace, "SELECT processed FROM observations WHERE user_message LIKE '%Quibblewort%'")

@@ -165,8 +165,7 @@ async def test_killed_bridge_keeps_shared_ledger_consistent(api: ScriptedUpstrea
 
     api.answer = answer
     async with open_database(postgres_url) as database, aiohttp.ClientSession() as http:
-        async with SpriteTokens(database) as tokens:
-            token = await tokens.rotate("ada")
+        token = await SpriteTokens(database).rotate("ada")
         started = [await bridge(postgres_url, api.url, token, str(limit)) for _ in range(3)]
         statuses: list[int] = []
 

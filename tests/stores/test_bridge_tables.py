@@ -118,13 +118,13 @@ async def test_preference_keeps_last_choice(database: Database) -> None:
 
 
 async def test_sprite_token_is_replaced_and_outlives_bridge(database: Database) -> None:
-    async with SpriteTokens(database) as tokens:
-        first = await tokens.rotate("ada")
-        second = await tokens.rotate("ada")
-        bobs = await tokens.rotate("bob")
-        await tokens.revoke("bob")
-    async with SpriteTokens(database) as tokens:
-        assert [await tokens.sprite_of(token) for token in (first, second, bobs)] == [None, "ada", None]
+    tokens = SpriteTokens(database)
+    first = await tokens.rotate("ada")
+    second = await tokens.rotate("ada")
+    bobs = await tokens.rotate("bob")
+    await tokens.revoke("bob")
+    later = SpriteTokens(database)
+    assert [await later.sprite_of(token) for token in (first, second, bobs)] == [None, "ada", None]
 
 
 async def test_due_dates_round_trip(database: Database) -> None:
