@@ -102,13 +102,15 @@ class ChangedFile(Struct, omit_defaults=True):
 
     A path with a slash at its end is a folder that is not searched (not `kept`), or a git repository, which is shown
     and undone as a whole. Not `kept`: its content cannot be restored. `yours`: the person may have changed it; it is
-    undone only when named. `diff` is unified, of text; previews are `data:` addresses of small images.
+    undone only when named. `undone`: it was taken back. `diff` is unified, of text; previews are `data:` addresses of
+    small images.
     """
 
     path: str
     kind: Literal["added", "modified", "deleted"]
     kept: bool
     yours: bool = False
+    undone: bool = False
     size_before: int | None = None
     size: int | None = None
     mode_before: str | None = None
@@ -156,8 +158,8 @@ class ChatMessage(Struct):
     `tools` are what the turn used, in order; a reply with tools may have no text. `status` is how its turn ended, or
     that it has not; null where no turn is known. `asked_by` names the program whose message it is, where it is
     not the person's. `pasted` lists the parts of a person's message that they pasted, as in `mission`. `changes` counts
-    the files that its turn changed; `duration_ms` and `cost_usd` are null where they are not known; `found` are the
-    hits of its searches of memory.
+    the files that its turn changed, and `undone` says that some were taken back; `duration_ms` and `cost_usd` are null
+    where they are not known; `found` are the hits of its searches of memory.
     """
 
     id: int
@@ -171,6 +173,7 @@ class ChatMessage(Struct):
     asked_by: str | None = None
     pasted: list[tuple[int, int]] = []
     changes: FileCounts | None = None
+    undone: bool = False
     session_id: str | None = None
     duration_ms: int | None = None
     cost_usd: float | None = None

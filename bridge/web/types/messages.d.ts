@@ -732,8 +732,8 @@ export interface Card {
  *     `tools` are what the turn used, in order; a reply with tools may have no text. `status` is how its turn ended, or
  *     that it has not; null where no turn is known. `asked_by` names the program whose message it is, where it is
  *     not the person's. `pasted` lists the parts of a person's message that they pasted, as in `mission`. `changes` counts
- *     the files that its turn changed; `duration_ms` and `cost_usd` are null where they are not known; `found` are the
- *     hits of its searches of memory.
+ *     the files that its turn changed, and `undone` says that some were taken back; `duration_ms` and `cost_usd` are null
+ *     where they are not known; `found` are the hits of its searches of memory.
  */
 export interface ChatMessage {
   id: number;
@@ -747,6 +747,7 @@ export interface ChatMessage {
   asked_by?: string | null;
   pasted?: [number, number][];
   changes?: FileCounts | null;
+  undone?: boolean;
   session_id?: string | null;
   duration_ms?: number | null;
   cost_usd?: number | null;
@@ -1418,13 +1419,15 @@ export interface ChangesResult {
  *
  *     A path with a slash at its end is a folder that is not searched (not `kept`), or a git repository, which is shown
  *     and undone as a whole. Not `kept`: its content cannot be restored. `yours`: the person may have changed it; it is
- *     undone only when named. `diff` is unified, of text; previews are `data:` addresses of small images.
+ *     undone only when named. `undone`: it was taken back. `diff` is unified, of text; previews are `data:` addresses of
+ *     small images.
  */
 export interface ChangedFile {
   path: string;
   kind: "added" | "deleted" | "modified";
   kept: boolean;
   yours?: boolean;
+  undone?: boolean;
   size_before?: number | null;
   size?: number | null;
   mode_before?: string | null;
