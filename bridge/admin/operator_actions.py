@@ -193,14 +193,14 @@ class Acts:
 
         Raise HostError if that fails, NotOwnedError if another bridge has the sprite.
         """
-        log.info("an operator acted: deploy", extra={"person": name})
+        log.info("%s acted: deploy", actor, extra={"person": name})
         await self.audit.note(actor, "deploy", name)
         await ownership.own(name)
         with ownership.using(name):
             await host.deploy(name, report)
 
     async def _done(self, actor: str, action: str, subject: str, **detail: str) -> None:
-        log.info("an operator acted: %s", action, extra={"person": subject})
+        log.info("%s acted: %s", actor, action, extra={"person": subject})
         await self.audit.note(actor, action, subject, **detail)
 
 

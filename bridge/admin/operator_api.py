@@ -32,6 +32,7 @@ from bridge.replicas.restore import SAY_OVER, Asked, Source, exported
 from bridge.replicas.store import StoreError
 from bridge.routes.owner import OwnerRouter
 from bridge.routes.routes import Routes
+from bridge.telemetry.logs import PERSON
 
 _MAX_DETAIL_CHARACTERS = 400
 #: Each row needs one request to a host.
@@ -216,7 +217,7 @@ class OperatorApi:
 
     def application(self) -> web.Application:
         """Return the application for the control socket; a client that `peer.refusal` admits may do everything."""
-        application = web.Application(middlewares=[_for_owner, _explained])
+        application = web.Application(middlewares=[_for_owner, explained])
         application.add_routes(self.routes())
         return application
 
@@ -231,13 +232,13 @@ class OperatorApi:
             web.post("/users/{name}/link", self._link),
             web.delete("/users/{name}", self._revoke),
             web.put("/users/{name}/role", self._change_role),
-            web.get("/users/{name}/tokens", self._tokens),
-            web.post("/users/{name}/tokens", self._make_token),
-            web.delete("/users/{name}/tokens/{label}", self._revoke_token),
+            web.get("/users/{name}/tokens", self.tokens),
+            web.post("/users/{name}/tokens", self.make_token),
+            web.delete("/users/{name}/tokens/{label}", self.revoke_token),
             web.get("/audit", self._audit),
             web.post("/audit", self._note),
             web.post("/deploy/{name}", self._deploy),
-            web.get("/export/{name}", self._export, allow_head=False),
+            web.get("/export/{name}", self.export, allow_head=False),
             web.post("/restore/{name}", self._restore_agent),
         ]
 
@@ -281,17 +282,21 @@ class OperatorApi:
         await self._operations.acts.audit.note(CLI, asked.action, asked.subject)
         return _json({})
 
-    async def _tokens(self, request: web.Request) -> web.Response:
+    async def tokens(self, request: web.Request) -> web.Response:
+        """List a person's tokens."""
         return _json({"tokens": await self._operations.people.tokens.of(request.match_info["name"])})
 
-    async def _make_token(self, request: web.Request) -> web.Response:
+    async def make_token(self, request: web.Request) -> web.Response:
+        """Make a token for a program."""
         name = request.match_info["name"]
         asked = msgspec.json.decode(await request.read(), type=AskedToken)
-        secret, token = await self._operations.acts.make_token(CLI, name, asked.label, asked.scopes)
+        secret, token = await self._operations.acts.make_token(_actor(request), name, asked.label, asked.scopes)
         return _json(MadeToken(token, secret))
 
-    async def _revoke_token(self, request: web.Request) -> web.Response:
-        await self._operations.acts.revoke_token(CLI, request.match_info["name"], request.match_info["label"])
+    async def revoke_token(self, request: web.Request) -> web.Response:
+        """Revoke a token and end its connections."""
+        name, label = request.match_info["name"], request.match_info["label"]
+        await self._operations.acts.revoke_token(_actor(request), name, label)
         return _json({})
 
     async def _deploy(self, request: web.Request) -> web.StreamResponse:
@@ -322,9 +327,10 @@ class OperatorApi:
 
         return await told_in_steps(request, f"restore for {name}", restore)
 
-    async def _export(self, request: web.Request) -> web.StreamResponse:
+    async def export(self, request: web.Request) -> web.StreamResponse:
+        """Send the archive of an agent."""
         name = request.match_info["name"]
-        headers = {"Content-Type": "application/zip"}
+        headers = {"Content-Type": "application/zip", "Content-Disposition": f'attachment; filename="{name}.zip"'}
         async with AsyncExitStack() as stack:
             stack.enter_context(self._operations.ownership.using(name))
             try:
@@ -350,7 +356,7 @@ class OperatorApi:
             response = web.StreamResponse(headers=headers)
             # The log must record the export before the client can have all of it.
             said = of_what(export.as_of, export.left_out.names())
-            await self._operations.acts.audit.note(CLI, EXPORT, name, **said)
+            await self._operations.acts.audit.note(_actor(request), EXPORT, name, **said)
             await response.prepare(request)
             try:
                 while chunk is not None:
@@ -406,6 +412,12 @@ class RunningApi(OperatorApi):
         )
 
 
+def _actor(request: web.Request) -> str:
+    """Return the logged-in person, or the command line: the control socket has no login."""
+    person: str = request.get(PERSON, CLI)
+    return person
+
+
 def _json(value: object) -> web.Response:
     return web.Response(body=msgspec.json.encode(value), content_type="application/json")
 
@@ -422,14 +434,14 @@ async def _for_owner(request: web.Request, handler: Handler) -> web.StreamRespon
 
 
 @web.middleware
-async def _explained(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def explained(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Turn known errors into responses; log any other as a bug."""
     try:
         return await handler(request)
     except DatabaseError as error:
         log.warning("a request on the control socket failed (%s)", error.code)
         return messages.page(request, 503, f"The database could not be used: {error}", code="database")
-    except BridgeError as error:
+    except (BridgeError, msgspec.ValidationError, msgspec.DecodeError) as error:
         return messages.page(request, 400, str(error), code="refused")
     except (web.HTTPException, ConnectionError):
         raise

@@ -42,6 +42,8 @@ _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}")
 #: Shortest time between two records of a token's last use.
 _NOTED_SECONDS = 60.0
 _REMEMBERED = 4096
+#: A person who makes more has a program that makes them.
+_MOST = 100
 _HOLDER = "SELECT person, label, scopes, token_sha256 FROM person_tokens JOIN people ON name = person"
 
 
@@ -102,9 +104,10 @@ class PersonTokens:
             taken = {row["label"] for row in tx.execute("SELECT label FROM person_tokens WHERE person = ?", (person,))}
             if label in taken:
                 raise PeopleError(
-                    f"{person} has a token called {label!r} already. Choose another name, or end that one with "
-                    f"`users revoke-token {person} {label!r}`."
+                    f"{person} has a token called {label!r} already. Choose another name, or revoke that one."
                 )
+            if len(taken) >= _MOST:
+                raise PeopleError(f"{person} has {_MOST} tokens. Revoke one that is not used.")
             name = label or next(name for name in _names() if name not in taken)
             token, now = new_token(tx, person, name, chosen)
             return token, Token(name, chosen, now, None)

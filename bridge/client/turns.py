@@ -56,6 +56,8 @@ class Call:
     use: events.ToolUse
     result: events.ToolResult | None = None
     is_over: bool = False
+    #: The last lines that it has printed so far.
+    output: str = ""
 
 
 #: `UsedTool` is a call that was missed.
@@ -126,7 +128,7 @@ class Turn:
                 self.add(Text(text, is_done=True))
             case events.ToolUse() | events.ModelChanged():
                 self.add(Call(event) if isinstance(event, events.ToolUse) else event)
-            case events.ToolResult():
+            case events.ToolResult() | events.ToolOutput():
                 self.answer(event)
             case events.Compacting() | events.Compacted():
                 self.compacting = isinstance(event, events.Compacting)
@@ -134,11 +136,14 @@ class Turn:
     def _begin(self) -> None:
         self.status, self.attempt = "running", self.attempt or 1
 
-    def answer(self, result: events.ToolResult) -> bool:
-        """Set the result of a tool call; return whether the call belongs to this turn."""
+    def answer(self, result: events.ToolResult | events.ToolOutput) -> bool:
+        """Set the result or the output of a tool call; return whether the call belongs to this turn."""
         for call in self.calls:
             if call.use.tool_use_id == result.tool_use_id:
-                call.result, call.is_over = result, True
+                if isinstance(result, events.ToolOutput):
+                    call.output = result.text
+                else:
+                    call.result, call.is_over = result, True
                 return True
         return False
 

@@ -29,6 +29,7 @@ DOORS: Final[dict[str, _By]] = {
     "/files/{path:.+}": "anything",
     "/push/permission": "cookie",
     "/restore": "anything",
+    "/export": "cookie",
     "/v1/observations": "token",
     "/v1/memory/boot": "token",
     "/v1/chat/completions": "token",

@@ -44,6 +44,7 @@ _OUTCOMES: dict[str, tuple[str, str]] = {
 
 _OPEN_THE_PAGE = "Your page offers what can be done; an operator has `python -m bridge restore`."
 
+_OUTPUT_LINES = 6
 #: Kinds of stopped work that report their end in an event.
 _TURNS = frozenset({"mission", "turn"})
 
@@ -116,6 +117,12 @@ class Conversation:
             return "making room" if turn is not None else ""
         tools = [drawing.tool_name(call.use.name or "a tool") for call in turn.calls if not call.is_over]
         return "stopping" if turn.id == self._stopping else "".join(tools[-1:])
+
+    @property
+    def output(self) -> list[str]:
+        """Return the last lines that the running commands have printed."""
+        calls = [] if self.turn is None else [call for call in self.turn.calls if not call.is_over]
+        return [line for call in calls for line in call.output.splitlines()][-_OUTPUT_LINES:]
 
     @contextmanager
     def busy(self, doing: str) -> Iterator[None]:

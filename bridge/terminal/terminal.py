@@ -123,7 +123,12 @@ _TICK_SECONDS = 0.1
 _SEQUENCE = re.compile(r"\x1b\[[0-9;]*m")
 _NO_QUESTION = 0
 _STYLE = Style.from_dict(
-    {"prompt": "ansicyan bold", "bottom-toolbar": "noreverse", "bottom-toolbar.text": "ansibrightblack"}
+    {
+        "prompt": "ansicyan bold",
+        "output": "ansibrightblack",
+        "bottom-toolbar": "noreverse",
+        "bottom-toolbar.text": "ansibrightblack",
+    }
 )
 
 
@@ -316,6 +321,9 @@ class Terminal:
         if self._tail.strip():
             above += self._live_tail()
             above.append(("", "\n\n"))
+        if self._conversation is not None and (output := self._conversation.output):
+            lines = [f"  {one_line(line)}"[: self._width()] for line in output]
+            above.append(("class:output", "\n".join([*lines, "", ""])))
         above.append(("class:prompt", drawing.MARK))
         return above
 

@@ -24,7 +24,11 @@ _FILES: Final = "tmp/*/*/*/tasks/b*.output"
 
 
 class LiveOutput:
-    """Publish the last lines of a command while it runs alone: the CLI does not say which file is whose."""
+    """Publish the last lines of the oldest running command.
+
+    The CLI does not say which file is whose. It runs the commands of one answer one after the other, and deletes the
+    file of each at its end. Where it runs several that only read, there are several files, and nothing is published.
+    """
 
     def __init__(self, folder: Path, publish: Callable[[ToolOutput], None], discreet: Discreet) -> None:
         self._folder = folder
@@ -37,7 +41,7 @@ class LiveOutput:
     def happened(self, event: AgentEvent) -> None:
         """Handle the next event of a turn."""
         match event:
-            case ToolUse(name="Bash", input=given) if not shows_secrets(given):
+            case ToolUse(name="Bash"):
                 self._running[event.tool_use_id] = event, frozenset(self._folder.glob(_FILES))
                 self._runs.set()
             case ToolResult():
@@ -47,8 +51,9 @@ class LiveOutput:
 
     @property
     def call(self) -> ToolUse | None:
-        """The running command, if it is the only one."""
-        return next(iter(self._running.values()))[0] if len(self._running) == 1 else None
+        """The oldest running command, unless it prints secrets."""
+        oldest = next((call for call, _ in self._running.values()), None)
+        return None if oldest is None or shows_secrets(oldest.input) else oldest
 
     async def run(self) -> None:
         """Read the running command's output every second. Runs until cancelled."""

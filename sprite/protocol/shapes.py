@@ -102,13 +102,15 @@ class ChangedFile(Struct, omit_defaults=True):
 
     A path with a slash at its end is a folder that is not searched (not `kept`), or a git repository, which is
     shown and undone as a whole. Not `kept`: its content cannot be restored. `yours`: the person may have changed
-    it, so it is undone only by name. `diff` is a unified diff of text; previews are `data:` URLs of small images.
+    it, so it is undone only by name. `undone`: it was undone. `diff` is a unified diff of text; previews are
+    `data:` URLs of small images.
     """
 
     path: str
     kind: Literal["added", "modified", "deleted"]
     kept: bool
     yours: bool = False
+    undone: bool = False
     size_before: int | None = None
     size: int | None = None
     mode_before: str | None = None
@@ -155,8 +157,8 @@ class ChatMessage(Struct):
 
     `tools` are the turn's tool calls, in order; a reply with tools may have no text. `status` is the state of its
     turn, null if no turn is known. `asked_by` names the program that wrote the message. `pasted` lists the parts
-    that the person pasted, as in `mission`. `changes` counts the files that its turn changed. `duration_ms` and
-    `cost_usd` are null if unknown. `found` are the hits of its searches of memory.
+    that the person pasted, as in `mission`. `changes` counts the files that its turn changed; `undone`: some were
+    undone. `duration_ms` and `cost_usd` are null if unknown. `found` are the hits of its searches of memory.
     """
 
     id: int
@@ -170,6 +172,7 @@ class ChatMessage(Struct):
     asked_by: str | None = None
     pasted: list[tuple[int, int]] = []
     changes: FileCounts | None = None
+    undone: bool = False
     session_id: str | None = None
     duration_ms: int | None = None
     cost_usd: float | None = None

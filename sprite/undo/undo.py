@@ -71,7 +71,9 @@ class Undoing:
         """Return a turn's changes with diffs, or None for the newest turn that changed files."""
         found = await self._set(turn)
         rows = await self._table.changes(found.turn)
-        files, more = await asyncio.to_thread(self._listed, rows)
+        undos = await self._table.undos(found.turn)
+        undone = {row.path for undo in undos for row in await self._table.changes(undo)}
+        files, more = await asyncio.to_thread(self._listed, rows, undone)
         observation = await self._transcript.turn_of(found.turn)
         return ChangesResult(
             found.turn,
@@ -80,7 +82,7 @@ class Undoing:
             files,
             more=more,
             undoes=found.undoes,
-            undone_by=await self._table.undone_by(found.turn),
+            undone_by=undos[0] if undos else None,
         )
 
     async def undo(self, turn: str | None, paths: Collection[str] | None, over: Collection[str]) -> UndoResult:
@@ -245,7 +247,7 @@ class Undoing:
         self._tracker.contents.flush()
         return taken if taken.sha256 == now.sha256 and taken.sha256 is not None else None
 
-    def _listed(self, rows: Sequence[FileChange]) -> tuple[list[ChangedFile], int]:
+    def _listed(self, rows: Sequence[FileChange], undone: Collection[str]) -> tuple[list[ChangedFile], int]:
         diffs = Diffs(self._tracker.contents)
         files: dict[str, ChangedFile] = {}
         more = 0
@@ -257,6 +259,7 @@ class Undoing:
                 more += 1
                 continue
             files[unit] = diffs.file(row) if unit == row.path else ChangedFile(on_wire(unit), "modified", kept=True)
+            files[unit].undone = row.path in undone
         return list(files.values()), more
 
 

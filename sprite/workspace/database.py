@@ -688,7 +688,9 @@ class WorkspaceDB(Tables):
         rows = await self._db.fetch_all(
             "SELECT line.id, role, line.text, line.at, mission_id, line.origin, tools_json, status, line.asked_by, "
             "CASE role WHEN 'user' THEN pasted_json END AS pasted, added, modified, deleted, session_id, "
-            "duration_ms, cost_usd, found_json "
+            "duration_ms, cost_usd, found_json, EXISTS (SELECT 1 FROM change_sets AS undo "
+            "WHERE undo.undoes = mission_id AND NOT undo.is_open AND NOT EXISTS (SELECT 1 FROM change_sets AS redo "
+            "WHERE redo.undoes = undo.turn AND NOT redo.is_open)) AS undone "
             "FROM chat_messages AS line LEFT JOIN missions ON missions.id = mission_id "
             "LEFT JOIN change_sets ON turn = mission_id AND role <> 'user' "
             "WHERE ?2 IS NULL OR line.id < ?2 ORDER BY line.id DESC LIMIT ?1",
@@ -826,7 +828,8 @@ def _chat_message(row: sqlite3.Row) -> shapes.ChatMessage:
     counts = [columns.pop(name) for name in ("added", "modified", "deleted")]
     changes = None if None in counts else shapes.FileCounts(*counts)
     tools, found = _TOOLS.decode(columns.pop("tools_json")), _FOUND.decode(columns.pop("found_json"))
-    return shapes.ChatMessage(changes=changes, tools=tools, found=found, pasted=pasted, **columns)
+    undone = bool(columns.pop("undone"))
+    return shapes.ChatMessage(changes=changes, tools=tools, found=found, pasted=pasted, undone=undone, **columns)
 
 
 def _card(row: sqlite3.Row) -> shapes.Card:

@@ -167,12 +167,10 @@ class FileChanges(Tables):
         found = await self._sets("WHERE turn = ?", (turn,))
         return found[0] if found else None
 
-    async def undone_by(self, turn: str) -> str | None:
-        """Return the newest undo of a set that was not undone itself."""
-        for each in await self._sets("WHERE undoes = ? AND NOT is_open ORDER BY at DESC", (turn,)):
-            if await self.undone_by(each.turn) is None:
-                return each.turn
-        return None
+    async def undos(self, turn: str) -> list[str]:
+        """Return the undos of a set that were not undone themselves, newest first."""
+        every = await self._sets("WHERE undoes = ? AND NOT is_open ORDER BY at DESC", (turn,))
+        return [each.turn for each in every if not await self.undos(each.turn)]
 
     async def changes(self, turn: str) -> list[FileChange]:
         """Return the changes of a set, sorted by path."""

@@ -230,7 +230,7 @@ async def opens_without_its_bridge(stack: PageStack, page: Page) -> None:
     await expect(page.locator(".run-words")).to_contain_text("does not answer")
     # Lazily loaded parts of the page are cached as well.
     await page.get_by_role("tab", name="Memory").locator("visible=true").click()
-    await page.get_by_role("tab", name="Documents").click()
+    await page.get_by_role("tab", name="Files").click()
     panel = page.get_by_role("region", name="Memory")
     await expect(panel).to_contain_text("Nothing is lost: memory lives with your sprite")
     policy = await page.evaluate("async () => (await caches.match('/')).headers.get('Content-Security-Policy')")
@@ -460,7 +460,7 @@ async def pdf_is_shown_by_the_browsers_viewer(stack: PageStack, page: Page) -> N
     (stack.workspace / "documents/lease 2026.pdf").write_bytes(document("The lease"))
     await page.get_by_role("tab", name="Memory").locator("visible=true").click()
     panel = page.get_by_role("region", name="Memory")
-    await panel.get_by_role("tab", name="Documents").click()
+    await panel.get_by_role("tab", name="Files").click()
     await panel.get_by_role("button", name="lease 2026.pdf", exact=True).click()
     frame = await (await page.get_by_role("dialog").locator("iframe").element_handle()).content_frame()
     assert frame is not None

@@ -52,6 +52,7 @@ async def test_changed_files_are_shown_and_undone(stack: PageStack, page: Page) 
     (documents / "list.txt").write_text("mine\n")
     await row.get_by_role("button", name="Undo", exact=True).click()
     await expect(row).to_contain_text("changed again since: left as it is")
+    await expect(row.locator("summary")).to_contain_text("partly undone")
     assert (documents / "old.txt").read_text() == "old\n"
     assert not (documents / "pixel.png").exists()
     assert (documents / "list.txt").read_text() == "mine\n"
@@ -60,9 +61,11 @@ async def test_changed_files_are_shown_and_undone(stack: PageStack, page: Page) 
     await expect(row).not_to_contain_text("left as it is")
     assert (documents / "list.txt").read_text() == "one\ntwo\nthree\n"
     await page.reload()
-    await row.locator("summary").click()
     await expect(row.locator("summary")).to_contain_text("undone")
-    await row.get_by_role("button", name="Bring them back").click()
+    await row.locator("summary").click()
+    await expect(row.locator(".change-list").get_by_text("undone")).to_have_count(3)
+    await expect(row.get_by_role("button", name="Undo")).to_have_count(0)
+    await row.get_by_role("button", name="Redo").click()
     async with asyncio.timeout(PATIENCE):
         while (documents / "list.txt").read_text() != "mine\n":  # noqa: ASYNC110 - the sprite writes it
             await asyncio.sleep(0.02)

@@ -296,11 +296,22 @@ async def test_settings_gather_every_choice(page: Page) -> None:
     dialog = page.get_by_role("dialog", name="Settings")
     await dialog.get_by_role("button", name="Check the model").click()
     await expect(dialog.get_by_role("status")).to_contain_text("The model works")
-    await expect(dialog.get_by_role("heading", level=3)).to_have_count(9)
+    await expect(dialog.get_by_role("heading", level=3)).to_have_count(10)
+    await expect(dialog).to_contain_text(re.compile(r"Today: \$[\d.]+ for the agent and memory"))
+    await dialog.get_by_label("Name of the new token").fill("my editor")
+    await dialog.get_by_role("button", name="Make a token").click()
+    await expect(dialog.locator(".secret")).to_contain_text("bridge-person-")
+    token = dialog.get_by_role("listitem").filter(has_text="my editor")
+    await expect(token).to_contain_text("read memory, add turns, add to-dos · never used")
+    async with page.expect_download() as download:
+        await dialog.get_by_role("link", name="Download").click()
+    assert (await download.value).suggested_filename == "local.zip"
     await dialog.get_by_role("button", name="Dark").click()
     await expect(page.locator("html[data-theme=dark]")).to_be_attached()
     assert await violations(page) == []
     await shoot(page, "settings")
+    await token.get_by_role("button", name="Revoke my editor").click()
+    await expect(token).to_have_count(0)
     await dialog.get_by_role("button", name="System").click()
     await dialog.get_by_role("button", name="Close").click()
 

@@ -267,7 +267,7 @@ def put(workspace: Path) -> None:
 async def files(page: Page) -> Locator:
     await page.get_by_role("tab", name="Memory").locator("visible=true").click()
     panel = page.get_by_role("region", name="Memory")
-    await panel.get_by_role("tab", name="Documents").click()
+    await panel.get_by_role("tab", name="Files").click()
     await expect(panel.get_by_role("button", name="notes.md", exact=True)).to_be_visible()
     return panel
 
@@ -288,7 +288,7 @@ async def test_files_are_listed_and_previewed(stack: PageStack) -> None:
             "extractions",
             "ocr",
         ]
-        given = panel.get_by_role("region", name="What you gave").get_by_role("listitem")
+        given = panel.get_by_role("region", name="Documents", exact=True).get_by_role("listitem")
         assert [words.split("\n")[0] for words in await given.all_inner_texts()] == [
             "lease 2026.pdf",
             "notes.md",

@@ -667,7 +667,7 @@ async def test_forget_shows_every_place_and_remainder(stack: PageStack, page: Pa
     await expect(preview).to_contain_text("1 learning")
     await expect(preview).to_contain_text("1 entry in the history of memory")
     await expect(preview).to_contain_text("The locker word is Quibblewort.")
-    await expect(preview).to_contain_text(f"Turns: {turn_of(stack, 'Quibblewort')}")
+    await expect(preview).to_contain_text(f"Turn {turn_of(stack, 'Quibblewort')}")
     await shoot(page, "memory-forget")
     await preview.get_by_role("button", name="Forget").click()
     done = page.get_by_role("dialog", name="Forgotten")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import os
 import socket
 import sqlite3
 import sys
+import zipfile
 from contextlib import closing
 from pathlib import Path
 
@@ -122,6 +125,7 @@ async def test_people_are_managed_with_and_without_bridge(tmp_path: Path) -> Non
 
 LOADED = """
 import sys
+import zipfile
 from bridge.__main__ import main
 status = main(sys.argv[1:])
 print(*sorted({"bridge.acp.program", "bridge.terminal.client", "rich"} & sys.modules.keys()))
@@ -208,3 +212,38 @@ async def test_control_socket_works_in_long_path(tmp_path: Path) -> None:
         assert not short.exists()
         short = (data / "run/bridge.sock").readlink()
     assert not short.parent.exists()
+
+
+async def test_person_manages_tokens_and_exports(tmp_path: Path) -> None:
+    """Only with a browser's session of this origin."""
+    async with running_bridge(tmp_path / "data") as bridge, bridge.http() as session:
+        asked = json.dumps({"label": "my phone", "scopes": ["ask"]})
+        owner = {"Cookie": await bridge.login(), "Origin": bridge.url}
+        async with session.post("/tokens", data=asked, headers=owner) as response:
+            token = (await response.json())["secret"]
+        refused = [
+            ({"Origin": bridge.url}, asked, 401),
+            ({"Origin": bridge.url, "Authorization": f"Bearer {token}"}, asked, 401),
+            ({"Cookie": owner["Cookie"]}, asked, 403),
+            (owner | {"Origin": "https://evil.example"}, asked, 403),
+            (owner, asked, 400),
+            (owner, "{", 400),
+        ]
+        for headers, body, status in refused:
+            async with session.post("/tokens", data=body, headers=headers) as response:
+                assert response.status == status, await response.text()
+        async with session.get("/tokens", headers=owner) as response:
+            assert [each["label"] for each in (await response.json())["tokens"]] == ["my phone"]
+        async with session.delete("/tokens/my%20phone", headers=owner) as response:
+            assert response.status == 200
+        async with session.get("/tokens", headers=owner) as response:
+            assert (await response.json())["tokens"] == []
+        async with bridge.page(owner["Cookie"]) as page:
+            await page.link("ready")
+        async with session.get("/export", headers=owner) as response:
+            assert response.status == 200, await response.text()
+            assert response.headers["Content-Disposition"] == 'attachment; filename="local.zip"'
+            assert zipfile.is_zipfile(io.BytesIO(await response.read()))
+        async with session.get("/export", headers={"Authorization": f"Bearer {token}"}) as response:
+            assert response.status == 401
+        assert "local" in (await bridge.run("audit"))[1]

@@ -283,3 +283,16 @@ async def test_open_question_is_asked_at_start() -> None:
         await chat.visitor.send(PermissionResolved("r1", "allow"), seq=51)
         await chat.until(lambda now: not now.questions)
     assert chat.seen.count("May the agent use") == 1
+
+
+async def test_running_command_shows_its_output() -> None:
+    """The lines stand above the input, and go with the command."""
+    async with in_a_terminal() as chat:
+        mission = await chat.mission("build it")
+        await chat.event("tool_use", mission, tool_use_id="t1", name="Bash", input={"command": "make"})
+        await chat.event("tool_output", mission, tool_use_id="t1", text="\n".join(f"step {n}" for n in range(9)))
+        await chat.until_seen("step 8")
+        assert "step 2" not in chat.seen
+        assert chat.conversation.output[0] == "step 3"
+        await chat.event("tool_result", mission, tool_use_id="t1", is_error=False, summary="built")
+        await chat.until(lambda conversation: not conversation.output)

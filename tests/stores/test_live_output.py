@@ -9,7 +9,7 @@ import pytest
 
 from sprite.agent.live_output import LiveOutput, last_lines
 from sprite.privacy.redaction import redact
-from sprite.protocol.events import ToolResult, ToolUse
+from sprite.protocol.events import Interrupted, ToolResult, ToolUse
 
 
 @pytest.fixture
@@ -36,13 +36,22 @@ def test_link_and_pipe_are_not_read(tmp_path: Path, tasks: Path) -> None:
     assert last_lines(tmp_path / "claude", frozenset(), str) == ""
 
 
-def test_secret_or_parallel_commands_are_not_followed(tmp_path: Path) -> None:
+def test_oldest_command_without_secrets_is_followed(tmp_path: Path) -> None:
     live = LiveOutput(tmp_path, lambda _: None, str)
     live.happened(ToolUse("m", "1", "Bash", {"command": "cat ~/.ssh/id_rsa"}))
-    assert live.call is None
+    live.happened(ToolUse("m", "0", "Bash", {"command": "ls"}))
+    assert live.call is None, "the file is that of the first one"
+    live.happened(Interrupted("m"))
     live.happened(first := ToolUse("m", "2", "Bash", {"command": "make"}))
     assert live.call is first
-    live.happened(ToolUse("m", "3", "Bash", {"command": "make test"}))
-    assert live.call is None
-    live.happened(ToolResult("m", "3", is_error=False, summary=""))
+    live.happened(second := ToolUse("m", "3", "Bash", {"command": "make test"}))
     assert live.call is first
+    live.happened(ToolResult("m", "2", is_error=False, summary=""))
+    assert live.call is second
+
+
+def test_output_of_parallel_commands_is_not_guessed(tmp_path: Path, tasks: Path) -> None:
+    for name in ("b1.output", "b2.output"):
+        (tasks / name).write_text("line\n")
+    assert last_lines(tmp_path / "claude", frozenset(), str) == ""
+    assert last_lines(tmp_path / "claude", frozenset([tasks / "b1.output"]), str) == "line"

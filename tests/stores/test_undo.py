@@ -337,11 +337,11 @@ async def test_undo_is_logged_and_marks_turn(stage: Stage) -> None:
     (stage.folder / "documents/old.txt").write_text("x")
     await stage.turn("m1")
     first = await stage.undo("m1")
-    assert await stage.workspace.file_changes.undone_by("m1") == first.undo
+    assert await stage.workspace.file_changes.undos("m1") == [first.undo]
     with pytest.raises(PeerError, match="known of turn zz"):
         await stage.undo("zz")
     await stage.undo("undo")
-    assert await stage.workspace.file_changes.undone_by("m1") is None
+    assert await stage.workspace.file_changes.undos("m1") == []
     rows = await stage.transcript.curations.after(0)
     assert [row.kind for row in rows] == ["undo", "undo"]
     assert all("old.txt" not in row.response for row in rows)

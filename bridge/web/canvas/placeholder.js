@@ -33,8 +33,7 @@ export function placeholder(reason, { detail, offer }, { draft, writeNote }) {
       return empty('An empty stack', words, { label: 'Write a note', run: writeNote });
     }
     case 'first': {
-      const words =
-        'What the agent makes for you stands here as cards: tables, documents, notes. Ask for one to see it appear.';
+      const words = 'The agent draws tables, documents and notes here as cards. Ask for one to see it appear.';
       return empty('Your canvas', words, { label: 'Ask for a table', run: () => draft(FIRST_WORDS) });
     }
   }

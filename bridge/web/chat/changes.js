@@ -14,14 +14,16 @@ import { html, nothing } from '../vendor/lit-html/lit-html.js';
 const KINDS = { added: 'Added', modified: 'Changed', deleted: 'Deleted' };
 /** @type {Record<string, string>} */
 const LINES = { '+': 'added', '-': 'removed', '@': 'place' };
+/** Only programs that compare texts need it. */
+const NO_NEWLINE = /\n\\ No newline at end of file/g;
 /** An undo copies files; the sprite answers when all are restored. */
 const UNDO_MS = 120_000;
 
 /**
- * The contents of opened rows; the others ask for nothing.
- * @type {WeakMap<Exchange, State>}
+ * The contents of opened rows, by mission, also when the chat is drawn again; the others ask for nothing.
+ * @type {Map<string, State>}
  */
-const opened = new WeakMap();
+const opened = new Map();
 
 /**
  * `redraw` draws the exchange again.
@@ -33,28 +35,36 @@ export function changesRow(entry, page, redraw) {
   const { changes, missionId } = entry;
   const count = changes ? changes.added + changes.modified + changes.deleted : 0;
   if (!count || !missionId) return nothing;
-  const state = opened.get(entry);
+  const state = opened.get(missionId);
   /** @param {Event} event */
   const toggled = ({ currentTarget }) => {
-    if (!(currentTarget instanceof HTMLDetailsElement) || !currentTarget.open || opened.has(entry)) return;
-    opened.set(entry, { shown: null, left: null, problem: '', busy: false });
-    void look(entry, missionId, page, redraw);
+    if (!(currentTarget instanceof HTMLDetailsElement) || currentTarget.open === opened.has(missionId)) return;
+    if (!currentTarget.open) {
+      opened.delete(missionId);
+      return;
+    }
+    opened.set(missionId, { shown: null, left: null, problem: '', busy: false });
+    void look(missionId, page, redraw);
   };
-  return html`<details class="tool changes" @toggle=${toggled}>
+  const files = state?.shown?.files;
+  const isUndone = files ? files.some((file) => file.undone) : entry.undone;
+  const undone = files?.some((file) => !file.undone) ? 'partly undone' : 'undone';
+  return html`<details class="tool changes" ?open=${state !== undefined} @toggle=${toggled}>
     <summary>
       ${icon('document', true)}
       <span class="tool-words">${plural(count, 'file')} changed</span>
       <span class="grow"></span>
-      <span class="tool-state muted">${state?.shown?.undone_by ? 'undone' : ''}</span>
+      <span class="tool-state muted">${isUndone ? undone : ''}</span>
       ${icon('chevron', true)}
     </summary>
-    <div class="tool-body">${state ? body(entry, missionId, state, page, redraw) : nothing}</div>
+    <div class="tool-body">${state ? body(missionId, state, page, redraw) : nothing}</div>
   </details>`;
 }
 
-/** @param {Exchange} entry @param {string} turn @param {Page} page @param {() => void} redraw */
-async function look(entry, turn, page, redraw) {
-  const state = /** @type {State} */ (opened.get(entry));
+/** @param {string} turn @param {Page} page @param {() => void} redraw */
+async function look(turn, page, redraw) {
+  const state = opened.get(turn);
+  if (!state) return;
   try {
     state.shown = await page.connection.ask('memory', { op: 'changes', turn });
     state.problem = '';
@@ -64,8 +74,8 @@ async function look(entry, turn, page, redraw) {
   redraw();
 }
 
-/** @param {Exchange} entry @param {string} turn @param {State} state @param {Page} page @param {() => void} redraw */
-function body(entry, turn, state, page, redraw) {
+/** @param {string} turn @param {State} state @param {Page} page @param {() => void} redraw */
+function body(turn, state, page, redraw) {
   const { shown, left, busy, problem } = state;
   /** @param {{ turn: string, paths?: string[], over?: string[] }} what */
   const undo = async (what) => {
@@ -78,7 +88,7 @@ function body(entry, turn, state, page, redraw) {
         ? `${plural(done.restored.length, 'file')} restored.`
         : 'Nothing was restored.';
       page.announce(words);
-      await look(entry, turn, page, redraw);
+      await look(turn, page, redraw);
     } catch (error) {
       state.problem = wordsOf(error);
     }
@@ -88,7 +98,8 @@ function body(entry, turn, state, page, redraw) {
   if (!shown) return html`<p class="muted small-text">${problem || 'Loading …'}</p>`;
   const back = shown.undone_by ?? null;
   /** @param {ChangedFile} file */
-  const item = (file) => row(file, left, (over) => undo({ turn, paths: [file.path], over }), busy);
+  const item = (file) =>
+    row(file, left, (over) => undo({ turn, paths: [file.path], over }), busy, shown.files.length === 1);
   return html`${problem ? html`<p class="problem">${icon('alert', true)}${problem}</p>` : nothing}
     <ul class="change-list">
       ${shown.files.map((file) => html`<li>${item(file)}</li>`)}
@@ -97,7 +108,7 @@ function body(entry, turn, state, page, redraw) {
     <div class="row">
       ${
         back
-          ? button(html`${icon('retry', true)}Bring them back`, () => undo({ turn: back }), { disabled: busy })
+          ? button(html`${icon('retry', true)}Redo`, () => undo({ turn: back }), { disabled: busy })
           : button(html`${icon('history', true)}Undo`, () => undo({ turn }), { disabled: busy })
       }
     </div>`;
@@ -109,11 +120,11 @@ function body(entry, turn, state, page, redraw) {
  * @param {UndoResult | null} left
  * @param {(over: string[]) => unknown} undo
  * @param {boolean} busy
+ * @param {boolean} isOnly  then the button for all files is enough
  */
-function row(file, left, undo, busy) {
-  const { path, kind, diff, mode, mode_before: before } = file;
+function row(file, left, undo, busy, isOnly) {
+  const { path, kind, diff, mode, mode_before: before, undone: isRestored = false } = file;
   const isConflict = left?.conflicts.includes(path) ?? false;
-  const isRestored = left?.restored.includes(path) ?? false;
   const notes = [
     isRestored && 'undone',
     isConflict && 'changed again since: left as it is',
@@ -129,7 +140,7 @@ function row(file, left, undo, busy) {
           : button('Undo this file', () => undo([]), {
               look: 'quiet',
               disabled: busy,
-              hidden: !file.kept || isRestored,
+              hidden: !file.kept || isRestored || (isOnly && !file.yours),
               label: `Undo ${path}`,
             })
       }
@@ -140,7 +151,7 @@ function row(file, left, undo, busy) {
     ${
       diff
         ? html`<div class="change-diff mono scroll" role="region" tabindex="0" aria-label="Changes of ${path}">
-            ${diff.split('\n').map(line)}
+            ${diff.replace(NO_NEWLINE, '').split('\n').map(line)}
           </div>`
         : nothing
     }`;

@@ -286,6 +286,7 @@ export class Conversation {
       startedAt: null,
       changes: null,
       found: [],
+      undone: false,
     };
     const flags = { compacting: false, thoughts: null, isBegunAgain: false, version: 0 };
     /** @type {Exchange} */
@@ -331,7 +332,12 @@ export class Conversation {
     }
     entry.changes = row.changes ?? entry.changes;
     entry.status = row.role === 'error' ? 'error' : row.status === 'interrupted' ? 'interrupted' : 'complete';
-    Object.assign(entry, { cost: row.cost_usd ?? null, ms: row.duration_ms ?? null, found: row.found ?? [] });
+    Object.assign(entry, {
+      cost: row.cost_usd ?? null,
+      ms: row.duration_ms ?? null,
+      found: row.found ?? [],
+      undone: row.undone,
+    });
     if (row.role === 'error') entry.error = known?.error ?? { code: '', message: row.text, retryable: true };
     // A turn that was watched has complete tool calls; the server's row has only summaries.
     if (known && ENDED.has(known.status) && known.parts.some((part) => part.kind === 'tool')) {

@@ -149,7 +149,7 @@ export class Actions extends View {
           ? nothingYet(
               this.#all.length === 0 ? 'Nothing noted yet' : 'All done',
               'Say “remind me on Tuesday at 9 to …” in a conversation, and Sprite does so, also while this page is ' +
-                'closed. What has no date stands here until it is done.',
+                'closed. To-dos without a date stay here until you complete them.',
               { label: 'Say it', run: () => this.#acts.draft('Remind me on Tuesday at 9 to ') },
             )
           : html`<ul class="plain actions">${this.#rows(open, (action) => this.#open(action))}</ul>`

@@ -100,15 +100,18 @@ function previewOf(preview, what) {
     <ul class="forget-places">
       ${touched(preview).map((place) => html`<li><strong>${place.what}</strong> ${place.where}</li>`)}
     </ul>
-    ${
-      turns.length
-        ? html`<p class="small-text">
-            Turns:
-            ${turns.join(', ')}${preview.turns.length > LISTED ? `, and ${preview.turns.length - LISTED} more` : ''}
-          </p>`
-        : null
-    }
-    ${places(preview.gone ?? [])} ${preview.more ? html`<p>And ${preview.more} more.</p>` : null}
+    <details>
+      <summary>Every place</summary>
+      ${
+        turns.length
+          ? html`<p class="small-text">
+              ${turns.length === 1 ? 'Turn' : 'Turns'}
+              ${turns.join(', ')}${preview.turns.length > LISTED ? `, and ${preview.turns.length - LISTED} more` : ''}
+            </p>`
+          : null
+      }
+      ${places(preview.gone ?? [])} ${preview.more ? html`<p>And ${preview.more} more.</p>` : null}
+    </details>
     ${still.length ? html`<p class="memory-banner warn">It stays here:</p>${places(still)}` : null}
     <p>This cannot be undone: no version and no backup of memory keeps it.</p>
   </div>`;

@@ -13,7 +13,7 @@ export const TABS = {
   learnings: 'Learned',
   timeline: 'Timeline',
   files: 'Notes',
-  documents: 'Documents',
+  documents: 'Files',
   health: 'Health',
 };
 /** @type {Record<string, 1 | -1>} */

@@ -23,16 +23,17 @@ export function learningRow(row, acts, { fresh = false } = {}) {
     tabindex="-1"
     aria-label="Learning ${row.id}"
   >
-    <div class="learning-head">
+    <div class="learning-line">
       <span class="badge ${row.type === 'CORRECTION' ? 'info' : ''}">${TYPES[row.type] ?? row.type}</span>
       ${fresh ? html`<span class="badge ok">Just learned</span>` : nothing}
       ${gone ? html`<span class="badge warn">No longer valid</span>` : nothing}
       ${isUnverified(row) ? html`<span class="badge warn">Unverified</span>` : nothing}
-      <time class="small-text muted" datetime=${iso(row.created_at)}>${when(row.created_at)}</time>
+      <p class="learning-text">${row.content}</p>
     </div>
-    <p class="learning-text">${row.content}</p>
-    ${evidence(row, acts)} ${isUnverified(row) ? question(row, acts.answer) : nothing}
+    ${isUnverified(row) ? question(row, acts.answer) : nothing}
+    <div class="learning-line">${evidence(row, acts)}
     <p class="learning-foot small-text muted">
+      <time datetime=${iso(row.created_at)}>${when(row.created_at)}</time> ·
       ${isConfirmed(row) ? 'you confirmed it' : (ORIGINS[row.origin] ?? row.origin)}${where(row)}${
         row.seen > 1 ? html` · heard ${number(row.seen)} times, last ${when(row.last_seen)}` : nothing
       }
@@ -58,7 +59,7 @@ export function learningRow(row, acts, { fresh = false } = {}) {
         hidden: gone || isUnverified(row),
       })}
       ${button('Forget', () => acts.forget(row), { look: 'quiet', label: `Forget learning ${row.id}` })}
-    </div>
+    </div></div>
   </article>`;
 }
 

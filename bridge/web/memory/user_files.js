@@ -17,8 +17,8 @@ import { nothingYet, View } from './view.js';
  * @type {[folder: string, words: string][]}
  */
 const FOLDERS = [
-  ['documents', 'What you gave'],
-  ['artifacts', 'What the agent made'],
+  ['documents', 'Documents'],
+  ['artifacts', 'Made by the agent'],
   ['extractions', 'Data taken from documents'],
   ['ocr', 'Recognised text'],
 ];
@@ -53,7 +53,7 @@ export class UserFiles extends View {
     const name = visible(fileName(file.path));
     const sure = await this.page.confirm({
       title: `Delete ${name}?`,
-      body: `${visible(file.path)} goes from the agent’s computer for good. What memory says of it stays.`,
+      body: `${visible(file.path)} goes from the agent’s computer for good. Memory keeps what it has learned from it.`,
       confirm: 'Delete',
       danger: true,
     });
@@ -71,7 +71,7 @@ export class UserFiles extends View {
     if (this.#files.length === 0)
       return nothingYet(
         'No files yet',
-        'What you attach to a message stands here, and what the agent makes for you: tables, reports, drawings.',
+        'Attach a file to a message, or ask the agent for one: a table, a report, a drawing.',
         { label: 'Ask for something', run: () => this.#acts.draft('Make me a file with ') },
       );
     const wanted = this.#query.trim().toLowerCase();

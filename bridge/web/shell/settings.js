@@ -5,6 +5,7 @@ import { wordsOf } from '../problem.js';
 import { button, elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { chooseTheme, THEMES, theme } from './theme.js';
+import { tokens } from './tokens.js';
 
 /** @import { Health, Page } from '../types/page.js' */
 
@@ -20,6 +21,7 @@ export async function showSettings(page) {
   let isChecking = false;
   /** @type {string[]} */
   let models = [];
+  const programs = tokens(() => draw());
 
   async function check() {
     isChecking = true;
@@ -81,11 +83,11 @@ export async function showSettings(page) {
             </p>
             <form class="row" @submit=${choose}>
               <label>Model of this session
-                <input name="model" list="models" placeholder="the default" .value=${state.session.model ?? ''}>
+                <input class="input" name="model" list="models" placeholder="the default" .value=${state.session.model ?? ''}>
               </label>
               <datalist id="models">${models.map((name) => html`<option value=${name}></option>`)}</datalist>
               <label>Effort
-                <select name="effort">
+                <select class="input" name="effort">
                   ${['', ...EFFORTS].map(
                     (name) =>
                       html`<option value=${name} ?selected=${name === (state.session.effort ?? '')}>
@@ -106,9 +108,9 @@ export async function showSettings(page) {
             : health.spend?.plan
               ? html`<p>Your Claude plan pays.</p>`
               : html`<p class="tabular">
-                Memory has cost ${money(health.spend_today_usd)} today${
-                  health.daily_cap_usd ? ` of at most ${money(health.daily_cap_usd)} a day` : ''
-                }. The bridge limits all of the agent’s calls with --daily-usd and --monthly-usd.
+                Today: ${money(spentToday(health))} for the agent and memory${
+                  health.daily_cap_usd ? `, of at most ${money(health.daily_cap_usd)}` : ''
+                }. Whoever runs the bridge sets the limit with SPRITE_DAILY_USD.
               </p>`,
           button('What memory has cost', leaveTo('memory.health')),
         )}
@@ -129,13 +131,11 @@ export async function showSettings(page) {
         )}
         ${part(
           'Access',
-          html`<p>
-            Passkeys log you in without a link. Editors and other programs use tokens: make one with
-            <code>python -m bridge users token NAME</code> where the bridge runs.
-          </p>`,
+          html`<p>Passkeys log you in without a link.</p>`,
           button('Passkeys', run('passkeys')),
           button('Install as an app', () => page.install.ask(), { hidden: !page.install.isOffered() }),
         )}
+        ${part('Tokens and apps', programs.template())}
         ${part(
           'Theme',
           html`<div class="segmented" role="group" aria-label="Theme">
@@ -150,9 +150,8 @@ export async function showSettings(page) {
         )}
         ${part(
           'Export',
-          html`<p>
-            Everything that Sprite keeps, as one archive: <code>python -m bridge export</code> where the bridge runs.
-          </p>`,
+          html`<p>Everything that Sprite keeps, as one ZIP file of plain text.</p>
+            <a class="button small" href="/export" download>Download</a>`,
         )}
         ${part(
           'Danger zone',
@@ -167,6 +166,7 @@ export async function showSettings(page) {
 
   draw();
   void page.loadMemory();
+  void programs.load();
   void page.connection
     .ask('memory', { op: 'health' })
     .then((found) => {
@@ -183,6 +183,10 @@ export async function showSettings(page) {
     .catch(() => null);
   await page.dialog({ title: 'Settings', body, wide: true, actions: [{ label: 'Close', value: null }] });
 }
+
+/** @param {Health} health */
+const spentToday = ({ spend, spend_today_usd: memory }) =>
+  spend ? Object.values(spend.today).reduce((sum, { settled, estimated }) => sum + settled + estimated, 0) : memory;
 
 /** @param {string} name @param {unknown} words @param {unknown[]} buttons */
 const part = (name, words, ...buttons) =>

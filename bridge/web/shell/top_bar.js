@@ -25,11 +25,12 @@ const DEMO = (page) =>
   button(
     'Demo model',
     () =>
-      page.confirm({
+      page.dialog({
         title: 'Demo model',
         body:
-          'No model is set, so simple rules answer: they draw tables, remember what you say, and run what you ask ' +
-          'for. For Claude, set ANTHROPIC_API_KEY where the bridge runs, and start it again.',
+          'No key for Claude is set, so simple rules answer. They draw tables, remember your facts, set reminders and ' +
+          'run commands. For Claude, set ANTHROPIC_API_KEY where the bridge runs, and start it again.',
+        actions: [{ label: 'Close', value: null }],
       }),
     { look: 'demo' },
   );

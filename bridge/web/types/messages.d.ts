@@ -731,8 +731,8 @@ export interface Card {
  *
  *     `tools` are the turn's tool calls, in order; a reply with tools may have no text. `status` is the state of its
  *     turn, null if no turn is known. `asked_by` names the program that wrote the message. `pasted` lists the parts
- *     that the person pasted, as in `mission`. `changes` counts the files that its turn changed. `duration_ms` and
- *     `cost_usd` are null if unknown. `found` are the hits of its searches of memory.
+ *     that the person pasted, as in `mission`. `changes` counts the files that its turn changed; `undone`: some were
+ *     undone. `duration_ms` and `cost_usd` are null if unknown. `found` are the hits of its searches of memory.
  */
 export interface ChatMessage {
   id: number;
@@ -746,6 +746,7 @@ export interface ChatMessage {
   asked_by?: string | null;
   pasted?: [number, number][];
   changes?: FileCounts | null;
+  undone?: boolean;
   session_id?: string | null;
   duration_ms?: number | null;
   cost_usd?: number | null;
@@ -1417,13 +1418,15 @@ export interface ChangesResult {
  *
  *     A path with a slash at its end is a folder that is not searched (not `kept`), or a git repository, which is
  *     shown and undone as a whole. Not `kept`: its content cannot be restored. `yours`: the person may have changed
- *     it, so it is undone only by name. `diff` is a unified diff of text; previews are `data:` URLs of small images.
+ *     it, so it is undone only by name. `undone`: it was undone. `diff` is a unified diff of text; previews are
+ *     `data:` URLs of small images.
  */
 export interface ChangedFile {
   path: string;
   kind: "added" | "deleted" | "modified";
   kept: boolean;
   yours?: boolean;
+  undone?: boolean;
   size_before?: number | null;
   size?: number | null;
   mode_before?: string | null;

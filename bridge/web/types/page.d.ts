@@ -182,6 +182,8 @@ export interface Exchange {
   rowId: number | null;
   /** The hits of its turn's searches of memory. */
   found: FoundHit[];
+  /** Whether file changes of its turn were taken back, as of the load. */
+  undone: boolean;
   /** The number of files that its turn changed. */
   changes: FileCounts | null;
   /** Grows with each change: views compare it to decide whether to redraw. */
