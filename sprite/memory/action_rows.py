@@ -108,7 +108,8 @@ class Zoned(ActionRecord, tag="zone"):
     by: Maker = "person"
 
 
-AnyRecord = Added | Updated | Resolved | Fired | Noted | Zoned
+AnyChange = Updated | Resolved | Fired | Noted
+AnyRecord = Added | AnyChange | Zoned
 _DECODER: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from functools import partial
-from typing import TypeVar, cast
+from typing import cast
 
 from msgspec import UNSET, UnsetType
 
@@ -34,7 +33,6 @@ MOST_BY_SCHEDULES = 5
 GRACE_SECONDS = 60.0
 #: Redaction takes time, so text beyond this length is cut or rejected first.
 _FAR_TOO_LONG = 2 * rows.MAX_ACTION_CHARS
-_Changed = TypeVar("_Changed", rows.Updated, rows.Resolved, rows.Fired, rows.Noted)
 
 
 class Actions:
@@ -151,8 +149,7 @@ class Actions:
         PeerError as for `add`; StaleActionError as for `resolve`.
         """
 
-        async def decide() -> tuple[rows.AnyRecord, int | None]:
-            action = await self._as_seen(action_id, seen)
+        async def change(action: Action) -> rows.AnyChange:
             record = rows.Updated(action=action_id, by=by)
             if content is not None:
                 record.content = self._content(content)
@@ -164,10 +161,9 @@ class Actions:
                     await self._check_room()
                 if record.due is not None and by == "schedule":
                     await self._check_own(record.due, record.rrule)
-            return await self._of(action, record)
+            return record
 
-        await self._log(decide)
-        return await self.action(action_id)
+        return await self._change(action_id, change, seen)
 
     async def resolve(
         self,
@@ -187,11 +183,10 @@ class Actions:
         """
         known = _status(status)
 
-        async def decide() -> tuple[rows.AnyRecord, int | None]:
-            action = await self._as_seen(action_id, seen)
+        async def change(action: Action) -> rows.AnyChange:
             if known == "open" and action.status != "open" and action.due is not None:
                 await self._check_room()
-            record = rows.Resolved(
+            return rows.Resolved(
                 action=action_id,
                 by=by,
                 status=known,
@@ -199,10 +194,8 @@ class Actions:
                 once=once and action.rrule is not None and action.status == "open",
                 mission=mission_id,
             )
-            return await self._of(action, record)
 
-        await self._log(decide)
-        return await self.action(action_id)
+        return await self._change(action_id, change, seen)
 
     # --- changes by the scheduler ---
 
@@ -213,21 +206,17 @@ class Actions:
         the duplicate mission. A due time that was changed meanwhile stays. The status stays open.
         """
 
-        async def decide() -> tuple[rows.AnyRecord, int | None]:
-            action = await self.action(action_id)
-            after = max(self._clock(), due)
-            record = rows.Fired(
+        async def change(action: Action) -> rows.AnyChange:
+            return rows.Fired(
                 action=action_id,
                 by="sprite",
                 due=due,
-                next=rows.next_due(action, after),
+                next=rows.next_due(action, max(self._clock(), due)),
                 late_by=max(0.0, late_by),
                 mission=mission_id,
             )
-            return await self._of(action, record)
 
-        await self._log(decide)
-        return await self.action(action_id)
+        return await self._change(action_id, change)
 
     async def noted(
         self,
@@ -243,53 +232,57 @@ class Actions:
         `status` and `due` also set the action's own; the due time may lie in the past.
         """
 
-        async def decide() -> tuple[rows.AnyRecord, int | None]:
-            action = await self.action(action_id)
+        async def change(_action: Action) -> rows.AnyChange:
             words = self._discreet(what)[: rows.MAX_NOTE_CHARS]
-            record = rows.Noted(action=action_id, by="sprite", what=words, status=status, due=due, mission=mission_id)
-            return await self._of(action, record)
+            return rows.Noted(action=action_id, by="sprite", what=words, status=status, due=due, mission=mission_id)
 
-        await self._log(decide)
-        return await self.action(action_id)
+        return await self._change(action_id, change)
 
     async def close_passed(self, under_way: Collection[int] = ()) -> None:
         """Close the reminders whose time is over, except those whose mission is under way. See `has_passed`."""
         for passed in await self._memory.actions("open"):
             if rows.has_passed(passed, self._clock()) and passed.id not in under_way:
                 with suppress(_NotPassedError):
-                    await self._log(partial(self._closing, passed.id))
+                    await self._change(passed.id, self._closing)
 
     # --- internals ---
 
-    async def _closing(self, action_id: int) -> tuple[rows.AnyRecord, int | None]:
-        action = await self.action(action_id)
+    async def _closing(self, action: Action) -> rows.AnyChange:
         if not rows.has_passed(action, self._clock()):
             # A person changed it meanwhile.
             raise _NotPassedError
         what = f"closed {rows.CLOSED_AFTER_DAYS} days after it was due"
-        return await self._of(action, rows.Noted(action=action_id, by="sprite", what=what, status="dismissed"))
+        return rows.Noted(action=action.id, by="sprite", what=what, status="dismissed")
+
+    async def _change(
+        self, action_id: int, change: Callable[[Action], Awaitable[rows.AnyChange]], seen: int | None = None
+    ) -> Action:
+        """Log the change of an action that `change` returns, with a permanent identification of the action.
+
+        StaleActionError if the action's version is not the one in `seen`.
+        """
+
+        async def decide() -> tuple[rows.AnyRecord, int | None]:
+            action = await self.action(action_id)
+            if seen is not None and seen != action.version:
+                raise StaleActionError(action)
+            record = await change(action)
+            taught = None
+            if not action.is_made and action.source_learning_id is not None:
+                taught = await self._memory.learning(action.source_learning_id)
+            if taught is None:
+                return record, None
+            record.of = rows.Known(taught.content, taught.source_observation_id)
+            return record, taught.source_observation_id
+
+        await self._log(decide)
+        return await self.action(action_id)
 
     async def _log(self, decide: Callable[[], Awaitable[tuple[rows.AnyRecord, int | None]]]) -> int:
         curation_id, changes = await self._projection.log_action(decide)
         for change in changes:
             self._announce(change)
         return curation_id
-
-    async def _as_seen(self, action_id: int, seen: int | None) -> Action:
-        action = await self.action(action_id)
-        if seen is not None and seen != action.version:
-            raise StaleActionError(action)
-        return action
-
-    async def _of(self, action: Action, record: _Changed) -> tuple[_Changed, int | None]:
-        """Return the row with a permanent identification of the action, and the turn that taught it."""
-        if action.is_made or action.source_learning_id is None:
-            return record, None
-        learning = await self._memory.learning(action.source_learning_id)
-        if learning is None:
-            return record, None
-        record.of = rows.Known(learning.content, learning.source_observation_id)
-        return record, learning.source_observation_id
 
     def _content(self, text: str) -> str:
         if len(text) > _FAR_TOO_LONG:
