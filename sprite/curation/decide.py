@@ -384,9 +384,9 @@ class BatchFold(FileFold):
         words = content_words(content)
         is_act = any(words & content_words(text) for text in turn.done)
         line = f"{content} (by the agent's command in t{number})" if is_act else f"{content}: {reason}"
-        why: str | None = "neither a command nor the user's words finish it"
-        if is_act or turn.own:
-            why = self._rulings.objection(Item("done", line, number), why)
+        unproven = "neither a command nor the user's words finish it"
+        is_possible = is_act or bool(turn.own)
+        why = self._rulings.objection(Item("done", line, number), unproven) if is_possible else unproven
         if why is not None:
             self._draft.refuse("done_refused", f"{name} stays open: {why}: {content}", number)
         return why is None
