@@ -90,6 +90,7 @@ async def main() -> None:
     for stage, codes in (("verify", verify), ("decide", decide), ("commit", commit), ("fold", fold)):
         show(stage, codes)
     show("raw answer to commit", decide | commit)
+    show("the same with the verifier's request before and the fold after", verify | decide | commit | fold)
 
 
 if __name__ == "__main__":
