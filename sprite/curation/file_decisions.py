@@ -186,39 +186,35 @@ class FileFold:
         self._draft.refuse("line_refused", f"{name}: refused, because {reason}: {line.text}", turn)
         return None
 
-    def _refusal(self, name: str, line: Line, basis: Basis, replaced: str, section: str) -> str | None:
+    def _refusal(self, name: str, line: Line, basis: Basis, replaced: str, section: str) -> str | None:  # noqa: PLR0911 - its cases in order
         text = line.text.strip()
         worked = [] if name == "user.md" or basis.turn is None else basis.turn.worked
         before = " / ".join(filter(None, (replaced, *self._known_before(text, basis))))
         given = Given([*basis.texts, *worked, before])
+        if (hides := disguise(text, given)) is not None:
+            return hides
         lacking = given.lacks(text, day_of(basis.turn, self._zone), may_name_files=name != "user.md")
+        if lacking is not None:
+            return f"{lacking} stands neither in its quote nor in the messages"
         project = project_of(section)
-        is_said = False
-        reason = disguise(text, given)
-        if reason is None and lacking is not None:
-            reason = f"{lacking} stands neither in its quote nor in the messages"
-        elif reason is None and project is not None and name not in SECTIONED:
-            reason = f"{name} has no section for the project {project}"
-        elif reason is None and project is not None and basis.project not in {None, project}:
-            reason = f"no turn of the project {project} carries it"
-        elif reason is None and name == "user.md" and not basis.is_persons:
-            reason = "only the user's words carry a line of user.md"
-        elif reason is None and basis.is_persons:
+        if project is not None and name not in SECTIONED:
+            return f"{name} has no section for the project {project}"
+        if project is not None and basis.project not in {None, project}:
+            return f"no turn of the project {project} carries it"
+        if name == "user.md" and not basis.is_persons:
+            return "only the user's words carry a line of user.md"
+        if basis.is_persons:
             turn = None if basis.turn is None else basis.turn.logged.id
             item = Item("line", text, turn, basis.quote, before)
             reason = self._rulings.objection(item, "the user's messages do not say it")
             # A line that the person's words do not carry may still tell of the turn's work.
-            is_said = name == "user.md" or reason is None or not self._is_work(text, basis)
-            reason = reason if is_said else None
-        elif reason is None and not basis.may_carry_work and not self._is_work(text, basis):
-            reason = "a page, a mail, a file or the agent's own word is no evidence for it"
-        if reason is not None or is_said:
-            return reason
-        tells = name in {"tools.md", "files.md"}
+            if reason is None or name == "user.md" or not self._is_work(text, basis):
+                return reason
+        elif not basis.may_carry_work and not self._is_work(text, basis):
+            return "a page, a mail, a file or the agent's own word is no evidence for it"
         first_use = self._turns.first_use
-        return first_use.strangers(text, may_tell_documents=tells) or first_use.copied(
-            text, after=" ".join(self._accepted[-RUN:])
-        )
+        copied = first_use.strangers(text, may_tell_documents=name in {"tools.md", "files.md"})
+        return copied or first_use.copied(text, after=" ".join(self._accepted[-RUN:]))
 
     def _known_before(self, text: str, basis: Basis) -> Sequence[str]:
         """Return the user's learnings that a line may repeat, since a new learning of the same turn changes them."""
