@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 from sprite.common.prices import cost_usd
 from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.protocol.shapes import QuarantinedTurn
-from sprite.storage.connection import Tables, in_transaction, row_id, to_json
+from sprite.storage.connection import Tables, in_transaction, to_json
 
 SECONDS_PER_DAY = 86_400.0
 
@@ -304,7 +304,7 @@ def append(tx: sqlite3.Connection, curation: Curation) -> int:
     cursor = tx.execute(f"INSERT INTO curations ({_NEW}) VALUES ({places})", values)  # noqa: S608 - our columns
     tx.executemany("DELETE FROM lost_calls WHERE id = ?", [(call,) for call in curation.lost_calls])
     tx.executemany("UPDATE observations SET processed = 3 WHERE id = ?", [(turn,) for turn in curation.off_record])
-    return row_id(cursor.lastrowid)
+    return cursor.lastrowid or 0
 
 
 #: A control call without a turn: answered, or failed too. In the latter case the model is at fault, not a turn.
@@ -349,7 +349,7 @@ class LostCalls(Tables):
             "last_observation_id, generation) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             row,
         )
-        return row_id(cursor.lastrowid)
+        return cursor.lastrowid or 0
 
     async def failures(self, turns: Sequence[int], generation: int) -> dict[int, Failures]:
         """Return each turn's failed calls in one extraction, without forgiven ones."""

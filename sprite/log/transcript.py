@@ -21,7 +21,7 @@ from sprite.log.turn_index import REINDEX, TURN_INDEX, TurnLook
 from sprite.protocol.pasted import Spans, read_spans, write_spans
 from sprite.protocol.shapes import Effort
 from sprite.storage.changes import ShipChanges, noted, shipped_tables
-from sprite.storage.connection import Database, Tables, in_transaction, open_database, open_reader, row_id, to_json
+from sprite.storage.connection import Database, Tables, in_transaction, open_database, open_reader, to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -696,7 +696,7 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
             write_spans(observation.pasted),
         ),
     )
-    return row_id(cursor.lastrowid)
+    return cursor.lastrowid or 0
 
 
 def _bounded(value: Any, levels: int = _MAX_LEVELS) -> Any:

@@ -20,7 +20,7 @@ from typing import Literal
 from sprite.common.tasks import TaskSet
 from sprite.config import Egress
 from sprite.errors import StorageError
-from sprite.storage.connection import Tables, in_transaction, row_id
+from sprite.storage.connection import Tables, in_transaction
 
 log = logging.getLogger(__name__)
 
@@ -258,7 +258,7 @@ class HostTables(Tables):
             "INSERT INTO host_connections (host, port, at, mission_id, decision) VALUES (?, ?, ?, ?, ?)",
             (place.host, place.port, time.time(), mission_id, decision),
         )
-        return row_id(cursor.lastrowid)
+        return cursor.lastrowid or 0
 
     async def ended(self, number: int, sent: int, received: int, decision: str) -> None:
         """Log the end of a connection, its bytes, and the final decision."""

@@ -37,7 +37,6 @@ __all__ = [
     "open_database",
     "open_reader",
     "plain_reader",
-    "row_id",
     "storage_errors",
     "to_json",
 ]
@@ -56,13 +55,6 @@ _DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 def to_json(value: Any) -> str:
     """Return a value as JSON for a column, unescaped; values that JSON lacks become text."""
     return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def row_id(value: int | None) -> int:
-    """Return the id of an inserted row; sqlite3 types it as optional."""
-    if value is None:
-        raise sqlite3.InternalError("an INSERT gave no row id")
-    return value
 
 
 @contextlib.contextmanager
