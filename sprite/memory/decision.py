@@ -183,19 +183,19 @@ class Fold:
 
     def put(self, part: Part) -> None:  # noqa: C901, PLR0912 - a case for each kind of part
         """Apply one part of the decision, and keep it."""
-        run, row = self.tx.tx.execute, {"curation": self.curation.id, "at": self.curation.created_at}
+        run, at = self.tx.tx.execute, self.curation.created_at
         match part:
             case NewLearning():
-                run(_LEARN, {**msgspec.structs.asdict(part), **row})
+                run(_LEARN, (*msgspec.structs.astuple(part), self.curation.id))
             case Numbered(count):
                 run("UPDATE projection SET numbered = numbered + ?", (count,))
             case Repeated(of, new, counts, better):
                 if counts:
-                    run(_HEAR, {"learning": of, **row})
+                    run(_HEAR, (at, of))
                 if better:
                     run(_CORROBORATE, {"learning": of, **msgspec.structs.asdict(new)})
             case Heard(learning):
-                run(_HEAR, {"learning": learning, **row})
+                run(_HEAR, (at, learning))
             case Superseded(learning, by):
                 run("UPDATE learnings SET superseded_by = ? WHERE id = ? AND superseded_by IS NULL", (by, learning))
             case Confirmed(learning, type_):
@@ -204,7 +204,7 @@ class Fold:
                 run("UPDATE learnings SET project = NULL WHERE id = ?", (learning,))
             case Written(name, content, by):
                 sha256 = hashlib.sha256(content.encode()).hexdigest()
-                run(_WRITE, {"name": name, "content": content, "by": by, "sha256": sha256, **row})
+                run(_WRITE, (name, self.curation.id, at, by, content, sha256))
             case Refusal(kind, detail, turn):
                 run(_REFUSE, (self.curation.id, kind, detail, turn))
             case Zone(tz):
@@ -259,14 +259,12 @@ def _columns_of(part: Acted) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not UNSET}
 
 
+#: The columns are in the order of a learning's fields.
 _LEARN = """INSERT INTO learnings (
-    id, created_at, session_id, type, content, source_observation_id, confidence, curation_id, origin, evidence,
-    last_seen, said, project, proposed
-) VALUES (
-    :number, :created_at, :session, :type, :content, :turn, :confidence, :curation, :origin, :quote,
-    :created_at, :said, :project, :proposed
-)"""
-_HEAR = "UPDATE learnings SET seen = seen + 1, last_seen = :at WHERE id = :learning"
+    id, created_at, type, content, said, origin, confidence, source_observation_id, session_id, evidence, project,
+    proposed, curation_id, last_seen
+) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?2)"""
+_HEAR = "UPDATE learnings SET seen = seen + 1, last_seen = ? WHERE id = ?"
 #: The better evidence of a learning that says the same replaces a learning's own.
 _CORROBORATE = """UPDATE learnings SET
     origin = :origin, confidence = :confidence, evidence = :quote, source_observation_id = :turn, session_id = :session,
@@ -276,7 +274,6 @@ WHERE id = :learning"""
 _CONFIRM = """UPDATE learnings SET type = ?, origin = 'user', confidence = ?, evidence = NULL, proposed = NULL
 WHERE id = ?"""
 _WRITE = """INSERT INTO file_versions (name, version, curation_id, created_at, source, content, sha256) VALUES (
-    :name, (SELECT coalesce(max(version), 0) + 1 FROM file_versions WHERE name = :name),
-    :curation, :at, :by, :content, :sha256
+    ?1, (SELECT coalesce(max(version), 0) + 1 FROM file_versions WHERE name = ?1), ?2, ?3, ?4, ?5, ?6
 )"""
 _REFUSE = "INSERT INTO reports (curation_id, kind, detail, turn) VALUES (?, ?, ?, ?)"
