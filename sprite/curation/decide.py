@@ -1,6 +1,9 @@
 """Decide which parts of a batch's answer become memory: learnings, actions and file versions.
 
-The decision is made once and logged beside the answer, with each refusal and its reason.
+The decision is made once and logged beside the answer, with each refusal and its reason. `Judge.decided` reads the
+turns, `BatchFold.apply` parses the answer (answer.py) and decides: each learning finds its quote
+(provenance/evidence.py), its numbers and letters are checked (provenance/checks.py), and the verifier's verdict counts
+(verifier.py). Lines of files follow (file_decisions.py). `Fold.put` (memory/decision.py) applies each part.
 """
 
 from __future__ import annotations
