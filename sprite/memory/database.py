@@ -252,10 +252,6 @@ class MemoryDB(Tables):
         """Return the learnings of one curation."""
         return await self._learnings("WHERE curation_id = ? ORDER BY id", (curation_id,))
 
-    async def newest_learnings(self, limit: int) -> list[LearningRow]:
-        """Return the newest valid learnings, newest first."""
-        return await self._learnings("WHERE superseded_by IS NULL ORDER BY id DESC LIMIT ?", (limit,))
-
     async def _learnings(self, where: str, parameters: Sequence[Any]) -> list[LearningRow]:
         sql = f"SELECT {LEARNING_COLUMNS} FROM learnings {where}"  # noqa: S608 - our columns, our clause
         return await self._db.fetch_as(LearningRow, sql, parameters)
