@@ -183,7 +183,7 @@ async def serve_proxy(upstream: str, database_url: str | None = None) -> None:
         database = await stack.enter_async_context(open_database(settings.database))
         people = People(database)
         await people.prepare()
-        tokens = await stack.enter_async_context(SpriteTokens(database))
+        tokens = SpriteTokens(database)
         accounts = await stack.enter_async_context(
             Accounts(database, Limits(daily_usd=1e6, monthly_usd=1e7), shared=database_url is not None)
         )

@@ -46,7 +46,7 @@ def kind_of(name: str) -> ToolKind:
 
 def title_of(name: str, tool_input: dict[str, Any]) -> str:
     """Return a title such as `Bash: ls -la`, on one line."""
-    return f"{drawing.tool_name(name)}: {drawing.telling(tool_input)}".rstrip(": ")[:_LONGEST_TITLE]
+    return f"{drawing.tool_name(name)}: {drawing.telling_line(tool_input)}".rstrip(": ")[:_LONGEST_TITLE]
 
 
 def started(event: ToolUse) -> ToolCallStart:

@@ -6,7 +6,6 @@ timeout they may have been stored anyway: a retry counts them as `known`.
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -19,15 +18,8 @@ from bridge.hub.link import LinkDownError
 from bridge.hub.room import SpriteHub
 from sprite.common.tasks import off_loop
 from sprite.protocol import observing
-from sprite.protocol.frames import encode
-from sprite.protocol.messages import MAX_FRAME_BYTES, Error
+from sprite.protocol.messages import Error
 
-#: Leaves room for the envelope, the source and the project.
-_MAX_TURNS_BYTES = MAX_FRAME_BYTES - 32 * 1024
-#: Limit for each string of a tool in a turn too large for a frame. It is far above the length that a sprite reads and
-#: stores, so redaction and truncation give the same result.
-_MAX_TOOL_STRING = 64 * 1024
-_MAX_DEPTH = 32
 _EXAMPLE = (
     '{"source": "my-program", "project": null, "turns": [{"external_id": "1", "session": "a", "at": 1795000000, '
     '"user": "Hello", "tools": [], "reply": "Hi.", "outcome": "complete"}]}'
@@ -65,26 +57,16 @@ class Calls:
                 raise DoorError(422, "bad_request", f"The {name} has {len(given):,} characters, {most:,} are allowed.")
         self._source, self._project = asked.source, asked.project
         self.refused: list[observing.RefusedTurn] = []
-        self._turns: list[tuple[observing.ObservedTurn, int]] = []
+        self._turns: list[observing.ObservedTurn] = []
         for number, raw in enumerate(asked.turns):
             self._take(number, raw)
 
     def frames(self) -> Iterator[observing.Observe]:
         """Yield messages that fit in one frame each, in the order of the turns."""
-        turns: list[observing.ObservedTurn] = []
-        size = 0
-        for turn, bytes_ in self._turns:
-            if turns and size + bytes_ > _MAX_TURNS_BYTES:
-                yield self._message(turns)
-                turns, size = [], 0
-            turns.append(turn)
-            size += bytes_ + 1
-        if turns or not self.refused:
+        yield from observing.packed(self._source, self._project, self._turns)
+        if not self._turns and not self.refused:
             # Sent even without turns, because the sprite validates the source.
-            yield self._message(turns)
-
-    def _message(self, turns: list[observing.ObservedTurn]) -> observing.Observe:
-        return observing.Observe(self._source, turns, self._project)
+            yield observing.Observe(self._source, [], self._project)
 
     def _take(self, number: int, raw: msgspec.Raw) -> None:
         try:
@@ -93,32 +75,11 @@ class Calls:
             words = f"Turn {number + 1} cannot be read: {str(error)[:300]}."
             self.refused.append(observing.RefusedTurn(_id_of(raw, number), words))
             return
-        size = _size(turn)
-        if size > _MAX_TURNS_BYTES:
-            turn.tools = [
-                msgspec.structs.replace(tool, input=_shortened(tool.input), result=_shortened(tool.result))
-                for tool in turn.tools
-            ]
-            size = _size(turn)
-        if size > _MAX_TURNS_BYTES:
-            words = f"The turn is too large: {size:,} bytes after cuts; the limit is {_MAX_TURNS_BYTES:,}."
+        if (size := observing.fitted(turn)) > observing.MOST_TURN_BYTES:
+            words = f"The turn is too large: {size:,} bytes after cuts; the limit is {observing.MOST_TURN_BYTES:,}."
             self.refused.append(observing.RefusedTurn(turn.external_id[: observing.MAX_EXTERNAL_ID_CHARS], words))
         else:
-            self._turns.append((turn, size))
-
-
-def _size(turn: observing.ObservedTurn) -> int:
-    return len(encode(observing.Observe("", [turn])))
-
-
-def _shortened(value: Any, depth: int = 0) -> Any:
-    if isinstance(value, str):
-        return value[:_MAX_TOOL_STRING]
-    if depth >= _MAX_DEPTH:
-        return None
-    if isinstance(value, dict):
-        return {name[:_MAX_TOOL_STRING]: _shortened(item, depth + 1) for name, item in value.items()}
-    return [_shortened(item, depth + 1) for item in value] if isinstance(value, list) else value
+            self._turns.append(turn)
 
 
 def _id_of(raw: msgspec.Raw, number: int) -> str:

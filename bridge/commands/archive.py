@@ -24,9 +24,9 @@ from bridge.config import Settings
 from bridge.providers.provider import person_name
 from bridge.replicas.restore import Source
 from bridge.replicas.restore import moment as moment_words
-from bridge.terminal.drawing import sized
 from sprite.common.files import whole_file
 from sprite.protocol.archive import MANIFEST
+from sprite.protocol.files import size_in_words
 
 _CHUNK_BYTES = 1 << 18
 #: A sleeping VM is woken and updated before the first byte arrives.
@@ -94,7 +94,7 @@ async def _export(settings: Settings, arguments: argparse.Namespace) -> int:
     with whole_file(path, force=arguments.force, error=ControlError) as stream:
         received = await receive(settings, wanted, stream, show)
         _refuse_partial(stream)
-    done = f"Everything of {name}'s agent is in {path}, for you alone to read ({sized(received.size)})."
+    done = f"Everything of {name}'s agent is in {path}, for you alone to read ({size_in_words(received.size)})."
     show("done", f"{done} {received.left_out}".rstrip())
     return 0
 
@@ -115,7 +115,7 @@ async def receive(settings: Settings, wanted: Wanted, stream: BinaryIO, show: St
         async for chunk in _from_bridge(session, wanted, show, received):
             received.size += len(chunk)
             stream.write(chunk)
-            show("connecting", f"The archive is coming: {sized(received.size)}")
+            show("connecting", f"The archive is coming: {size_in_words(received.size)}")
     stream.flush()
     return received
 

@@ -20,7 +20,7 @@ from bridge.providers.provider import person_name, printable
 from bridge.replicas.sealed_store import SealedStore, open_store
 from bridge.replicas.store import Kept, StoreError
 from bridge.replicas.upkeep import checked
-from bridge.terminal.drawing import sized
+from sprite.protocol.files import size_in_words
 
 Work = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
 
@@ -92,7 +92,7 @@ def _line(kept: Kept, now: float) -> str:
         since = "" if position.whole_at is None else f", all of {ago(position.whole_at, now)}"
         age = f"{age}, more was on its way{since}"
     older = f"{kept.rows} rows, {kept.older_rows} older versions, {kept.chunks} chunks"
-    return f"{kept.sprite}  {sized(kept.size)}  {older}  ({age})"
+    return f"{kept.sprite}  {size_in_words(kept.size)}  {older}  ({age})"
 
 
 async def _verify(settings: Settings, arguments: argparse.Namespace) -> int:

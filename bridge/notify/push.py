@@ -42,6 +42,7 @@ from bridge.db.database import (
 from bridge.errors import BridgeError
 from bridge.notify.notice import SHORT_TITLE, Notice
 from sprite.common import own_secrets
+from sprite.common.addresses import is_public
 from sprite.common.settings import is_loopback
 from sprite.common.tasks import Service, jittered
 
@@ -208,28 +209,11 @@ def _decoded(text: str, size: int) -> bytes:
 
 
 _AddressInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[str, int, *tuple[int, ...]]]
-#: IPv4 addresses translated to IPv6 (RFC 6052); the last four bytes are the IPv4 address.
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-
-
-def is_public(address: str) -> bool:
-    """Return whether a string is a public IP address in any notation; False for an invalid one."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    if isinstance(found, ipaddress.IPv6Address):
-        inner = found.ipv4_mapped or found.sixtofour or (found.teredo or (None, None))[1]
-        if inner is None and found in _NAT64:
-            inner = ipaddress.IPv4Address(found.packed[-4:])
-        if inner is not None:
-            return is_public(str(inner))
-    return found.is_global and not found.is_multicast
 
 
 def _socket_to_outside(info: _AddressInfo) -> socket.socket:
     family, kind, protocol, _, address = info
-    if not is_public(address[0]):
+    if not is_public(ipaddress.ip_address(address[0])):
         raise OSError(errno.EACCES, "this address is not one of the internet's")
     return socket.socket(family, kind, protocol)
 

@@ -25,22 +25,12 @@ from rich.text import Text
 from sprite.protocol.events import ToolUse
 from sprite.protocol.messages import MemoryUpdate, PermissionRequest
 from sprite.protocol.shapes import Block, ChatMessage, Origin, Paused, UsedTool
-from sprite.protocol.tools import NETWORK, OWN_TOOLS
+from sprite.protocol.tools import NETWORK, OWN_TOOLS, telling
 
 
 def counted(number: int, noun: str) -> str:
     """Return `1 turn`, `2 turns`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def sized(size: int) -> str:
-    """Return `512 B`, `12 KB`, `3.4 GB` for a number of bytes."""
-    value = float(size)
-    for unit in ("B", "KB", "MB"):
-        if value < 1024:  # noqa: PLR2004 - bytes of a KB
-            return f"{value:.0f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GB"
 
 
 #: Inside the year 9999 in every time zone.
@@ -172,21 +162,6 @@ _HISTORY_LINES = 3
 #: A longer question may scroll its start out of sight.
 _LINES_AT_A_GLANCE = 20
 _CHARS_AT_A_GLANCE = 1000
-#: Input fields that identify a tool call, in order of preference.
-_TELLING = (
-    "command",
-    "file_path",
-    "notebook_path",
-    "path",
-    "pattern",
-    "query",
-    "title",
-    "host",
-    "url",
-    "description",
-    "card_id",
-    "name",
-)
 
 
 def line(*parts: str | tuple[str, str]) -> Text:
@@ -222,7 +197,7 @@ def shows_itself(name: str) -> bool:
 
 def tool_started(name: str, tool_input: dict[str, Any]) -> Text:
     """Draw `▸ Bash ls -la`."""
-    return line(("▸ ", "cyan"), (tool_name(name), "bold dim"), (f"  {telling(tool_input)}", "dim"))
+    return line(("▸ ", "cyan"), (tool_name(name), "bold dim"), (f"  {telling_line(tool_input)}", "dim"))
 
 
 def tool_ended(name: str, summary: str, *, is_error: bool) -> Text:
@@ -383,13 +358,9 @@ def _past(message: ChatMessage) -> Group:
     return Group(*before, *([used(message.tools)] if message.tools else []), *drawn)
 
 
-def telling(tool_input: dict[str, Any]) -> str:
+def telling_line(tool_input: dict[str, Any]) -> str:
     """Return the part of the input that identifies a tool call, on one line."""
-    for key in _TELLING:
-        value = tool_input.get(key)
-        if isinstance(value, str) and value.strip():
-            return one_line(value)[:_LONGEST_SUMMARY]
-    return one_line(json_text(tool_input))[:_LONGEST_SUMMARY] if tool_input else ""
+    return one_line(telling(tool_input) or (json_text(tool_input) if tool_input else ""))[:_LONGEST_SUMMARY]
 
 
 def _whole_input(request: PermissionRequest) -> RenderableType:

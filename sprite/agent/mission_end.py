@@ -13,7 +13,7 @@ from sprite.log.transcript import Observation, Outcome
 from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted, TextDelta, Thinking, Usage
 from sprite.protocol.messages import Decision
 from sprite.protocol.shapes import MissionStatus, Origin, UsedTool
-from sprite.protocol.tools import NOT_THE_AGENTS
+from sprite.protocol.tools import NOT_THE_AGENTS, telling
 from sprite.workspace.database import ChatAdded, Effect, MissionMoved
 from sprite.workspace.feed import Feed
 
@@ -130,8 +130,6 @@ def settled_and_estimated(
 #: Of a very long turn only the newest calls are kept here; the log has all of them.
 TOOLS_KEPT = 100
 TITLE_CHARS = 200
-#: Input fields that describe a call best, most descriptive first.
-_TELLING = ("command", "file_path", "notebook_path", "pattern", "path", "url", "query", "description", "title")
 
 
 def used_tools(calls: Sequence[Mapping[str, Any]], answers: Mapping[str, Decision] | None = None) -> list[UsedTool]:
@@ -145,10 +143,8 @@ def used_tools(calls: Sequence[Mapping[str, Any]], answers: Mapping[str, Decisio
 
 
 def _title(tool_input: Any) -> str:
-    if not isinstance(tool_input, Mapping):
-        return ""
-    said = [text for name in (*_TELLING, *tool_input) if isinstance(text := tool_input.get(name), str) and text.strip()]
-    return said[0].strip().splitlines()[0][:TITLE_CHARS] if said else ""
+    said = telling(tool_input) if isinstance(tool_input, Mapping) else ""
+    return said.splitlines()[0][:TITLE_CHARS] if said else ""
 
 
 #: Minimum interval of streamed text: faster than people read, slower than a fast model's tokens.

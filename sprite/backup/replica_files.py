@@ -27,11 +27,11 @@ from sprite.backup.archive import NO_FILES, SCHEMAS, Found, LeftOut, MemoryFile,
 from sprite.config import Settings
 from sprite.log.transcript import TranscriptDB
 from sprite.protocol.archive import PARTS, Row, kept_mode, kept_time
-from sprite.protocol.files import shown
+from sprite.protocol.files import shown, size_in_words
 from sprite.protocol.replication import Lacks, ShippedChunk, ShippedRow
 from sprite.storage.changes import ShipState
 from sprite.workspace.database import WorkspaceDB
-from sprite.workspace.user_files import folder_of, size_in_words
+from sprite.workspace.user_files import folder_of
 
 #: Size of the pieces of files and of long rows, in bytes.
 CHUNK_BYTES: Final = 256 * 1024

@@ -1,6 +1,7 @@
 """Small parts that the sprite and the bridge share: SQLite files, locks, atomic files, tasks, limits, known secrets."""
 
 __all__ = [
+    "addresses",
     "due_times",
     "failures",
     "files",

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,6 @@ from sprite.protocol.framing import one_line
 
 log = logging.getLogger(__name__)
 
-#: Limit for a turn, so that it fits a frame and the log's limit for displayed turns.
-MOST_TURN_BYTES = 900_000
-#: Successive limits for long texts in the tool calls of a larger turn.
-_SHORTER = (1000, 400, 100)
-
 
 @dataclass(slots=True)
 class Delivered:
@@ -64,25 +59,9 @@ class Delivered:
 
 
 def messages(turns: Sequence[ImportedTurn]) -> Iterator[observing.Observe]:
-    """Yield messages of one source and project each, limited to MOST_TURN_BYTES and MAX_OBSERVED_TURNS, in order.
-
-    A larger single turn is shortened.
-    """
-    packed: list[observing.ObservedTurn] = []
-    source, project = "", None
-    size = 0
-    for turn in turns:
-        fitted, length = _fitted(observed(turn))
-        of = turn.observation.source or "", turn.observation.project
-        if packed and (
-            of != (source, project) or size + length > MOST_TURN_BYTES or len(packed) == observing.MAX_OBSERVED_TURNS
-        ):
-            yield observing.Observe(source, packed, project)
-            packed, size = [], 0
-        packed.append(fitted)
-        (source, project), size = of, size + length + 1
-    if packed:
-        yield observing.Observe(source, packed, project)
+    """Yield messages of one source and project each, in order. A turn that is too large is shortened."""
+    for (source, project), some in groupby(turns, lambda turn: (turn.observation.source, turn.observation.project)):
+        yield from observing.packed(source or "", project, map(observed, some))
 
 
 def observed(turn: ImportedTurn) -> observing.ObservedTurn:
@@ -107,31 +86,6 @@ def _tool(call: Mapping[str, Any]) -> observing.ObservedTool:
     tool.tool_use_id = clean(tool.tool_use_id)
     tool.agent_id = None if tool.agent_id is None else clean(tool.agent_id)
     return tool
-
-
-def _fitted(turn: observing.ObservedTurn) -> tuple[observing.ObservedTurn, int]:
-    """Return a turn shortened to fit into one message, and its size in bytes."""
-    size = len(msgspec.json.encode(turn))
-    for most in _SHORTER:
-        if size <= MOST_TURN_BYTES:
-            break
-        for tool in turn.tools:
-            tool.input, tool.result = _shortened(tool.input, most), _shortened(tool.result, most)
-        size = len(msgspec.json.encode(turn))
-    calls, notice = len(turn.tools), turn.notice
-    while size > MOST_TURN_BYTES and turn.tools:
-        turn.tools = turn.tools[: len(turn.tools) // 2]
-        turn.notice = f"{notice}\n{calls - len(turn.tools)} more tool calls of this turn are not kept.".strip()
-        size = len(msgspec.json.encode(turn))
-    return turn, size
-
-
-def _shortened(value: Any, most: int) -> Any:
-    if isinstance(value, str) and len(value) > most:
-        return f"{value[:most]}... [cut: {len(value) - most} more characters]"
-    if isinstance(value, dict):
-        return {name: _shortened(part, most) for name, part in value.items()}
-    return [_shortened(part, most) for part in value] if isinstance(value, list) else value
 
 
 #: First and longest pause between attempts, in seconds. Failures are brief: a sprite starts or ends, or a command runs.

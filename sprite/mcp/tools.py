@@ -22,6 +22,7 @@ from sprite.protocol.frames import well_formed
 from sprite.protocol.framing import on_one_line
 from sprite.protocol.messages import PermissionRequest
 from sprite.protocol.shapes import ActionRow, LoggedTurn, Payload
+from sprite.protocol.tools import telling
 
 #: The scope that a token needs for a tool.
 Scope = Literal["memory:read", "ask", "actions"]
@@ -304,8 +305,6 @@ TOOLS: tuple[Tool, ...] = (
 
 
 _PROGRESS_CHARS = 300
-#: The input that distinguishes calls of the same tool.
-_TELLING = ("command", "file_path", "path", "pattern", "query", "url", "title", "description")
 
 
 def reply_of(ending: Ending, mission_id: str) -> shapes.Reply:
@@ -327,8 +326,7 @@ def progress(payload: Payload) -> str | None:
         case WholeText(text=text):
             return _brief(text)
         case ToolUse(name=name, input=given):
-            telling = next((str(given[key]) for key in _TELLING if isinstance(given.get(key), str)), "")
-            return _brief(f"{name} {telling}".strip())
+            return _brief(f"{name} {telling(given)}".strip())
         case PermissionRequest(tool=tool):
             return f"The agent waits for the person's permission to use {_brief(tool)}."
         case Compacting():

@@ -51,3 +51,18 @@ def shown(path: str, most: int = MAX_SHOWN_CHARS) -> str:
         half = most // 2
         text = f"{text[:half]}…{text[-half:]}"
     return text
+
+
+_UNIT = 1024
+
+
+def size_in_words(size: int) -> str:
+    """Return a size as text: 12 bytes, 3 kB, 1.2 MB, in units of 1024."""
+    if size < _UNIT:
+        return f"{size} byte{'' if size == 1 else 's'}"
+    value = float(size)
+    for unit in ("kB", "MB", "GB"):
+        value /= _UNIT
+        if value < _UNIT or unit == "GB":
+            break
+    return f"{value:.1f} {unit}" if value < 10 and unit != "kB" else f"{value:.0f} {unit}"  # noqa: PLR2004 - one digit

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+import msgspec
 from msgspec import Struct, field
 
 from sprite.errors import PeerError
@@ -17,6 +19,10 @@ from sprite.protocol.shapes import Payload
 #: is forwarded in several frames.
 MAX_OBSERVED_TURNS = 500
 MAX_OBSERVED_BYTES = 8 * 1024 * 1024
+#: Limit for the turns of one message, so that they fit a frame, and a turn fits the log's limit for displayed ones.
+MOST_TURN_BYTES = 900_000
+#: Successive limits for long texts in the tool calls of a larger turn. A sprite keeps far less than the first.
+_SHORTER = (64 * 1024, 1000, 400, 100)
 #: The name is shown beside each turn and stored with it.
 MAX_SOURCE_CHARS = 40
 MAX_PROJECT_CHARS = 1_000
@@ -73,6 +79,46 @@ class Observed(Payload, omit_defaults=False):
     stored: int
     known: int
     refused: list[RefusedTurn]
+
+
+def fitted(turn: ObservedTurn) -> int:
+    """Shorten a turn's tool calls until it fits one message, if that is enough. Return its size in bytes."""
+    size = len(msgspec.json.encode(turn))
+    for most in _SHORTER:
+        if size <= MOST_TURN_BYTES:
+            break
+        for tool in turn.tools:
+            tool.input, tool.result = _shortened(tool.input, most), _shortened(tool.result, most)
+        size = len(msgspec.json.encode(turn))
+    calls, notice = len(turn.tools), turn.notice
+    while size > MOST_TURN_BYTES and turn.tools:
+        turn.tools = turn.tools[: len(turn.tools) // 2]
+        turn.notice = f"{notice}\n{calls - len(turn.tools)} more tool calls of this turn are not kept.".strip()
+        size = len(msgspec.json.encode(turn))
+    return size
+
+
+def packed(source: str, project: str | None, turns: Iterable[ObservedTurn]) -> Iterator[Observe]:
+    """Yield messages of MOST_TURN_BYTES and MAX_OBSERVED_TURNS at most, in order. A larger turn is alone in its own."""
+    held: list[ObservedTurn] = []
+    size = 0
+    for turn in turns:
+        length = fitted(turn)
+        if held and (size + length > MOST_TURN_BYTES or len(held) == MAX_OBSERVED_TURNS):
+            yield Observe(source, held, project)
+            held, size = [], 0
+        held.append(turn)
+        size += length + 1
+    if held:
+        yield Observe(source, held, project)
+
+
+def _shortened(value: Any, most: int) -> Any:
+    if isinstance(value, str) and len(value) > most:
+        return f"{value[:most]}... [cut: {len(value) - most} more characters]"
+    if isinstance(value, dict):
+        return {name: _shortened(part, most) for name, part in value.items()}
+    return [_shortened(part, most) for part in value] if isinstance(value, list) else value
 
 
 _SCHEMES = frozenset({"http", "https", "ssh", "git", "file"})

@@ -1,8 +1,10 @@
-"""Names of the agent's own tools, on the wire and in the log (pure)."""
+"""Names of the agent's own tools, on the wire and in the log, and what a call is about (pure)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 #: The MCP server that the sprite gives its agent.
 TOOL_SERVER = "sprite"
@@ -76,3 +78,11 @@ def from_elsewhere(name: str) -> str:
 
 #: Name of the tool in a question about a host.
 NETWORK = "network"
+#: Input fields that identify a call, the most telling first.
+_TELLING = "command file_path notebook_path pattern path url query title host description card_id name".split()
+
+
+def telling(given: Mapping[str, Any]) -> str:
+    """Return the text in a call's input that identifies it best, or "" without any text."""
+    texts = (given.get(name) for name in (*_TELLING, *given))
+    return next((text.strip() for text in texts if isinstance(text, str) and text.strip()), "")

@@ -22,10 +22,11 @@ from typing import Any, Literal, TypeVar
 
 import h11
 
+from sprite.common.addresses import is_public
 from sprite.common.tasks import TaskSet
 from sprite.errors import StorageError
 from sprite.sandbox.client_hello import UnfinishedError, is_tls, server_name
-from sprite.sandbox.hosts import HostGate, HostRefusedError, HostTables, Place, Reason, is_public
+from sprite.sandbox.hosts import HostGate, HostRefusedError, HostTables, Place, Reason
 from sprite.sandbox.model_door import listening_socket, pump
 
 log = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from sprite.log.file_table import Deed, Entry, FileDeed, KnownFiles, trace_of
 from sprite.log.transcript import NewObservation, Observation, TranscriptDB
 from sprite.privacy.cutting import MAX_STRING, Discreet, clean, cut
 from sprite.privacy.redaction import discreet
-from sprite.protocol.files import is_below_folders, on_disk, on_wire, picture_kind, shown
+from sprite.protocol.files import is_below_folders, on_disk, on_wire, picture_kind, shown, size_in_words
 from sprite.protocol.messages import MAX_PICTURE_BYTES, MAX_PICTURES_BYTES, MOST_PICTURES
 from sprite.protocol.shapes import FILE_FOLDERS, UserFile
 from sprite.protocol.tools import DEEDS_CALL, LOOK_CALL
@@ -375,9 +375,6 @@ def _kept(number: int) -> int:
     return max(-_LARGEST, min(number, _LARGEST))
 
 
-_UNIT = 1024
-
-
 def lines(deleted: Sequence[Entry], added: Sequence[Entry], named: str = "") -> list[str]:
     """Return the changes, one line each; those that invalidate a line of files.md (`named`) come first.
 
@@ -397,18 +394,6 @@ def within(told: Sequence[str], chars: int) -> str:
             break
         kept.append(line)
     return "\n".join(kept)
-
-
-def size_in_words(size: int) -> str:
-    """Return a size as text: 12 bytes, 3 kB, 1.2 MB, in units of 1024."""
-    if size < _UNIT:
-        return f"{size} byte{'' if size == 1 else 's'}"
-    value = float(size)
-    for unit in ("kB", "MB", "GB"):
-        value /= _UNIT
-        if value < _UNIT or unit == "GB":
-            break
-    return f"{value:.1f} {unit}" if value < 10 and unit != "kB" else f"{value:.0f} {unit}"  # noqa: PLR2004 - one digit
 
 
 _NAMED = " (files.md names it)"

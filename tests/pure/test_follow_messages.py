@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from sprite.imports.follower import MOST_TURN_BYTES, messages
+from sprite.imports.follower import messages
 from sprite.log.transcript import ImportedTurn, NewObservation
-from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe
+from sprite.protocol.observing import MAX_OBSERVED_TURNS, MOST_TURN_BYTES, Observe
 
 
 def turn(key: str, *calls: dict[str, Any], project: str | None = "/code") -> ImportedTurn:

@@ -6,7 +6,8 @@ import ipaddress
 
 import pytest
 
-from sprite.sandbox.hosts import Place, is_public
+from sprite.common.addresses import is_public
+from sprite.sandbox.hosts import Place
 
 
 @pytest.mark.parametrize(

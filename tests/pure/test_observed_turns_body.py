@@ -43,7 +43,7 @@ def test_long_tool_output_is_cut_to_fit_frame() -> None:
     (frame,) = body.frames()
     assert len(encode(frame)) < MAX_FRAME_BYTES
     # Far more than a sprite keeps or examines.
-    assert len(frame.turns[0].tools[0].result) == 65_536
+    assert frame.turns[0].tools[0].result.startswith("x" * 65_536)
     assert body.refused == []
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sprite.log.file_table import Entry
 from sprite.memory.folders import USER_FOLDERS
-from sprite.protocol.files import MAX_SHOWN_CHARS, is_below_folders, on_disk, on_wire, shown
+from sprite.protocol.files import MAX_SHOWN_CHARS, is_below_folders, on_disk, on_wire, shown, size_in_words
 from sprite.protocol.shapes import FILE_FOLDERS
 from sprite.workspace.user_files import (
     MOST_DEEP,
@@ -22,7 +22,6 @@ from sprite.workspace.user_files import (
     not_said_in,
     remove,
     scan,
-    size_in_words,
     within,
 )
 
