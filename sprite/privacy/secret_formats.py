@@ -146,6 +146,9 @@ _GLUE = frozenset(
 )
 
 
+_SHORTEST_SEED = 12
+
+
 def _is_seed(value: str) -> bool:
     words = re.findall(r"[a-z]+", value)
     return not _GLUE.intersection(words) and len(set(words)) > len(words) // 2
@@ -155,7 +158,7 @@ def _seed_end(value: str) -> int:
     """Return where a phrase ends: it has 12, 15, 18, 21 or 24 words, and a sentence may go on behind it."""
     words = list(re.finditer(r"[a-z]+", value))
     glue = next((at for at, word in enumerate(words) if word[0] in _GLUE), len(words))
-    return words[glue // 3 * 3 - 1].end() if 12 <= glue < len(words) else len(value)
+    return words[glue // 3 * 3 - 1].end() if _SHORTEST_SEED <= glue < len(words) else len(value)
 
 
 _JUDGES: dict[str, Callable[[str], bool]] = {
@@ -322,6 +325,8 @@ _CARD = re.compile(
     r"[2-6](?<![\w.,+%/#-].)(?<!\d[ -].)(?:\d{14,15}|\d{3}([ -])\d{4}\1\d{4}\1\d{4}|\d{3}([ -])\d{6}\2\d{4,5})"
     r"(?![\w%/-]|[.,]\d)"
 )
+#: Numbers for tests.
+_TEST_CARDS = frozenset(("4111111111111111", "4242424242424242", "5555555555554444"))
 _CARD_CUE = re.compile(
     r"card|visa|amex|american express|maestro|diners|discover|\bpan\b|\bcc\b|credit|debit|cvv|cvc|karte|carte|tarjeta"
 )
@@ -337,13 +342,10 @@ def card_numbers(text: str, lower: str, begin: int, stop: int) -> Iterator[Span]
     for match in _CARD.finditer(text, begin, stop):
         start, end = match.span()
         digits = re.sub(r"[ -]", "", match[0])
+        if digits in _TEST_CARDS:
+            continue
         doubled = (int(digit) * (1 + at % 2) for at, digit in enumerate(reversed(digits)))
-        # Numbers for tests repeat two digits.
-        if (
-            len(set(digits)) < 3
-            or not _ISSUERS.fullmatch(digits)
-            or sum(sum(divmod(value, 10)) for value in doubled) % 10
-        ):
+        if not _ISSUERS.fullmatch(digits) or sum(sum(divmod(value, 10)) for value in doubled) % 10:
             continue
         # One in ten numbers has the right check digit: without a card's groups, something has to speak of cards.
         if len(digits) < end - start or _CARD_CUE.search(lower, max(0, start - 60), end + 60):
@@ -358,10 +360,13 @@ _PATHS = ("file_path", "path", "absolute_path")
 _LONGEST = 20_000
 
 
-#: A secret that is an argument of another command, or goes into another command, is not shown.
-_INSERTED = re.compile(r"""(?<!echo )(?<!echo ")(?<!printf )(?<!<<< )["']?\$\([^()\n]{1,200}\)["']?""")
+#: A secret that is an argument of another command is not shown, unless a command prints its arguments.
+_INSERTED = re.compile(r"\$\([^()\n]{1,200}\)")
+_PRINTS = re.compile(r"\b(?:echo|printf|env|set -x|declare|cat <<)")
+#: Nor is one that goes into such a command.
 _TAKEN = re.compile(
-    r"[^\n;&|]{0,300}\|[^\n;]{0,300}?(?:-stdin|--with-token|\b(?:pbcopy|xclip|xsel|wl-copy|clip|wc|\w{2,8}sum|openssl dgst)\b|\s(?:apply|create) -f"
+    r"[^\n;&|]{0,300}\|[^\n;]{0,300}?"
+    r"(?:-stdin|--with-token|\b(?:pbcopy|xclip|xsel|wl-copy|clip|wc|\w{2,8}sum|openssl dgst)\b|\s(?:apply|create) -f"
     r"|\bjq [^|\n]{0,80}\.(?:name|id|username|length|keys)[)'\"]{0,3}\s*\Z)"
 )
 _HELP = re.compile(r"\s--?(?:help|version)\b")
@@ -417,7 +422,7 @@ def shows_secrets(given: Any, result: str | None = None) -> bool:
         command = "\n".join(map(str, said)) if isinstance(said, list) else said
         if not isinstance(command, str):
             continue
-        command = _INSERTED.sub("$", command[:_LONGEST])
+        command = command[:_LONGEST] if _PRINTS.search(command) else _INSERTED.sub("$", command[:_LONGEST])
         shown = (always if is_plain else commands).finditer(command)
         if any(not _TAKEN.match(command, found.end()) for found in shown) and not _HELP.search(command):
             return True
