@@ -94,6 +94,8 @@ class Shape(Rule, frozen=True, kw_only=True, dict=True, eq=False):
             start, end = left.start(1), left.end(1) if self.value else end
         if self.value:
             end = start + len(text[start:end].rstrip(_POINTS))
+        if self.value == "seed":
+            end = start + _seed_end(text[start:end])
         line = max(lower.rfind("\n", max(0, at - _BEFORE), at) + 1, at - _BEFORE, 0)
         if self.unless and _has_word(lower[max(line, at - 30) : max(start, at)], self.unless):
             return None
@@ -132,7 +134,9 @@ def read(name: str, form: type[_F]) -> _F:
 
 def _is_argument(value: str) -> bool:
     # A word in small letters may belong to a sentence about the command.
-    return is_password(value) or not (stands_for_value(value) or (value.isalpha() and value[1:] == value[1:].casefold()) or value == "PASSWORD")
+    return is_password(value) or not (
+        stands_for_value(value) or (value.isalpha() and value[1:] == value[1:].casefold()) or value == "PASSWORD"
+    )
 
 
 #: Function words, none of them in the list of words for wallets.
@@ -142,9 +146,19 @@ _GLUE = frozenset(
 )
 
 
+_SHORTEST_SEED = 12
+
+
 def _is_seed(value: str) -> bool:
     words = re.findall(r"[a-z]+", value)
     return not _GLUE.intersection(words) and len(set(words)) > len(words) // 2
+
+
+def _seed_end(value: str) -> int:
+    """Return where a phrase ends: it has 12, 15, 18, 21 or 24 words, and a sentence may go on behind it."""
+    words = list(re.finditer(r"[a-z]+", value))
+    glue = next((at for at, word in enumerate(words) if word[0] in _GLUE), len(words))
+    return words[glue // 3 * 3 - 1].end() if _SHORTEST_SEED <= glue < len(words) else len(value)
 
 
 _JUDGES: dict[str, Callable[[str], bool]] = {
@@ -311,6 +325,8 @@ _CARD = re.compile(
     r"[2-6](?<![\w.,+%/#-].)(?<!\d[ -].)(?:\d{14,15}|\d{3}([ -])\d{4}\1\d{4}\1\d{4}|\d{3}([ -])\d{6}\2\d{4,5})"
     r"(?![\w%/-]|[.,]\d)"
 )
+#: Numbers for tests.
+_TEST_CARDS = frozenset(("4111111111111111", "4242424242424242", "5555555555554444"))
 _CARD_CUE = re.compile(
     r"card|visa|amex|american express|maestro|diners|discover|\bpan\b|\bcc\b|credit|debit|cvv|cvc|karte|carte|tarjeta"
 )
@@ -326,9 +342,10 @@ def card_numbers(text: str, lower: str, begin: int, stop: int) -> Iterator[Span]
     for match in _CARD.finditer(text, begin, stop):
         start, end = match.span()
         digits = re.sub(r"[ -]", "", match[0])
+        if digits in _TEST_CARDS:
+            continue
         doubled = (int(digit) * (1 + at % 2) for at, digit in enumerate(reversed(digits)))
-        # Numbers for tests repeat two digits.
-        if len(set(digits)) < 3 or not _ISSUERS.fullmatch(digits) or sum(sum(divmod(value, 10)) for value in doubled) % 10:
+        if not _ISSUERS.fullmatch(digits) or sum(sum(divmod(value, 10)) for value in doubled) % 10:
             continue
         # One in ten numbers has the right check digit: without a card's groups, something has to speak of cards.
         if len(digits) < end - start or _CARD_CUE.search(lower, max(0, start - 60), end + 60):
@@ -343,41 +360,76 @@ _PATHS = ("file_path", "path", "absolute_path")
 _LONGEST = 20_000
 
 
+#: A secret that is an argument of another command is not shown, unless a command prints its arguments.
+_INSERTED = re.compile(r"\$\([^()\n]{1,200}\)")
+_PRINTS = re.compile(r"\b(?:echo|printf|env|set -x|declare|cat <<)")
+#: Nor is one that goes into such a command.
+_TAKEN = re.compile(
+    r"[^\n;&|]{0,300}\|[^\n;]{0,300}?"
+    r"(?:-stdin|--with-token|\b(?:pbcopy|xclip|xsel|wl-copy|clip|wc|\w{2,8}sum|openssl dgst)\b|\s(?:apply|create) -f"
+    r"|\bjq [^|\n]{0,80}\.(?:name|id|username|length|keys)[)'\"]{0,3}\s*\Z)"
+)
+_HELP = re.compile(r"\s--?(?:help|version)\b")
+#: A run that may be a secret: it has letters and a digit, many digits, a sign inside, or is alone in its line.
+_VALUE = re.compile(
+    r"""(?x)(?=[^\s"'=:,<>]*\d)(?=[^\s"'=:,<>]*[A-Za-z])[^\s"'=:,<>{}$]{8,} | \d{6,} | \w[!#$%&*^~]\w
+    | (?m:^\W{0,3}["']?(?=\W*\w)[^\s:<>"'[\]|+]{6,}["']?$)"""
+)
+
+
+class Command(Rule, frozen=True, kw_only=True):
+    """A command that shows secrets."""
+
+    #: Whether its result is a secret however it looks.
+    always: bool = False
+
+
 class CommandFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """commands.toml."""
 
     start: str
     files: tuple[str, ...]
-    command: tuple[Rule, ...]
+    command: tuple[Command, ...]
 
 
 @functools.cache
-def _rules() -> tuple[re.Pattern[str], re.Pattern[str]]:
+def _rules() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     rules = read("commands.toml", CommandFile)
     # Examples, templates, sealed secrets and code that is named like a file of secrets hold none.
     file = (
         rf"(?:(?<=[\s/\\\"'=:~<@])(?<!templates/)(?![\w-]*sealed)(?:{'|'.join(rules.files)})"
         r"(?![\w-]|\.(?:example|sample|template|tpl|dist|md|rst|py|ts|js|go|rs|enc|pub|j2)\b))"
     )
-    commands = "|".join(f"(?:{rule.regex})" for rule in rules.command)
-    return re.compile(commands.replace("{start}", rules.start).replace("{file}", file)), re.compile(file)
+    always, commands = (
+        "|".join(f"(?:{rule.regex})" for rule in rules.command if rule.always >= least).replace("{start}", rules.start)
+        for least in (True, False)
+    )
+    return re.compile(always), re.compile(commands.replace("{file}", file)), re.compile(file)
 
 
-def shows_secrets(given: Any) -> bool:
-    """Return whether a tool call with this input has a secret as its result: a command, or a file that is read."""
+def shows_secrets(given: Any, result: str | None = None) -> bool:
+    """Return whether a tool call with this input has a secret as its result: a command, or a file that is read.
+
+    A `result` without any value that may be a secret shows none.
+    """
     if not isinstance(given, Mapping):
         return False
-    commands, file = _rules()
+    always, commands, file = _rules()
+    is_plain = result is not None and not _VALUE.search(result)
     for name in _COMMANDS:
         said = given.get(name)
         # Some programs log the arguments of a command one by one.
         command = "\n".join(map(str, said)) if isinstance(said, list) else said
-        if isinstance(command, str) and commands.search(command[:_LONGEST]):
+        if not isinstance(command, str):
+            continue
+        command = command[:_LONGEST] if _PRINTS.search(command) else _INSERTED.sub("$", command[:_LONGEST])
+        shown = (always if is_plain else commands).finditer(command)
+        if any(not _TAKEN.match(command, found.end()) for found in shown) and not _HELP.search(command):
             return True
     paths = (given[name] for name in _PATHS if isinstance(given.get(name), str))
-    return any(file.search(f"/{path}") for path in paths)
+    return not is_plain and any(file.search(f"/{path}") for path in paths)
 
 
 def kept_result(given: Any, result: str) -> str:
     """Return the result of a tool call, or a note if the call shows secrets."""
-    return NOT_KEPT if result.strip() and shows_secrets(given) else result
+    return NOT_KEPT if result.strip() and shows_secrets(given, result) else result

@@ -44,9 +44,10 @@ _ASSIGNMENT = r"""(?xi)
     | (?P<pair>\\?["']?[\s,]{1,40}\\?["']?(?:\w{1,20}:)?value\\?["']?\s{0,4}[:=]\s{0,4}|</key>\s{0,20}<(?:string|value)\b[^<>\n]{0,60}>(?=[^<\n]))
     | (?P<comma>\\?["']\s{0,3},\s{0,20}(?=\\?["']))
     | (?P<tag>["']?(?:\s[^<>\n]{0,80})?>\s{0,20}(?:<!\[CDATA\[)?(?=[^<\s]))
-    | (?P<below>[^\n:=]{0,90}:[ ]?(?:\r?\n[ \t]{0,20}){1,3}(?=\S{8,200}[ \t]*(?:\r?\n|\Z)))
-    | (?P<said>["'”»`]?(?:[ ](?:%(about)s)(?:[ ][\w.@'’/%%()-]{1,40}){1,5}?|[ ](?:dazu|dafür|davon|here|there)|[ ]\([^()\n]{1,40}\))?[ ]?
-        (?:[ ](?:%(links)s):?|:)[ ]{1,3}\*{0,2})
+    | (?P<below>(?:[^\n:=]{0,90}:|[ ](?:created|generated|erstellt|créé|creado))[ ]?(?:\r?\n[ \t]{0,20}){1,3}(?=\S{8,200}[ \t]*(?:\r?\n|\Z)))
+    | (?P<said>["'”»`]?(?:[ ](?:%(about)s)(?:[ ][\w.@'’/%%()-]{1,40}){1,5}?|[ ](?!manager|polic|hash|len|reset|field|rule|file|stor|it[ ])[^\W\d_]{2,12}|[ ]\([^()\n]{1,40}\))?[ ]?
+        (?:[ ](?:%(links)s):?|[:?]|,[ ](?:use|try|nimm|nehmt|prends|usa|gebruik)|(?=[ ](?:bitte|please)))
+        (?:[ ](?:just|simply|bitte|please|einfach|juste|now|jetzt|immer))?(?:[ ]{1,3}\*{0,2}|[ ]?<b>))
     | (?P<space>["'”»`]?[ \t]{1,16}(?:(?:[—–→-]|->)[ ])?(?:(?:[05789]|8)[ ])?)
     )
     (?:\\{1,3}"(?P<escaped>[^"\\\n]{1,2000})|"(?P<double>[^"\n]{1,2000})"|'(?P<single>[^'\n]{1,2000})'
@@ -55,9 +56,13 @@ _ASSIGNMENT = r"""(?xi)
 #: The rest of a call's name, and its arguments in one statement; each literal of them.
 _ARGUMENTS = r"""\w{0,24}(?:(?:[.:]{1,2}|->)(?:new|create|__construct|from\w{0,12}))?["']?\]?\s?(?:(?:[=:]\s?)?\((?!\))|(?=["'][^"'\n]{1,60}["'],))((?:"[^"\n]{0,200}"|'[^'\n]{0,200}'|[^;"')]{1,80}+|\)(?!\W{0,3}(?:\n|\Z))){1,30})"""
 _LITERAL = re.compile(r"""["']((?:(?<=")[^"\n]{0,200}(?=")|(?<=')[^'\n]{0,200}(?=')))["']""")
+#: The values of a name in the plural.
+_LIST = re.compile(r"""["']?\s{0,4}[:=]\s{0,4}(?:new )?[\[({]([^\])}]{8,2000})""")
 _NO_ARGUMENT = re.compile(
     r"[/\\:=,;<>{}%\s]|@.*\.|\.[a-z]{2,6}\*?\Z|\A[#.$-]|\A[a-z.-]+\d?\Z|\A[A-Za-z]+\d?(?:_[A-Za-z]+\d*)+\Z"
 )
+#: What is said of a password may be words alone.
+_IS = re.compile(r"(?i) (?:is|ist|lautet|est|était|es|era|è|é|jest|bitte) |c'est |, (?:use|nimm) ")
 _APP_PASSWORD = re.compile(r"[a-z]{4}(?: [a-z]{4}){3}(?![\w ])")
 #: Read backwards: the beginning of a name, and the word before it, as in "api key".
 _BEFORE = re.compile(r"([\w.-]{0,60}+)(?:[ -]([A-Za-z]{1,40}+))?")
@@ -68,8 +73,6 @@ _PARENT = re.compile(r"""["'\s]{0,30}\n\s{0,3}[{:=][\s{:=]{0,4}["']?([\w-]{1,40}
 _SIGN = re.compile(r"[^\sA-Za-z\u00c0-\u024f,.;!?()'’/-]|\w[!.][A-Z]")
 #: What a key of any name is, if it opens something: no path, no number and no words.
 _MADE = re.compile(r"(?=\D*\d)(?=[^a-z]*[a-z])[A-Za-z0-9+/_]{24,}={0,2}")
-#: Words that are joined, in small letters and with a capital: no identifier is written so.
-_MIXED = re.compile(r"\A[a-z]+-(?:[a-z]+-)*[A-Z][a-z]+(?:-|\Z)")
 #: The password before, which may still open something elsewhere.
 _CHANGED_FROM = re.compile(r"""\b(?:from|von|de|da|van) ["'`]?([^\s"'`]{6,80})["'`]? (?:to|auf|zu|à|a|naar) ["'`]?\Z""")
 _UPPER = re.compile(r"[A-Z][A-Z0-9_]*\Z")
@@ -80,24 +83,9 @@ _LEAD = re.compile(
 _NAME_MEMBER = re.compile(r"""(?i)(?:name|key|<key>)(?:\\?["'])?\s{0,4}[:=]?\s{0,4}(?:\\?["'])?[\w.-]*\Z""")
 _TAG = re.compile(r"""(?<!\?)(?<!\?P)<[\w:.-]*(?:\sname=["'][\w:.-]*)?\Z""")
 _CALL = re.compile(r"""[(\[{,]\s{0,8}\\?["'][\w.-]*\Z""")
-#: Words at the beginning of a line, and before a user, whose next words are a name and a password without a sign.
-_DIRECTIVE = re.compile(
-    r"(?i)\s*(?:env|machine|login|requirepass|masterauth|enable|username|neighbor|snmp-server|host|rpc|auth|basic)\b"
-)
-#: A line with a user, whose next line has the password, also if that is a plain word.
-_USER_LINE = re.compile(r"(?im)^\W{0,8}(?:user(?:[-_ ]?name)?|login|e-?mail|account|usuario|utente|utilisateur|benutzer|gebruiker)\W{1,6}[^\s{}()]{2,60}\n\Z")
-#: What stands before a label in a list of labels and values, and several words and a number, as people choose passwords.
-_LISTED = re.compile(r"(?i)(?:[,;/(|]|\b(?:and|und|et|y|e|en|i|mit|with))\s(?:the |das |le |la |el |het )?\Z")
-_JOINED = re.compile(r"(?i)[a-z]{6,}\d{2,4}|[a-z]+(?:[._-][a-z]+)+[._-]?\d{1,4}")
 _USER = frozenset(("login", "user", "machine", "account"))
-#: Names of passwords in sentences only, never in code: what follows at once is the password.
-_TOLD = re.compile(
-    r"kennwort|passwort|de_passe|mdp\Z|contrase|wachtwoord|(?:\A|_)ww\Z|senha\Z|has[łl]o\Z|clave\Z|palavra"
-)
 _STOP = re.compile(r"[,;\"'`)\]}”»]|\\[nrt\"]|\*\*")
 _CODE_END = (";", "{", ",", "(", ")", "[", "]", "}")
-#: A text for people behind a name, as files of translations have it.
-_SENTENCE = re.compile(r"(?![^\n]{0,80}\b[A-Za-z]{4,20}+\d)[^\W\d_]+ [^\W\d_]+(?: |[^\W\d_]|\n|\Z)(?!=)")
 _PHRASE = re.compile(r"[a-z]{3,12}(?: [a-z]{3,12}){3,11}(?=[.,;!)\"']|\s*(?:\n|\Z))")
 #: Several words, the rest of a line.
 _WORDS = re.compile(r"\w{2,20}(?: [\w-]{2,20}){2,11}(?=\s*(?:\n|\Z))")
@@ -174,9 +162,9 @@ class Names:
         if is_token(value, style, sure=named not in {"key", "made"}):
             return "secret-assignment"
         # People choose secrets for signing, too, and write them like passwords.
-        if named in {"secret", "token"} and style == "literal" and sure and _MIXED.search(value):
-            return "secret-assignment"
-        chosen = named == "secret" and ((style == "literal" and sure) or re.search(r"\w[!#$%^&*]+\w", value))
+        chosen = named == "secret" and (
+            (style == "literal" and (sure or " " in value)) or re.search(r"\w[!#$%^&*]+\w", value)
+        )
         has_mix = (
             re.search(r"\d", value) and re.search(r"[A-Za-z]", value) and (not is_words(value) or _UPPER.match(name))
         )
@@ -216,6 +204,8 @@ class Names:
             elif before[2] and text[name_start - 2 : name_start] != "--" and name[0] != "-":
                 # `const SECRET`, `%env API_KEY`: the whole name is in capitals.
                 name = name if name.isupper() and before[2].islower() else f"{before[2][::-1]}_{name}"
+            if name[-1] in "sS" and (values := _LIST.match(text, rest.end())):
+                yield from self._listed(text, name[:-1], values)
             if not self.named(name) or _is_plain(text, name, name_start, rest.end()):
                 continue
             match = self._assignment.match(text, end)
@@ -229,6 +219,11 @@ class Names:
                 old = _CHANGED_FROM.search(text, end, span[0])
                 if old and is_password(old[1], "prose", sure=False):
                     yield (*old.span(1), span[2])
+
+    def _listed(self, text: str, name: str, values: re.Match[str]) -> Iterator[Span]:
+        for found in _LITERAL.finditer(text, *values.span(1)):
+            if kind := self.kind(name, found[1], "literal", sure=False):
+                yield (*found.span(1), kind)
 
     def _value(self, text: str, name_start: int, name: str, match: re.Match[str]) -> Span | None:
         group = match.lastgroup or "bare"
@@ -247,7 +242,11 @@ class Names:
         if group == "bare":
             phrase = None if match["space"] else _PHRASE.match(text, begin) or _APP_PASSWORD.match(text, begin)
             line_end = None if match["space"] or style != "literal" else _WORDS.match(text, begin)
-            if phrase and not name.lower().endswith("pass") and self.kind(name, phrase[0], "literal"):
+            if (
+                phrase
+                and (len(phrase[0]) == 19 or not name.lower().endswith("pass"))
+                and self.kind(name, phrase[0], "literal")
+            ):
                 return (begin, phrase.end(), "password-assignment")
             if line_end and not _UPPER.match(name) and self.kind(name, line_end[0], "literal"):
                 return (begin, line_end.end(), "password-assignment")
@@ -280,8 +279,6 @@ class Names:
             return "literal", is_upper or "=" in sign
         lead = _LEAD.match(line) is not None
         is_tight = sign == match["sign"] and "=" in sign
-        if is_tight and not is_upper and name[0] != "-" and _SENTENCE.match(text, match.start("bare")):
-            return None, False
         if is_tight and (is_upper or lead or name[0] == "-" or line.endswith(("?", "&", ";", ",", "/"))):
             return "literal", True
         is_code = _is_code(text, match)
@@ -289,8 +286,8 @@ class Names:
             # Of a line of a log: `user=ada password=hunter2`.
             return "prose", False
         if lead and not is_code and bare in {":", "="}:
-            start = text.rfind("\n", 0, match.start()) + 1
-            return "literal", is_upper or _USER_LINE.search(text[max(0, start - 100) : start]) is not None
+            alone = text[match.start("bare") : match.end() + 1].partition("\n")[0].strip() == value
+            return "literal", is_upper or (alone and bare == ":" and name.lower() != "pass")
         return ("code" if is_code or not match["sign"].endswith((" ", "*", "\n")) or "=" in sign else "prose"), False
 
     def _spaced(self, text: str, match: re.Match[str], name: str, line: str, value: str) -> tuple[Style | None, bool]:
@@ -298,11 +295,11 @@ class Names:
         if name[0] == "-":
             return (None if value.startswith("-") else "literal"), True
         quoted, lower = match["bare"] is None, name.lower()
-        if _TOLD.search(lower) and re.search(r"[_\d]|[a-z][A-Z]", value):
-            return "prose", True
-        if _DIRECTIVE.match(line) or line.lower().split()[-2:-1] in ([word] for word in _USER) or "identified" in lower:
-            return "literal", quoted
-        if lower.endswith(("requirepass", "masterauth")) or (quoted and name.isupper()):
+        if (
+            line.lower().split()[-2:-1] in ([word] for word in _USER)
+            or lower.endswith(("requirepass", "masterauth", "identified_by"))
+            or (quoted and name.isupper())
+        ):
             return "literal", quoted
         # Mostly a word follows, as in "password reset2"; "pass" is a verb.
         lead = _LEAD.match(line) is not None
@@ -312,8 +309,7 @@ class Names:
         if (len(match["space"]) > 3 and not alone) or re.match(r"-|.*[(<\[{]", value) or lower.endswith("pass"):
             return None, False
         is_phrase = "phrase" in lower and re.search(r"[a-z][-._][a-z]", value)
-        listed = _LISTED.search(line) and _JOINED.fullmatch(value.rstrip(",.;"))
-        said = alone or is_phrase or listed or lower in {"pw", "pwd"} or not is_words(value)
+        said = alone or is_phrase or lower in {"pw", "pwd"} or not is_words(value)
         return ("prose" if said else None), False
 
 
@@ -323,7 +319,12 @@ def _is_plain(text: str, name: str, start: int, end: int) -> bool:
         return False
     stop = text.find("\n", end, end + 80)
     stop = stop if stop >= 0 else min(len(text), end + 80)
-    return not (_SIGN.search(text, end, stop) or text.find(" ", end + 1, stop) < 0 or text.find(" '", end, stop) >= 0)
+    return not (
+        _SIGN.search(text, end, stop)
+        or _IS.search(text, end, stop)
+        or text.find(" ", end + 1, stop) < 0
+        or text.find(" '", end, stop) >= 0
+    )
 
 
 def _is_code(text: str, match: re.Match[str]) -> bool:
@@ -362,7 +363,6 @@ def _bare(value: str) -> str:
 
 #: A heading is a label of up to four words; code and sentences are none.
 _LABEL = re.compile(r"(?!\D*\d\D*\d)[\w./#-]{1,30}(?: [\w./#-]{1,20}){0,3}")
-_NO_HEADING = re.compile(r"[(){}=<>$@!?&%\\]|: |\. ")
 _COLUMNS = {
     "|": re.compile(r"[^|\n]+"), "\t": re.compile(r"[^\t\n]+"), ";": re.compile(r'"[^"\n]*"|[^;\n]+|(?<=;)(?=;|\Z)'),
     ",": re.compile(r'"[^"\n]*"|[^,\n]+|(?<=,)(?=,|\Z)'), "  ": re.compile(r"\S+(?: \S+)*"),
@@ -382,7 +382,7 @@ def tables(text: str, words: Iterable[tuple[int, int]]) -> Iterator[Span]:
         if after < 0:
             return
         sign = next((sign for sign in _COLUMNS if sign in text[start:after].strip()), None)
-        if sign is None or after - start > _LONGEST_HEADING or _NO_HEADING.search(text, start, after):
+        if sign is None or after - start > _LONGEST_HEADING:
             continue
         headings = [cell[0].strip(_WRAPPING) for cell in _COLUMNS[sign].finditer(text, start, after)]
         labels = [name for name in headings if name]

@@ -33,7 +33,7 @@ _REFERENCE = re.compile(
 _PLACEHOLDER = re.compile(
     r"(?i)\byour|your[_-]|change[_-]?(?:me|it|this)|\bexample|example\b|placeholder|dummy|redacted|\binsert|replace|\btodo"
     r"|\bmy[_-](?:\w+[_-])?(?:pass|secret|token|key|api)|\bsome[_-]|\bfake|sample|x{5,}|\*{3}|\.{3}|…|[-_]here\b|<[\w -]+>"
-    r"|0{12}|\bnot[_-]a[_-]|\bdo[_-]not[_-]|lorem|foobar|ABC-DEF|dXNlcm5hbWU6"
+    r"|0{12}|\bnot[_-]a[_-]|\bdo[_-]not[_-]|lorem|foobar|dXNlcm5hbWU6"
 )
 #: Words that are said of a secret, its type or its state, and names of the thing instead of its value.
 _SAID = re.compile(
@@ -42,13 +42,13 @@ _SAID = re.compile(
     r"required|obligatori[ao]|obligatoire|erforderlich|value|key|token|secret|secrets|pass|passwd|passwords?|passphrase|pwd|pw|"
     r"passwort|kennwort|api[_-]?key|basic|bearer|oauth2?|jwt|anonymous|plain|plaintext|encrypted|hashed|n/?a|auto|public|"
     r"private|inherit|write|read|wrong|incorrect|invalid|valid|correct|missing|set|unset|enabled|disabled|changed|expired|"
-    r"safe|secure|weak|strong|same|different|interactive|alphanumeric|prompt|nonexistent|independent|stored|admin|user|root|"
+    r"safe|secure|weak|strong|same|different|interactive|alphanumeric|prompt|nonexistent|independent|stored|admin|user|root|database|"
     r"postgres|mysql|localhost|form|field|label|input|redacted|masked|sensitive|omitted|include|same-origin)\Z"
 )
 _ABOUT = re.compile(
     r"(?i)passw|secret|token|credential|login|keychain|keyring|manager|vault|field|input|string|value|column|param|config|"
     r"variable|object|service|provider|handler|helper|type|auth|encrypt|hash|schema|contrase|kennwort|passe|geheim|wachtwoord|senord|salasana|парол|heslo|has[lł]o|parol|request|response|result|"
-    r"(?:ed|ing|tion|sion|able|ible|ment|ity|ally|ory|ence|ance|ness|less|ful|ous|ism|ship)\Z"
+    r"(?<=[a-z])(?:ed|ing|tion|sion|able|ible|ment|ity|ally|ory|ence|ance|ness|less|ful|ous|ism|ship)\Z"
 )
 #: Technical terms with a digit: encodings, digests, ciphers, protocols, versions, sizes, times, documents.
 _TERM = re.compile(
@@ -100,7 +100,7 @@ def entropy(text: str) -> float:
 
 def is_placeholder(value: str) -> bool:
     """Return whether the value has words that ask to be replaced, and is not so random that they are there by chance."""
-    if "EXAMPLE" in value:
+    if "EXAMPLE" in value or "ABC-DEF" in value:
         return True
     return _PLACEHOLDER.search(value, 0, _LONGEST) is not None and not (len(value) >= 40 and entropy(value) >= 4.5)
 
@@ -140,7 +140,7 @@ def is_password(value: str, style: Style = "literal", *, sure: bool = True) -> b
         return style != "code" and len(value) >= 6 and not value.endswith(("?", "=")) and not _MARKUP.search(value)
     if not letters or style == "code" or len(value) < 6:
         return False
-    if _is_joined(value):
+    if _is_joined(value) and not (style == "prose" and re.fullmatch(r"[a-z_]+", value)):
         return True
     if sure:
         return not _ABOUT.search(value) or len(value) >= 20
@@ -153,8 +153,15 @@ def _is_joined(value: str) -> bool:
     """Return whether a value is words that a person has joined, and no adjective and no name of a thing."""
     words = re.split(r"[-._;,+]", value)
     # The last word of a host or a file is short.
-    is_plain = len(words) > 1 and all(map(str.isalpha, words)) and len(value) > 8 and ("." not in value or len(words[-1]) > 3)
-    return is_plain and not _ABOUT.search(value) and _ADJECTIVE.isdisjoint(words) and _GLUE.isdisjoint(words)
+    is_plain = (
+        len(words) > 1 and all(map(str.isalpha, words)) and len(value) > 8 and ("." not in value or len(words[-1]) > 3)
+    )
+    return (
+        is_plain
+        and not _ABOUT.search(value)
+        and (len(words) > 2 or _ADJECTIVE.isdisjoint(words))
+        and _GLUE.isdisjoint(words)
+    )
 
 
 def _is_passphrase(value: str, style: Style, *, sure: bool) -> bool:

@@ -145,7 +145,7 @@ def test_password_of_several_words_is_redacted_whole() -> None:
     for text in (
         "mail.password=rk7 linden hafen\n", 'backup_passphrase: "Neun graue Boote liegen still"',
         "admin_passwd = Roter-Berg-Dachs", "the passphrase of the disk is 'nine wet dogs on sand'",
-        "<deployToken>ship-it-Biber</deployToken>",
+        "<deployPassword>ship-it-Biber</deployPassword>",
     ):  # fmt: skip
         assert MARK.search(redact(text)), text
 
