@@ -32,7 +32,6 @@ _KEYS = [
 ]
 #: The action status for each word.
 _RESOLVED = {"done": "done", "dismiss": "dismissed", "reopen": "open"}
-_ACTIONS_USAGE = "/actions [done|dismiss|reopen ACTION]"
 _CLOSE_ADVICE = (
     "Name it by its words, such as /actions done call Bo. Ask the agent to note something new, or to change it."
 )
@@ -56,26 +55,22 @@ class Commands:
         self._seen: dict[int, int] = {}
         self._listed: list[messages.StandingRule] = []
         rows: tuple[_Row, ...] = (
-            ("/new", "ends this session; what was said is remembered", self._new),
-            ("/stop", "stops the turn, or what goes on in the background", self._stop),
-            ("/go-on", "lets a paused agent go on; without money, raises today's limit", self._go_on),
+            ("/new", "starts a new session", self._new),
+            ("/stop", "stops the turn, or the background work", self._stop),
+            ("/go-on", "resumes a paused agent; raises a used-up limit", self._go_on),
             ("/memory [FILE]", "what is remembered, or one of its files", self._memory),
             ("/search QUERY", "searches everything ever said and learned", self._search),
-            ("/forget TEXT", "takes words out of everything, for good; asks first", self._forget),
-            (_ACTIONS_USAGE, "what is to be done; closes one by its words", self._actions),
+            ("/forget TEXT", "removes text everywhere, for good; asks first", self._forget),
+            ("/actions [done ACTION]", "lists to-dos; closes one (also dismiss, reopen)", self._actions),
             ("/changes [TURN]", "which files the last or another turn changed", self._changes),
             ("/undo [TURN] [FILE...]", "takes the file changes of a turn back", self._undo),
-            (
-                "/permissions [revoke N | revoke all]",
-                "what runs without asking in this session; takes it back",
-                self._permissions,
-            ),
-            ("/model [NAME]", "which model answers in this session; `default` is yours", self._model),
+            ("/permissions [revoke N]", "what runs without asking; `revoke all` ends it", self._permissions),
+            ("/model [NAME]", "shows or sets this session's model, or `default`", self._model),
             ("/effort [LEVEL]", "how much it thinks: low to max, or `default`", self._effort),
             ("/attach FILE", "adds a picture to your next message", self._attach),
             ("/cards", "the cards on the canvas", self._cards),
             ("/status", "the sprite in numbers", self._status),
-            ("/retry TURN", "tries again to learn from a turn that was set aside", self._retry),
+            ("/retry TURN", "learns again from a turn in quarantine", self._retry),
             ("/flush", "learns now from what was said so far", self._flush),
             ("/help", "this", self._help),
         )

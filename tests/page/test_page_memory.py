@@ -118,6 +118,16 @@ async def test_views_are_accessible_on_dark_phone(stack: PageStack) -> None:
             assert await violations(page) == [], tab
 
 
+async def test_nothing_is_cut_off_at_320_pixels(stack: PageStack) -> None:
+    async with stack.page(viewport={"width": 320, "height": 640}) as page:
+        panel = await memory(page, "Files")
+        await page.get_by_role("button", name="Settings").click()
+        dialog = page.get_by_role("dialog", name="Settings")
+        await expect(dialog.get_by_role("button", name="Make a token")).to_be_attached()
+        for box in (page.locator(".top-state"), panel.get_by_role("tablist"), dialog.locator(".dialog-body")):
+            assert await box.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+
+
 # --- files ---
 
 

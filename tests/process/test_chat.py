@@ -189,7 +189,10 @@ async def test_plain_output_has_no_control_sequences() -> None:
         await chat.until_seen("[bold]text[/bold]")
         chat.type("/help\n")
         await chat.until_seen("/search QUERY")
+        await chat.until_seen("Ctrl-D")
     assert "\x1b" not in chat.seen
+    lines = chat.seen[chat.seen.index("/new ") :].splitlines()
+    assert all(line.startswith(("/", "Ctrl-", "Alt-")) for line in lines if line), "a command takes two lines"
 
 
 async def test_history_is_shown_at_start() -> None:

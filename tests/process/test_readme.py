@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,19 @@ async def test_readme_command_works_as_written(lived_in: Path, command: str) -> 
 def test_files_named_in_readme_exist() -> None:
     for name in re.findall(r"\]\(([\w./-]+)\)", README):
         assert (ROOT / name).exists(), name
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on this machine")
+def test_systemd_unit_is_valid(tmp_path: Path) -> None:
+    (unit,) = re.findall(r"```ini\n(.*?)```", GUIDE, re.DOTALL)
+    file = tmp_path / "sprite.service"
+    file.write_text(unit.replace("%h/.local/bin/sprite", sys.executable))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--user", file],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -36,6 +36,9 @@ const TOOLS = {
   complete_action: { did: 'Completed a to-do', doing: 'completing a to-do', wants: 'complete a to-do' },
 };
 
+/** The agent's folder before a path in it, here and on a VM. */
+const WORKSPACE = /^\/(?:\S*\/workspaces\/[^/\s]+|workspace)\/(?=\S+$)/;
+
 /**
  * Returns a tool's own name without its server: `mcp__sprite__create_card` is `create_card`.
  * @param {string} name
@@ -54,7 +57,7 @@ export function describeCall(name, input, title, state) {
   const known = TOOLS[shortName(name)];
   const field = known ? known.field : Object.keys(input).find((key) => typeof input[key] === 'string');
   const detail = title ?? (field && typeof input[field] === 'string' ? input[field] : '');
-  const [line = ''] = detail.split('\n', 1);
+  const [line = ''] = detail.replace(WORKSPACE, '').split('\n', 1);
   const did = known?.did ?? `Used ${plainName(name)}`;
   const isWish = state === 'asks' || state === 'refused';
   const words = isWish ? `Wants to ${wants(name)}` : state === 'running' ? capital(doing(name)) : did;
