@@ -61,7 +61,10 @@ class Background:
             self._tell()
 
     def started(self, task_id: str, call_id: str) -> None:
-        """Record the tool call that began background work. Calls that a turn waits for are not listed but ignored."""
+        """Record the tool call that began background work.
+
+        Calls that a turn waits for are ignored: the CLI's list does not contain them.
+        """
         if task_id in self._works:
             self._calls.add(call_id)
 

@@ -212,7 +212,7 @@ class Conversation:
                 )
 
     async def _end_when_stopped(self) -> None:
-        """Kill a CLI that was stopped or fills the disk. The reader of its output then ends the turn."""
+        """Kill a CLI that was stopped (SIGSTOP) or fills the disk. The reader of its output then ends the turn."""
         looks = 0
         while self.alive:
             await asyncio.sleep(LOOK_SECONDS)

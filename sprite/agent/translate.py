@@ -113,7 +113,7 @@ class BrokenStream:
 
 
 def own_answer(message: sdk.Message) -> str:
-    """Return the CLI's own answer in a message, and mark it as an error: why it did not compact as it was asked to.
+    """Return the CLI's own answer in a message, such as why it could not compact, and mark it as an error.
 
     Return "" for other messages.
     """

@@ -234,7 +234,10 @@ class Session:
             await self._acked.wait()
 
     async def _rebase(self) -> bool:
-        """After everything was sent again, send the position of its start. Return False if there is none to send."""
+        """Once everything was sent again, send the position at which that began: older rows are gone.
+
+        Return False if there is none to send.
+        """
         baseline = (await self._state.followed()).baseline
         if baseline is None:
             return False
@@ -404,12 +407,12 @@ class Shipping:
     # --- forgetting ---
 
     async def find(self, made: Plan) -> list[Place]:
-        """Return whether a replica has older versions: until it has confirmed every forget (see `forget.Store`)."""
+        """Return the replica as a place of forgotten text until it has confirmed every forget; see `forget.Store`."""
         waits = made.is_done and await self._state.tombstones()
         return [Place(self.name, "it has not confirmed yet that it forgot")] if waits else []
 
     async def remove(self, _: Plan) -> None:
-        """Send a tombstone for the newest forget to a replica that follows, until it has carried it out."""
+        """Queue a tombstone for the newest forget, which tells a replica to delete older versions of its rows."""
         followed = await self._state.followed()
         newest = await self._transcript.curations.newest_forget()
         if newest is None or not (followed.acked or await self._state.has_issued_any()):

@@ -74,7 +74,7 @@ async def status(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _looked_at(settings: Settings) -> tuple[Health, float, ShippingReport | None]:
-    """Return memory's figures, what the agent has spent today and the state of the replica.
+    """Return the state of memory, the agent's costs of today in US dollars, and the state of the replica.
 
     Raises SpriteError if memory cannot be read.
     """
@@ -312,7 +312,7 @@ def _meaning(settings: Settings) -> Finding:
 
 
 async def _memory(settings: Settings) -> list[Finding]:
-    """Return the state of memory, and what the replica lacks or has not forgotten."""
+    """Check memory, its files and set-aside turns, and data that the replica lacks or still has to forget."""
     try:
         health, _, shipped = await _looked_at(settings)
     except MigrationPendingError as error:

@@ -118,10 +118,10 @@ def make_folders(settings: Settings) -> None:
 
 @contextmanager
 def workspace_lock(settings: Settings, *, briefly: bool = False) -> Iterator[None]:
-    """Hold the lock file and the databases' folder; `briefly` tells others to wait.
+    """Lock the workspace: the lock file and the databases' folder. With `briefly`, others wait for the lock.
 
-    The lock on the folder holds even if the lock file is deleted or a database is restored beside its owner. The first
-    owner of a new version backs up the log and the chat; memory.db derives from the log.
+    The lock on the folder holds even if the lock file is deleted or a database is restored beside its owner. The
+    first owner of a new version backs up the log and the chat; memory.db derives from the log.
 
     Raises WorkspaceLockedError with the owner's process id if another process holds them, OperatorError if they
     cannot be opened or backed up.

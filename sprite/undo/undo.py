@@ -108,7 +108,10 @@ class Undoing:
         )
 
     def permitted(self) -> None:
-        """Record that the person answered a question: until now the tool waited, and only the person could write."""
+        """Record that the person has answered a permission question.
+
+        Until now the tool waited, so changes before this are the person's.
+        """
         self._tracker.tools_waited()
 
     async def finish_interrupted(self) -> None:

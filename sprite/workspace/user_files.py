@@ -144,7 +144,7 @@ class UserFiles:
             await self._note("undone", path, 0)
 
     async def held(self, path: str) -> None:
-        """Record that the sprite gave the agent's file this name, and that the person did not allow its own."""
+        """Record that a file of the agent was renamed to `path`, because the person did not allow its own name."""
         await self._note("held", path, 0)
 
     async def _note(self, what: Deed, path: str, size: int) -> None:
