@@ -276,7 +276,7 @@ CONFIRMED_SECONDS = 0.1
 class Shipping:
     """Replicate to one connection at a time: the one that asked last."""
 
-    name: ClassVar = "the copy at the bridge"
+    name: ClassVar = "the bridge's replica"
 
     def __init__(self, settings: Settings, transcript: TranscriptDB, workspace: WorkspaceDB) -> None:
         self._settings = settings
@@ -350,16 +350,16 @@ class Shipping:
         is_other = asked.log is not None and asked.log != await self._identity(followed)
         if is_other and asked.store is not None and asked.store == followed.store:
             raise PeerError(
-                "The store had this log, and has another one now: it was put back to an earlier day.",
+                "The store had this log before, but has another one now: it was restored from a backup.",
                 code="store_behind",
             )
         if asked.log != await self._identity(followed) or followed.is_anew or asked.after <= followed.acked:
             return
         if not await self._state.has_issued(asked.after):
             raise PeerError(
-                f"The store has this log up to position {asked.after}, and this disk knows it up to {followed.acked}: "
-                "an older disk came back. Restore the sprite from the store, or have the store follow it anew, from "
-                "its beginning.",
+                f"The store has this log up to position {asked.after}, but this disk only up to {followed.acked}: "
+                "an older disk was restored. Restore the sprite from the store, or let the store replicate it "
+                "from the beginning.",
                 code="store_ahead",
             )
 

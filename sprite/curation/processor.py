@@ -279,7 +279,7 @@ class ObservationProcessor:
                 attempt += 1
             else:
                 return
-        log.warning("curation gave up for now after %d attempts; the turns wait", MAX_ATTEMPTS)
+        log.warning("curation stopped for now after %d attempts; the turns wait", MAX_ATTEMPTS)
 
     def _note(self, error: SpriteError) -> None:
         log.warning("curation: %s", error)
@@ -347,7 +347,7 @@ class ObservationProcessor:
             self._publish(await self._projection.settle())
             raise
         if curation is None:
-            log.warning("turn %d was set aside, since every call about it was in vain", turns[0].id)
+            log.warning("turn %d was set aside, because every call about it failed", turns[0].id)
             self._publish(await self._projection.settle())
         else:
             self._publish(await self._projection.log_batch(partial(self._decided, curation)))

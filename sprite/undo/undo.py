@@ -141,7 +141,7 @@ class Undoing:
             if turn == NEWEST_UNDO:
                 none = "Nothing was undone yet."
             elif turn is not None:
-                none = f"No file changes are known of turn {turn}."
+                none = f"There are no recorded file changes of turn {turn}."
             words = f"{none} Undo works from {start} on."
         raise PeerError(words, code="not_found")
 

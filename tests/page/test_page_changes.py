@@ -58,7 +58,7 @@ async def test_changed_files_are_shown_and_undone(stack: PageStack, page: Page) 
     assert (documents / "list.txt").read_text() == "mine\n"
     await shoot(page, "changes-conflict")
     await row.get_by_role("button", name="Restore documents/list.txt anyway").click()
-    await expect(row).not_to_contain_text("left as it is")
+    await expect(row).not_to_contain_text("not restored")
     assert (documents / "list.txt").read_text() == "one\ntwo\nthree\n"
     await page.reload()
     await expect(row.locator("summary")).to_contain_text("undone")
