@@ -51,7 +51,7 @@ async def test_changed_files_are_shown_and_undone(stack: PageStack, page: Page) 
     await shoot(page, "changes")
     (documents / "list.txt").write_text("mine\n")
     await row.get_by_role("button", name="Undo", exact=True).click()
-    await expect(row).to_contain_text("changed again since: left as it is")
+    await expect(row).to_contain_text("changed again since then: not restored")
     await expect(row.locator("summary")).to_contain_text("partly undone")
     assert (documents / "old.txt").read_text() == "old\n"
     assert not (documents / "pixel.png").exists()
