@@ -110,29 +110,33 @@ def _offline_model(parser: argparse.ArgumentParser) -> Run:
     from sprite.common.settings import port
 
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=port, default=0, help="0 (the default) picks a free one")
+    parser.add_argument("--port", type=port, default=0, help="port to listen on; 0 (the default) picks a free one")
     return _model
 
 
 #: In the order of `--help`: name, summary, and the function that adds the arguments.
 _COMMANDS: tuple[tuple[str, str, Fill], ...] = (
-    ("serve", "let people in, reach their sprites, and answer for the model", _serve),
-    ("chat", "talk to a sprite from this terminal", _chat),
-    ("acp", "your agent in an editor, which starts this", _acp),
-    ("deploy", "bring a sprite to what it should be, with its steps", _operating("operate", "add_deploy_arguments")),
-    ("export", "everything of a person's agent as one file", _operating("archive", "add_export_arguments")),
-    ("store", "the sealed copy of what agents know: list, verify, accept, delete", _operating("store")),
-    ("restore", "a lost agent, of what this bridge keeps of it", _operating("archive", "add_restore_arguments")),
+    ("serve", "run the bridge: log people in, connect them to their sprites, forward model calls", _serve),
+    ("chat", "chat with your agent in this terminal", _chat),
+    ("acp", "connect an editor to your agent; the editor starts this command", _acp),
+    ("deploy", "create or update a sprite, and show each step", _operating("operate", "add_deploy_arguments")),
+    ("export", "write a person's agent with all its data to one file", _operating("archive", "add_export_arguments")),
+    ("store", "replicas of agents: list, verify, accept, delete", _operating("store")),
+    ("restore", "restore a lost agent from its replica", _operating("archive", "add_restore_arguments")),
     (
         "status",
         "every sprite: state, version, last seen, next due, spend",
         _operating("operate", "add_status_arguments"),
     ),
-    ("users", "who may come in", _operating("operate", "add_users_arguments")),
-    ("audit", "what operators did, here and on the operator's page", _operating("operate", "add_audit_arguments")),
-    ("notify", "notifications: the webhook's key", _operating("operate", "add_notify_arguments")),
+    ("users", "people, login links and tokens", _operating("operate", "add_users_arguments")),
+    (
+        "audit",
+        "audit log: what operators did, here and on the operators' page",
+        _operating("operate", "add_audit_arguments"),
+    ),
+    ("notify", "notifications: show the webhook's key", _operating("operate", "add_notify_arguments")),
     ("update", "install the newest version with the tool that installed this one", _update),
-    ("model", "serve the built-in offline model alone", _offline_model),
+    ("model", "run only the built-in offline model", _offline_model),
 )
 
 

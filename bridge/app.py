@@ -304,8 +304,8 @@ async def _prepared(settings: Settings, people: People) -> None:
         raise OperatorError(f"{ONLY_ALONE} Set ANTHROPIC_API_KEY instead.")
     if not settings.is_loopback and settings.oidc is None and not await people.any_added():
         raise OperatorError(
-            f"On {settings.host} others could connect, and nobody was added who may come in. "
-            "Add yourself first: python -m bridge users add NAME"
+            f"Others could connect to {settings.host}, but no person has been added who may log in. Add "
+            "yourself first: python -m bridge users add NAME"
         )
 
 
@@ -426,7 +426,7 @@ def _host(
                 "https://sprite.example.org."
             )
         if settings.egress == "ask":
-            raise OperatorError("On VMs nobody can be asked: set SPRITE_EGRESS to open, packages or bridge.")
+            raise OperatorError("On VMs nobody can be asked for a host: set SPRITE_EGRESS to open, packages or bridge.")
         # Importing it takes a fifth of the start, which bridges with local sprites need not pay.
         from bridge.providers.bootstrap import Archive
         from bridge.providers.sprites import SpritesHost, plan_of
@@ -540,7 +540,7 @@ def _access(tokens: SpriteTokens, base_url: str) -> Access:
         try:
             token = await tokens.rotate(sprite)
         except DatabaseError as error:
-            raise HostError(f"The agent's token cannot be kept: {error}") from error
+            raise HostError(f"The agent's token could not be stored: {error}") from error
         own_secrets.hold_passing(token)
         return ModelAccess(base_url, token)
 
@@ -566,7 +566,7 @@ def _measured(
         lambda: Counter(seen.state for seen in relay.snapshot()),
     )
     metrics.add_counter("bridge_model_calls", "Model calls answered.", "status", proxy.answered)
-    metrics.add_gauge("bridge_model_calls_open", "Model calls going on.", "sprite", proxy.rate_limits.in_flight)
+    metrics.add_gauge("bridge_model_calls_open", "Model calls in flight.", "sprite", proxy.rate_limits.in_flight)
 
     kinds: list[SlowKind] = ["turn", "queue", "model_call"]
     for kind in kinds:
@@ -589,28 +589,29 @@ def _measured(
         ("bridge_spend_today_usd", "Spent since the UTC day began.", accounts.spent_today),
         (
             "bridge_spend_today_estimated_usd",
-            "The part of it that the API did not say.",
+            "The part of it that is estimated, because the API did not report it.",
             partial(accounts.spent_today, only_estimates=True),
         ),
     ):
         metrics.add_awaited_gauge(name, words, "sprite", partial(by_sprite, figures))
+    metrics.add_counter("bridge_wakes", "Wakes of sprites for due actions, by outcome.", "outcome", lambda: waker.wakes)
     metrics.add_counter(
-        "bridge_wakes", "Sprites woken for what is due, by how it ended.", "outcome", lambda: waker.wakes
-    )
-    metrics.add_counter(
-        "bridge_notices", "What people were told who had no page open.", "kind", lambda: notices.notifier.told
+        "bridge_notices",
+        "Notifications to people without an open page, by kind.",
+        "kind",
+        lambda: notices.notifier.told,
     )
     if (hook := notices.webhook) is not None:
-        metrics.add_counter("bridge_webhook_tries", "Posts to the webhook, by their end.", "outcome", lambda: hook.sent)
+        metrics.add_counter("bridge_webhook_tries", "Posts to the webhook, by outcome.", "outcome", lambda: hook.sent)
     metrics.add_counter(
         "bridge_store_checks",
-        "Checks of all that is stored of a sprite, by how they ended.",
+        "Checks of whole replicas, by outcome.",
         "outcome",
         lambda: followers.checks.outcomes,
     )
     metrics.add_gauge(
         "bridge_store_damaged_pieces",
-        "Pieces of what is stored that are damaged or missing.",
+        "Damaged or missing pieces of replicas.",
         "sprite",
         lambda: {sprite: count for sprite, count in followers.checks.damaged.items() if count},
     )

@@ -19,7 +19,7 @@ _SPRITE = {
     "import": "read session logs of Claude Code, or an archive",
     "export": "write everything as one archive",
     "follow": "log Claude Code's sessions as their turns end",
-    "rebuild": "make memory anew from the log",
+    "rebuild": "rebuild memory from the log",
     "mcp": "offer memory to other agents (MCP on stdio)",
 }
 _BRIDGE = {
@@ -27,12 +27,12 @@ _BRIDGE = {
     "chat": "talk to your agent in this terminal",
     "status": "state, version, next to-do and spend",
     "update": "install the newest version",
-    "acp": "your agent in an editor, which starts this",
+    "acp": "connect an editor to your agent; the editor starts this",
     "deploy": "create or update an agent now, with its steps",
     "restore": "restore a lost agent from its replica",
     "store": "replicas: list, verify, accept, delete",
     "users": "people, login links and tokens",
-    "audit": "what operators did",
+    "audit": "audit log: what operators did",
     "notify": "notifications: the webhook's key",
 }
 #: Under another name here than in `python -m bridge`.
@@ -66,7 +66,7 @@ def _run(given: list[str]) -> int:
     if name == "--version":
         sys.stdout.write(f"sprite {__version__}\n")
         return 0
-    sys.stderr.write(f"sprite: there is no command {name!r}. `sprite --help` lists them.\n")
+    sys.stderr.write(f"sprite: unknown command {name!r}. `sprite --help` lists the commands.\n")
     return BAD_USAGE
 
 

@@ -140,8 +140,8 @@ def _store_keys(text: str) -> tuple[bytes, ...]:
     except ValueError:
         # The message leaves the key out.
         raise ValueError(
-            "must be 32 random bytes in base64, such as `openssl rand -base64 32` makes; or several, each as NAME:KEY, "
-            "with spaces between: the first one seals, all of them unseal."
+            "must be 32 random bytes in base64, such as `openssl rand -base64 32` makes; or several, "
+            "each as NAME:KEY, with spaces between: the first one encrypts, all of them decrypt."
         ) from None
 
 
@@ -256,7 +256,8 @@ class Settings:
         "SPRITE_NOTIFY_URL",
         partial(settings.url, may_have_query=True),
         None,
-        "webhook to which every notification is posted, signed; it may hold a secret and enters no log and no VM",
+        "webhook URL to which every notification is posted, signed; it may contain a secret, and is "
+        "never logged or sent to a VM",
         secret=True,
     )
     #: None uses this bridge's own file.
@@ -287,9 +288,10 @@ class Settings:
         "BRIDGE_STORE_KEY",
         _store_keys,
         None,
-        "key that seals the copies of agents, the same for all bridges of one database: 32 random bytes in base64, or "
-        "several as `NAME:KEY`, the first in use (default: made from `BRIDGE_CLUSTER_SECRET` where bridges share a "
-        "database, else the file `store.key` in the data folder)",
+        "key that encrypts the replicas of agents, the same for all bridges of one database: 32 "
+        "random bytes in base64, or several as `NAME:KEY`, the first in use (default: made from "
+        "`BRIDGE_CLUSTER_SECRET` where bridges share a database, else the file `store.key` in the "
+        "data folder)",
         secret=True,
     )
     person_token: str | None = setting(
@@ -397,7 +399,7 @@ def _oidc(given: dict[str, Any], public: str | None) -> OidcSettings | None:
     if issuer is None:
         return None
     if not _is_private(issuer):
-        raise ValueError("BRIDGE_OIDC_ISSUER must begin with https: it tells who logs in.")
+        raise ValueError("BRIDGE_OIDC_ISSUER must begin with https, because it decides who may log in.")
     if "client_id" not in given:
         raise ValueError("BRIDGE_OIDC_ISSUER needs BRIDGE_OIDC_CLIENT_ID: the provider's name for this bridge.")
     if public is None:
@@ -407,8 +409,8 @@ def _oidc(given: dict[str, Any], public: str | None) -> OidcSettings | None:
         )
     if not _is_private(public):
         raise ValueError(
-            "BRIDGE_OIDC_ISSUER needs a BRIDGE_PUBLIC_URL that begins with https: otherwise others could read what a "
-            "browser brings back from the provider, and log in with it."
+            "BRIDGE_OIDC_ISSUER needs a BRIDGE_PUBLIC_URL that begins with https: otherwise others could "
+            "read the provider's answer and log in with it."
         )
     return OidcSettings(**given)
 

@@ -87,7 +87,7 @@ def _set_up_logging() -> None:
     for handler in logging.getLogger().handlers:
         handler.addFilter(DiscreetFilter())
     # Uncaught exceptions would bypass the filter.
-    sys.excepthook = lambda *uncaught: logging.getLogger("sprite").critical("a fault of ours", exc_info=uncaught)
+    sys.excepthook = lambda *uncaught: logging.getLogger("sprite").critical("an error of ours", exc_info=uncaught)
     logging.getLogger("sprite").setLevel(logging.INFO)
 
 
@@ -115,12 +115,12 @@ def _parser(workspace: Path, program: str) -> argparse.ArgumentParser:
     serve = _add(commands, "serve", "server.serve_until_signal", "run the agent's server", here)
     add_flags(serve, Settings)
 
-    _add(commands, "status", "cli.status.status", "whether memory is well, at a glance", here, printed)
+    _add(commands, "status", "cli.status.status", "show whether memory works, at a glance", here, printed)
 
-    memory = commands.add_parser("memory", help="look into memory")
+    memory = commands.add_parser("memory", help="search, show, correct and forget memory")
     _add_memory_commands(memory.add_subparsers(required=True, metavar="COMMAND"), here, printed)
 
-    actions = commands.add_parser("actions", help="what is to be done, and when")
+    actions = commands.add_parser("actions", help="to-dos: list, add, done, dismiss")
     _add_action_commands(actions.add_subparsers(required=True, metavar="COMMAND"), here, printed)
 
     _add_file_commands(commands, here, printed)
@@ -129,21 +129,21 @@ def _parser(workspace: Path, program: str) -> argparse.ArgumentParser:
         commands,
         "rebuild",
         "cli.rebuild.rebuild",
-        "make memory.db and the curated files anew from the log",
+        "rebuild memory.db and the curated files from the log",
         here,
         printed,
-        description="Make memory.db and the files anew from the log. Only a --dry-run works beside a running sprite.",
+        description="Rebuild memory.db and the files from the log. Only a --dry-run works beside a running sprite.",
     )
     ways = rebuild.add_mutually_exclusive_group()
     ways.add_argument(
         "--re-extract",
         action="store_true",
-        help="ask the curator again about every turn, with another prompt or model; can be cut off and taken up again",
+        help=("ask the curator again about every turn, with another prompt or model; can be interrupted and continued"),
     )
     ways.add_argument(
-        "--reapply", action="store_true", help="only show which logged answers would be decided otherwise today"
+        "--reapply", action="store_true", help="only show which logged answers would be decided differently today"
     )
-    rebuild.add_argument("--dry-run", action="store_true", help="only say what it would take, in calls and dollars")
+    rebuild.add_argument("--dry-run", action="store_true", help="only show the number of calls and the price")
 
     imports = _add(
         commands,
@@ -152,8 +152,8 @@ def _parser(workspace: Path, program: str) -> argparse.ArgumentParser:
         "add session logs of Claude Code to the log, once each; or restore an archive of `export`",
         here,
         printed,
-        description="Reads session logs of Claude Code, recognised by their content. An archive that `export` wrote "
-        "makes an empty workspace what another was.",
+        description="Reads session logs of Claude Code, recognised by their content. An archive from `export` "
+        "restores a workspace into an empty one.",
     )
     imports.add_argument(
         "paths", nargs="+", type=Path, metavar="PATH", help="a file, or a folder such as ~/.claude/projects; an archive"
@@ -167,11 +167,13 @@ def _parser(workspace: Path, program: str) -> argparse.ArgumentParser:
         "write everything as one archive of plain text: log, memory, canvas, chat and files",
         here,
         printed,
-        epilog="Works while the sprite runs. `import FILE` makes a workspace of it again; its layout: docs/archive.md.",
+        epilog=(
+            "Works while the sprite runs. `import FILE` restores a workspace from it; docs/archive.md has its layout."
+        ),
     )
     export.add_argument("file", metavar="FILE", help="the archive to write, such as sprite.zip; - for stdout")
     export.add_argument("--without-files", action="store_true", help="leave out the person's files")
-    export.add_argument("--force", action="store_true", help="replace FILE if it is there")
+    export.add_argument("--force", action="store_true", help="replace FILE if it exists")
 
     _add_follow(commands, here)
 
@@ -226,10 +228,12 @@ def _add_file_commands(
     printed: argparse.ArgumentParser,
 ) -> None:
     """Add the commands about hosts and changed files."""
-    reach = commands.add_parser("reach", help="the hosts that the agent may reach, and reached")
+    reach = commands.add_parser("reach", help="hosts that the agent may reach, and those that it has reached")
     reaching = reach.add_subparsers(required=True, metavar="COMMAND")
-    _add(reaching, "list", "cli.reach.list_hosts", "the hosts you always allow, and the connections", here, printed)
-    revoke = _add(reaching, "revoke", "cli.reach.revoke", "take back a host, and close its connections", here)
+    _add(
+        reaching, "list", "cli.reach.list_hosts", "the hosts that you always allow, and the connections", here, printed
+    )
+    revoke = _add(reaching, "revoke", "cli.reach.revoke", "revoke a host, and close its connections", here)
     revoke.add_argument("host", metavar="HOST", help="as `list` shows it: example.org, or example.org:8443")
 
     turn_words = "its number, or `undo` for the last undo (default: the newest turn that changed files)"
@@ -239,9 +243,13 @@ def _add_file_commands(
 
     undo = _add(commands, "undo", "cli.changes.undo", "take the file changes of a turn back", here, printed)
     undo.add_argument("turn", nargs="?", metavar="TURN", help=turn_words)
-    undo.add_argument("files", nargs="*", metavar="FILE", help="only these, also if they may be your own changes")
+    undo.add_argument("files", nargs="*", metavar="FILE", help="only these files, also if they may be your own changes")
     undo.add_argument(
-        "--over", action="append", default=[], metavar="FILE", help="restore this one even if it has changed since"
+        "--over",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="restore this file even if it has changed again since then",
     )
 
 
@@ -250,11 +258,12 @@ def _add_follow(commands: argparse._SubParsersAction[argparse.ArgumentParser], h
         commands,
         "follow",
         "cli.follow.follow",
-        "take each turn of Claude Code's sessions as it ends, once each",
+        "import each turn of Claude Code's sessions once, as it ends",
         here,
-        description="Watches Claude Code's session logs and takes each turn as it ends into a sprite's log: by the "
-        "sprite that runs on the workspace, or straight into its log while none does. Nothing is added to Claude Code: "
-        "no hook, and no time to any prompt. What was said while nothing followed is caught up on, once each.",
+        description="Watches Claude Code's session logs and imports each turn once, when it ends. A running sprite "
+        "imports it; without one, it is written to the workspace's log. Claude Code itself is not "
+        "changed: there is no hook, and no prompt takes longer. Turns from before the start are "
+        "imported, too.",
     )
     follow.add_argument(
         "paths",
@@ -270,7 +279,7 @@ def _number(text: str) -> int:
     try:
         return max(-LARGEST_ROW_ID, min(int(text), LARGEST_ROW_ID))
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from error
 
 
 def _count(text: str) -> int:
@@ -296,12 +305,12 @@ def _add_memory_commands(
     file = _add(commands, "file", "cli.memory.file", "print a memory file", *parents)
     file.add_argument("name", help="soul.md, os.md, tools.md, user.md, files.md or context.md")
     file.add_argument(
-        "--as-of", metavar="TIME|CURATION", help="as it was then: 2026-11-20T15:00, or a curation's number"
+        "--as-of", metavar="TIME|CURATION", help="the version of this time (2026-11-20T15:00) or curation number"
     )
     file.add_argument(
         "--project",
         metavar="P",
-        help="what a session of this project is shown of it: the person's part and its section",
+        help="as a session of this project sees it: the person's part and the project's section",
     )
 
     history = _add(commands, "history", "cli.memory.history", "every version of a curated file", *parents)
@@ -312,10 +321,18 @@ def _add_memory_commands(
     diff.add_argument("a", type=_number)
     diff.add_argument("b", type=_number)
 
-    _add(commands, "drift", "cli.memory.drift", "what changed while the agent worked, and waits for you", *parents)
-    accept = _add(commands, "accept", "cli.change.accept", "take over a change that waits for you", here)
+    _add(
+        commands,
+        "drift",
+        "cli.memory.drift",
+        "changes of memory files during the agent's work that wait for your decision",
+        *parents,
+    )
+    accept = _add(commands, "accept", "cli.change.accept", "accept such a change", here)
     accept.add_argument("name")
-    reject = _add(commands, "reject", "cli.change.reject", "put such a change away: the file is as memory has it", here)
+    reject = _add(
+        commands, "reject", "cli.change.reject", "discard such a change: the file gets memory's content again", here
+    )
     reject.add_argument("name")
 
     learnings = _add(commands, "learnings", "cli.memory.learnings", "what was learned, oldest first", *parents)
@@ -323,7 +340,7 @@ def _add_memory_commands(
     learnings.add_argument("--limit", type=_count, default=100, metavar="N", help="how many (default: 100)")
 
     for name, words in (
-        ("confirm", "say that an unverified learning is right: it becomes your own word"),
+        ("confirm", "confirm an unverified learning: it then counts as your own statement"),
         ("retire", "say that a learning is no longer true"),
     ):
         answer = _add(commands, name, "cli.change.answer", words, here)
@@ -336,14 +353,18 @@ def _add_memory_commands(
     restore.add_argument("name")
     restore.add_argument("version", type=_number, help="its number in the history; 0: as shipped")
 
-    retry = _add(commands, "retry", "cli.change.retry", "have a turn that was set aside curated again", here)
-    retry.add_argument("turn", type=_number, help="its number, as `status` says it")
+    retry = _add(commands, "retry", "cli.change.retry", "try again to learn from a turn that was set aside", here)
+    retry.add_argument("turn", type=_number, help="its number, as `status` shows it")
 
     forget = _add(
-        commands, "forget", "cli.change.forget", "take something out of memory, the log and all copies", *parents
+        commands,
+        "forget",
+        "cli.change.forget",
+        "remove something permanently from memory, the log and all copies",
+        *parents,
     )
     what = forget.add_mutually_exclusive_group(required=True)
-    what.add_argument("--text", metavar="T", help="these words, wherever they stand")
+    what.add_argument("--text", metavar="T", help="these words, everywhere")
     what.add_argument("--turn", type=_number, metavar="N", help="a turn, and what was learned from it")
     what.add_argument("--session", metavar="ID", help="a session's turns, and what was learned from them")
     what.add_argument("--learning", type=_number, metavar="N", help="a learning, and the words it was learned from")
@@ -365,7 +386,7 @@ def _add_action_commands(
         commands,
         "add",
         "cli.actions.add",
-        "add one; at its time the agent does it, or reminds of it",
+        "add an action; when it is due, the agent does it or reminds you",
         *parents,
         epilog="Example: actions add Draw my open actions --due 'tomorrow 8:00' --every weekday --tz Europe/Berlin",
     )
@@ -384,10 +405,10 @@ def _add_action_commands(
     add.add_argument("--priority", type=_number, default=0, metavar="N", help="higher comes first (default: 0)")
 
     for name, status, words in (
-        ("done", "done", "say that it is done"),
-        ("dismiss", "dismissed", "say that it need not be done"),
+        ("done", "done", "mark an action as done"),
+        ("dismiss", "dismissed", "dismiss an action that is not needed any more"),
     ):
-        closing = _add(commands, name, "cli.actions.close", f"{words}; one that repeats ends with that", *parents)
+        closing = _add(commands, name, "cli.actions.close", f"{words}; a repeating action then ends", *parents)
         closing.add_argument("action", nargs="+", metavar="ACTION", help="some of its words")
         closing.set_defaults(status=status)
 

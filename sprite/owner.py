@@ -154,7 +154,7 @@ async def probe(settings: Settings) -> Probed:
     if running is None or reach is None:
         return Probed(None)
     session = running.session
-    paused = f"{session.paused.why} Let it go on in the page, or with /go-on in the chat." if session.paused else ""
+    paused = f"{session.paused.why} Resume it on the page, or with /go-on in the chat." if session.paused else ""
     return Probed(address, slow=slow_words(session.slow, time.time()), paused=paused, sandbox=reach.sandbox)
 
 

@@ -222,7 +222,7 @@ def _kept_token(path: Path) -> str:
     try:
         known = path.read_text().strip() if path.exists() else ""
     except UnicodeDecodeError as error:
-        raise OperatorError(f"{path} holds no token. Delete it: the next start makes a new one.") from error
+        raise OperatorError(f"{path} contains no valid token. Delete it: the next start creates a new one.") from error
     if not known:
         replace_file(path, f"{secrets.token_urlsafe(32)}\n".encode())
     return path.read_text().strip()

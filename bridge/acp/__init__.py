@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Your agent in an editor that speaks the Agent Client Protocol: Zed, JetBrains IDEs, Neovim and others. The editor starts
-this and talks to it on stdin and stdout; docs/editors.md has what to write into its settings. It joins the bridge that
-runs on this machine, or (with --url) one elsewhere; it starts none. The agent works on its own computer, not in the
-editor's folder."""
+this command and talks to it on stdin and stdout; docs/editors.md has the settings for each editor. The command connects
+to the bridge that runs on this machine or, with --url, to another one; it starts none. The agent works on its own
+computer, not in the editor's folder."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `acp`."""
-    add_place(parser, "the bridge that runs on that data")
+    add_place(parser, "data folder of the bridge that runs on this machine")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve an editor until it disconnects. Return the exit status."""
     if sys.stdin.isatty():
         sys.stderr.write(
-            f"{arguments.program}: This is for an editor to start: docs/editors.md has its settings. `chat` talks to "
+            f"{arguments.program}: An editor starts this command; docs/editors.md has its settings. `chat` talks to "
             "the agent from a terminal.\n"
         )
         return BAD_USAGE

@@ -106,7 +106,7 @@ class SpriteAgent(Service):
 
     async def authenticate(self, method_id: str, **_rest: Any) -> None:
         """Refuse the request, because this program has no login methods."""
-        raise RequestError(-32602, f"There is no way to log in called {method_id!r}: start this with a token instead.")
+        raise RequestError(-32602, f"Unknown login method {method_id!r}. Start this command with a token instead.")
 
     async def new_session(
         self, cwd: str, mcp_servers: Sequence[Any] | None = None, **_rest: Any
@@ -203,6 +203,6 @@ class SpriteAgent(Service):
     def _session(self, session_id: str) -> Session:
         if (session := self._conversation.sessions.get(session_id)) is None:
             raise RequestError(
-                -32002, "This conversation is not open here: open it anew.", {"sessionId": session_id[:100]}
+                -32002, "This session is not open any more. Start a new one.", {"sessionId": session_id[:100]}
             )
         return session

@@ -215,7 +215,7 @@ class Conversation:
             async with asyncio.timeout(_READY_SECONDS):
                 await self._until(lambda: self._is_synced and self.link.is_ready)
         except TimeoutError:
-            words = f"The sprite is not there after {_READY_SECONDS:.0f} seconds; try again in a moment."
+            words = f"The sprite did not connect within {_READY_SECONDS:.0f} seconds. Try again in a moment."
             raise unavailable(words) from None
 
     async def ask(self, payload: messages.ClientPayload, expected: type[_T], seconds: float = _ASK_SECONDS) -> _T:
@@ -226,11 +226,15 @@ class Conversation:
         except NotConnectedError:
             raise unavailable("The connection broke. Try again in a moment.") from None
         except TimeoutError:
-            raise unavailable(f"No answer within {seconds:.0f} seconds. It may still be done.") from None
+            raise unavailable(
+                f"No answer within {seconds:.0f} seconds. The request may still be carried out."
+            ) from None
         if isinstance(answer, messages.Error):
             raise RequestError(-32603, answer.message)
         if not isinstance(answer, expected):
-            raise unavailable("The sprite answers something else: it and the bridge are of different versions.")
+            raise unavailable(
+                "The sprite sent an unexpected answer. The sprite and the bridge have different versions: update both."
+            )
         return answer
 
     # --- sessions ---
@@ -353,14 +357,14 @@ class Conversation:
         for session in self.sessions.values():
             if change.state == "unavailable" and session.waits and not self._told_away:
                 await session.note(
-                    f"{change.detail} What was sent is not lost: it goes on when the connection is back."
+                    f"{change.detail} Nothing you sent is lost. It continues when the connection is back."
                 )
         self._told_away = self._told_away or change.state == "unavailable"
 
     async def _queued(self, mission_id: str | None, position: int | None) -> None:
         for session in self.sessions.values():
             if session.prompt_of(mission_id) is not None:
-                await session.note(f"Queued, position {position}: the agent first ends what it is at.")
+                await session.note(f"Queued at position {position}: the agent finishes its current work first.")
 
     def _all(self) -> list[Session]:
         return list(self.sessions.values())

@@ -61,7 +61,7 @@ class StdioTransport:
                 if isinstance(message, dict):
                     return message
         except ValueError as error:
-            raise ConnectionError(f"A message of the editor has more than {MAX_LINE_BYTES >> 20} MiB.") from error
+            raise ConnectionError(f"The editor sent a message of more than {MAX_LINE_BYTES >> 20} MiB.") from error
         return None
 
     async def send(self, message: dict[str, Any]) -> None:
@@ -99,7 +99,9 @@ async def opened(source: BinaryIO | None = None, target: BinaryIO | None = None)
     source, target = source or sys.stdin.buffer, target or sys.stdout.buffer
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
-    words = "This speaks the Agent Client Protocol on stdin and stdout: let an editor start it (docs/editors.md)."
+    words = (
+        "This command speaks the Agent Client Protocol on stdin and stdout. Let an editor start it (docs/editors.md)."
+    )
     if stat.S_ISCHR(os.fstat(source.fileno()).st_mode) and not source.isatty():
         # Nothing tells when /dev/null can be read.
         raise OperatorError(words)

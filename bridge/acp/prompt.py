@@ -78,7 +78,7 @@ class Draft:
                 picture = _decoded(data)
                 self.files.append(Attachment(name, picture, uri or ""))
             case schema.AudioContentBlock():
-                raise PromptRefusedError("The agent does not hear: send words, pictures or files.")
+                raise PromptRefusedError("The agent cannot receive audio. Send text, pictures or files.")
 
     def _refer(self, reference: str) -> None:
         self.pasted.append((len(self.text), len(self.text) + len(reference)))
@@ -104,8 +104,8 @@ class Draft:
         message = Marked(text, joined((*self.pasted, (len(self.text), len(text))))).stripped()
         if len(message.text) > MAX_MISSION_CHARS:
             raise PromptRefusedError(
-                f"That message has {len(message.text):,} characters; {MAX_MISSION_CHARS:,} is the most. "
-                "Attach what is long as a file instead."
+                f"The message has {len(message.text):,} characters; at most {MAX_MISSION_CHARS:,} are "
+                "allowed. Attach long text as a file instead."
             )
         if not message.text:
             raise PromptRefusedError("The message is empty.")
@@ -115,13 +115,13 @@ class Draft:
 def read_prompt(blocks: Sequence[ContentBlock]) -> Draft:
     """Return a draft of the editor's message. Raises PromptRefusedError for an unsupported part."""
     if sum(not isinstance(block, schema.TextContentBlock) for block in blocks) > MAX_REFERENCES:
-        raise PromptRefusedError(f"A message may name {MAX_REFERENCES} files at most.")
+        raise PromptRefusedError(f"A message may mention at most {MAX_REFERENCES} files.")
     draft = Draft()
     for block in blocks:
         draft.take(block)
         if len(draft.files) > MAX_FILES:
             raise PromptRefusedError(
-                f"A message may bring {MAX_FILES} pictures and long files at most: send them in several messages."
+                f"A message may contain at most {MAX_FILES} pictures and long files. Split it into several messages."
             )
     return draft
 
@@ -158,7 +158,7 @@ def _decoded(data: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise PromptRefusedError("A picture or file did not arrive whole: attach it again.") from error
+        raise PromptRefusedError("A picture or file arrived incomplete. Attach it again.") from error
 
 
 def _sound(text: str) -> str:

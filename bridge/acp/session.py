@@ -177,7 +177,7 @@ class Session:
         prompt = self.prompt_of(turn.id)
         is_cancelled = prompt is not None and prompt.is_cancelled
         if isinstance(ending, Interrupted) and not is_cancelled:
-            await self.note("Stopped, not from here.")
+            await self.note("Stopped from another page or program.")
         if prompt is not None:
             prompt.end(ending)
         elif isinstance(ending, Failed):
@@ -198,9 +198,9 @@ class Session:
             case ModelChanged(text=text):
                 await self.note(text)
             case Compacting():
-                await self.note("The conversation is long: making room, keeping memory.")
+                await self.note("Summing up the older part of the conversation to make room.")
             case Compacted():
-                await self.note("Made room: what matters is kept in memory.")
+                await self.note("Made room: the older part of the conversation was summed up.")
 
     async def _used(self, tool: UsedTool) -> None:
         self._past_calls += 1
@@ -245,8 +245,8 @@ def _option(
 
 
 _HINTS = {
-    "new": "ends this session with the agent; what was said is remembered",
-    "go-on": "lets a paused agent go on; without money, raises today's limit",
+    "new": "ends this session; the agent remembers what was said",
+    "go-on": "resumes a paused agent; if the budget is used up, raises today's limit, too",
 }
 
 COMMANDS = [schema.AvailableCommand(name=name, description=does) for name, does in _HINTS.items()]
@@ -267,7 +267,7 @@ async def answer(conversation: Conversation, name: str) -> str:
 
 async def _new(conversation: Conversation) -> str:
     ended = await conversation.ask(System(action="new_session"), Status, MODEL_SECONDS)
-    stopped = f" {counted(len(ended.stopped), 'thing')} that went on was stopped with it." if ended.stopped else ""
+    stopped = f" Stopped in the background: {counted(len(ended.stopped), 'thing')}." if ended.stopped else ""
     return f"A new session begins with your next message. What was said is remembered.{stopped}"
 
 
@@ -276,4 +276,4 @@ async def _go_on(conversation: Conversation) -> str:
     if paused is None:
         return "Nothing is paused."
     await conversation.ask(System(action="go_on", raise_limit=paused.by == "budget"), Status)
-    return "It goes on."
+    return "The agent continues."

@@ -131,7 +131,7 @@ AGENTS: Final = (
     "The control socket does not answer programs of an agent, nor those in a container or sandbox of their own. Run "
     "this in your own terminal, as the bridge's user."
 )
-OTHERS: Final = "The control socket answers the bridge's own user only."
+OTHERS: Final = "The control socket answers only the bridge's own user."
 
 _PROC: Final = Path("/proc")
 #: socket(7), unix(7): credentials of the process that called connect(). Python names neither; the second is in Linux

@@ -71,11 +71,11 @@ class OperatorPage:
                     request,
                     403,
                     "This page is for operators",
-                    f"You are `{caller.person}` here, a person like any other. Whoever runs this bridge can change "
-                    "that:",
+                    f"You are logged in as `{caller.person}`, who is not an operator. Whoever runs this bridge "
+                    "can change that:",
                     f"`python -m bridge users role {caller.person} operator`",
                     code="not_an_operator",
-                    ways=[Way("To your own agent", "/")],
+                    ways=[Way("Open your own agent", "/")],
                 )
             )
         return caller
@@ -174,7 +174,7 @@ def _moment(text: str | None) -> float | None:
     try:
         return None if text is None else float(text)
     except ValueError:
-        raise OperatorError("as_of is no time.") from None
+        raise OperatorError("as_of is not a valid time: give Unix seconds.") from None
 
 
 #: A terminal reconnects whenever its connection was cut; this interval limits the audit lines.

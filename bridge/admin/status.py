@@ -211,7 +211,7 @@ def drawn(rows: Sequence[Row], now: float, *, shows_bridges: bool = False) -> st
         for line in (head, *cells)
     ]
     for number, row in enumerate(rows, start=1):
-        unpriced = f"{row.unpriced} calls of unknown price" if row.unpriced else ""
+        unpriced = f"{row.unpriced} calls without a known price" if row.unpriced else ""
         estimated = f"of today's {estimate(row.estimated_usd)}" if row.estimated_usd else ""
         long, damaged = slow_words(row.slow, now), damaged_words(row)
         if notes := ", ".join(filter(None, (row.detail, *long, estimated, unpriced, row.store_trouble, damaged))):
@@ -225,8 +225,8 @@ def damaged_words(row: Row) -> str:
         return ""
     name = printable(row.sprite)
     return (
-        f"{row.store_damaged} piece(s) of the stored copy are damaged or missing: the agent ships them again while it "
-        f"is connected (python -m bridge store verify {name})"
+        f"{row.store_damaged} piece(s) of the replica are damaged or missing: the agent sends them "
+        f"again while it is connected (python -m bridge store verify {name})"
     )
 
 
@@ -249,7 +249,9 @@ def stored(behind: float | None, files_seen: float | None = None) -> str:
     if behind is None:
         return "-"
     if not behind:
-        return "all" if files_seen is None or files_seen < _FILES_SECONDS else f"all, files of {_age(files_seen)} ago"
+        return (
+            "all" if files_seen is None or files_seen < _FILES_SECONDS else f"all, files scanned {_age(files_seen)} ago"
+        )
     return f"{_age(behind)} behind"
 
 

@@ -44,7 +44,7 @@ def _mended(body: bytes, error: Exception) -> bytes:
 
 
 def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def refusing(handler: Handler) -> Handler:
@@ -74,5 +74,5 @@ async def whole_body(request: web.Request, most: int) -> bytes:
     """Return the request's body. Raises DoorError if it has more than `most` bytes."""
     body = await body_within(request, most)
     if body is None:
-        raise DoorError(413, "request_too_large", f"This request may have up to {most >> 20} MiB.")
+        raise DoorError(413, "request_too_large", f"The request is too large: at most {most >> 20} MiB are allowed.")
     return body

@@ -87,7 +87,12 @@ class Boot(Service, Observer):
         if kept is not None and not self._relay.is_ready(key[0]):
             return kept
         if asking is None:
-            raise DoorError(429, "too_many_requests", "Too many projects are asked for at once.", retry_after=1)
+            raise DoorError(
+                429,
+                "too_many_requests",
+                "Too many requests for different projects at once. Ask again in a moment.",
+                retry_after=1,
+            )
         await asyncio.wait({asking}, timeout=self._seconds)
         if not asking.done():
             # It may have been dropped in the meantime.
@@ -181,6 +186,6 @@ def _unavailable() -> DoorError:
     return DoorError(
         503,
         "unavailable",
-        "The sprite is not there yet. It is being woken; ask again in a moment.",
+        "The sprite is still waking up. Ask again in a moment.",
         retry_after=_RETRY_SECONDS,
     )

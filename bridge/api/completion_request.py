@@ -62,7 +62,8 @@ class Asked:
         if len(text) > MAX_MISSION_CHARS:
             raise UnfitError(
                 "messages",
-                f"The message has {len(text):,} characters, {MAX_MISSION_CHARS:,} are allowed. Put it into a file.",
+                f"The message has {len(text):,} characters; at most {MAX_MISSION_CHARS:,} are allowed. Put it "
+                "into a file.",
                 code="context_length_exceeded",
             )
         return Marked(text, joined([(len(own), len(text))]))
@@ -89,7 +90,7 @@ def read(body: bytes) -> Asked:
         raise unknown_model()
     for name, is_harmless in _REFUSED.items():
         if name in fields and not is_harmless(_decoded(bytes(fields[name]), Any)):
-            raise UnfitError(name, f"{name!r} is not possible here, where the agent answers in text: leave it out.")
+            raise UnfitError(name, f"{name!r} is not supported, because the agent answers in text. Leave it out.")
     text, system = _messages(asked.messages)
     ignored = [name for name in fields if name not in _UNDERSTOOD | _REFUSED.keys() and bytes(fields[name]) != b"null"]
     return Asked(
@@ -105,7 +106,7 @@ def read(body: bytes) -> Asked:
 def unknown_model() -> UnfitError:
     """Return the error for any other model name."""
     return UnfitError(
-        "model", f"There is one model here: {MODEL!r}, the person's own agent.", status=404, code="model_not_found"
+        "model", f"The only model here is {MODEL!r}, the person's own agent.", status=404, code="model_not_found"
     )
 
 
@@ -113,7 +114,7 @@ def _decoded(data: bytes, type_: Any) -> Any:
     try:
         return decoded(data, type_)
     except msgspec.ValidationError as error:
-        raise UnfitError(None, f"The request is not as it must be: {str(error)[:300]}.", code="invalid_type") from error
+        raise UnfitError(None, f"The request is invalid: {str(error)[:300]}.", code="invalid_type") from error
     except UnreadableError as error:
         raise UnfitError(None, f"The body is not valid JSON: {error}.", code="invalid_json") from error
 
@@ -153,13 +154,16 @@ def _messages(raws: list[msgspec.Raw]) -> tuple[str, str]:
     if len(system) > MAX_SYSTEM_CHARS:
         raise UnfitError(
             "messages",
-            f"The system messages have {len(system):,} characters, {MAX_SYSTEM_CHARS:,} are allowed. The agent has "
-            "instructions and a memory of its own: shorten them in your app, or leave them out.",
+            f"The system messages have {len(system):,} characters; at most {MAX_SYSTEM_CHARS:,} are "
+            "allowed. The agent has its own instructions and memory: shorten them in your app, or leave "
+            "them out.",
             code="context_length_exceeded",
         )
     said = [message for message in messages if message.role not in {"system", "developer"}]
     if not said or said[-1].role != "user":
-        raise UnfitError("messages", "The last message has to be the person's (role 'user'): that is what is asked.")
+        raise UnfitError(
+            "messages", "The last message must be the person's (role 'user'), because the agent answers it."
+        )
     text = _content(said[-1])
     if not text.strip():
         raise UnfitError("messages", "The last message is empty.")
@@ -181,7 +185,7 @@ def _content(message: _Message) -> str:
             case {"type": "text", "text": str(text)}:
                 texts.append(text)
             case {"type": str(kind)}:
-                raise UnfitError("messages", f"A message may have text here, and no {kind[:40]!r}.")
+                raise UnfitError("messages", f"A message may contain only text, not {kind[:40]!r}.")
             case _:
                 raise UnfitError("messages", "A part of the message has no type.")
     return "\n\n".join(texts)

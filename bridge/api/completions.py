@@ -26,7 +26,7 @@ from sprite.protocol.events import Complete, Ending, Failed, Interrupted
 from sprite.protocol.messages import PermissionRequest
 
 _BETWEEN = "\n\n"
-_INTERRUPTED = "(This was stopped before it was done.)"
+_INTERRUPTED = "(The answer was stopped before its end.)"
 
 
 class GrowingText:
@@ -54,7 +54,7 @@ class GrowingText:
             case PermissionRequest() if self._tells_questions:
                 title, body = wording.of_question(news.tool, news.input)
                 told = f" ({body})" if body else ""
-                return self._apart(f"[{title}{told} Answer on Sprite's page; this goes on then.]")
+                return self._apart(f"[{title}{told} Answer on Sprite's page to continue.]")
         return ""
 
     def _apart(self, words: str) -> str:
@@ -251,7 +251,7 @@ class Streamed:
         except TimeoutError as error:
             if self._request.transport is not None:
                 self._request.transport.abort()
-            raise ConnectionResetError("the client takes nothing any more") from error
+            raise ConnectionResetError("the client accepts no more data") from error
 
     async def _finished(self) -> web.StreamResponse:
         assert self._response is not None  # noqa: S101 - something was written
@@ -367,7 +367,7 @@ class Completions:
     async def _read(self, request: web.Request) -> Asked:
         body = await body_within(request, _MAX_BODY_BYTES)
         if body is None:
-            words = f"A request may have up to {_MAX_BODY_BYTES >> 20} MiB, with the messages before."
+            words = f"A request may have up to {_MAX_BODY_BYTES >> 20} MiB, including earlier messages."
             raise UnfitError(None, words, status=413, code="request_too_large")
         return await off_loop(len(body), read, body)
 

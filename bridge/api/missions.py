@@ -148,7 +148,7 @@ class _Ear(HubListener):
         if isinstance(payload, TextDelta | WholeText):
             self._chars += len(payload.text)
         if self._chars > _MAX_CHARS or len(self.turn.parts) > _MAX_PARTS:
-            self.fail("answer_too_long", "The answer is too long, so it is not sent any more.")
+            self.fail("answer_too_long", "The answer is too long, so the rest of it is not sent.")
         elif self.turn.ending is None and not isinstance(payload, ToolUse | ToolResult):
             self.turns.hear(payload, reply_to)
         self._changed.set()
@@ -183,7 +183,10 @@ class _Ear(HubListener):
 
     def ended(self) -> None:
         """Fail with an AskError, because the bridge receives no more from the sprite."""
-        self.fail("stopping", "The bridge has stopped listening to the sprite. The mission goes on; see the page.")
+        self.fail(
+            "stopping",
+            "The bridge lost its connection to the sprite. The agent continues; its answer will be on Sprite's page.",
+        )
 
 
 async def _hand_over(room: SpriteHub, ear: _Ear, mission: messages.Mission) -> None:

@@ -47,14 +47,16 @@ class Calls:
             raise DoorError(
                 413,
                 "too_many_turns",
-                f"{len(asked.turns):,} turns are too many at once: send {observing.MAX_OBSERVED_TURNS}.",
+                f"{len(asked.turns):,} turns are too many at once: send at most {observing.MAX_OBSERVED_TURNS}.",
             )
         for name, given, most in (
             ("source", asked.source, observing.MAX_SOURCE_CHARS),
             ("project", asked.project or "", observing.MAX_PROJECT_CHARS),
         ):
             if len(given) > most:
-                raise DoorError(422, "bad_request", f"The {name} has {len(given):,} characters, {most:,} are allowed.")
+                raise DoorError(
+                    422, "bad_request", f"The {name} has {len(given):,} characters; at most {most:,} are allowed."
+                )
         self._source, self._project = asked.source, asked.project
         self.refused: list[observing.RefusedTurn] = []
         self._turns: list[observing.ObservedTurn] = []
@@ -76,7 +78,8 @@ class Calls:
             self.refused.append(observing.RefusedTurn(_id_of(raw, number), words))
             return
         if (size := observing.fitted(turn)) > observing.MOST_TURN_BYTES:
-            words = f"The turn is too large: {size:,} bytes after cuts; the limit is {observing.MOST_TURN_BYTES:,}."
+            limit = observing.MOST_TURN_BYTES
+            words = f"The turn is too large: {size:,} bytes even after shortening; the limit is {limit:,}."
             self.refused.append(observing.RefusedTurn(turn.external_id[: observing.MAX_EXTERNAL_ID_CHARS], words))
         else:
             self._turns.append(turn)
@@ -140,7 +143,8 @@ class Observations:
             raise DoorError(
                 503,
                 "unavailable",
-                "The sprite could not be reached in time. Send all of it again in a while: nothing is written twice.",
+                "The sprite could not be reached in time. Send the whole request again in a while; no turn "
+                "is stored twice.",
                 retry_after=_RETRY_SECONDS,
             ) from error
         return whole
@@ -153,4 +157,4 @@ async def _answer(room: SpriteHub, frame: observing.Observe) -> observing.Observ
     if isinstance(answer, Error) and answer.code in _BLAME_THE_CALLER:
         raise DoorError(422, answer.code, answer.message)
     words = answer.message if isinstance(answer, Error) else "The sprite's answer is invalid."
-    raise DoorError(503, "unavailable", f"{words} Send all of it again in a while.", retry_after=_RETRY_SECONDS)
+    raise DoorError(503, "unavailable", f"{words} Send the whole request again in a while.", retry_after=_RETRY_SECONDS)

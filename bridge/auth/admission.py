@@ -133,7 +133,10 @@ class Admission:
             )
         if sum(guest.holder.person == holder.person for guest in self._guests) >= MAX_GUESTS_PER_PERSON:
             raise NotAdmittedError(
-                429, "too_many_requests", "Too many requests of yours are being answered already.", retry_after=5
+                429,
+                "too_many_requests",
+                "Too many of your requests are in progress. Try again when one has ended.",
+                retry_after=5,
             )
         guest = _Guest(holder, until)
         self._guests.add(guest)
@@ -160,8 +163,8 @@ def _passed(passed: ForwardedIdentity) -> Holder | None:
 def _no_token(token: str | None) -> str:
     how = "`python -m bridge users token NAME` makes one."
     if token is None:
-        return f"This address wants a token: `Authorization: Bearer ...`. {how}"
-    return f"This token is not known here, or was revoked. {how}"
+        return f"This address requires a token: `Authorization: Bearer ...`. {how}"
+    return f"This token is unknown or was revoked. {how}"
 
 
 #: A person has a few pages and a terminal open; each holds a queue of events.
@@ -280,7 +283,7 @@ class Revocations(Service):
             try:
                 gone = await self._gone({*self._open_sockets.ways_in(), *self._admission.ways_in()})
             except DatabaseError as error:
-                log.warning("whether somebody was revoked cannot be asked (%s)", error.code)
+                log.warning("revocations cannot be looked up (%s)", error.code)
                 continue
             for person, way_in in gone:
                 await self._end(person, way_in)

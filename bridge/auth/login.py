@@ -61,20 +61,21 @@ _REMEMBERED_HOSTS = 64
 _MAX_TOKEN_CHARS = 200
 
 _NEW_LINK_HERE = (
-    "For a new one, start the bridge again on this machine with `make run`. Or, while it runs, type this beside it:"
+    "For a new link, start the bridge again on this machine with `make run`. Or, while it runs, "
+    "run this in another terminal:"
 )
 _NEW_LINK_COMMAND = ".venv/bin/python -m bridge users link local"
 _NEW_LINK_ELSEWHERE = (
-    "For a new one, ask whoever runs this bridge. It is made there, with your name:",
+    "For a new link, ask whoever runs this bridge. They create it with this command and your name:",
     "`python -m bridge users link NAME`",
 )
 _PROBLEMS: dict[LinkProblem, tuple[str, str]] = {
     "unknown": (
-        "This login link is not known here",
+        "This login link is unknown",
         "Perhaps it was cut off when it was copied, or a newer one was printed since.",
     ),
     "used": ("This login link was used already", "A link logs you in once, in one browser."),
-    "expired": ("This login link has expired", "Each is good for a day."),
+    "expired": ("This login link has expired", "A login link works for one day."),
 }
 
 
@@ -270,20 +271,20 @@ class Authenticator:
                 request,
                 409,
                 "Log in as somebody else?",
-                f"In this browser you are `{browser.person}`. The link that you opened logs it in as `{link.person}`, "
-                "whose agent, files and memory you would then see and write to.",
-                "If somebody sent you this link and you did not ask for it, stay who you are.",
+                f"This browser is logged in as `{browser.person}`. The link that you opened would log it in "
+                f"as `{link.person}`. You would then see and change that person's agent, files and memory.",
+                "If somebody sent you this link and you did not ask for it, do not continue.",
                 code="other_person",
-                question=(f"Go on as {link.person}", f"Stay {browser.person}"),
+                question=(f"Continue as {link.person}", f"Stay {browser.person}"),
             )
         if browser is None and link.person != LOCAL_PERSON and _is_browser(request):
             return page(
                 request,
                 200,
                 f"Log in as {link.person}?",
-                f"The link that you opened logs this browser in as `{link.person}`, whose agent, files and memory you "
-                "would then see and write to.",
-                "If this is not you, or somebody sent you the link and you did not ask for it, do not go on.",
+                f"The link that you opened logs this browser in as `{link.person}`. You would then see and "
+                "change that person's agent, files and memory.",
+                "If this is not you, or somebody sent you the link and you did not ask for it, do not continue.",
                 code="not_logged_in",
                 question=(f"Log in as {link.person}", "Not me"),
             )
@@ -387,8 +388,8 @@ def foreign_host(request: web.Request) -> web.Response:
         request,
         421,
         "This is not the address of this bridge",
-        "Open the address that the bridge printed. Behind a proxy, the bridge has to be told its public address: "
-        "`BRIDGE_PUBLIC_URL`.",
+        "Open the address that the bridge printed. If the bridge is behind a proxy, set "
+        "`BRIDGE_PUBLIC_URL` to its public address.",
         code="unknown_host",
     )
 

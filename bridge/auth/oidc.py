@@ -44,8 +44,8 @@ class _RefusedError(BridgeError):
 def _revoked() -> _RefusedError:
     return _RefusedError(
         403,
-        "You were let out here",
-        "Your agent and its memory are still there. Ask whoever runs this bridge to let you in again.",
+        "Your access was revoked",
+        "Your agent and its memory still exist. Ask whoever runs this bridge to restore your access.",
         "revoked",
     )
 
@@ -114,7 +114,7 @@ class OidcDoor:
         """Finish an OIDC login and return the redirect. Raise _RefusedError."""
         code = await self._code(request, begun)
         if begun is None:
-            raise AssertionError("a code without a beginning is refused")
+            raise AssertionError("a login code that this browser did not request is refused")
         try:
             claims = await self._provider.claims(code, verifier=begun.verifier, nonce=begun.nonce)
         except CodeRefusedError as error:
@@ -125,8 +125,8 @@ class OidcDoor:
             log.warning("an ID token was refused: %s", error)
             raise _RefusedError(
                 502,
-                "What the provider says of you is not believed",
-                "Whoever runs this bridge finds in its log what is wrong.",
+                "The provider's answer about you is invalid",
+                "The bridge's log says what is wrong with it.",
                 "id_token",
             ) from error
         return await self._let_in(request, begun, claims)
@@ -145,14 +145,14 @@ class OidcDoor:
                 "login_expired",
             )
         if request.query.get("iss", self._settings.issuer) != self._settings.issuer:
-            raise _RefusedError(400, "This answer is another provider's", "It was refused.", "wrong_issuer")
+            raise _RefusedError(400, "This answer is from another provider", "It was refused.", "wrong_issuer")
         if not await self._spent.spend(begun.state):
-            raise _RefusedError(400, "This login was used already", "Each is good once.", "login_used")
+            raise _RefusedError(400, "This login was used already", "A login can be used only once.", "login_used")
         if (said := request.query.get("error")) is not None:
-            log.info("the provider let somebody not through")
+            log.info("the provider refused a login")
             if said == _PERSON_SAID_NO:
-                words = "You said no there, or may not use this."
-                raise _RefusedError(403, "The provider did not let you through", words, "access_denied")
+                words = "You declined there, or you may not use this application."
+                raise _RefusedError(403, "The provider refused the login", words, "access_denied")
             raise _RefusedError(502, "The provider could not log you in", "Try again in a while.", "provider")
         code = request.query.get("code", "")
         if not 0 < len(code) <= _MAX_CODE_CHARACTERS:
@@ -164,9 +164,9 @@ class OidcDoor:
         if role is None:
             raise _RefusedError(
                 403,
-                "You are in none of the groups that may come in here",
-                "The provider knows who you are. Ask whoever runs this bridge: it looks for your groups in the claim "
-                f"`{self._settings.groups_claim}`.",
+                "None of your groups may log in here",
+                "Your login at the provider worked. Ask whoever runs this bridge: it reads your groups from "
+                f"the claim `{self._settings.groups_claim}`.",
                 "not_in_group",
             )
         known = await self._identities.known(self._settings.issuer, claims["sub"], wanted_name(claims))
@@ -184,7 +184,7 @@ class OidcDoor:
 
     def _trouble(self, error: ProviderError) -> _RefusedError:
         log.warning("the provider of logins: %s", error)
-        words = f"{error} Try again in a while, or come in by a login link."
+        words = f"{error} Try again in a while, or use a login link."
         return _RefusedError(502, f"{self._settings.name} cannot log you in now", words, "provider")
 
     def _said(self, request: web.Request, refused: _RefusedError, to: str) -> web.Response:

@@ -65,7 +65,7 @@ def verified(
         raise IdTokenError("it cannot be read") from error
     subject = claims["sub"]
     if not isinstance(subject, str) or not 0 < len(subject) <= _MAX_SUBJECT_CHARACTERS or not subject.isprintable():
-        raise IdTokenError("its subject is no name")
+        raise IdTokenError("its subject is not a valid name")
     return dict(claims)
 
 
@@ -273,7 +273,7 @@ async def _within_bounds(response: aiohttp.ClientResponse) -> bytes:
     async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > _MAX_ANSWER_BYTES:
-            raise ValueError("more than an answer can have")
+            raise ValueError("the answer is too large")
     return bytes(body)
 
 

@@ -53,7 +53,7 @@ class Passkeys:
     ) -> None:
         """Store a passkey. Raise PasskeyError if the person has too many or was revoked, or if it exists already."""
         if tx.execute("SELECT 1 FROM people WHERE name = ? AND revoked_at IS NULL", (person,)).fetchone() is None:
-            raise PasskeyError("You may not come in here any more.")
+            raise PasskeyError("Your access here was revoked.")
         count = tx.execute("SELECT count(*) AS count FROM passkeys WHERE person = ?", (person,)).fetchone()["count"]
         if count >= MOST_EACH:
             raise PasskeyError(f"You have {MOST_EACH} passkeys already. Remove one first.")
@@ -63,7 +63,7 @@ class Passkeys:
             (credential_id, person, public_key, sign_count, _label(label), time.time()),
         )
         if not found.rowcount:
-            raise PasskeyError("This passkey is known here already.")
+            raise PasskeyError("This passkey was already added.")
 
     async def of(self, person: str) -> list[Passkey]:
         """Return a person's passkeys, oldest first."""
@@ -246,4 +246,4 @@ def credential_named(answer: bytes) -> tuple[bytes, bytes | None]:
         handle = said.response.user_handle
         return base64url_to_bytes(said.id), None if handle is None else base64url_to_bytes(handle)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise PasskeyError("The answer is not a passkey's.") from error
+        raise PasskeyError("The browser's answer is not from a passkey.") from error

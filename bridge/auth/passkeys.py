@@ -13,7 +13,7 @@ from bridge.auth.sealed_cookie import SealedCookie, Spent
 from bridge.http import messages
 from bridge.http.messages import body_within, small_form
 
-_UNKNOWN = "This passkey is not known here. Log in another way, and add it again."
+_UNKNOWN = "This passkey is unknown here. Log in another way, and add it again."
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class PasskeyFlow:
             raise PasskeyError(_UNKNOWN)
         verified = self.party.believed_login(answer, challenge, passkey)
         if not await self.passkeys.used(passkey, verified.new_sign_count):
-            raise PasskeyError("This passkey was used elsewhere in the same moment. Try again.")
+            raise PasskeyError("This passkey was used elsewhere at the same moment. Try again.")
         return passkey.person
 
     async def _challenge(self, asked: Asked | None, kind: str, person: str) -> bytes:
@@ -169,7 +169,7 @@ class PasskeyDoor:
         try:
             person = await self._flow.end_login(self._cookie.of(request), body or b"")
             if not await self._arriving.logged_in(request, person, response):
-                raise PasskeyError("You may not come in here any more.")  # noqa: TRY301 - one refusal for all
+                raise PasskeyError("Your access here was revoked.")  # noqa: TRY301 - one refusal for all
         except PasskeyError as error:
             return self._refused(request, error)
         log.info("somebody logged in by a passkey", extra={"person": person})
@@ -190,8 +190,8 @@ class PasskeyDoor:
         return response
 
     def _refused(self, request: web.Request, error: Exception) -> web.Response:
-        words = str(error) if isinstance(error, PasskeyError) else "The answer is not a passkey's."
-        response = messages.page(request, 400, "This passkey was not taken", words, code="passkey")
+        words = str(error) if isinstance(error, PasskeyError) else "The browser's answer is not from a passkey."
+        response = messages.page(request, 400, "This passkey was rejected", words, code="passkey")
         self._cookie.take_back(response)
         return response
 
@@ -204,8 +204,9 @@ def no_passkeys() -> list[web.RouteDef]:
             request,
             404,
             "There are no passkeys at this address",
-            "Browsers keep passkeys for a name, and over https: not for a number, and not over plain http.",
-            "Whoever runs this bridge can change that, with https before it and `BRIDGE_PUBLIC_URL=https://NAME`.",
+            "Browsers store passkeys only for a host name with https, not for an IP address or plain http.",
+            "Whoever runs this bridge can change that: with an https proxy in front of it and "
+            "`BRIDGE_PUBLIC_URL=https://NAME`.",
             code="no_passkeys",
         )
 

@@ -72,8 +72,8 @@ class Link:
 
 #: Why there may be no other people.
 ONLY_ALONE = (
-    "Your own login or cloud is for your own agent on this machine: not for other people, VMs, several bridges or an "
-    "address that others can reach."
+    "Your own Claude login or cloud may serve only your own agent on this machine, not other "
+    "people, VMs, several bridges or an address that others can reach."
 )
 
 
@@ -114,16 +114,16 @@ class People:
         if NAME.fullmatch(name) is None:
             raise PeopleError(f"{name!r} is not a valid name: {NAME_WORDS}.")
         if name == LOCAL_PERSON:
-            raise PeopleError(f"{name!r} is whoever starts the bridge on this machine. Choose another name.")
+            raise PeopleError(f"{name!r} is the person who starts the bridge on this machine. Choose another name.")
 
         def insert(tx: Transaction) -> tuple[str, str]:
             row = tx.execute("SELECT revoked_at FROM people WHERE name = ?", (name,)).fetchone()
             if row is not None:
                 raise PeopleError(
-                    f"{name} may come in already. `users link {name}` makes a new login link."
+                    f"{name} already has access. `users link {name}` makes a new login link."
                     if row["revoked_at"] is None
-                    else f"{name} was revoked, and the agent and its memory are still there. Choose another name, or "
-                    f"let the same person in again with `users restore {name}`."
+                    else f"{name} was revoked; their agent and its memory still exist. Choose another name, or give "
+                    f"the same person access again with `users restore {name}`."
                 )
             tx.execute("INSERT INTO people (name, created_at) VALUES (?, ?)", (name, time.time()))
             return _new_link(tx, name), new_token(tx, name, FULL_LABEL, None)[0]
@@ -136,7 +136,7 @@ class People:
         self._refuse_others()
         found = tx.execute("UPDATE people SET revoked_at = NULL WHERE name = ? AND revoked_at IS NOT NULL", (name,))
         if not found.rowcount:
-            raise PeopleError(f"Nobody called {name!r} was revoked.")
+            raise PeopleError(f"There is no revoked person called {name!r}.")
         return _new_link(tx, name), new_token(tx, name, FULL_LABEL, None)[0]
 
     @in_transaction
@@ -211,8 +211,9 @@ class People:
             if role == "operator":
                 return False
             raise PeopleError(
-                f"{name} is whoever starts the bridge on this machine, who can do everything here anyway. Behind "
-                "BRIDGE_PUBLIC_URL they are an operator only if they are made one."
+                f"{name} is the person who starts the bridge on this machine, and always has the operator's "
+                f"rights. With BRIDGE_PUBLIC_URL, {name} is an operator only after `users role {name} "
+                "operator`."
             )
 
         def update(tx: Transaction) -> bool:

@@ -25,8 +25,8 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 MEANING: dict[Scope, str] = {
     "memory:read": "reads and searches memory",
     "observe": "adds turns that other programs recorded",
-    "ask": "hands missions to the agent, which costs what the model costs",
-    "actions": "adds to the list of things to do",
+    "ask": "sends messages to the agent, which costs money for model calls",
+    "actions": "adds to-dos",
 }
 #: Default scopes: those that do not let the agent act.
 DEFAULT_SCOPES: tuple[Scope, ...] = ("memory:read", "observe", "actions")
@@ -90,7 +90,8 @@ class PersonTokens:
         chosen = None if scopes is None else chosen_scopes(scopes)
         if label is not None and _LABEL.fullmatch(label) is None:
             raise PeopleError(
-                "A token's name has up to 40 letters, digits, spaces, dots, dashes, and begins with none."
+                "A token's name has up to 40 letters, digits, spaces, dots, dashes and underscores, and "
+                "begins with a letter or a digit."
             )
 
         def insert(tx: Transaction) -> tuple[str, Token]:
@@ -191,8 +192,8 @@ def chosen_scopes(names: Iterable[str]) -> list[Scope]:
     """Return the named scopes in the order of SCOPES. Raises PeopleError for an unknown name or no names."""
     wanted = set(names)
     if not wanted or (unknown := wanted.difference(SCOPES)):
-        what = f"{min(unknown)!r} is no scope." if wanted else "A token needs a scope."
-        raise PeopleError(f"{what} There are {', '.join(SCOPES)}.")
+        what = f"{min(unknown)!r} is not a scope." if wanted else "A token needs at least one scope."
+        raise PeopleError(f"{what} The scopes are {', '.join(SCOPES)}.")
     return [scope for scope in SCOPES if scope in wanted]
 
 
@@ -214,9 +215,9 @@ def require(db: Transaction, person: str) -> None:
     if row is None:
         raise PeopleError(nobody(person))
     if row["revoked_at"] is not None:
-        raise PeopleError(f"{person} was revoked. `users restore {person}` lets the same person in again.")
+        raise PeopleError(f"{person} was revoked. `users restore {person}` gives them access again.")
 
 
 def nobody(name: str) -> str:
     """Return the message for an unknown person."""
-    return f"There is nobody called {name!r}. `users list` names everyone."
+    return f"There is no person called {name!r}. `users list` shows everyone."

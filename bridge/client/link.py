@@ -143,7 +143,9 @@ class BridgeLink:
         now = time.monotonic()
         away = now - (self._lost_at or now)
         if self._patience_seconds is not None and away >= self._patience_seconds:
-            problem = f"The bridge has been away for {away:.0f} seconds. What was sent may still have been taken."
+            problem = (
+                f"The bridge has been unreachable for {away:.0f} seconds. Your last messages may still have arrived."
+            )
             raise BridgeUnreachableError(problem, for_good=True) from error
 
     async def _one_connection(self) -> None:
@@ -188,8 +190,10 @@ class BridgeLink:
                 continue
             await self._deliver(message)
         if socket.close_code == _POLICY_VIOLATION:
-            raise BridgeUnreachableError("The bridge has ended this connection: you may not come in.", for_good=True)
-        raise BridgeUnreachableError("The bridge has ended the connection.")
+            raise BridgeUnreachableError(
+                "The bridge closed this connection, because your access was revoked.", for_good=True
+            )
+        raise BridgeUnreachableError("The bridge closed the connection.")
 
     async def _deliver(self, message: RelayedMessage) -> None:
         if message.seq is not None and not self._position.advance(message.seq):

@@ -331,7 +331,7 @@ class Turns:
             turn.status = "running" if turn_id in under_way else "queued"
         for turn in self.turns.values():
             if turn.ending is None and turn.id not in told | going_on and turn.status != "sending":
-                lost = "What became of this message is not known any more."
+                lost = "The result of this message is no longer known."
                 turn.end(events.Failed(turn.id, "not_found", lost, retryable=False))
                 changed.append(turn)
         self.turns = {turn.id: turn for turn in self.turns.values() if turn.ending is None or turn.id in told}

@@ -154,18 +154,18 @@ _NO_BODY: Final = frozenset({204, 304})
 _UNDONE: Final = frozenset({"gzip", "deflate", "br", "zstd"})
 _FRAMES: Final = frozenset({WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.PING, WSMsgType.PONG})
 _GONE: Final = "The bridge that has your agent does not answer."
-_UNREAD: Final = "Try again in a few seconds: another one takes over."
+_UNREAD: Final = "Try again in a few seconds: another bridge takes over."
 _UNSURE: Final = "What you sent may have arrived all the same."
 _CLOSED_BY_OWNER: Final[tuple[int, str]] = (
     WSCloseCode.GOING_AWAY,
-    "The bridge that has this sprite went away; come again.",
+    "The bridge that has this sprite is gone; reconnect.",
 )
 _CLOSED_BY_STOP: Final[tuple[int, str]] = (WSCloseCode.GOING_AWAY, "the bridge stops")
 _REASONS: Final = {
-    "unsigned": "The bridge that has your agent does not believe this one: whoever runs them has to set the same "
-    "BRIDGE_CLUSTER_SECRET for each.",
-    "late": "The clocks of two bridges differ too much: whoever runs them has to set them right.",
-    "replayed": "The bridge that has your agent has seen this very request before.",
+    "unsigned": "The bridge that has your agent does not trust this one: whoever runs the bridges must set "
+    "the same BRIDGE_CLUSTER_SECRET on each.",
+    "late": "The clocks of two bridges differ too much: whoever runs the bridges must set them right.",
+    "replayed": "The bridge that has your agent has already received this request.",
 }
 
 
@@ -314,7 +314,9 @@ class Hops(Service):
         if self._stopping.done():
             raise HopError(503, "stopping", "The bridge is stopping.")
         if self._under_way[person] >= self._most_each:
-            raise HopError(429, "too_many_requests", "Too many requests of yours are being answered already.")
+            raise HopError(
+                429, "too_many_requests", "Too many of your requests are in progress. Try again when one has ended."
+            )
         headers = _headers(request, hop, client)
         passing = _Passing(request)
         self._under_way[person] += 1
@@ -357,8 +359,8 @@ class Hops(Service):
             raise HopError(
                 503,
                 "unavailable",
-                "Another bridge has your agent at the moment, and this one may not pass you on: whoever runs them has "
-                "to set BRIDGE_CLUSTER_SECRET, the same for each.",
+                "Another bridge has your agent at the moment, and this one cannot forward you to it: whoever "
+                "runs the bridges must set the same BRIDGE_CLUSTER_SECRET on each.",
             )
 
         async def sign(asked: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
@@ -367,7 +369,7 @@ class Hops(Service):
             if (reason := answer.headers.get(ANSWER)) is not None:
                 answer.close()
                 if reason == "not-owner":
-                    raise LookAgainError(503, "unavailable", f"No bridge has your agent for the moment. {_UNREAD}")
+                    raise LookAgainError(503, "unavailable", f"No bridge has your agent at the moment. {_UNREAD}")
                 log.warning("a bridge refuses requests of this one (%s)", reason)
                 raise HopError(502, "not_believed", _REASONS.get(reason, _REASONS["unsigned"]))
             if hdrs.UPGRADE in asked.headers and answer.status != HTTPStatus.SWITCHING_PROTOCOLS:
@@ -496,7 +498,7 @@ def _headers(request: web.Request, hop: ForwardHeader, client: str) -> CIMultiDi
         # The control socket's host name means nothing on other machines.
         headers.popall(hdrs.HOST, None)
     if sum(len(name) + len(value) for name, value in headers.items()) > MAX_HEAD_BYTES:
-        raise HopError(431, "head_too_large", f"A request's head may have up to {MAX_HEAD_BYTES >> 10} KiB.")
+        raise HopError(431, "head_too_large", f"The headers of a request may have up to {MAX_HEAD_BYTES >> 10} KiB.")
     headers[hdrs.X_FORWARDED_FOR] = client
     return headers
 

@@ -125,10 +125,10 @@ log = logging.getLogger(__name__)
 #: Carries `<sprite>:<epoch>` when a sprite has a new owner.
 CHANNEL: Final = "sprite_owner"
 AWAY: Final = (
-    "The database is away: nobody can say at the moment which bridge has this sprite. Nothing is lost by that; it is "
-    "tried again until the database is back."
+    "The database is unreachable, so it is not known which bridge has this sprite. Nothing is "
+    "lost; the bridge retries until the database is back."
 )
-_STOPPING = "This bridge is stopping; another one takes the sprite."
+_STOPPING = "This bridge is stopping; another one takes over the sprite."
 #: Cache time for another bridge's ownership, unless a notification arrives first.
 _KNOWN_SECONDS = 2.0
 #: A database that takes longer to answer counts as away.
@@ -291,7 +291,7 @@ class Leases(Service, Ownership):
         if not rows:
             other = await self._look_up(sprite)
             if other is None:
-                raise NotOwnedError("Another bridge has just given this sprite back. It is tried again.")
+                raise NotOwnedError("Another bridge has just released this sprite. Try again in a moment.")
             raise OwnedElsewhere(other.address, other.epoch)
         if self._is_leaving:
             raise NotOwnedError(_STOPPING)
@@ -372,7 +372,7 @@ class Leases(Service, Ownership):
             if self.is_connected:
                 self.is_connected = False
                 code = error.code if isinstance(error, DatabaseError) else "no answer"
-                log.warning("leases cannot be renewed (%s): what is owned is served until they end", code)
+                log.warning("leases cannot be renewed (%s): their sprites are served until they expire", code)
             raise NotOwnedError(AWAY) from error
         finally:
             del self._asked_at[question]

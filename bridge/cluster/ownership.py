@@ -48,7 +48,10 @@ class OwnedElsewhere(NotOwnedError):  # noqa: N818 - it is an answer: the caller
     @property
     def for_operators(self) -> str:
         """See NotOwnedError."""
-        return f"The bridge at {self.address} has this sprite at the moment: do it there, or when that one has ended."
+        return (
+            f"The bridge at {self.address} has this sprite at the moment. Run the command there, or after "
+            "that bridge has stopped."
+        )
 
 
 class Ownership:
@@ -146,13 +149,13 @@ class Homes:
         try:
             home = await self._home(sprite, own, claim)
         except DatabaseError as error:
-            raise HostError("The database is away: nobody can say at the moment where this sprite lives.") from error
+            raise HostError("The database is unreachable, so it is not known where this sprite lives.") from error
         if home is None:
             return own
         if home["machine"] != self._machine:
             raise HostError(
-                f"The workspace of {sprite} is on another machine ({home['machine'][:40]}). It can be had where a "
-                "bridge runs on that machine.",
+                f"The workspace of {sprite} is on another machine ({home['machine'][:40]}). Use a bridge that "
+                "runs on that machine.",
                 retryable=False,
             )
         path = Path(home["path"])
@@ -167,8 +170,8 @@ class Homes:
             return path
         # The whole data folder is gone, perhaps only because its disk is not mounted.
         raise HostError(
-            f"The workspace of {sprite} was at {path} on this machine, and that folder is not there any more: put it "
-            f"back, or make {path.parent} and say `python -m bridge restore {sprite}`.",
+            f"The workspace of {sprite} was at {path} on this machine, but that folder does not exist any "
+            f"more. Put it back, or create {path.parent} and run `python -m bridge restore {sprite}`.",
             retryable=False,
         )
 

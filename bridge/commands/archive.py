@@ -55,8 +55,8 @@ def add_leave_out_damaged(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--leave-out-damaged",
         action="store_true",
-        help="of what is kept: also where turns or other rows are damaged, without those (damaged files are left out "
-        "anyway, by name)",
+        help="continue if turns or other rows of the replica are damaged, and leave them out (damaged "
+        "files are always left out and named)",
     )
 
 
@@ -66,19 +66,25 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         "The archive is plain text (docs/archive.md); `python -m sprite import FILE` makes a workspace of it."
     )
     parser.add_argument(
-        "name", metavar="NAME", type=person_name, help="the person whose agent it is; your own here is called local"
+        "name",
+        metavar="NAME",
+        type=person_name,
+        help="the person whose agent to export; your own agent on this machine is `local`",
     )
-    parser.add_argument("file", metavar="FILE", nargs="?", help="what to write (default: NAME.zip)")
-    parser.add_argument("--force", action="store_true", help="replace FILE if it is there")
+    parser.add_argument("file", metavar="FILE", nargs="?", help="file to write (default: NAME.zip)")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     parser.add_argument(
-        "--provider", choices=("local", "sprites"), default="local", help="where it lives, when no bridge runs here"
+        "--provider",
+        choices=("local", "sprites"),
+        default="local",
+        help="provider of the agent, used if no bridge runs here",
     )
     parser.add_argument(
         "--from",
         dest="source",
         choices=("machine", "store"),
-        help="machine: as the agent is now, which may wake it; store: what this bridge keeps of it, which wakes "
-        "nothing (default: the machine if it is awake, else the store)",
+        help="machine: the agent's current state, which may wake its machine; store: the bridge's replica "
+        "(default: the machine if it is awake, else the store)",
     )
     add_as_of(parser)
     add_leave_out_damaged(parser)
@@ -94,7 +100,8 @@ async def _export(settings: Settings, arguments: argparse.Namespace) -> int:
     with whole_file(path, force=arguments.force, error=ControlError) as stream:
         received = await receive(settings, wanted, stream, show)
         _refuse_partial(stream)
-    done = f"Everything of {name}'s agent is in {path}, for you alone to read ({size_in_words(received.size)})."
+    size = size_in_words(received.size)
+    done = f"Exported {name}'s agent to {path}, which only you can read ({size})."
     show("done", f"{done} {received.left_out}".rstrip())
     return 0
 
@@ -110,19 +117,19 @@ class Received:
 async def receive(settings: Settings, wanted: Wanted, stream: BinaryIO, show: Steps) -> Received:
     """Write the archive to `stream` as it arrives. Raises ControlError if it is incomplete."""
     received = Received()
-    show("connecting", f"Asking for {wanted.name}'s agent.")
+    show("connecting", f"Exporting {wanted.name}'s agent.")
     async with bridge_or_folder(settings) as session:
         async for chunk in _from_bridge(session, wanted, show, received):
             received.size += len(chunk)
             stream.write(chunk)
-            show("connecting", f"The archive is coming: {size_in_words(received.size)}")
+            show("connecting", f"Receiving the archive: {size_in_words(received.size)}")
     stream.flush()
     return received
 
 
 def _say_when(at: float | None, show: Steps) -> None:
     if at is not None:
-        show("connecting", f"It is made of what is kept here, as of {moment_words(at)} ({ago(at, time.time())}).")
+        show("connecting", f"It was made from the replica as of {moment_words(at)} ({ago(at, time.time())}).")
 
 
 async def _from_bridge(
@@ -139,7 +146,7 @@ async def _from_bridge(
             async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
                 yield chunk
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise ControlError("The archive was cut off and not kept. The bridge's log may say why.") from error
+        raise ControlError("The archive was incomplete and was deleted. The bridge's log may say why.") from error
 
 
 def _refuse_partial(stream: BinaryIO) -> None:
@@ -156,19 +163,23 @@ def _refuse_partial(stream: BinaryIO) -> None:
 def add_restore_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `restore`."""
     parser.epilog = (
-        "Where the agent is still there, nothing is changed without --over. What --over replaces is "
-        "put aside, never deleted. Ended in the middle, the same command makes it whole."
+        "An existing agent is replaced only with --over. It is then moved aside, never deleted. "
+        "After an interruption, run the same command again to finish."
     )
     parser.add_argument(
-        "name", metavar="NAME", type=person_name, help="the person whose agent it is; your own here is called local"
+        "name",
+        metavar="NAME",
+        type=person_name,
+        help="the person whose agent to restore; your own agent on this machine is `local`",
     )
     add_as_of(parser)
-    parser.add_argument(
-        "--over", action="store_true", help="also where the agent is there: what it has beyond that is put aside"
-    )
+    parser.add_argument("--over", action="store_true", help="replace an existing agent, which is moved aside")
     add_leave_out_damaged(parser)
     parser.add_argument(
-        "--provider", choices=("local", "sprites"), default="local", help="where it lives, when no bridge runs here"
+        "--provider",
+        choices=("local", "sprites"),
+        default="local",
+        help="provider of the agent, used if no bridge runs here",
     )
     add_data(parser)
     parser.set_defaults(work=_restore)

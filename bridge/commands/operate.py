@@ -35,10 +35,10 @@ def add_users_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="add|list|link|revoke|restore|role|token|tokens|revoke-token",
     )
     every: list[tuple[str, str, Work]] = [
-        ("add", "a new person: prints a login link and a token for programs, once", _let_in),
-        ("link", "a new login link for somebody who is there", _link),
-        ("revoke", "ends a person's sessions, links and tokens; the agent and its memory stay", _revoke),
-        ("restore", "lets a revoked person in again", partial(_let_in, how="/restore")),
+        ("add", "adds a person; prints a login link and a token for programs, once", _let_in),
+        ("link", "prints a new login link for a person", _link),
+        ("revoke", "revokes a person's sessions, links and tokens; the agent and its memory stay", _revoke),
+        ("restore", "gives a revoked person access again", partial(_let_in, how="/restore")),
     ]
     for name, summary, work in every:
         command = commands.add_parser(name, help=summary)
@@ -51,8 +51,10 @@ def add_users_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--json", action="store_true", help="for programs")
     add_data(listing)
     listing.set_defaults(work=_list)
-    role = commands.add_parser("role", help="makes a person an operator, who sees the operator's page, or one no more")
-    role.add_argument("name", metavar="NAME", type=person_name, help="somebody who may come in")
+    role = commands.add_parser(
+        "role", help="makes a person an operator, who sees the operators' page, or takes that role away"
+    )
+    role.add_argument("name", metavar="NAME", type=person_name, help="a person who has access")
     role.add_argument("role", choices=ROLES)
     add_data(role)
     role.set_defaults(work=_role)
@@ -62,7 +64,9 @@ def add_users_arguments(parser: argparse.ArgumentParser) -> None:
 def add_notify_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `notify`."""
     commands = parser.add_subparsers(required=True, metavar="key")
-    key = commands.add_parser("key", help="the key with which a receiver checks what SPRITE_NOTIFY_URL is sent")
+    key = commands.add_parser(
+        "key", help="prints the key with which a receiver verifies the messages to SPRITE_NOTIFY_URL"
+    )
     add_data(key)
     key.set_defaults(work=_notify_key)
 
@@ -79,7 +83,10 @@ def add_deploy_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `deploy`."""
     parser.add_argument("name", metavar="NAME", type=person_name, help="the person whose sprite it is")
     parser.add_argument(
-        "--provider", choices=("local", "sprites"), default="local", help="where it lives, when no bridge runs here"
+        "--provider",
+        choices=("local", "sprites"),
+        default="local",
+        help="provider of the sprite, used if no bridge runs here",
     )
     add_data(parser)
     parser.set_defaults(work=_deploy)
@@ -102,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _let_in(settings: Settings, arguments: argparse.Namespace, *, how: str = "") -> int:
     made = await ask(settings, "POST", f"/users/{arguments.name}{how}")
     say(
-        f"{arguments.name} may come in. Neither of these is shown again:",
+        f"{arguments.name} has access now. The link and the token are not shown again:",
         f"  login link   {made['link']}   (once, within a day)",
         f"  token        {made['token']}   (for programs: Authorization: Bearer ...)",
     )
@@ -116,14 +123,14 @@ async def _link(settings: Settings, arguments: argparse.Namespace) -> int:
 
 async def _revoke(settings: Settings, arguments: argparse.Namespace) -> int:
     await ask(settings, "DELETE", f"/users/{arguments.name}")
-    say(f"{arguments.name} is out. The agent and its memory are still there.")
+    say(f"{arguments.name} has no access any more. The agent and its memory still exist.")
     return 0
 
 
 async def _role(settings: Settings, arguments: argparse.Namespace) -> int:
     name, role = arguments.name, arguments.role
     has_changed = (await ask(settings, "PUT", f"/users/{name}/role", {"role": role}))["has_changed"]
-    what = "an operator" if role == "operator" else "a person like any other"
+    what = "an operator" if role == "operator" else "a person without the operator role"
     say(f"{name} is {what} {'now' if has_changed else 'already'}.")
     return 0
 
@@ -147,7 +154,7 @@ async def _status(settings: Settings, arguments: argparse.Namespace) -> int:
     if arguments.name is not None:
         rows = [row for row in rows if row.sprite == arguments.name]
         if not rows:
-            raise ControlError(f"Nobody here is called {printable(arguments.name)}, or they may not come in any more.")
+            raise ControlError(f"No person called {printable(arguments.name)} has access.")
     if arguments.json:
         say(msgspec.json.encode(rows).decode())
     else:
@@ -165,7 +172,7 @@ async def _deploy(settings: Settings, arguments: argparse.Namespace) -> int:
     from bridge.commands.steps import follow_steps
 
     if settings.provider == "local" and not data_folder.is_taken(settings):
-        say("Sprites on this machine need no deploy: `python -m bridge serve` starts each when it is wanted.")
+        say("Sprites on this machine need no deploy: `python -m bridge serve` starts each when it is needed.")
         return 0
     async with bridge_or_folder(settings) as session:
         return await follow_steps(session, f"/deploy/{arguments.name}")
@@ -176,7 +183,7 @@ def add_audit_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--since",
         metavar="TIME",
-        help="a day or a time, such as 2026-11-22 or 2026-11-22T08:30 (UTC where none is said)",
+        help="a day or a time, such as 2026-11-22 or 2026-11-22T08:30 (in UTC unless it names a zone)",
     )
     parser.add_argument("--json", action="store_true", help="for programs")
     add_data(parser)
@@ -195,5 +202,5 @@ async def _audit(settings: Settings, arguments: argparse.Namespace) -> int:
     if not entries:
         say("Nothing yet." if arguments.since is None else "Nothing since then.")
     elif len(entries) == MOST_SHOWN:
-        say(f"These are the newest {MOST_SHOWN}; --since shows from a time on.")
+        say(f"These are the newest {MOST_SHOWN}; use --since to see others.")
     return 0

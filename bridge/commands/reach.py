@@ -89,7 +89,7 @@ def add_as_of(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--as-of",
         metavar="TIME",
-        help="what is kept, as it was then: 2026-11-22T10:30 (in UTC, unless it says another zone)",
+        help="time of the replica to use: 2026-11-22T10:30 (in UTC unless it names a zone)",
     )
 
 
@@ -103,7 +103,7 @@ def moment(text: str, now: float) -> float:
         at = datetime.fromisoformat(text)
         seconds = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise ControlError(f"{text[:40]!r} is no time: say 2026-11-22T10:30.") from None
+        raise ControlError(f"{text[:40]!r} is not a valid time. Write it like 2026-11-22T10:30.") from None
     if seconds > now:
-        raise ControlError(f"{text[:40]} is yet to come. Times without a zone are in UTC.")
+        raise ControlError(f"{text[:40]} is in the future. Times without a zone are in UTC.")
     return seconds

@@ -25,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `serve`."""
     add_flags(parser, Settings)
     parser.add_argument(
-        "--metrics-open", action="store_true", help="show `/metrics` without a token to everybody who reaches this port"
+        "--metrics-open",
+        action="store_true",
+        help="show `/metrics` without a token to everybody who can connect to this port",
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = (
@@ -68,7 +70,9 @@ async def _serve(settings: Settings) -> None:
         if sys.stderr.isatty():
             # Writing to a closed terminal fails.
             with suppress(OSError):
-                sys.stderr.write("bridge: stopping; what is said is being stored (once more Ctrl-C ends at once)\n")
+                sys.stderr.write(
+                    "bridge: stopping; conversations are being stored (press Ctrl-C again to end at once)\n"
+                )
 
 
 def end_on_signals(stop: asyncio.Event) -> None:
@@ -92,11 +96,11 @@ def _greet(settings: Settings, bridge: Bridge) -> None:
     if settings.uses_offline_model:
         lines.append("The model is the built-in offline stand-in, not Claude. Set ANTHROPIC_API_KEY for Claude.")
     if settings.own_access:
-        lines.append("Your own Claude plan or cloud answers, for you alone; no daily budget holds here.")
+        lines.append("Your own Claude plan or cloud is used, for you alone; no daily budget applies.")
     if settings.database_url is not None and settings.cluster_secret is None:
         lines.append(
-            "Other bridges over this database cannot pass people on to this one, nor this one to them. If there are "
-            "any, set BRIDGE_CLUSTER_SECRET to the same secret for each: openssl rand -hex 32"
+            "This bridge and others over this database cannot forward people to each other. If there are "
+            "any, set BRIDGE_CLUSTER_SECRET to the same secret on each: openssl rand -hex 32"
         )
     if bridge.login_token is not None:
         lines.append("Open that address in your browser: it logs you in, once. Ctrl-C stops the bridge.")

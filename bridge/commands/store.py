@@ -31,10 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the commands of `store`."""
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     every: tuple[tuple[str, str, Work], ...] = (
-        ("list", "what is kept of whom: how old, how large", _list),
-        ("verify", "unseals everything, and looks whether it is all there", _verify),
-        ("accept", "follows a sprite as it now is, where the store has more, or another log", _accept),
-        ("delete", "overwrites and deletes all that is kept of somebody", _delete),
+        ("list", "lists the replicas with their age and size", _list),
+        ("verify", "decrypts everything, and checks that nothing is damaged or missing", _verify),
+        ("accept", "replicates a sprite as it is now, although the store has more of it, or another log", _accept),
+        ("delete", "overwrites and deletes the replica of a person's agent", _delete),
     )
     for name, summary, work in every:
         command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
@@ -64,7 +64,7 @@ async def _store_beside(settings: Settings) -> AsyncIterator[SealedStore]:
 
 async def _known(store: SealedStore, name: str) -> None:
     if name not in await store.sprites():
-        raise OperatorError(f"Nothing is stored of {printable(name)}. python -m bridge store list")
+        raise OperatorError(f"There is no replica of {printable(name)}. See python -m bridge store list")
 
 
 async def _note(settings: Settings, action: str, subject: str) -> None:
@@ -78,7 +78,7 @@ async def _list(settings: Settings, arguments: argparse.Namespace) -> int:
     if arguments.json:
         say(msgspec.json.encode(kept).decode())
     elif not kept:
-        say("Nothing is stored yet: a sprite's log comes here while somebody is connected to it.")
+        say("There are no replicas yet: a sprite is replicated while somebody is connected to it.")
     else:
         for each in kept:
             say(_line(each, time.time()))
@@ -89,8 +89,8 @@ def _line(kept: Kept, now: float) -> str:
     position = kept.position
     age = "nothing yet" if position.at is None else f"newest {ago(position.at, now)}"
     if position.at is not None and not position.is_whole:
-        since = "" if position.whole_at is None else f", all of {ago(position.whole_at, now)}"
-        age = f"{age}, more was on its way{since}"
+        since = "" if position.whole_at is None else f", complete as of {ago(position.whole_at, now)}"
+        age = f"{age}, not complete{since}"
     older = f"{kept.rows} rows, {kept.older_rows} older versions, {kept.chunks} chunks"
     return f"{kept.sprite}  {size_in_words(kept.size)}  {older}  ({age})"
 
@@ -120,8 +120,8 @@ async def _accept(settings: Settings, arguments: argparse.Namespace) -> int:
         await _note(settings, "store accept", arguments.name)
         await store.accept(arguments.name)
     say(
-        f"{arguments.name} is followed anew, as it now is. What was stored before stays for a month, as the state of "
-        "then."
+        f"{arguments.name} is now replicated from the beginning. The earlier replica stays for a "
+        "month as an older state."
     )
     return 0
 
@@ -134,12 +134,12 @@ async def _delete(settings: Settings, arguments: argparse.Namespace) -> int:
             return _FAILED
         await _note(settings, "store delete", arguments.name)
         await store.delete(arguments.name)
-    say(f"Nothing is stored of {arguments.name} any more. An agent that still runs is stored anew.")
+    say(f"The replica of {arguments.name} is deleted. An agent that still runs is replicated again.")
     return 0
 
 
 def _is_meant(name: str, kept: Kept) -> bool:
     if not sys.stdin.isatty():
-        raise OperatorError("This deletes for good. Say --yes where nobody can be asked.")
-    say(f"{_line(kept, time.time())}", "It cannot be had back; if its machine is gone, so is the agent.")
-    return input(f"Delete it? Type {name} to go on: ").strip() == name
+        raise OperatorError("This deletes permanently. Without a terminal, confirm it with --yes.")
+    say(f"{_line(kept, time.time())}", "It cannot be restored. If the agent's machine is gone, so is the agent.")
+    return input(f"Delete it? Type {name} to confirm: ").strip() == name

@@ -25,7 +25,7 @@ def add_commands(commands: Commands) -> None:
     scopes = "".join(f"  {scope:<13}{meaning}\n" for scope, meaning in MEANING.items())
     make = commands.add_parser(
         "token",
-        help="a new token for a program, which opens only what its scopes name",
+        help="makes a token for a program; its scopes limit what the program may do",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"scopes:\n{scopes}\nThe token is the last line on stdout, and is not shown again.",
     )
@@ -37,14 +37,16 @@ def add_commands(commands: Commands) -> None:
         metavar="SCOPE",
         help=f"{', '.join(SCOPES)}; may be given more than once (default: {', '.join(DEFAULT_SCOPES)})",
     )
-    make.add_argument("--full", action="store_true", help="no scopes: opens everything that is the person's")
-    make.add_argument("--name", dest="label", metavar="LABEL", help="by which it is listed and revoked")
+    make.add_argument(
+        "--full", action="store_true", help="no scopes: the program may do everything that the person may do"
+    )
+    make.add_argument("--name", dest="label", metavar="LABEL", help="name by which the token is listed and revoked")
     make.set_defaults(work=_make)
-    listing = commands.add_parser("tokens", help="a person's tokens: what each opens, and when it was used last")
+    listing = commands.add_parser("tokens", help="lists a person's tokens with their scopes and last use")
     _add_token_name(listing)
     listing.add_argument("--json", action="store_true", help="for programs")
     listing.set_defaults(work=_list_tokens)
-    revoke = commands.add_parser("revoke-token", help="ends one token, and at once whatever goes on with it")
+    revoke = commands.add_parser("revoke-token", help="revokes a token and ends its requests at once")
     _add_token_name(revoke)
     revoke.add_argument("label", metavar="LABEL", help="the token's name, as `users tokens NAME` lists it")
     revoke.set_defaults(work=_revoke_token)
@@ -52,7 +54,10 @@ def add_commands(commands: Commands) -> None:
 
 def _add_token_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "name", metavar="NAME", type=person_name, help="the person; `local` is whoever starts the bridge here"
+        "name",
+        metavar="NAME",
+        type=person_name,
+        help="the person; `local` is the one who starts the bridge on this machine",
     )
     add_data(parser)
 
@@ -65,7 +70,7 @@ async def _make(settings: Settings, arguments: argparse.Namespace) -> int:
     made = await ask(settings, "POST", path, asked, type_=MadeToken)
     say(
         f"A token of {arguments.name}, called {made.token.label!r}. {_opens(made.token)}",
-        f"It is not shown again. `users revoke-token {arguments.name} {_quoted(made.token.label)}` ends it.",
+        f"It is not shown again. `users revoke-token {arguments.name} {_quoted(made.token.label)}` revokes it.",
         made.secret,
     )
     return 0
@@ -88,13 +93,13 @@ async def _list_tokens(settings: Settings, arguments: argparse.Namespace) -> int
 async def _revoke_token(settings: Settings, arguments: argparse.Namespace) -> int:
     path = f"/users/{arguments.name}/tokens/{quote(arguments.label, safe='')}"
     await ask(settings, "DELETE", path)
-    say(f"The token {arguments.label!r} of {arguments.name} opens nothing any more.")
+    say(f"The token {arguments.label!r} of {arguments.name} is revoked.")
     return 0
 
 
 def _opens(token: Token) -> str:
     if token.scopes is None:
-        return "It opens everything that is theirs."
+        return "It may do everything that the person may do."
     return f"Its scopes: {', '.join(token.scopes)}."
 
 

@@ -36,8 +36,8 @@ def owned(settings: Settings) -> Iterator[None]:
             ) from error
         except LockHeldError as error:
             raise FolderTakenError(
-                f"Another bridge (process {error.owner}) already runs on {settings.data}. Stop it first (it may be a "
-                "`chat`'s own), or choose another --data."
+                f"Another bridge (process {error.owner}) already runs on {settings.data}. Stop it first "
+                "(`chat` may have started it), or choose another --data."
             ) from error
         yield
 
@@ -91,7 +91,7 @@ def leave(note: Path, workspace: Path, code: Path, *, takes_over: bool) -> None:
     """
     values = {"workspace": str(workspace), "python": sys.executable, "code": str(code)}
     if any("\n" in value for value in values.values()):
-        log.warning("the Claude Code plugin cannot be told of %r: there is a line break in it", values)
+        log.warning("the Claude Code plugin is not told where memory is: there is a line break in %r", values)
         return
     try:
         named = _workspace(note)

@@ -58,8 +58,9 @@ WHERE nspname = current_schema() AND relkind IN ('r', 'p')
 ORDER BY relname
 """
 _UNREADABLE = (
-    "BRIDGE_DATABASE_URL cannot be read: it is like postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with % and two "
-    "hexadecimal digits for each character of a password that an address cannot have."
+    "BRIDGE_DATABASE_URL is invalid. It must be like "
+    "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special characters of the password "
+    "written as % and two hexadecimal digits."
 )
 _PASSWORD = re.compile(r"[?&]password=([^&]*)")
 _TYPES = {
@@ -92,8 +93,8 @@ def migrate(connection: psycopg.Connection[Any], migrations: Sequence[str]) -> N
         if "bridge_version" not in tables:
             if tables:
                 raise OperatorError(
-                    f"{_NAME} holds tables that are not the bridge's ({tables[0]}). It was left untouched: make one "
-                    "for the bridge alone."
+                    f"{_NAME} contains tables that are not the bridge's ({tables[0]}). It was not changed. Create "
+                    "a database for the bridge alone."
                 )
             connection.execute(_OURS)
         _raise_version(connection, migrations)
@@ -103,8 +104,8 @@ def _raise_version(connection: psycopg.Connection[Any], migrations: Sequence[str
     version: int = connection.execute("SELECT max(version) FROM bridge_version").fetchall()[0][0]
     if version > len(migrations):
         raise OperatorError(
-            f"{_NAME} was written by another version of the bridge "
-            f"(schema {version}, this one knows {len(migrations)}). Use that version; the database was left untouched."
+            f"{_NAME} was written by another version of the bridge (schema {version}, this one knows "
+            f"{len(migrations)}). Use that version; the database was not changed."
         )
     for script in migrations[version:]:
         connection.execute(migration(script))
@@ -119,7 +120,9 @@ def _refuse_unfit(connection: psycopg.Connection[Any]) -> None:
             f"{_NAME} is Postgres {info.server_version // 10_000}; it has to be {_OLDEST_SERVER} or newer."
         )
     if (encoding := info.parameter_status("server_encoding")) != "UTF8":
-        raise OperatorError(f"{_NAME} keeps text as {encoding}: make one with `createdb --encoding=UTF8 -T template0`.")
+        raise OperatorError(
+            f"{_NAME} stores text as {encoding}. Create one with `createdb --encoding=UTF8 -T template0`."
+        )
 
 
 @contextmanager
@@ -130,8 +133,8 @@ def explained(url: str) -> Iterator[None]:
     except psycopg.ProgrammingError as error:
         if isinstance(error, InsufficientPrivilege):
             raise OperatorError(
-                f"{_NAME} does not let this user make tables ({error.diag.message_primary}). Make the user its owner: "
-                "ALTER DATABASE name OWNER TO user."
+                f"{_NAME} does not allow this user to create tables ({error.diag.message_primary}). Make the "
+                "user its owner: ALTER DATABASE name OWNER TO user."
             ) from error
         if error.sqlstate is None:
             # The library's message about an unreadable URL can contain the password.
@@ -187,7 +190,7 @@ _TURN = "SELECT pg_advisory_xact_lock(hashtextextended(?, 0))"
 _UNKNOWN = "08007"
 #: Codes of a server that is stopping or starting.
 _STOPPING = {"57P01", "57P02", "57P03"}
-_AWAY = "The database is away."
+_AWAY = "The database is unreachable."
 
 
 #: Texts, quoted names and comments, in which `?` is no parameter; and the characters to replace elsewhere.
@@ -409,7 +412,7 @@ class PostgresDatabase:
 
         def errand() -> _T:
             if time.monotonic() > latest:
-                raise DatabaseAwayError("57014", f"{_AWAY} Too much waits for it.")
+                raise DatabaseAwayError("57014", f"{_AWAY} Too much work waits for it.")
             return work(*arguments)
 
         try:
@@ -458,11 +461,11 @@ class PostgresDatabase:
         except psycopg.Error as error:
             self._roll_back(connection, error)
             if connection.closed:
-                raise DatabaseAwayError(_UNKNOWN, f"{_AWAY} Whether this was written is not known.") from error
+                raise DatabaseAwayError(_UNKNOWN, f"{_AWAY} It is not known whether this was written.") from error
             raise
         if ended != "COMMIT":
             # A statement failed and its caller continued.
-            raise DatabaseError("25P02", "A transaction of which a statement failed was not written.")
+            raise DatabaseError("25P02", "A transaction with a failed statement was not written.")
 
     def _statement(self, sql: str, parameters: Sequence[Any]) -> list[Any]:
         connection = self._connection()
@@ -472,7 +475,7 @@ class PostgresDatabase:
         except psycopg.Error as error:
             self._roll_back(connection, error)
             if connection.closed:
-                raise DatabaseAwayError(_UNKNOWN, f"{_AWAY} Whether this was written is not known.") from error
+                raise DatabaseAwayError(_UNKNOWN, f"{_AWAY} It is not known whether this was written.") from error
             raise
 
     def _roll_back(self, connection: _Connection, error: BaseException) -> None:

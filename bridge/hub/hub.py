@@ -185,7 +185,7 @@ class Relay:
             return True
         is_raised = await self.raise_today(sprite)
         if not is_raised:
-            words = "Today's limit cannot be raised now, since the bridge cannot write it down. Try again soon."
+            words = "Today's limit cannot be raised now, because the bridge cannot store it. Try again soon."
             member.say(Error("storage", words), reply_to=message.id or None)
         return is_raised
 

@@ -115,7 +115,7 @@ class SpriteConnection:
                 retryable=welcome.code != "unsupported_protocol",
             )
         if not isinstance(welcome, AuthOk) or welcome.protocol != PROTOCOL_VERSION:
-            raise LinkError("The program at this address is not a sprite of a fitting version.")
+            raise LinkError("The program at this address is not a sprite, or has an incompatible version.")
         if len(welcome.epoch) > _LONGEST_EPOCH or not 0 <= welcome.last_seq <= _LARGEST_SEQ:
             raise LinkError("The sprite's first message is invalid.")
         known = [(name, limit) for name, limit in welcome.limits.items() if len(name) <= _LONGEST_LIMIT]
@@ -141,14 +141,14 @@ class SpriteConnection:
             try:
                 message = await off_loop(len(frame), decode_server, frame)
             except FatalPeerError as error:
-                raise LinkError("The sprite sent what is no message.") from error
+                raise LinkError("The sprite sent an invalid message.") from error
             except PeerError:
                 # A newer sprite may send unknown messages; its next event carries a higher seq.
                 continue
             if isinstance(message.payload, Error) and message.payload.code == "stale_owner" and self._lease is not None:
                 raise StaleOwnerError(self._lease.epoch, message.payload.newest or 0)
             if message.seq is not None and not 0 < message.seq <= _LARGEST_SEQ:
-                raise LinkError("The sprite counts its events in a way that makes no sense.")
+                raise LinkError("The sprite's event numbers are invalid.")
             if not 0 <= message.timestamp < _LATEST_TIMESTAMP:
                 # An invalid time: the bridge's own replaces it.
                 message = msgspec.structs.replace(message, timestamp=0)
@@ -170,7 +170,7 @@ class SpriteConnection:
         try:
             return self._decoder.next_frame()
         except FatalPeerError as error:
-            raise LinkError("The sprite sent a message that is far too large.") from error
+            raise LinkError("The sprite sent a message that is too large.") from error
 
 
 log = logging.getLogger(__name__)
@@ -471,7 +471,7 @@ class Link(Service):
             await asyncio.sleep(self._silent_seconds / _WATCHES_A_SILENCE)
             now = time.monotonic()
             if self._listener.awaits_state and now - began_at > self._state_seconds:
-                raise LinkError("The sprite does not say how it is.")
+                raise LinkError("The sprite does not report its state.")
             if asked_at is not None and connection.heard_at >= asked_at:
                 asked_at = None
             if asked_at is not None and now - asked_at > self._answer_seconds:

@@ -85,7 +85,7 @@ _MAX_REQUESTS, _MAX_REQUESTS_EACH = 28, 16
 _MAX_IN_HASTE = 32
 #: Chunks of a member's upload in flight; the next ones wait in the client's socket.
 _MAX_CHUNKS, _UPLOAD_SECONDS = 4, 60.0
-_FULL = "Too much waits for the sprite already; send this again when it is there."
+_FULL = "Too many messages already wait for the sprite. Send this again when it is connected."
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,9 @@ class PendingRequests:
 
     async def _deliver(self, member: Subscriber, message: VisitorMessage, wire_id: str) -> None:
         if not wire_id:
-            member.say(messages.Error("bad_request", "A mission needs an id, by which a resend is known."))
+            member.say(
+                messages.Error("bad_request", "A mission needs an id, by which a repeated message is recognised.")
+            )
             return
         frame = encode(message.payload, message_id=wire_id)
         if not self._resends.add(wire_id, PendingMessage(frame, member, message.id)):
@@ -228,7 +230,7 @@ class PendingRequests:
         most, most_each = (_MAX_IN_HASTE, _MAX_IN_HASTE) if in_haste else (_MAX_REQUESTS, _MAX_REQUESTS_EACH)
         if len(self._requests) >= most or member.waiting >= most_each:
             member.say(
-                messages.Error("busy", "Too many questions at once; ask again in a moment."),
+                messages.Error("busy", "Too many requests at once. Try again in a moment."),
                 reply_to=message.id or None,
             )
             return
@@ -250,5 +252,5 @@ class PendingRequests:
 
     def _unavailable(self) -> messages.Error:
         return messages.Error(
-            "unavailable", self._link.change.detail or "The sprite is not there yet; try again in a moment."
+            "unavailable", self._link.change.detail or "The sprite is not connected yet. Try again in a moment."
         )

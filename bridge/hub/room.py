@@ -131,9 +131,9 @@ _CATCH_UP_AGAIN_SECONDS = 0.5
 _STATE_SECONDS = 50.0
 #: Longest time that a busy sprite keeps its room open without clients.
 _LONGEST_WORK_SECONDS = 7200.0
-_LET_GO = "Another bridge has your agent now, or is about to; it is looked for."
+_LET_GO = "Another bridge has your agent now or is taking it over. Looking for it."
 #: Added while no message can be sent to the sprite.
-_WAITS = "What you type waits, and goes out then."
+_WAITS = "What you type now is sent as soon as your agent is connected."
 
 
 class Observer:
@@ -250,7 +250,9 @@ class SpriteHub:
                 member.pass_on()
         elif self._members:
             # Only a bug ends a room with members; they reconnect to a new one.
-            log.critical("the room of %s ends with people in it", self._sprite, extra={"count": len(self._members)})
+            log.critical(
+                "the room of %s ends while clients are in it", self._sprite, extra={"count": len(self._members)}
+            )
             for member in self._members:
                 member.cut()
         for ear in tuple(self._ears):

@@ -229,7 +229,8 @@ class Subscriber:
                 continue
             if isinstance(message.payload, messages.ResumeFrom):
                 self.say(
-                    messages.Error("unexpected", "This connection has begun already."), reply_to=message.id or None
+                    messages.Error("unexpected", "This connection has already been resumed."),
+                    reply_to=message.id or None,
                 )
                 continue
             yield message
@@ -238,15 +239,15 @@ class Subscriber:
         """Return the next frame, None when the client has disconnected."""
         message = await self._socket.receive()
         if message.type is WSMsgType.BINARY:
-            raise FatalPeerError("Messages are text frames.")
+            raise FatalPeerError("Messages must be text frames.")
         if message.type is not WSMsgType.TEXT:
             return None
         text: str = message.data
         frame = text.encode()
         if len(frame) > messages.MAX_FRAME_BYTES:
             raise FatalPeerError(
-                f"A message may have {messages.MAX_FRAME_BYTES:,} bytes at most, this one has {len(frame):,}; "
-                "the connection is closed.",
+                f"A message may have at most {messages.MAX_FRAME_BYTES:,} bytes, this one has {len(frame):,}; the "
+                "connection is closed.",
                 code="frame_too_large",
             )
         return frame
@@ -267,7 +268,7 @@ async def caught_up(reach: Reach, member: Subscriber, welcome: messages.AuthOk |
         connection, now = await SpriteConnection.open(reach, lambda *_: None, resume, pace)
         try:
             if welcome is None or now.epoch != welcome.epoch:
-                raise LinkError("The sprite has begun anew.")
+                raise LinkError("The sprite's event sequence has restarted.")
             # Held transient events are older than the state that the client is about to get.
             member.outbox.drop_transient()
             if not _goes_on(resume, member, now):

@@ -172,9 +172,9 @@ class _Exchange:
         if self._has_gone.is_set():
             raise ConnectionResetError("the client has gone")
         if self._response is None:
-            raise RuntimeError("the application did not answer")
+            raise RuntimeError("the application sent no answer")
         if not self._is_sent:
-            raise ConnectionResetError("the application broke its answer off")
+            raise ConnectionResetError("the application ended before its answer was complete")
         return self._response
 
 
@@ -324,7 +324,7 @@ class McpDoor(Service):
     async def _served(self, request: web.Request, holder: Holder) -> web.StreamResponse:
         if request.method != "POST":
             # No event stream is offered, because it would stay empty.
-            return _refusal(405, "refused", "This address takes POST.", Allow="POST")
+            return _refusal(405, "refused", "This address accepts only POST.", Allow="POST")
         body = await body_within(request, _MAX_BODY_BYTES)
         if body is None:
             return _refusal(413, "request_too_large", f"A message has up to {_MAX_BODY_BYTES >> 20} MiB.")
@@ -369,9 +369,9 @@ def _caller(ctx: Context) -> Caller:
 
 def _lacking(tool: Tool) -> str:
     return (
-        f"This token may not use {tool.name}: it lacks the scope {tool.scope}. Whoever runs the bridge makes one "
-        f"that has with `python -m bridge users token NAME --scope {tool.scope}`; a program that asked to be let in "
-        "can ask again for more."
+        f"This token may not use {tool.name}: it lacks the scope {tool.scope}. Whoever runs the bridge "
+        f"can make a token with this scope: `python -m bridge users token NAME --scope {tool.scope}`. A "
+        "program that a person allowed can request more access."
     )
 
 

@@ -56,7 +56,7 @@ class Consent:
         target = str(params.redirect_uri)
         return messages.document(
             "consent.html",
-            "Let a program in?",
+            "Give a program access?",
             forms=f"'self' {leads_to(target) or ''}",
             program=_shown(program.client_name),
             person=person,
@@ -72,7 +72,7 @@ class Consent:
         scopes = [scope for scope in GRANTABLE if scope in form.get("scope", [])]
         issuer = self._addresses.base(request.host)
         if "refused" in form or not scopes:
-            answer = {"error": "access_denied", "error_description": "The person did not let the program in."}
+            answer = {"error": "access_denied", "error_description": "The person denied the program access."}
         else:
             answer = {"code": await self._provider.agreed(program, params, person, list(scopes))}
         target = construct_redirect_uri(str(params.redirect_uri), **answer, state=params.state, iss=issuer)
@@ -86,8 +86,8 @@ class Consent:
                 messages.page(
                     request,
                     400,
-                    "Nothing is asked here any more",
-                    "A question waits for ten minutes. Begin again in the program that wants to be let in.",
+                    "This request is no longer open",
+                    "A program's request for access is open for ten minutes. Start again in that program.",
                     code="expired",
                 )
             )
@@ -98,8 +98,8 @@ class Consent:
                     request,
                     401,
                     "Log in first",
-                    "A program wants to be let in, and this browser does not know yet who you are. Open your login "
-                    "link in this browser, then come back to this page and load it again.",
+                    "A program asks for access, but nobody is logged in in this browser. Open your login link in "
+                    "this browser, then come back to this page and reload it.",
                     *self._authenticator.new_link,
                     code="unauthorized",
                     ways=self._authenticator.ways_in(request),
@@ -164,15 +164,15 @@ class OAuth:
         """Answer a request to one of the endpoints."""
         handler = self._handlers.get((request.method, request.path))
         if handler is None:
-            return messages.page(request, 405, "This address does not take that", code="refused")
+            return messages.page(request, 405, "This address does not accept this request", code="refused")
         if self._known_as.base(request.host) is None:
             return messages.page(
                 request,
                 404,
-                "Programs are let in by a token here",
-                "This bridge is not reached by https, so a program cannot be let in by a browser: whoever runs the "
-                "bridge can make a token with `python -m bridge users token NAME`, or set `BRIDGE_PUBLIC_URL` to its "
-                "https address.",
+                "Programs need a token here",
+                "This bridge has no https address, so programs cannot ask for access in a browser. Whoever runs "
+                "the bridge can make a token with `python -m bridge users token NAME`, or set "
+                "`BRIDGE_PUBLIC_URL` to its https address.",
                 code="not_found",
             )
         return await handler(request)
@@ -224,7 +224,10 @@ class OAuth:
 
     async def _registered(self, request: web.Request) -> web.StreamResponse:
         if (wait := self._registrations.wait(1)) > 0:
-            body = {"error": "temporarily_unavailable", "error_description": "Too many programs register; try later."}
+            body = {
+                "error": "temporarily_unavailable",
+                "error_description": "Too many programs have registered. Try again later.",
+            }
             return web.json_response(body, status=429, headers={"Retry-After": f"{wait:.0f}"})
         self._registrations.take(1)
         return await served_by(self._register, request)

@@ -50,7 +50,7 @@ class Program(OAuthClientInformationFull):
         wanted = [] if requested_scope is None else requested_scope.split()
         for scope in wanted:
             if scope not in GRANTABLE:
-                raise InvalidScopeError(f"There is no scope {scope[:40]!r} here; there are {', '.join(GRANTABLE)}.")
+                raise InvalidScopeError(f"There is no scope {scope[:40]!r}. The scopes are {', '.join(GRANTABLE)}.")
         return wanted or None
 
 
@@ -83,14 +83,19 @@ class GrantedAccess(sdk.OAuthAuthorizationServerProvider[sdk.AuthorizationCode, 
         """Store a program's registration. Raises RegistrationError for an unsafe redirect URI."""
         uris = [str(uri) for uri in client_info.redirect_uris or []]
         if not 0 < len(uris) <= _MAX_REDIRECTS:
-            raise sdk.RegistrationError("invalid_redirect_uri", f"It takes 1 to {_MAX_REDIRECTS} redirect URIs.")
+            raise sdk.RegistrationError("invalid_redirect_uri", f"Register 1 to {_MAX_REDIRECTS} redirect URIs.")
         for uri in uris:
             if leads_to(uri) is None:
-                words = "A redirect URI is https, http on this machine, or of a reversed domain (com.example.app:)."
+                words = (
+                    "A redirect URI must use https, http on this machine, or a scheme that is a reversed domain "
+                    "(com.example.app:)."
+                )
                 raise sdk.RegistrationError("invalid_redirect_uri", words)
         info = client_info.model_dump_json(exclude_none=True)
         if len(info) > _MAX_INFO_CHARS:
-            raise sdk.RegistrationError("invalid_client_metadata", f"That is more than {_MAX_INFO_CHARS:,} characters.")
+            raise sdk.RegistrationError(
+                "invalid_client_metadata", f"The registration has more than {_MAX_INFO_CHARS:,} characters."
+            )
         await self._grants.add_client(client_info.client_id, info)
 
     # --- a person is asked ---
@@ -98,11 +103,11 @@ class GrantedAccess(sdk.OAuthAuthorizationServerProvider[sdk.AuthorizationCode, 
     async def authorize(self, client: OAuthClientInformationFull, params: sdk.AuthorizationParams) -> str:
         """Return the URL of the consent page."""
         if params.resource is not None and not self._is_ours(params.resource):
-            raise sdk.AuthorizeError("invalid_target", "This bridge lets programs in at its own /mcp only.")
+            raise sdk.AuthorizeError("invalid_target", "This bridge gives access only to its own /mcp.")
         if _CHALLENGE.fullmatch(params.code_challenge) is None:
-            raise sdk.AuthorizeError("invalid_request", "The code challenge is none of S256.")
+            raise sdk.AuthorizeError("invalid_request", "The code challenge is not a valid S256 challenge.")
         if len(params.state or "") > _MAX_STATE_CHARS:
-            raise sdk.AuthorizeError("invalid_request", f"A state may have {_MAX_STATE_CHARS:,} characters.")
+            raise sdk.AuthorizeError("invalid_request", f"A state may have at most {_MAX_STATE_CHARS:,} characters.")
         asked = [client.client_id, params.model_dump(mode="json")]
         return f"{CONSENT}?request={self._asked.dumps(asked)}"
 

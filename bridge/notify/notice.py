@@ -57,7 +57,7 @@ _QUESTIONS = {
     "Write": "May Sprite write a file?",
     "Edit": "May Sprite change a file?",
     "NotebookEdit": "May Sprite change a file?",
-    "WebFetch": "May Sprite open a page of the web?",
+    "WebFetch": "May Sprite read a web page?",
     "WebSearch": "May Sprite search the web?",
     NETWORK: "May Sprite reach a host?",
 }
@@ -73,7 +73,7 @@ def of_reply(text: str) -> tuple[str, str]:
 
 def of_failure(message: str, *, by_schedule: bool) -> tuple[str, str]:
     """Return a notification's title and body for a turn that failed."""
-    title = "A schedule could not be carried out" if by_schedule else "Something that Sprite had begun did not end well"
+    title = "A scheduled message failed" if by_schedule else "Background work of Sprite failed"
     return title, line(message)
 
 

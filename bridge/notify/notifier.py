@@ -136,7 +136,7 @@ class Notifier(Service):
                     self._remember(row["sprite"], row["key"])
                     self._resume(row)
             except DatabaseError as error:
-                log.warning("what other bridges left cannot be looked for (%s)", error.code)
+                log.warning("notices of other bridges cannot be looked up (%s)", error.code)
             await asyncio.sleep(_LOOK_FOR_LEFT_SECONDS)
 
     def _resume(self, row: Any) -> None:
@@ -174,7 +174,7 @@ class Notifier(Service):
             return await self._database.write(write)
         except DatabaseError as error:
             # Deliver it anyway; it may be repeated if the bridge ends now.
-            log.warning("a notice cannot be kept (%s)", error.code, extra={"person": notice.person})
+            log.warning("a notice cannot be stored (%s)", error.code, extra={"person": notice.person})
             return True
 
     async def _deliver(self, notice: Notice) -> None:

@@ -187,15 +187,18 @@ class Subscriptions:
         if len(endpoint) > _MAX_ENDPOINT_CHARS or not is_plain or not host or port == 0 or "@" in parts.netloc:
             raise SubscriptionError("This is not the address of a push service.")
         if parts.scheme != "https" and not (self._allow_inside and parts.scheme == "http" and is_loopback(host)):
-            raise SubscriptionError("A push service is reached by https only.")
+            raise SubscriptionError("The address of a push service must use https.")
         if ":" in host:
-            raise SubscriptionError("A push service has a name, not an IPv6 address.")
+            raise SubscriptionError("The address of a push service must have a host name, not an IPv6 address.")
         try:
             point = _decoded(keys.p256dh, _POINT_BYTES)
             ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
             _decoded(keys.auth, _SECRET_BYTES)
         except (ValueError, binascii.Error):
-            raise SubscriptionError("The subscription's keys are not as a browser makes them.") from None
+            raise SubscriptionError(
+                "The encryption keys of the subscription are invalid. Turn notifications off in this browser and "
+                "on again."
+            ) from None
 
 
 def _decoded(text: str, size: int) -> bytes:
@@ -214,7 +217,7 @@ _AddressInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, s
 def _socket_to_outside(info: _AddressInfo) -> socket.socket:
     family, kind, protocol, _, address = info
     if not is_public(ipaddress.ip_address(address[0])):
-        raise OSError(errno.EACCES, "this address is not one of the internet's")
+        raise OSError(errno.EACCES, "this address is not public")
     return socket.socket(family, kind, protocol)
 
 

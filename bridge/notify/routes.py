@@ -105,7 +105,7 @@ class PushRoutes:
             return messages.page(request, 429, "Too many tests at once", "Wait a minute.", code="rate_limited")
         self._tests.take(1)
         if not await self._push.try_out(found, time.time()):
-            words = "The push service of this browser did not take the message. Try again in a while."
+            words = "The push service of this browser did not accept the message. Try again in a while."
             return messages.page(request, 502, "The notification could not be sent", words, code="push_failed")
         return web.Response(status=202)
 
@@ -127,12 +127,12 @@ class PushRoutes:
         """Resume a paused agent, after raising today's limit where the notification said so."""
         caller, word = await self._asked(request, GoOn, _GO_ON)
         if word.raise_limit and not await self._relay.raise_today(caller.person):
-            words = "Today's limit cannot be raised now, since the bridge cannot write it down. Try again soon."
-            return messages.page(request, 503, "Your answer did not count", words, code="unavailable")
+            words = "Today's limit cannot be raised now, because the bridge cannot store it. Try again soon."
+            return messages.page(request, 503, "The agent does not continue yet", words, code="unavailable")
         if not isinstance(await self._told(caller, System(action="go_on")), Status):
-            words = "Your sprite could not be reached. Open the page, and let it go on there."
+            words = "Your sprite could not be reached. Open the page, and continue there."
             return messages.page(request, 503, "Your answer did not arrive", words, code="unavailable")
-        log.info("a paused agent goes on by a notification", extra={"person": caller.person})
+        log.info("a paused agent is resumed by a notification", extra={"person": caller.person})
         return await self._done(caller)
 
     async def _told(self, caller: Caller, payload: Permission | System) -> ServerPayload | None:

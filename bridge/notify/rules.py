@@ -101,7 +101,9 @@ class NotificationRules(Service, Observer):
             own = () if known.told_until is None else (known.told_until,)
             known.told_until = max((*own, *(row["at"] for row in rows)), default=None)
         except DatabaseError as error:
-            log.warning("until when a person was told cannot be read (%s)", error.code, extra={"sprite": sprite})
+            log.warning(
+                "the time of the last report to a person cannot be read (%s)", error.code, extra={"sprite": sprite}
+            )
         finally:
             for message in self._held_back.pop(sprite):
                 self.heard(sprite, message)

@@ -142,7 +142,7 @@ class Webhook(Service):
             failure = await self._try(message)
         self.sent["failed" if failure else "taken"] += 1
         if failure and not self._is_failing:
-            log.warning("the webhook did not take a message (%s)", failure)
+            log.warning("the webhook did not accept a message (%s)", failure)
         self._is_failing = bool(failure)
         return failure
 

@@ -83,7 +83,7 @@ def _inflated(data: bytes) -> bytes:
     unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
     plain = unpacker.decompress(data, _MAX_ARCHIVE_BYTES)
     if unpacker.unconsumed_tail:
-        raise ValueError("far more than the code can be")
+        raise ValueError("more data than the code can have")
     return plain
 
 
@@ -223,7 +223,7 @@ class Bootstrap:
         except HostError as error:
             if found.version is None:
                 raise
-            message = f"The update failed and the earlier version runs on. {error}"
+            message = f"The update failed, and the earlier version is still running. {error}"
             raise UpdateFailedError(message, retryable=error.retryable) from error
         # Do not roll back to a release that was modified on the VM.
         is_changed = found.version == self._plan.stamp
@@ -264,7 +264,7 @@ class Bootstrap:
         report("updating", "Checking itself.")
         await self._machine.run(vm_scripts.DOCTOR.format(**names), "the self-check", seconds=_DOCTOR_SECONDS)
         if self._plan.allowed != self._plan.installing:
-            report("updating", "Closing the network.")
+            report("updating", "Restricting the network.")
             await self._machine.restrict(self._plan.allowed)
         return (in_use[0], in_use[1]) if len(in_use) == 2 else None  # noqa: PLR2004 - a release, an environment
 
@@ -287,7 +287,7 @@ class Bootstrap:
         await self._restart(release, environment, token, report)
 
     async def _restart(self, release: str, environment: str, token: str, report: Report) -> None:
-        report("updating", "Swapping it in.")
+        report("updating", "Switching to the new version.")
         await self._machine.stop(vm_scripts.SERVICE)
         script = vm_scripts.OWN + vm_scripts.SWAP.format(release=release, environment=environment)
         await self._machine.run(script, "swapping the code", seconds=_SWAP_SECONDS)
@@ -297,11 +297,11 @@ class Bootstrap:
         except CommandError:
             raise
         except HostError:
-            log.warning("no service is to be had; started as a process", extra={"sprite": self._machine.name})
+            log.warning("services are not available; started as a process", extra={"sprite": self._machine.name})
             with suppress(CommandError):
                 # If only the answer was lost, the service already holds the workspace; the probe decides.
                 await self._detach()
-        report("updating", "Asking whether it is well.")
+        report("updating", "Checking that it works.")
         await self._probe(token)
 
     async def _detach(self) -> None:

@@ -76,7 +76,7 @@ def _answer(error: Exception) -> tuple[int, str, float | None] | None:
     if isinstance(error, sprites.AuthenticationError):
         return 401, "", None
     if isinstance(error, sprites.NotFoundError):
-        return _NOT_FOUND, "there is no such thing", None
+        return _NOT_FOUND, "it does not exist", None
     if isinstance(error, APIError) and error.status_code is not None:
         return error.status_code, error.response or "", error.get_retry_after_seconds()
     if isinstance(error, websockets.InvalidStatus):
@@ -98,7 +98,7 @@ def status_fault(status: int, body: str, what: str, after: float | None = None) 
     if status >= _SERVER_FAULT:
         if is_full_disk(body):
             return Fault(_DISK_MESSAGE, status, retryable=False)
-        message = f"{sentence(what)} failed: the Sprites API has a fault ({status})."
+        message = f"{sentence(what)} failed: the Sprites API has an error ({status})."
         return Fault(message, status, after, again=status in _PASSING_FAULTS)
     if status in _REFUSED:
         return Fault(_TOKEN_MESSAGE, status, retryable=False)

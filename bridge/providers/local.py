@@ -188,7 +188,7 @@ class LocalHost:
         self._restores[sprite] = asyncio.Event()
         try:
             if (resident := self._residents.pop(sprite, None)) is not None:
-                report("updating", "Stopping the sprite that runs.")
+                report("updating", "Stopping the running sprite.")
                 await resident.close()
             if is_held(workspace / provider.SYSTEM / provider.LOCK):
                 raise provider.HostError(
@@ -211,7 +211,7 @@ class LocalHost:
         try:
             workspace.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            message = f"The workspace {workspace} cannot be made ({error.strerror})."
+            message = f"The workspace {workspace} cannot be created ({error.strerror})."
             raise provider.HostError(message, retryable=False) from error
         if await _is_taken(workspace):
             # A new token would revoke the one of the running sprite.
@@ -335,7 +335,9 @@ class _Resident:
                         return
                     await asyncio.sleep(_POLL_SECONDS)
         path = self.workspace / provider.SYSTEM / provider.ADDRESS
-        message = f"A sprite already runs on {self.workspace}, but {path} does not say where it listens. Stop that one."
+        message = (
+            f"A sprite already runs on {self.workspace}, but {path} does not contain its address. Stop that sprite."
+        )
         self._tell(failure=provider.HostError(message))
 
     def _tell(self, *, address: tuple[str, int] | None = None, failure: provider.HostError | None = None) -> None:
@@ -370,7 +372,7 @@ def _open_below(workspace: Path, parts: tuple[str, ...]) -> BinaryIO:
         except OSError as error:
             raise provider.NoSuchFileError(f"There is no file {'/'.join(parts)}.") from error
         if not is_file:
-            raise provider.NoSuchFileError(f"{'/'.join(parts)} is no file.")
+            raise provider.NoSuchFileError(f"{'/'.join(parts)} is not a file.")
         return os.fdopen(os.dup(descriptor), "rb")
 
 
@@ -402,7 +404,7 @@ async def _make_aside(workspace: Path, archive: Path, environment: Mapping[str, 
 
     On HostError nothing is left of it. Leftovers of killed bridges are removed.
     """
-    report("updating", "Making a workspace of what is kept.")
+    report("updating", "Creating a workspace from the archive.")
     await asyncio.to_thread(_sweep_restores, workspace)
     # No sprite can have this name.
     new = workspace.with_name(f"{_under_way(workspace)}{uuid.uuid4()}")

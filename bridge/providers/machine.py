@@ -237,7 +237,7 @@ class Machine:
                 await self._sprite.command("/bin/sh", "-c", script, stdout=output, stderr=errors).run()
             except sprites.NetworkError:
                 if output.is_too_much or errors.is_too_much:
-                    raise CommandError("The VM says far more than was asked for.") from None
+                    raise CommandError("The VM sent more output than expected.") from None
                 raise
             except sprites.ExecError as error:
                 said = last_lines((output.getvalue() + errors.getvalue()).decode(errors="replace"))
@@ -348,7 +348,7 @@ class Machine:
                     await socket.send(json.dumps({"host": "localhost", "port": port}))
                     answer = await socket.recv()
                     if not isinstance(answer, str) or json.loads(answer).get("status") != "connected":
-                        raise HostError("Nobody listens on the VM yet.")  # noqa: TRY301 - the socket is closed below
+                        raise HostError("No sprite listens on the VM yet.")  # noqa: TRY301 - the socket is closed below
                 except BaseException:
                     await socket.close()
                     raise

@@ -240,7 +240,7 @@ def downloadable(path: str) -> tuple[str, ...]:
     parts = tuple(path.split("/"))
     is_plain = all(part not in {"", ".", ".."} and "\\" not in part and not _CONTROL.search(part) for part in parts)
     if not is_plain or len(parts) < 2 or parts[0] not in SHARED_FOLDERS:  # noqa: PLR2004 - a folder, a name
-        raise NoSuchFileError(f"Only files of {_FOLDERS} can be downloaded.")
+        raise NoSuchFileError(f"Only files in {_FOLDERS} can be downloaded.")
     return parts
 
 

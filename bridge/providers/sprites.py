@@ -235,13 +235,13 @@ class _VM:
 
     async def deploy(self, report: provider.Report) -> None:
         """Bring the VM to the plan, or raise why not; always inspect it first."""
-        report("connecting", "Asking for the VM.")
+        report("connecting", "Checking the VM.")
         status = await self.machine.status()
         await self._guard(self.machine.name, status != "absent")
         found = await self._look(status, report)
         if await self._bootstrap.is_current(found) and found.token is not None:
             with suppress(provider.HostError):
-                report("connecting", "Everything is as it should be. Asking whether it is well.")
+                report("connecting", "The VM is up to date. Checking that the sprite answers.")
                 await self._probe(found.token, _LISTEN_SECONDS)
                 self._note(found.version, found.token)
                 return
@@ -267,7 +267,7 @@ class _VM:
     def _check(self) -> None:
         # A bridge that was suspended may continue while another one already works on the VM.
         if self._is_acting and self._epoch() != self._by:
-            raise provider.HostError("Another bridge has this sprite now, or may have it: its VM is left to that one.")
+            raise provider.HostError("Another bridge may have this sprite now, so this bridge leaves its VM alone.")
 
     async def _own_access(self, sprite: str) -> provider.ModelAccess:
         self._check()
@@ -279,7 +279,7 @@ class _VM:
             report("updating", "Creating the VM.")
             await self.machine.create()
             return Found()
-        report("waking", "Looking at what is there.")
+        report("waking", "Checking what is installed.")
         return await self._bootstrap.look()
 
     async def connected(self) -> provider.Channel:
@@ -298,7 +298,7 @@ class _VM:
             self._note(found.version, found.token)
             return
         if found.token is not None and await self._is_put_off(found, found.token):
-            report("updating", "A new version is there; it waits for the mission under way.")
+            report("updating", "An update waits for the running mission to end.")
             self._note(found.version, found.token)
             # Inspect again next time.
             self._seen_at = float("-inf")
@@ -372,20 +372,20 @@ async def _restore_on(
     On a VM that `is_new` no earlier workspace is kept. The sprite does not run afterwards. HostError: nothing was
     changed unless `begin` was called.
     """
-    report("updating", "Sending what is kept to the VM.")
+    report("updating", "Sending the archive to the VM.")
     await machine.upload(vm_scripts.ARCHIVE, archive)
-    report("updating", "Looking it through there.")
-    await machine.run(vm_scripts.LOOK_THROUGH, "looking the archive through", seconds=_IMPORT_SECONDS)
+    report("updating", "Checking the archive on the VM.")
+    await machine.run(vm_scripts.LOOK_THROUGH, "checking the archive", seconds=_IMPORT_SECONDS)
     await begin()
-    report("updating", "Stopping what runs there.")
+    report("updating", "Stopping the sprite.")
     await machine.stop(vm_scripts.SERVICE)
     aside = f"before-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     script = vm_scripts.OWN + vm_scripts.PUT_ASIDE.format(aside=aside)
-    is_kept = bool((await machine.run(script, "putting the workspace aside", seconds=_SHORT_SECONDS)).strip())
-    report("updating", "Making the workspace of what is kept.")
-    await machine.run(vm_scripts.IMPORT, "making the workspace", seconds=_IMPORT_SECONDS)
+    is_kept = bool((await machine.run(script, "moving the workspace aside", seconds=_SHORT_SECONDS)).strip())
+    report("updating", "Creating the workspace from the archive.")
+    await machine.run(vm_scripts.IMPORT, "creating the workspace", seconds=_IMPORT_SECONDS)
     if is_new or not is_kept:
-        await machine.run(f"rm -rf {vm_scripts.SYSTEM}/{aside}", "removing what nobody used", seconds=_SHORT_SECONDS)
+        await machine.run(f"rm -rf {vm_scripts.SYSTEM}/{aside}", "removing an empty folder", seconds=_SHORT_SECONDS)
         return ""
     return f"{vm_scripts.SYSTEM}/{aside} on the VM"
 
@@ -403,11 +403,11 @@ async def _ask(channel: provider.Channel, token: str, count: int) -> list[Server
             await channel.drain()
             messages = await _messages(channel, count)
     except (OSError, TimeoutError, PeerError) as error:
-        raise provider.HostError("The sprite does not greet as it should.") from error
+        raise provider.HostError("The sprite's first message is invalid.") from error
     finally:
         await channel.close()
     if not messages or not isinstance(messages[0].payload, AuthOk):
-        raise provider.HostError("The sprite does not greet as it should.")
+        raise provider.HostError("The sprite's first message is invalid.")
     return messages
 
 

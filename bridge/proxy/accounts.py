@@ -34,7 +34,7 @@ _RETRY_SECONDS = 1.0
 _PATIENCE_SECONDS = 10.0
 #: The SQL standard's code for a transaction with an unknown outcome.
 _PERHAPS_WRITTEN = "08007"
-_AWAY = "The bridge's database does not answer, and no model is called before what it costs can be written down."
+_AWAY = "The bridge's database does not answer. No model is called while its cost cannot be recorded."
 
 
 class UnavailableError(Exception):
@@ -92,7 +92,9 @@ class Accounts:
         finally:
             await self.flush()
             if self._ended:
-                log.error("model calls could not be settled: they stay held", extra={"count": len(self._ended)})
+                log.error(
+                    "model calls could not be settled: their budget stays reserved", extra={"count": len(self._ended)}
+                )
 
     @property
     def is_behind(self) -> bool:
@@ -233,7 +235,9 @@ class Accounts:
                 if since <= old:
                     await calls.renew(self._database, call_id)
             if lost := await calls.lose(self._database):
-                log.warning("model calls of a bridge that is gone count with all they held", extra={"count": lost})
+                log.warning(
+                    "model calls of a bridge that is gone are counted at their maximum cost", extra={"count": lost}
+                )
         except DatabaseError as error:
             # The next beat is soon enough: a hold lasts for many of them.
             log.warning("holds cannot be renewed (%s)", error.code)

@@ -100,7 +100,7 @@ class BodyLimits:
                     await held.enter_async_context(self._of(sprite).slots)
                     await held.enter_async_context(self._slots)
             except TimeoutError as error:
-                words = "The bridge has as many large requests in hand as it takes. Try again soon."
+                words = "The bridge is already handling as many large requests as it can. Try again soon."
                 raise RefusedError(_OVERLOADED, words, retry_after=_RETRY_SECONDS) from error
             yield
 
@@ -177,9 +177,9 @@ class Upload(Service):
         except TimeoutError as error:
             raise RefusedError(408, "The request's body did not arrive in time.") from error
         except web.RequestPayloadError as error:
-            raise RefusedError(400, "The request's body is not what its headers say.") from error
+            raise RefusedError(400, "The request's body does not match its headers.") from error
         except ConnectionError as error:
-            raise RefusedError(400, "The client went away before its request's body was whole.") from error
+            raise RefusedError(400, "The client disconnected before its request's body was complete.") from error
 
     def _take(self, chunk: bytes) -> None:
         """Add a chunk to the body, unless decoding the body would be too expensive."""
@@ -263,5 +263,5 @@ def _value(found: Mapping[str, Raw], name: str, kind: Any) -> Any:
         raise RefusedError(400, f"{name}: this field is required.")
     value = scalar(found[name])
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise RefusedError(400, f"{name}: not of the type it should be.")
+        raise RefusedError(400, f"{name}: wrong type.")
     return value

@@ -114,7 +114,8 @@ def _refusal(name: Literal["day", "month"], limit: float, spent: float, least: f
     """
     if spent + least <= limit and spent < limit:
         return BudgetError(
-            f"Calls in flight hold the rest of the {name}'s budget of {_dollars(limit)}. Try again when they are done.",
+            f"Calls in flight reserve the rest of the {name}'s budget of {_dollars(limit)}. Try again when "
+            "they have ended.",
             _HELD_SECONDS,
         )
     return BudgetError(

@@ -130,7 +130,9 @@ class Call:
             bounds = self._bounds(asked, self._price)
         elif desk.accounts.limits.any:
             raise RefusedError(
-                403, f"The price of the speed {asked.speed!r} is not known, and this sprite has a budget."
+                403,
+                f"The price of the speed {asked.speed!r} is not known. Use the standard speed, because this "
+                "sprite has a budget.",
             )
         try:
             self._record = await desk.accounts.open(self._sprite, asked.model, bounds, desk.patience.room)
@@ -145,7 +147,7 @@ class Call:
     def _bounds(self, asked: Asked, price: Price) -> Bounds:
         content = asked.content
         if content.searches is None and self._desk.accounts.limits.any:
-            raise RefusedError(400, "web_search: `max_uses` is required, since this sprite has a budget.")
+            raise RefusedError(400, "web_search: `max_uses` is required, because this sprite has a budget.")
         least = price.least(content.least_tokens, min(asked.max_tokens, _SHORT_ANSWER_TOKENS))
         most = price.most(content.most_tokens, asked.max_tokens, content.searches or 0, content.again)
         whole = price.least(content.least_tokens, asked.max_tokens)
@@ -174,7 +176,7 @@ class Call:
             return await self._broken("The model's API did not answer in time.", 504, error)
         except ClientError as error:
             self._failed("cut")
-            return await self._broken("The model's API broke off.", 502, error)
+            return await self._broken("The model's API closed the connection before the end of its answer.", 502, error)
         finally:
             if answered is not None:
                 # After the last byte the connection is reusable; before it, this cancels the answer.
@@ -210,13 +212,21 @@ class Call:
             # The upstream refused the bridge's key; the sprite's token was valid.
             self._outcome = "refused"
             log.error("the model's API refused the bridge's key", extra=self._ids())
-            raise RefusedError(502, "The model's API refused the bridge's key. Its operator must set one.", retry=False)
+            raise RefusedError(
+                502,
+                "The model's API refused the bridge's key. The bridge's operator must set a valid one.",
+                retry=False,
+            )
         if _REDIRECT <= answered.status < _BAD:
             self._outcome = "refused"
-            raise RefusedError(502, "The model's API is somewhere else: ANTHROPIC_BASE_URL redirects.", retry=False)
+            raise RefusedError(
+                502,
+                "ANTHROPIC_BASE_URL redirects to another address. Set it to the address of the model's API.",
+                retry=False,
+            )
         if answered.status < _BAD and not upload.is_sent:
             self._outcome = "refused"
-            raise RefusedError(502, "The model's API answered before it was asked.")
+            raise RefusedError(502, "The model's API answered before it had received the whole request.")
         if answered.status >= _BAD:
             self._outcome = "refused"
 

@@ -53,7 +53,7 @@ def members(raw: Raw | bytes | bytearray) -> dict[str, Raw]:
     found = {name.text: value for name, value in pairs.items()}
     if len(found) != len(pairs):
         twice, _ = Counter(name.text for name in pairs).most_common(1)[0]
-        raise MalformedError(f"The body says `{twice[:_MOST_SHOWN]}` twice in one object.")
+        raise MalformedError(f"The body contains `{twice[:_MOST_SHOWN]}` twice in one object.")
     return found
 
 
@@ -102,7 +102,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], raw: Raw | bytes | bytearray) -
     except RecursionError as error:
         raise MalformedError("The body's JSON is nested too deeply.") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise MalformedError(f"The body is not a JSON object that can be read ({error}).") from error
+        raise MalformedError(f"The body is not a valid JSON object ({error}).") from error
 
 
 _SETTING = "--model-exits"
@@ -224,7 +224,7 @@ class _Look:
                 if not self._is_empty(value):
                     self._takes(exit_)
             elif name not in FIELDS:
-                raise RefusedError(400, f"The field {name[:64]!r} is not one that this bridge passes on.")
+                raise RefusedError(400, f"This bridge does not forward the field {name[:64]!r}.")
 
     def _is_empty(self, value: Raw) -> bool:
         if is_object(value):
@@ -270,7 +270,7 @@ class _Look:
         if exit_ is not None:
             self._takes(exit_)
         else:
-            raise RefusedError(400, f"Content of the type {_named(kind)} is not what this bridge passes on.")
+            raise RefusedError(400, f"This bridge does not forward content of the type {_named(kind)}.")
 
     def _source(self, value: Raw, *, is_image: bool) -> None:
         if not is_object(value):
@@ -283,7 +283,7 @@ class _Look:
         if kind in _EXIT_SOURCES:
             self._takes(_EXIT_SOURCES[kind])
         elif kind not in _SOURCES:
-            raise RefusedError(400, f"A source of the type {_named(kind)} is not what this bridge passes on.")
+            raise RefusedError(400, f"This bridge does not forward a source of the type {_named(kind)}.")
         for name, exit_ in (("url", "url"), ("file_id", "files")):
             if name in source:  # whatever its type says
                 self._takes(exit_)
@@ -313,7 +313,7 @@ class _Look:
             # The model reads the results of these tools only after it has used them.
             self._takes(exit_, adds_at_once=exit_ not in {"web_search", "web_fetch"})
         elif not kind.startswith(_TOOLS):
-            raise RefusedError(400, f"A tool of the type {_named(kind)} is not what this bridge passes on.")
+            raise RefusedError(400, f"This bridge does not forward a tool of the type {_named(kind)}.")
         elif kind.startswith("tool_search_"):
             self._is_size_known = False
             self._rounds = _MAX_ROUNDS
@@ -347,7 +347,7 @@ class _Look:
             _refuse_other_spellings(edit)
             kind = _type_of(edit)
             if not isinstance(kind, str) or not kind.startswith(_EDITS):
-                raise RefusedError(400, f"An edit of the type {_named(kind)} is not what this bridge passes on.")
+                raise RefusedError(400, f"This bridge does not forward an edit of the type {_named(kind)}.")
 
     def _listed(self, value: Raw | None, name: str) -> Iterator[dict[str, Raw]]:
         """Yield the objects of a JSON list, without other items, which the API rejects.
@@ -380,7 +380,8 @@ class _Look:
         if exit_ not in self._opened:
             raise RefusedError(
                 403,
-                f"This bridge is closed to {MODEL_EXITS[exit_]}. Its operator can open it: {_SETTING} with `{exit_}`.",
+                f"This bridge does not allow {MODEL_EXITS[exit_]}. "
+                f"Its operator can allow it: {_SETTING} with `{exit_}`.",
                 retry=False,
             )
         self._is_size_known = False
@@ -392,7 +393,7 @@ class _Look:
 def _refuse_other_spellings(found: dict[str, Raw]) -> None:
     for name in found:
         if name not in _NAMES and (folded := name.casefold()) in _NAMES:
-            raise RefusedError(400, f"The body says `{name}` where `{folded}` is meant.")
+            raise RefusedError(400, f"The body contains `{name}`. Write it as `{folded}`.")
 
 
 def _type_of(found: dict[str, Raw]) -> Any:

@@ -75,7 +75,7 @@ _TEXTS = {
     "billing_error": "The request was refused because of billing.",
     "permission_error": "The request is not permitted.",
     "not_found_error": "The model or resource does not exist.",
-    "conflict_error": "Another request got in the way.",
+    "conflict_error": "The request conflicts with another one.",
     "request_too_large": "The request is too large.",
     "rate_limit_error": "The rate limit is reached.",
     "api_error": "The model's API failed.",

@@ -82,10 +82,10 @@ class RateLimits:
             bucket = TokenBucket(self._per_minute / _MINUTE, self._per_minute, self._clock)
             use = self._uses[sprite] = _Use(bucket)
         if len(use.open) >= self._at_once:
-            words = f"This sprite has {self._at_once} calls in flight, as many as it may. Try again soon."
+            words = f"This sprite already has {self._at_once} calls in flight, the maximum. Try again soon."
             raise RefusedError(429, words, retry_after=_BUSY_SECONDS)
         if wait := use.bucket.wait(1):
-            words = f"This sprite has made its {self._per_minute} calls of this minute. Try again soon."
+            words = f"This sprite has used its {self._per_minute} calls for this minute. Try again soon."
             raise RefusedError(429, words, retry_after=math.ceil(wait))
         use.bucket.take(1)
         return use
@@ -199,8 +199,8 @@ class LlmProxy(Service):
         try:
             sprites = {sprite for token in given if token and (sprite := await self._tokens.sprite_of(token))}
         except DatabaseError as error:
-            log.warning("whose a sprite's token is cannot be asked (%s)", error.code)
-            raise RefusedError(503, "The bridge's database is away. Try again soon.", retry_after=2) from error
+            log.warning("the sprite of a token cannot be looked up (%s)", error.code)
+            raise RefusedError(503, "The bridge's database is unreachable. Try again soon.", retry_after=2) from error
         if len(sprites) != 1:
             raise RefusedError(401, "The token is unknown or was revoked.")
         sprite = sprites.pop()
@@ -214,7 +214,7 @@ def _check_head(request: web.Request) -> None:
         raise too_large()
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         # The server would decompress the body, and the forwarded bytes would differ from the sent ones.
-        raise RefusedError(400, "Bodies are taken as they are: send it without Content-Encoding.")
+        raise RefusedError(400, "Compressed bodies are not accepted. Send the body without Content-Encoding.")
 
 
 async def _hello(_request: web.Request) -> web.Response:
@@ -232,7 +232,7 @@ async def _nothing_here(request: web.Request) -> web.Response:
             methods |= (await resource.resolve(request))[1]
     if methods - {"*"}:
         takes = ", ".join(sorted(methods - {"*"}))
-        answer = RefusedError(405, f"This address takes {takes}, not {request.method}.").response()
+        answer = RefusedError(405, f"This address accepts {takes}, not {request.method}.").response()
         answer.headers["Allow"] = takes
         return answer
     return RefusedError(

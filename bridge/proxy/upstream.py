@@ -127,7 +127,7 @@ class Upstream:
         Raise RefusedError for a malformed query.
         """
         if _PLAIN_QUERY.fullmatch(query) is None:
-            raise RefusedError(400, "The address has a query that cannot be passed on.")
+            raise RefusedError(400, "The query of this address cannot be forwarded.")
         address = self.base_url.rstrip("/") + path
         return URL(f"{address}?{_BETA_QUERY}" if _BETA_QUERY in query.split("&") else address, encoded=True)
 

@@ -34,8 +34,8 @@ _LEFT_FREE_BYTES: Final = 1024 * 1024 * 1024
 #: A damaged row of these loses a file or folder, but none of the agent's memory.
 _PERSONS: Final = frozenset({_FILES, _FOLDERS})
 _ADVICE: Final = (
-    "If the agent still runs, it ships what is damaged again. If it is gone, an operator can have the rest with "
-    "--leave-out-damaged."
+    "If the agent still runs, it sends the damaged data again. If it is gone, an operator can use "
+    "the rest with --leave-out-damaged."
 )
 _KEPT: Final = {part.path: part for part in wire.PARTS}
 
@@ -88,13 +88,13 @@ class LeftOut(msgspec.Struct, frozen=True):
         sentences = []
         if self.over_limit:
             over = f"{self.over_limit} file(s) ({self.bytes / 1e6:.1f} MB)"
-            sentences.append(f"Not among them, since they did not fit: {over}.")
+            sentences.append(f"Missing, because they exceed the size limit: {over}.")
         if self.unkept:
             names = _names(self.unkept, self.named)
-            sentences.append(f"Left out, since nothing can be made of them: {names}.")
+            sentences.append(f"Left out, because they are unreadable or have an unusable name: {names}.")
         if self.damaged:
             names = _names(self.damaged, self.damaged_named)
-            sentences.append(f"Left out, since they are damaged in the store: {names}.")
+            sentences.append(f"Left out, because they are damaged in the store: {names}.")
         return " ".join(sentences)
 
 
@@ -184,21 +184,22 @@ class _Read:
         for path, following in pairwise(every):
             if path in self.files and (following == path or following.startswith(f"{path}/")):
                 del self.files[path]
-                self.leave(path, "there is a folder of this name, too")
+                self.leave(path, "a folder has the same name")
 
     def count(self, size: int, *, is_held: bool) -> None:
         """Count expected bytes, `is_held` in memory. Raise StoreError above the limits of any sprite."""
         self.size += size
         self.held += size if is_held else 0
         if self.size > MOST_BYTES or self.held > MOST_HELD_BYTES:
-            raise StoreError("There is more stored of this agent than an archive can have.")
+            raise StoreError("The replica of this agent is larger than an archive can be.")
 
     def take(self, table: str, line: bytes) -> None:
         """Write a row to its temporary table. Raise StoreError if that needs disk space reserved for others."""
         self.room -= len(line)
         if self.room < 0:
             raise StoreError(
-                f"There is too little room in {tempfile.gettempdir()} for what is stored. Make room, or set TMPDIR."
+                f"There is too little space in {tempfile.gettempdir()} for the replica. Free some space, or set "
+                "TMPDIR to another folder."
             )
         self.tables[table].write(line)
 
@@ -226,7 +227,7 @@ async def archive_of(
         read = _Read(tables, _free() if room is None else room, leaves_out_damaged)
         await _read(store, sprite, as_of, read)
         if read.schemas is None:
-            raise StoreError(f"Of {sprite}'s agent nothing whole is stored: there is nothing to make an archive of.")
+            raise StoreError(f"The replica of {sprite}'s agent is not complete yet, so no archive can be made from it.")
         read.part()
         await _check_files(store, sprite, read)
         on_left_out(read.left_out.and_more(read.unkept, read.named, read.damaged, sorted(read.damaged_named)))
@@ -277,7 +278,7 @@ async def _check_file(store: SealedStore, sprite: str, file: _File, sizes: dict[
         if size > file.size:
             break
     if size != file.size:
-        raise DamagedError(f"{file.path} of {sprite} is not stored with its {file.size} bytes.")
+        raise DamagedError(f"The stored chunks of {file.path} of {sprite} do not have its {file.size} bytes.")
 
 
 async def _write_files(
@@ -298,17 +299,17 @@ async def _write_file(
         for sha256 in file.chunks:
             chunk = await store.chunk(sprite, sha256)
             if entry.size + len(chunk) > file.size:
-                raise DamagedError(f"{path} of {sprite} is stored with more than its {file.size} bytes.")
+                raise DamagedError(f"The stored chunks of {path} of {sprite} have more than its {file.size} bytes.")
             for at in range(0, len(chunk), wire.CHUNK_BYTES):
                 entry.write(chunk[at : at + wire.CHUNK_BYTES])
                 yield
     if entry.size != file.size:
-        raise DamagedError(f"{path} of {sprite} is stored with {entry.size} of its {file.size} bytes.")
+        raise DamagedError(f"The stored chunks of {path} of {sprite} have {entry.size} of its {file.size} bytes.")
 
 
 async def _read(store: SealedStore, sprite: str, as_of: float | None, read: _Read) -> None:
     def lose(table: str, error: DamagedError) -> None:
-        read.lose(table, "one whose name is damaged, too" if table in _PERSONS else error.what, error)
+        read.lose(table, "one with a damaged name" if table in _PERSONS else error.what, error)
 
     async for stored in store.rows(sprite, as_of, lose):
         name = stored.row.get("path")
@@ -318,7 +319,9 @@ async def _read(store: SealedStore, sprite: str, as_of: float | None, read: _Rea
         except DamagedError as error:
             read.lose(stored.table, what, error)
         except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-            words = f"The store of {sprite} is damaged: row {str(stored.id)[:200]} of {stored.table} is none. {error}"
+            words = (
+                f"The store of {sprite} is damaged: row {str(stored.id)[:200]} of {stored.table} is invalid. {error}"
+            )
             read.lose(stored.table, what, DamagedError(words))
 
 

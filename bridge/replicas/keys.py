@@ -123,15 +123,15 @@ class KeyFile:
             keys = read_keys(self._path.read_text(encoding="ascii"))
         except FileNotFoundError:
             raise OperatorError(
-                f"{self._path} is not there, and what is stored was sealed with the key in it. Put it back from your "
-                "copy, or name the key in BRIDGE_STORE_KEY; without it the store cannot be read."
+                f"{self._path} is missing, and the store is encrypted with the key in it. Restore it from your "
+                "copy, or set BRIDGE_STORE_KEY to the key. Without the key the store cannot be read."
             ) from None
         except OSError as error:
             raise OperatorError(f"{self._path} cannot be read ({error.strerror}).") from error
         except ValueError:
             keys = ()
         if not keys:
-            raise OperatorError(f"{self._path} holds no key of the store. Put it back from your copy.")
+            raise OperatorError(f"{self._path} contains no valid key. Restore it from your copy.")
         self._keys = [Key(key) for key in keys]
 
     def _make(self) -> None:
@@ -159,6 +159,6 @@ def _found(keys: Sequence[Key], key_id: str, where: str) -> Key:
         if key.id == key_id:
             return key
     raise WrongKeyError(
-        f"What is stored was sealed with a key (id {key_id}) that is not in {where}. Put that key back beside the one "
-        "in use; nothing was changed."
+        f"The store is encrypted with a key (id {key_id}) that is not in {where}. Add that key beside the "
+        "one in use. Nothing was changed."
     )

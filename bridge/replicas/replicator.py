@@ -45,18 +45,18 @@ _LONGEST_WORDS = 300
 _SHIP_ID = "ship"
 
 _AHEAD = (
-    "the store has more of this agent than the agent itself, or another log: an older disk came back, or it was "
-    "restored. Nothing is overwritten. Restore it from the store, or follow it as it now is: python -m bridge store "
-    "accept {sprite}"
+    "the store has more data of this agent than the agent itself, or another log: an old disk or the "
+    "agent itself was restored. Nothing is overwritten. Restore the agent from the store, or "
+    "continue with it as it is now: python -m bridge store accept {sprite}"
 )
 
 
-_NOT_WIPED = "what was forgotten may still be on the database's disk: it is tried again until it is not{why}"
+_NOT_WIPED = "forgotten data may still be on the database's disk; wiping it is retried until it succeeds{why}"
 
 _AHEAD_FOR_PERSON = (
-    "Your agent has come back with less than what is kept of it here, or with another memory: its machine was put back "
-    "to an earlier day, or it was restored elsewhere. {kept} Nothing new is kept until you have chosen: take what is "
-    "kept, or go on with the agent as it is now."
+    "Your agent has less data than its replica here, or another memory: its machine was reset to an "
+    "earlier day, or it was restored elsewhere. {kept} Nothing new is stored here until you choose: "
+    "restore the replica, or continue with the agent as it is now."
 )
 
 
@@ -287,14 +287,14 @@ class Replicator(Service, Observer):
                         with ear.held(attempt):
                             await self._attempt(sprite, room, following)
                 except (LinkDownError, HostError, LinkError, OSError, TimeoutError) as error:
-                    log.debug("%s is not followed at the moment: %s", sprite, type(error).__name__)
+                    log.debug("%s is not replicated at the moment: %s", sprite, type(error).__name__)
                 except BridgeError as error:
                     # An error of the disk, the database or the key: retry.
                     self._trouble(sprite, following, str(error))
                 except Exception:
                     # A bug must not stop the replication for good.
-                    log.exception("following %s failed", sprite)
-                    self._trouble(sprite, following, "following it failed; see the bridge's log")
+                    log.exception("replicating %s failed", sprite)
+                    self._trouble(sprite, following, "replicating it failed; see the bridge's log")
                 following.is_whole = False
                 if sprite in self._stopping:
                     return
@@ -315,7 +315,7 @@ class Replicator(Service, Observer):
                 room.advise("")
         except records.StoreBehindError:
             # The agent is fine. The earlier replica stays as an older generation.
-            log.warning("the store of %s was put back to an earlier day: all of it is shipped anew", sprite)
+            log.warning("the store of %s was restored from a backup: the sprite ships everything again", sprite)
             await self._store.accept(sprite)
         except records.MissingChunkError as error:
             if time.monotonic() - following.anew_at < _ANEW_SECONDS:
@@ -378,7 +378,7 @@ class Replicator(Service, Observer):
                     if not await self._store.finish_wipe(sprite) and forgets == self._forgets[sprite]:
                         return
                 except BridgeError as error:
-                    log.warning("what %s forgot may still be on the database's disk: %s", sprite, error)
+                    log.warning("forgotten data of %s may still be on the database's disk: %s", sprite, error)
                     self._unwiped[sprite] = str(error)
                     await asyncio.sleep(backoff(failures, _WIPE_FIRST_SECONDS, _WIPE_LONGEST_SECONDS))
                     failures += 1
@@ -431,14 +431,14 @@ async def _shipped(connection: SpriteConnection, unpacker: Unpacker) -> Shipped:
                 # A few bytes can hold many rows.
                 return payload if payload.packed is None else await asyncio.to_thread(unpacker.unpack, payload)
             except ValueError as error:
-                raise records.BadShipmentError(f"The sprite ships what cannot be read: {error}") from error
+                raise records.BadShipmentError(f"The sprite shipped invalid data: {error}") from error
         if isinstance(payload, Error) and message.reply_to == _SHIP_ID:
             if payload.code == "store_ahead":
                 raise records.StoreAheadError
             if payload.code == "store_behind":
                 raise records.StoreBehindError
             if payload.code == "ship_replaced":
-                raise LinkError("The sprite ships to another connection.")
+                raise LinkError("The sprite already ships its log to another connection.")
             raise _RefusedError(f"the sprite does not ship its log: {printable(payload.message[:_LONGEST_WORDS])}")
 
 

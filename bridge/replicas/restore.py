@@ -46,7 +46,7 @@ class LostSprites:
             at = await self.kept_at(sprite)
         except (StoreError, DatabaseError):
             return None
-        return None if at is None else (f"What it knew is kept as of {moment(at)}.", at)
+        return None if at is None else (f"Its replica is as of {moment(at)}.", at)
 
     async def kept_at(self, sprite: str) -> float | None:
         """Return the time of the replica (Unix seconds), None if there is none. Raise StoreError or DatabaseError."""
@@ -60,13 +60,13 @@ class LostSprites:
                 return
             at = await self.kept_at(sprite)
         except (StoreError, DatabaseError) as error:
-            raise HostError(f"The copies of this agent cannot be read: {error}") from error
+            raise HostError(f"The replica of this agent cannot be read: {error}") from error
         if is_begun:
             raise MachineGoneError(
-                "A restore of this agent was begun and has not ended. What it knew is kept: restore it again.", at
+                "A restore of this agent was interrupted. Its replica is unharmed: restore it again.", at
             )
         if at is not None:
-            raise MachineGoneError(f"The machine of this agent is gone. What it knew is kept as of {moment(at)}.", at)
+            raise MachineGoneError(f"The machine of this agent is gone. Its replica is as of {moment(at)}.", at)
 
     async def is_begun(self, sprite: str) -> bool:
         """Return whether a restore has moved the earlier sprite away and not finished."""
@@ -96,7 +96,7 @@ _PREFIX: Final = "restore-"
 Note = Callable[..., Awaitable[None]]
 
 #: Advice for users of the command line.
-SAY_OVER: Final = "Say --over to put what is kept in its place; what is there is put aside, not deleted."
+SAY_OVER: Final = "Use --over to replace it by the replica. The existing agent is moved aside, not deleted."
 
 
 class RestoreRefusedError(StoreError):
@@ -127,7 +127,7 @@ class Asked:
     as_of: float | None = None
     over: bool = False
     #: Added to the message of a refusal.
-    advice: str = "An operator can have what is kept put in its place."
+    advice: str = "An operator can replace it by the replica."
     #: Leave out damaged turns and other rows, which would otherwise prevent the restore.
     leave_out_damaged: bool = False
 
@@ -160,7 +160,10 @@ class Restorer(Service):
         """
         await self._note(sprite, "store accept", sprite)
         await self._store.accept(sprite)
-        return "Your agent goes on as it is. What was kept of before stays for a month, for whoever runs this bridge."
+        return (
+            "Your agent continues as it is. Its earlier replica stays for a month; whoever runs this bridge "
+            "can restore it."
+        )
 
     async def export(
         self,
@@ -173,7 +176,7 @@ class Restorer(Service):
     ) -> AsyncIterator[bytes]:
         """Return the replica as an archive, and report its time. StoreError before the first bytes if there is none."""
         at = await self.kept_at(sprite)
-        report("connecting", f"What is kept of {sprite}'s agent is as of {moment(at if as_of is None else as_of)}.")
+        report("connecting", f"The replica of {sprite}'s agent is as of {moment(at if as_of is None else as_of)}.")
         return archive_of(
             self._store, sprite, as_of=as_of, on_left_out=on_left_out, leaves_out_damaged=leaves_out_damaged
         )
@@ -214,7 +217,7 @@ class Restorer(Service):
 
     async def _restore(self, sprite: str, asked: Asked, report: Report, begun: asyncio.Event) -> Restored:
         left_out = list[LeftOut]()
-        report("connecting", f"Looking at what is kept of {sprite}'s agent.")
+        report("connecting", f"Reading the replica of {sprite}'s agent.")
         # Check before the archive is built, and again afterwards, because building takes time.
         await self._refuse_newer(sprite, asked)
         async with self._archive(sprite, asked, report, left_out.append) as (archive, manifest):
@@ -224,7 +227,7 @@ class Restorer(Service):
         await self.losses.end(sprite)
         log.info("restored", extra={"sprite": sprite})
         turns = _turns(manifest)
-        kept = f"What was there before is in {aside}." if aside else ""
+        kept = f"The earlier workspace is in {aside}." if aside else ""
         restored = f"{sprite}'s agent is restored, with {turns} turn(s) and {len(manifest.files)} file(s)."
         return Restored(f"{restored} {kept}".rstrip(), " ".join(each.words() for each in left_out))
 
@@ -284,8 +287,8 @@ class Restorer(Service):
             return
         kept = await self._store.count(sprite, _TURNS, asked.as_of)
         raise RestoreRefusedError(
-            f"{sprite}'s agent is there. What is kept has {kept} turn(s): whatever was said or written since then "
-            f"would be gone from it. {asked.advice}"
+            f"{sprite}'s agent exists. The replica has {kept} turn(s); a restore would lose everything newer. "
+            f"{asked.advice}"
         )
 
 

@@ -200,9 +200,7 @@ class SealedStore:
         log.drop_unused_chunks(_SHORT_OF_ROOM_SECONDS)
         # A forget ships the rest of its rows; it must not wait for space.
         if log.size() > self._quota + (self._quota // 10 if shipment.forgotten else 0):
-            raise store.StoreFullError(
-                f"The sprite has filled the {self._quota >> 20} MiB that it may have in the store."
-            )
+            raise store.StoreFullError(f"The sprite has used up its {self._quota >> 20} MiB in the store.")
 
     async def wipe_is_due(self, sprite: str) -> bool:
         """Return whether forgotten data of a sprite may still be on the disk."""
@@ -239,9 +237,9 @@ def _following(log: SpriteLog, shipment: store.Shipment, after: int | None) -> s
     """Return the current position. Raise StoreError if the shipment does not continue from it."""
     position = log.position()
     if position.log not in {None, shipment.log}:
-        raise store.StoreAheadError("The sprite's log is another one than the one that is stored.")
+        raise store.StoreAheadError("The sprite's log is not the one that is stored.")
     if after is not None and after > position.through:
-        raise store.StoreError("The stored replica has changed meanwhile; the sprite is asked again.")
+        raise store.StoreError("The replica has changed meanwhile; the sprite is asked again.")
     return position
 
 
@@ -249,7 +247,7 @@ def _named(shipment: store.Shipment, log: SpriteLog) -> store.Named:
     """Return the rows that a forget names. Raise BadShipmentError or DamagedError."""
 
     def nothing(_: str) -> bytes:
-        raise store.BadShipmentError("The sprite ships a long row without what it is made of.")
+        raise store.BadShipmentError("The sprite shipped a long row without its chunks.")
 
     return shipment.doomed(log.chunk if log.generation else nothing)
 

@@ -181,7 +181,7 @@ class Shipment:
             content = chunk(sha256) if content is None else content
             size += len(content)
             if size > _MOST_NAMED_BYTES:
-                raise BadShipmentError("The sprite names more rows that were forgotten than any has.")
+                raise BadShipmentError("The sprite shipped too many ids of forgotten rows.")
             return content
 
         return [each for tombstone in self.tombstones for each in _doomed(tombstone, piece).items()]
@@ -190,9 +190,9 @@ class Shipment:
 def checked(shipped: Shipped) -> Shipment:
     """Validate a batch. Raise BadShipmentError if any part is invalid; then store none of it."""
     if _LOG.fullmatch(shipped.log) is None:
-        raise BadShipmentError("The sprite does not say which log it ships.")
+        raise BadShipmentError("The sprite shipped data without the name of its log.")
     if not 0 <= shipped.through <= _LARGEST_POSITION:
-        raise BadShipmentError("The sprite counts what it ships in a way that makes no sense.")
+        raise BadShipmentError("The sprite shipped data with an invalid position.")
     chunks = dict(map(_chunk, shipped.chunks))
     rows = [_row(row, shipped.through) for row in shipped.rows]
     forgotten = [row.position for row in rows if row.table == _TOMBSTONES and not row.is_gone]
@@ -212,7 +212,7 @@ def checked(shipped: Shipped) -> Shipment:
 def _baseline(row: dict[str, Any] | None) -> int:
     position = 0 if row is None else row.get("position")
     if not isinstance(position, int) or not 0 <= position <= _LARGEST_POSITION:
-        raise BadShipmentError("The sprite does not say from where on everything was shipped once more.")
+        raise BadShipmentError("The sprite shipped an invalid position of its baseline.")
     return position
 
 
@@ -220,9 +220,9 @@ def _chunk(chunk: ShippedChunk) -> tuple[str, bytes]:
     try:
         content = base64.b64decode(chunk.data, validate=True)
     except ValueError as error:
-        raise BadShipmentError("The sprite ships a chunk that is no base64.") from error
+        raise BadShipmentError("The sprite shipped a chunk that is not valid base64.") from error
     if hashlib.sha256(content).hexdigest() != chunk.sha256:
-        raise BadShipmentError("The sprite ships a chunk under a name that is not its own.")
+        raise BadShipmentError("The sprite shipped a chunk that does not match its SHA-256.")
     return chunk.sha256, content
 
 
@@ -230,11 +230,11 @@ def _row(row: ShippedRow, through: int) -> Row:
     _check_key(row.table, row.id)
     position = row.position or through
     if not 0 < position <= through:
-        raise BadShipmentError("The sprite ships a row of a position that is not in its message.")
+        raise BadShipmentError("The sprite shipped a row with a position outside its message.")
     try:
         content = msgspec.json.encode([row.id, row.row])
     except (ValueError, OverflowError, RecursionError) as error:
-        raise BadShipmentError("The sprite ships a row that cannot be written down.") from error
+        raise BadShipmentError("The sprite shipped a row that cannot be encoded.") from error
     named = () if row.row is None else tuple(named_chunks(row.row))
     return Row(row.table, row.id, position, content, row.row is None, named)
 
@@ -250,7 +250,7 @@ def _doomed(tombstone: dict[str, Any], chunk: Callable[[str], bytes]) -> dict[st
         whole = whole_row(tombstone, chunk, _MOST_TOMBSTONE_BYTES)
         named = msgspec.convert(whole.get("rows", {}), dict[str, list[int | str]])
     except ValueError as error:
-        raise BadShipmentError("The sprite's message lacks the list of forgotten rows.") from error
+        raise BadShipmentError("The sprite shipped a forget without the list of forgotten rows.") from error
     for table, ids in named.items():
         for id_ in ids:
             _check_key(table, id_)
@@ -268,7 +268,7 @@ def in_pieces(named: Named, most: int) -> Iterator[tuple[str, list[int | str]]]:
 
 def _check_key(table: str, id_: int | str) -> None:
     if _TABLE.fullmatch(table) is None:
-        raise BadShipmentError("The sprite ships a table whose name makes no sense.")
+        raise BadShipmentError("The sprite shipped a table with an invalid name.")
     fits = len(id_) <= _LONGEST_ID if isinstance(id_, str) else abs(id_) <= LARGEST_ID
     if not fits:
-        raise BadShipmentError("The sprite ships a row whose key is too long.")
+        raise BadShipmentError("The sprite shipped a row with a key that is too long.")

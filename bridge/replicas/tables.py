@@ -101,7 +101,7 @@ class FolderShelf(Service):
 
     def _path(self, sprite: str) -> Path:
         if NAME.fullmatch(sprite) is None:
-            raise StoreError(f"{sprite!r} is not a name of a sprite.")
+            raise StoreError(f"{sprite!r} is not a valid name of a sprite.")
         return self._folder / sprite / _FILE
 
     def _found(self) -> list[str]:
@@ -180,8 +180,8 @@ class DatabaseShelf:
             await self.wipe(sprite)
         except DatabaseError as error:
             raise StoreError(
-                f"All that was stored of {sprite} is deleted, and nobody can read it here any more; but the database "
-                f"did not put its tables in order ({error}), and has the sealed bytes until it does: say VACUUM there."
+                f"The replica of {sprite} is deleted and cannot be read any more. But the database did not clean "
+                f"up its tables ({error}). It still has the encrypted bytes until VACUUM is run there."
             ) from error
 
 
@@ -251,9 +251,11 @@ def _explained(path: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
             raise DamagedError(
-                f"{path} is damaged ({error}). Keep a copy of it and move it away: the sprite ships all that it has "
-                "into a new one."
+                f"{path} is damaged ({error}). Make a copy and move the file away: the sprite then ships all its "
+                "data into a new one."
             ) from error
         if code == sqlite3.SQLITE_FULL:
-            raise StoreFullError(f"The disk of {path} is full. Make room; what was sent is sent again.") from error
+            raise StoreFullError(
+                f"The disk of {path} is full. Free some space; the data is then sent again."
+            ) from error
         raise StoreError(f"{path} cannot be used ({error}).") from error

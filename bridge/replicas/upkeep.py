@@ -83,11 +83,11 @@ async def verified(store: SealedStore, sprite: str, pace: Pace = _at_once) -> Fi
     for generation, part, bucket in await store.read(sprite, SpriteLog.census):
         counted = partial(SpriteLog.missing, generation=generation, part=part, bucket=bucket)
         if (missing := await store.read(sprite, counted)) is not None:
-            lost = f"lacks {missing} row(s)" if missing > 0 else "has other rows than were stored"
+            lost = f"lacks {missing} row(s)" if missing > 0 else "has other rows than those that were stored"
             findings.add(f"The store of {sprite} {lost} of {part}.", max(1, missing))
         await pace(_CENSUS_BYTES)
     if not await store.read(sprite, SpriteLog.is_counted_whole):
-        findings.add(f"The store of {sprite} has lost part of the count of its rows.")
+        findings.add(f"The store of {sprite} has lost some of its row counts.")
     return findings
 
 
@@ -205,7 +205,7 @@ class Checks:
         self.outcomes["damaged" if findings.count else "whole"] += 1
         self.damaged[sprite] = findings.count
         if findings.count:
-            log.error("pieces of what is stored are damaged or missing: %s", "; ".join(findings.wrong[:3]))
+            log.error("pieces of replicas are damaged or missing: %s", "; ".join(findings.wrong[:3]))
             self._on_damage(sprite)
 
     def _note(self, sprite: str, health: Health) -> None:

@@ -124,12 +124,12 @@ class SecurityMiddleware:
         except DatabaseAwayError:
             # The database itself logs that it is away, once.
             if _BEGUN_AS in request:
-                raise ConnectionResetError("an answer that has begun cannot become another") from None
+                raise ConnectionResetError("an answer that has begun cannot be replaced") from None
             return messages.page(
                 request,
                 503,
-                "The database is away",
-                "Nothing is lost by that. It is tried again with every request: come back in a moment.",
+                "The database is unreachable",
+                "Nothing is lost. Try again in a moment.",
                 code="database_away",
                 headers={"Retry-After": "2"},
             )
@@ -137,12 +137,12 @@ class SecurityMiddleware:
             # A bug must neither end the connection without an answer nor reveal its message.
             log.exception("a request failed", extra={"request_id": request[REQUEST_ID], "route": _route(request)})
             if _BEGUN_AS in request:
-                raise ConnectionResetError("an answer that has begun cannot become another") from error
+                raise ConnectionResetError("an answer that has begun cannot be replaced") from error
             return messages.page(
                 request,
                 500,
                 "Something went wrong here",
-                f"Whoever runs this bridge finds it in the log as {request[REQUEST_ID]}.",
+                f"Whoever runs this bridge finds it in the bridge's log as {request[REQUEST_ID]}.",
                 code="internal",
             )
 

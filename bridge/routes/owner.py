@@ -182,7 +182,7 @@ def _refused(request: web.Request, reason: forward.Refusal) -> web.Response:
     if reason == "not-owner":
         status, title = 421, "This bridge does not have that sprite"
     else:
-        status, title = 403, "This does not come from a bridge that is known here"
+        status, title = 403, "This request does not come from a known bridge"
     response = messages.page(request, status, title, code=reason.replace("-", "_"), headers={forward.ANSWER: reason})
     if not request.content.is_eof():
         response.force_close()

@@ -167,11 +167,11 @@ class Routes:
             # Detects a broken disk or an unreachable server.
             await self._database.answer()
         except (DatabaseAwayError, TimeoutError):
-            return web.Response(status=503, text="the database is away\n")
+            return web.Response(status=503, text="the database is unreachable\n")
         except DatabaseError:
-            return web.Response(status=503, text="the disk refuses\n")
+            return web.Response(status=503, text="the disk cannot be written to\n")
         if not self._readiness.is_well():
-            return web.Response(status=503, text="the disk refuses\n")
+            return web.Response(status=503, text="the disk cannot be written to\n")
         return web.Response(text="ready\n")
 
     async def _scrape(self, request: web.Request) -> web.Response:
@@ -179,7 +179,7 @@ class Routes:
             return messages.page(
                 request,
                 403,
-                "The figures are for whoever runs this bridge",
+                "The metrics are for whoever runs this bridge",
                 "Send `Authorization: Bearer` with the token in `run/operator-token` of the bridge's data folder.",
                 code="forbidden",
             )
@@ -248,10 +248,10 @@ class Restoring:
     async def asked_by(self, person: str, how: str) -> Restored:
         """Do what the person asked for. Raises RestoreRefusedError if it is not offered now."""
         if how not in _OFFERED:
-            raise RestoreRefusedError(f"how is {', '.join(_OFFERED)}, or is not said.")
+            raise RestoreRefusedError(f"`how` must be {', '.join(_OFFERED)}, or missing.")
         offered = _OFFERED[how]
         if offered is not None and self._relay.offer(person) != offered:
-            raise RestoreRefusedError("Your agent does not need that at the moment, and nothing was changed.")
+            raise RestoreRefusedError("Your agent does not need this at the moment. Nothing was changed.")
         if how == "keep":
             return Restored(await self.restorer.go_on(person))
         asked = Asked(person, over=offered is not None)

@@ -65,7 +65,7 @@ def _use(handlers: list[logging.Handler]) -> None:
     for name in _OURS:
         logging.getLogger(name).setLevel(logging.INFO)
     # Uncaught exceptions would be printed with their message.
-    sys.excepthook = lambda *uncaught: logging.getLogger("bridge").critical("a fault of ours", exc_info=uncaught)
+    sys.excepthook = lambda *uncaught: logging.getLogger("bridge").critical("an error of ours", exc_info=uncaught)
 
 
 class JsonLines(logging.Formatter):

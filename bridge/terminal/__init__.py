@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `chat`."""
-    add_place(parser, "the bridge on this machine with that data, started for as long as this lasts when none runs")
-    parser.add_argument("--permissions", choices=("ask", "bypass"), help="whether an agent started now asks first")
-    parser.add_argument("--token", help="your token there, with --url (better: the variable BRIDGE_TOKEN)")
+    add_place(parser, "data folder of the bridge on this machine; if none runs, one is started for this conversation")
+    parser.add_argument(
+        "--permissions", choices=("ask", "bypass"), help="whether an agent that is started for this asks for permission"
+    )
+    parser.add_argument("--token", help="your token at that bridge, with --url (better: the variable BRIDGE_TOKEN)")
 
 
 def add_place(parser: argparse.ArgumentParser, data: str) -> None:
@@ -31,9 +33,9 @@ def add_place(parser: argparse.ArgumentParser, data: str) -> None:
 
     default = "(default: SPRITE_DATA, else data/ in the checkout)"
     parser.add_argument("--data", type=Path, metavar="DIR", help=f"{data} {default}")
-    whom = f"as whom (default: {LOCAL_PERSON})"
+    whom = f"the person to connect as (default: {LOCAL_PERSON})"
     parser.add_argument("--person", type=person_name, default=LOCAL_PERSON, metavar="NAME", help=whom)
-    parser.add_argument("--url", metavar="URL", help="a bridge elsewhere instead, such as https://sprite.example.org")
+    parser.add_argument("--url", metavar="URL", help="address of another bridge, such as https://sprite.example.org")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -59,7 +61,7 @@ def endpoint_of(arguments: argparse.Namespace) -> LocalEndpoint | RemoteEndpoint
         raise OperatorError(f"--url takes an address such as https://sprite.example.org, not {arguments.url!r}.")
     token = given.get("token") or from_environment().person_token
     if token is None or not token.isascii() or not token.isprintable():
-        raise OperatorError("--url needs your token there: set BRIDGE_TOKEN. `users add NAME` printed it.")
+        raise OperatorError("--url needs your token at that bridge: set BRIDGE_TOKEN. `users add NAME` printed it.")
     return RemoteEndpoint(f"{parts.scheme}://{parts.netloc}", token)
 
 

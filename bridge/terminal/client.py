@@ -46,7 +46,7 @@ async def hold(endpoint: LocalEndpoint | RemoteEndpoint) -> int:
                     await asyncio.wait([talking])
                 following.cancel()
             if isinstance(endpoint, LocalEndpoint) and endpoint.is_ours:
-                await screen.line(drawing.note("storing what was said, then stopping the sprite…"))
+                await screen.line(drawing.note("storing the conversation, then stopping the sprite…"))
     except* BridgeUnreachableError as errors:
         await _explain(errors, screen)
         status = _FAILED

@@ -32,10 +32,8 @@ _KEYS = [
 ]
 #: The action status for each word.
 _RESOLVED = {"done": "done", "dismiss": "dismissed", "reopen": "open"}
-_CLOSE_ADVICE = (
-    "Name it by its words, such as /actions done call Bo. Ask the agent to note something new, or to change it."
-)
-_NOTHING_ALLOWED = "nothing is allowed for good: the agent asks each time"
+_CLOSE_ADVICE = "Name it by its words, such as /actions done call Bo. To add or change an action, ask the agent."
+_NOTHING_ALLOWED = "nothing is always allowed: the agent asks each time"
 _UNDO_USAGE = "/undo [TURN] [FILE...] [--over FILE...]; TURN is a number as /search shows it, or `undo`: the last undo."
 
 _Result = TypeVar("_Result", bound=memory.MemoryResult)
@@ -121,10 +119,10 @@ class Commands:
 
     async def _flush(self, _rest: str) -> None:
         before = self._conversation.remembered
-        done = await self.ask(messages.System(action="flush"), "learning from what was said", MODEL_SECONDS)
+        done = await self.ask(messages.System(action="flush"), "learning from the conversation", MODEL_SECONDS)
         left = done.memory.waiting if isinstance(done, messages.Status) else 0
         if left:
-            await self._screen.line(drawing.note(f"still to be looked through: {counted(left, 'turn')}"))
+            await self._screen.line(drawing.note(f"not learned from yet: {counted(left, 'turn')}"))
         elif done is not None and self._conversation.remembered == before:
             await self._screen.line(drawing.note("up to date"))
 
@@ -164,8 +162,8 @@ class Commands:
             await self._screen.show(drawing.problem(problem, "/attach FILE, a picture on this machine."))
             return
         if data is None:
-            problem = f"{one_line(name)} is no picture that the model sees."
-            most = f"It takes PNG, JPEG, GIF and WebP up to {messages.MAX_PICTURE_BYTES / 2**20:.1f} MiB."
+            problem = f"{one_line(name)} is not a picture that the model can read."
+            most = f"Attach a PNG, JPEG, GIF or WebP of up to {messages.MAX_PICTURE_BYTES / 2**20:.1f} MiB."
             await self._screen.show(drawing.problem(problem, most))
             return
         answer = None
@@ -242,7 +240,9 @@ class Commands:
             return
         await self._screen.show(memory_views.forgetting(preview.forgotten))
         with self._conversation.busy("yes or no"):
-            said = await self._screen.ask("Forget it? It cannot be undone. Type yes; anything else is a no.")
+            said = await self._screen.ask(
+                "Forget it? It cannot be undone. Type yes to forget it; anything else cancels."
+            )
         if said.lower() != "yes":
             await self._screen.line(drawing.note("Nothing was forgotten."))
             return
@@ -259,7 +259,9 @@ class Commands:
         if not rest:
             await self._show_actions(await self.look(memory.ActionsRequest(), memory.ActionsResult))
         elif word not in _RESOLVED or not given:
-            await self._screen.show(drawing.problem("Which one, and how?", _CLOSE_ADVICE))
+            await self._screen.show(
+                drawing.problem("That command needs an action and what to do with it.", _CLOSE_ADVICE)
+            )
         elif (number := await self._action_number(word, given)) is not None:
             request = memory.ResolveActionRequest(number, _RESOLVED[word], self._seen.get(number))
             await self._show_actions(await self.look(request, memory.ResolveActionResult))
@@ -320,7 +322,7 @@ class Commands:
             return
         self._listed = status.rules
         if status.permissions == "bypass":
-            await self._screen.line(drawing.note("the agent does as it sees fit and asks nobody"))
+            await self._screen.line(drawing.note("the agent acts without asking anybody"))
         elif status.rules:
             await self._screen.show(memory_views.rules(status.rules))
         else:
@@ -340,7 +342,7 @@ class Commands:
             await self._screen.show(drawing.problem("Not connected right now.", "Try again in a moment."))
         except TimeoutError:
             text = f"No answer within {seconds:.0f} seconds."
-            await self._screen.show(drawing.problem(text, "It may still be done; /status tells."))
+            await self._screen.show(drawing.problem(text, "The request may still be carried out; see /status."))
         else:
             if not isinstance(answer, messages.Error):
                 return answer

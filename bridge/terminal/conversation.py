@@ -42,7 +42,7 @@ _OUTCOMES: dict[str, tuple[str, str]] = {
     "deny": ("  ✗ denied", "red"),
 }
 
-_OPEN_THE_PAGE = "Your page offers what can be done; an operator has `python -m bridge restore`."
+_OPEN_THE_PAGE = "Choose on your page what to do, or ask an operator (`python -m bridge restore`)."
 
 _OUTPUT_LINES = 6
 #: Kinds of stopped work that report their end in an event.
@@ -141,7 +141,7 @@ class Conversation:
         `pasted` are the spans of the text that the person pasted.
         """
         if len(text) > messages.MAX_MISSION_CHARS:
-            problem = f"That message has {len(text):,} characters; {messages.MAX_MISSION_CHARS:,} is the most."
+            problem = f"The message has {len(text):,} characters; at most {messages.MAX_MISSION_CHARS:,} are allowed."
             await self._screen.show(drawing.problem(problem, "Put it into a file of the workspace instead."))
             return None
         await self._screen.show(drawing.said(text))
@@ -199,7 +199,7 @@ class Conversation:
         lost, self._lost_question = self._lost_question, False
         decision = self.decision_of(line.rstrip())
         if decision is None and asked is not None and asked == self.asked and len(line.rstrip()) == 1:
-            words = f"  {one_line(line)} is no answer: nothing was sent (put a space before it to send it)"
+            words = f"  {one_line(line)} is not a possible answer: nothing was sent (put a space before it to send it)"
             await self._screen.line(drawing.note(words))
             await self._ask_next()
             return True
@@ -285,7 +285,7 @@ class Conversation:
             case messages.StateSync() as sync:
                 await self._sync(sync)
             case messages.Gap():
-                await self._screen.line(drawing.note("some of what happened meanwhile is not kept any more"))
+                await self._screen.line(drawing.note("some events since then are no longer available"))
             case event:
                 await self._event(event)
         for turn in changed:
@@ -368,7 +368,9 @@ class Conversation:
         if (past := drawing.history([line for line in sync.chat if line.mission_id not in own])) is not None:
             await self._screen.show(past)
         if self.cards:
-            await self._screen.line(drawing.note(f"{counted(len(self.cards), 'card')} on the canvas: /cards draws"))
+            await self._screen.line(
+                drawing.note(f"{counted(len(self.cards), 'card')} on the canvas: /cards shows them")
+            )
 
     async def _note_drift(self, names: list[str]) -> None:
         if new := [name for name in names if name not in self.drift]:

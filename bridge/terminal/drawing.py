@@ -210,7 +210,7 @@ def tool_ended(name: str, summary: str, *, is_error: bool) -> Text:
 
 def how_to_go_on(paused: Paused) -> str:
     """Return the command that resumes the agent."""
-    does = "raises today's limit and goes on" if paused.by == "budget" else "lets it go on"
+    does = "raises today's limit and resumes the agent" if paused.by == "budget" else "resumes the agent"
     return f"/go-on {does}."
 
 
@@ -265,7 +265,7 @@ def remembered(update: MemoryUpdate) -> Text:
 def drifted(names: list[str]) -> Text:
     """Draw that files wait for the person's decision."""
     who = ", ".join(one_line(name) for name in names)
-    return line(("! ", "bold yellow"), (f"{who} changed without your word: decide on your page", ""))
+    return line(("! ", "bold yellow"), (f"{who} changed on disk: accept or discard the change on your page", ""))
 
 
 def history(chat: list[ChatMessage]) -> Group | None:
@@ -324,7 +324,7 @@ def allowed_always(request: PermissionRequest) -> Text:
     """Draw the outcome of "always"."""
     where = "your page" if request.tool == NETWORK else "/permissions"
     words = f"  ✓ always allowed: {one_line(request.always or '')}"
-    return line((words, "green"), (f"  {where} takes it back", "dim"))
+    return line((words, "green"), (f"  {where} revokes it", "dim"))
 
 
 def _asks(request: PermissionRequest) -> tuple[str, tuple[str, str]]:

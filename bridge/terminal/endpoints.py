@@ -25,14 +25,14 @@ _MAX_REFUSAL_BYTES, _LONGEST_WORDS = 64 * 1024, 500
 _SERVER_FAULT = 500
 #: Messages for refusals by HTTP status; a retry is useless.
 _REFUSALS = {
-    400: "The bridge knows no such person, or lets them in no more: `users list` has who may come in.",
+    400: "There is no such person, or the person has no access: `users list` shows everyone.",
     401: "The bridge does not know this token. `users add NAME` prints one.",
-    403: "The bridge does not let this client in.",
+    403: "The bridge denies this client access.",
     429: "Too many pages and terminals are open at once: close one of them.",
 }
 #: The same for answers of proxies, which have no message.
-_NOT_THERE = "No bridge answers there, or not the one that has your agent."
-_OF_PROXIES = {502: _NOT_THERE, 503: "The bridge lets nobody in at the moment.", 504: _NOT_THERE}
+_NOT_THERE = "There is no bridge at this address, or it does not have your agent."
+_OF_PROXIES = {502: _NOT_THERE, 503: "The bridge accepts no connections at the moment.", 504: _NOT_THERE}
 
 
 class LocalEndpoint(Service):

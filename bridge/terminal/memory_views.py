@@ -18,7 +18,7 @@ from sprite.protocol.messages import StandingRule, Status
 
 _HIT_CHARS = 300
 _TURNS_LISTED = 20
-_NOT_RID_OF_IT = "the copy at the bridge is not yet rid of it"
+_NOT_RID_OF_IT = "the bridge's replica still contains it"
 
 
 def files(states: list[shapes.FileState]) -> Table:
@@ -46,7 +46,9 @@ def memory_file(name: str, content: str) -> RenderableType:
 def learnings(rows: list[shapes.LearningRow]) -> RenderableType:
     """Draw the newest learnings, newest first."""
     if not rows:
-        return Text("Nothing learned yet: that happens once a few turns have rested, and with /flush.", style="dim")
+        return Text(
+            "Nothing learned yet. Sprite learns after a few turns or a pause, and at once with /flush.", style="dim"
+        )
     drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     for style in ("dim", "magenta", ""):
         drawn.add_column(style=style, no_wrap=style != "")
@@ -68,7 +70,7 @@ def actions(rows: list[shapes.ActionRow]) -> RenderableType:
         key=lambda row: (row.status == "open", math.inf if row.due is None else row.due, -row.priority, row.id),
     )
     if not pending:
-        return Text("Nothing to be done. Ask the agent to remind you of something.", style="dim")
+        return Text("No open to-dos. Ask the agent to remind you of something.", style="dim")
     drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     drawn.add_column()
     drawn.add_column(style="dim")
@@ -93,7 +95,7 @@ def hits(found: list[shapes.SearchHit], *, waiting: int, notes: Sequence[str] = 
     after = [Text(one_line(note), style="dim") for note in notes]
     if waiting:
         turns = f"{waiting} turn{'s' if waiting != 1 else ''}"
-        after.append(Text(f"{turns} not looked through for learnings yet (/flush does).", style="dim"))
+        after.append(Text(f"{turns} not learned from yet (/flush does it now).", style="dim"))
     if not found:
         return Group(Text("Nothing found."), *after)
     drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
@@ -131,7 +133,7 @@ def forgetting(what: shapes.Forgotten) -> RenderableType:
         (what.cards, "card"),
     )
     told = ", ".join(counted(number, noun) for number, noun in counts if number) or "what is listed here"
-    drawn = [Text.assemble("This would be taken out for good: ", (told, "bold yellow"), ".")]
+    drawn = [Text.assemble("This would be deleted permanently: ", (told, "bold yellow"), ".")]
     if what.turns:
         listed = ", ".join(str(turn) for turn in what.turns[:_TURNS_LISTED])
         more = len(what.turns) - _TURNS_LISTED
@@ -140,16 +142,18 @@ def forgetting(what: shapes.Forgotten) -> RenderableType:
     if what.more:
         drawn.append(Text(f"and {what.more} more", style="dim"))
     if what.still:
-        drawn += [Text("It stays here:", style="bold"), *map(_place, what.still)]
+        drawn += [Text("It stays in these places:", style="bold"), *map(_place, what.still)]
     return Group(*drawn)
 
 
 def forgotten(what: shapes.Forgotten) -> RenderableType:
     """Draw the result of a forget: whether any store still has the content, and where."""
-    words = "Forgotten. What is left says when, and how much; not what. This window still shows it."
+    words = "Forgotten. Memory's history keeps only the time and the amount. This window still shows the words."
     if not what.still:
-        return Group(Text(words, style="dim"), Text("All stores were searched: gone.", style="dim"))
-    return Group(Text(words, style="dim"), Text("It still stands here:", style="bold"), *map(_place, what.still))
+        return Group(Text(words, style="dim"), Text("No store contains it any more.", style="dim"))
+    return Group(
+        Text(words, style="dim"), Text("These stores still contain it:", style="bold"), *map(_place, what.still)
+    )
 
 
 def _place(place: shapes.Place) -> Text:
@@ -159,10 +163,10 @@ def _place(place: shapes.Place) -> Text:
 def status(state: Status, *, link: str) -> Table:
     """Draw the sprite's status."""
     memory, session = state.memory, state.session
-    limit = {"ask": "asks before what needs your word", "bypass": "does as it sees fit"}
+    limit = {"ask": "asks before actions that need your permission", "bypass": "acts without asking anybody"}
     rows = [
         ("connection", link),
-        ("model", state.model or "the CLI's choice"),
+        ("model", state.model or "chosen by Claude Code"),
         ("effort", session.effort or "default"),
         ("permissions", limit.get(state.permissions, state.permissions)),
         ("session", counted(session.turns, "turn") if session.session_id else "begins with your next message"),
@@ -180,7 +184,7 @@ def status(state: Status, *, link: str) -> Table:
             if memory.unshipped_forgets
             else []
         ),
-        *(("drift", f"{name} changed without your word (your page shows it)") for name in memory.drift),
+        *(("drift", f"{name} changed on disk (accept or discard the change on your page)") for name in memory.drift),
         *(
             ("background", f"{one_line(work.title)}, since {when(work.since)} (Ctrl-C stops)")
             for work in session.background
@@ -272,7 +276,7 @@ def changed(found: ChangesResult) -> RenderableType:
 def _file(file: shapes.ChangedFile) -> Text:
     sign, style = _KINDS[file.kind]
     marks = "" if file.kept else " (not kept: cannot be undone)"
-    marks += " (maybe yours: undone when named)" if file.yours else ""
+    marks += " (maybe your own change: undone only if you name it)" if file.yours else ""
     return Text.assemble((sign, style), one_line(file.path), (marks, "dim"))
 
 
@@ -280,9 +284,9 @@ def undone(done: UndoResult) -> RenderableType:
     """Draw the result of an undo."""
     groups = (
         ("restored: ", done.restored),
-        ("changed since, and left (--over FILE restores it): ", done.conflicts),
-        ("maybe yours, and left (name it to restore it): ", done.yours),
-        ("not kept, and left: ", done.unkept),
+        ("changed again since then, so not restored (--over FILE restores it): ", done.conflicts),
+        ("maybe your own change, so not restored (name it to restore it): ", done.yours),
+        ("earlier content not kept, so not restored: ", done.unkept),
     )
     drawn = [Text.assemble((words, "dim"), one_line(path)) for words, paths in groups for path in paths]
     if done.undo is not None:

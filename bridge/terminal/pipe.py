@@ -94,7 +94,7 @@ class Pipe:
                 async with asyncio.timeout(_SILENT_SECONDS):
                     await conversation.until(condition)
                     return
-            words = one_line(conversation.link_text) or "it does not say yet how things stand"
+            words = one_line(conversation.link_text) or "its state is not known yet"
             if words != said:
                 self._err.write(f"bridge: waiting for the agent: {words}\n")
                 self._err.flush()
@@ -113,7 +113,7 @@ class Pipe:
         decision = conversation.decision_of((await lines.peek() or "").strip())
         if decision is None:
             await conversation.answer("deny")
-            hint = "  nobody here to ask: a next line y, n or a answers, --permissions bypass never asks"
+            hint = "  nobody here to ask: answer with a next line y, n or a, or use --permissions bypass"
             await self.line(drawing.note(hint), below=True)
         else:
             await lines.take()

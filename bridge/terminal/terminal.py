@@ -82,7 +82,7 @@ def state_line(conversation: Conversation, now: float | None = None) -> str:
         return f"{spinner} {conversation.link_text} {_clock(now - conversation.link_since)}"
     if conversation.asked is not None:
         keys = drawing.short_keys(conversation.questions[conversation.asked])
-        return f"? the agent waits for your word: {keys}, then Enter"
+        return f"? the agent waits for your answer: {keys}, then Enter"
     if conversation.turn is not None:
         doing = f" {conversation.doing}" if conversation.doing else ""
         if (thinks_since := conversation.turn.thinks_since) is not None:
@@ -96,11 +96,11 @@ def state_line(conversation: Conversation, now: float | None = None) -> str:
     turns, waiting = conversation.turns, conversation.waiting
     parts = ["idle" if conversation.paused is None else "paused (/go-on)", counted(turns, "turn")]
     if waiting:
-        parts.append(f"{waiting} waiting to be remembered")
+        parts.append(f"{waiting} not learned from yet")
     if conversation.next_due is not None:
         parts.append(f"next: {moment_words(conversation.next_due.at)}")
     if drift := len(conversation.drift):
-        parts.append(f"{counted(drift, 'file')} {'waits' if drift == 1 else 'wait'} for your word (your page)")
+        parts.append(f"{counted(drift, 'file')} {'waits' if drift == 1 else 'wait'} for your decision (on your page)")
     return " · ".join(parts)
 
 

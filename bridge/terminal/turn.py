@@ -124,9 +124,9 @@ class ShownTurns:
             case Over(call=call):
                 await self._call_over(turn, call)
             case Compacting():
-                await self._screen.line(drawing.note("… the conversation is long: making room, keeping memory"))
+                await self._screen.line(drawing.note("… summing up the older part of the conversation to make room"))
             case Compacted() | ModelChanged():
-                made_room = "✓ made room: what matters is kept in memory"
+                made_room = "✓ made room: the older part of the conversation was summed up"
                 await self._screen.line(drawing.note(f"⚠ {news.text}" if isinstance(news, ModelChanged) else made_room))
             case Interrupted():
                 await self._screen.line(drawing.interrupted())

@@ -167,7 +167,7 @@ class DueDates(Service, Observer):
             try:
                 await self._poll()
             except DatabaseError as error:
-                log.debug("what is due cannot be read (%s)", error.code)
+                log.debug("due dates cannot be read (%s)", error.code)
             # Spread, so that not all bridges find the same sprites at once.
             await asyncio.sleep(jittered(_UNOWNED_SECONDS))
 
@@ -349,11 +349,11 @@ class Waker(Service):
             self._postpone(sprite, min(self._pace.apart * 2 ** min(times, 20), self._pace.longest_pause), times)
         if trouble:
             if sprite not in self._troubles:
-                log.warning("a sprite could not be woken for what is due (%s)", outcome, extra={"sprite": sprite})
+                log.warning("a sprite could not be woken for a due action (%s)", outcome, extra={"sprite": sprite})
             self._troubles[sprite] = trouble
         else:
             self._troubles.pop(sprite, None)
-            log.info("a sprite was woken for what is due", extra={"sprite": sprite})
+            log.info("a sprite was woken for a due action", extra={"sprite": sprite})
 
     # --- how ---
 
@@ -381,7 +381,7 @@ class Waker(Service):
         except UnreachableError as error:
             outcome, trouble = "unreachable", f"could not be woken: {error}"
         except (LinkDownError, TimeoutError):
-            outcome, trouble = "unanswered", "was woken for what is due, and did not come to an end"
+            outcome, trouble = "unanswered", "was woken for a due action, and did not finish"
         self._to_look_at.discard(sprite)
         if trouble and not self._ownership.holds(sprite):
             return False

@@ -24,7 +24,7 @@ import { createZone } from './zone.js';
 const STATUS_AFTER_MS = 400;
 const FORGOTTEN_AFTER_MS = 5000;
 const ANSWERED = {
-  confirm: 'Confirmed: it is your own word now.',
+  confirm: 'Confirmed. It now counts as your own statement.',
   retire: 'Retired: this learning is no longer valid.',
   edit: 'Changed, also in the memory files.',
 };
@@ -97,7 +97,7 @@ const page = {
       action === 'edit'
         ? await page.prompt({
             title: 'Edit',
-            label: 'What Sprite shall remember instead',
+            label: 'What Sprite should remember instead',
             value: former,
             maxlength: 500,
           })
@@ -107,7 +107,7 @@ const page = {
       await connection.ask('memory', { op: 'learning', id, action, ...(content && { content }) });
       toast({ kind: 'success', text: ANSWERED[action] });
     } catch (problem) {
-      toast({ kind: 'error', text: `Your answer was not taken: ${wordsOf(problem)}` });
+      toast({ kind: 'error', text: `Your answer could not be saved: ${wordsOf(problem)}` });
     }
   },
   openLearning: async (id) => {
@@ -235,7 +235,7 @@ commands.add({
 });
 commands.add({
   id: 'go-todo',
-  title: 'Go to what is to be done',
+  title: 'Go to to-dos',
   group: 'Go to',
   keys: 'g t',
   run: () => page.openPanel('todo'),

@@ -18,7 +18,7 @@ const PROBE_MS = 5000;
 const SILENT_MS = 25_000;
 const OPENING_MS = 15_000;
 const WATCH_MS = 5000;
-const UNOPENED = 'The bridge is there, but the connection could not be opened.';
+const UNOPENED = 'The bridge answers, but the connection could not be opened.';
 /** Close reasons with which the bridge ends a login. */
 const SIGNED_OUT = new Set(['revoked', 'logged out']);
 
@@ -257,7 +257,7 @@ async function refusal(response) {
   } catch {
     // An error page of a proxy in front of the bridge.
   }
-  return isProxys ? 'No bridge answers.' : UNOPENED;
+  return isProxys ? 'The bridge does not answer.' : UNOPENED;
 }
 
 /** @param {string} type @param {object} payload @param {string} id */

@@ -54,7 +54,7 @@ async function carried(pressed, work) {
 /** @param {unknown} error */
 function words(error) {
   if (error instanceof DOMException && error.name === 'NotAllowedError') {
-    return 'Nothing was done: it was cancelled, took too long, or this device has no passkey for here.';
+    return 'Nothing was done: it was cancelled, took too long, or this device has no passkey for this address.';
   }
   if (error instanceof DOMException && error.name === 'InvalidStateError') return 'This device has a passkey already.';
   return error instanceof Error ? error.message : String(error);
@@ -75,11 +75,11 @@ async function post(path, body) {
   const response = await fetch(path, { method: 'POST', body, headers: { Accept: 'application/json' } });
   if (response.ok) return response;
   const refusal = await response.json().catch(() => null);
-  throw new Error(refusal?.error?.message ?? 'The bridge did not answer as it should. Try again.');
+  throw new Error(refusal?.error?.message ?? 'The bridge sent an unexpected answer. Try again.');
 }
 
 /** @param {Credential | null} credential */
 function answerOf(credential) {
-  if (!(credential instanceof PublicKeyCredential)) throw new Error('This device gave no passkey.');
+  if (!(credential instanceof PublicKeyCredential)) throw new Error('This device created no passkey.');
   return credential.toJSON();
 }

@@ -61,7 +61,10 @@ class Background:
             self._tell()
 
     def started(self, task_id: str, call_id: str) -> None:
-        """Record the tool call that began background work. Calls that a turn waits for are not listed but ignored."""
+        """Record the tool call that began background work.
+
+        Calls that a turn waits for are ignored: the CLI's list does not contain them.
+        """
         if task_id in self._works:
             self._calls.add(call_id)
 
@@ -129,8 +132,13 @@ MOST_USD = 1.0
 #: Minimum time for a turn that the agent begins, even if the limit on background work is nearly reached.
 _LEAST_TURN_SECONDS = 300.0
 _WHY = {
-    "turns": f"Sprite went on by itself for {MOST_TURNS} turns in a row, and waits for your word before the next one.",
-    "cost": f"What Sprite did by itself has cost ${MOST_USD:.2f}, and it waits for your word before it goes on.",
+    "turns": (
+        f"Sprite continued by itself for {MOST_TURNS} turns in a row, and waits for your permission "
+        "before the next one."
+    ),
+    "cost": (
+        f"The work that Sprite did by itself has cost ${MOST_USD:.2f}, and it waits for your permission to continue."
+    ),
 }
 
 

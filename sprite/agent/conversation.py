@@ -62,7 +62,7 @@ CLOSE_TIMEOUT_SECONDS = 5.0
 #: never end. A CLI that waits for a tool or the model sleeps; it is not in the stopped state.
 STOPPED_LOOKS = 2
 LOOK_SECONDS = 5.0
-STOPPED_WORDS = "it was stopped from outside, did not go on, and was ended; send the message again"
+STOPPED_WORDS = "it was stopped from outside, did not continue, and was ended; send the message again"
 #: The agent is stopped when less than the smaller of these is free on the workspace's disk: bytes, part of the disk.
 LEAST_FREE_BYTES, LEAST_FREE_PART = 2 * 2**30, 0.05
 #: Lines of the CLI's stderr to keep for the error message when it dies.
@@ -150,7 +150,7 @@ class Conversation:
                 await self._client.query(_once(message))
         except TimeoutError as error:
             self.alive = False
-            raise AgentError(f"The agent's process took no message for {ASK_TIMEOUT_SECONDS:.0f} s.") from error
+            raise AgentError(f"The agent's process accepted no message for {ASK_TIMEOUT_SECONDS:.0f} s.") from error
         except (sdk.ClaudeSDKError, OSError) as error:
             self.alive = False
             raise _died(self._last_words(error)) from error
@@ -158,7 +158,7 @@ class Conversation:
     async def interrupt(self, *, spare_background: bool) -> None:
         """Stop the turn, and background agents unless spared. Raises AgentError if the CLI does not answer in time."""
         if self._is_stopped():
-            raise AgentError("The agent's process is stopped itself, and hears of no interrupt.")
+            raise AgentError("The agent's process was stopped from outside, so it cannot be interrupted.")
         if self._client is not None:
             await _asked_to_stop(_sparing_interrupt(self._client) if spare_background else self._client.interrupt())
 
@@ -212,7 +212,7 @@ class Conversation:
                 )
 
     async def _end_when_stopped(self) -> None:
-        """Kill a CLI that was stopped or fills the disk. The reader of its output then ends the turn."""
+        """Kill a CLI that was stopped (SIGSTOP) or fills the disk. The reader of its output then ends the turn."""
         looks = 0
         while self.alive:
             await asyncio.sleep(LOOK_SECONDS)
@@ -282,7 +282,7 @@ def full_disk(folder: Path) -> str | None:
     free = disk.f_bavail * disk.f_frsize
     if free >= min(LEAST_FREE_BYTES, LEAST_FREE_PART * disk.f_blocks * disk.f_frsize):
         return None
-    return f"only {free / 2**20:,.0f} MiB are free on the disk; make room and send the message again"
+    return f"only {free / 2**20:,.0f} MiB are free on the disk; free some space and send the message again"
 
 
 def _died(details: str) -> AgentError:

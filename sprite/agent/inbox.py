@@ -60,7 +60,7 @@ class Inbox:
     def check_room(self) -> None:
         """Raise PeerError if the queue of missions is full."""
         if len(self._items) >= MAX_QUEUED:
-            raise PeerError(f"{MAX_QUEUED} missions wait already; send this one again later.", code="queue_full")
+            raise PeerError(f"{MAX_QUEUED} messages are waiting already; send this one again later.", code="queue_full")
 
     def put(self, item: StoredMission | InternalJob) -> None:
         """Append a mission or an internal job."""

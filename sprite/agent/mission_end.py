@@ -103,7 +103,8 @@ def rows(
 ) -> list[Effect]:
     """Return the rows for an end: the mission's status, the agent's text and tools, and the error, if any.
 
-    `cost` is what was reported, and what was not. A turn that no message began gets a chat line in any case.
+    `cost` has the reported and the estimated US dollars. A turn that no message began always gets a line in the
+    chat.
     """
     status: MissionStatus = outcome if outcome in {"complete", "interrupted"} else "error"
     code = event.code if isinstance(event, Failed) else None

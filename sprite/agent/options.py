@@ -239,7 +239,7 @@ class Agent:
 
 
 def _maker(listener: AgentRuntime) -> tuple[Maker, str | None]:
-    """Return how the agent's changes are marked: those within a schedule's turn as the schedule's."""
+    """Return the author of the agent's changes of actions (`schedule` in a schedule's turn), and the current turn."""
     return ("schedule" if listener.turn_origin == "schedule" else "agent"), listener.turn_id
 
 
@@ -258,7 +258,7 @@ def _note_background(message: sdk.Message, listener: AgentRuntime) -> None:
 
 
 def _is_of_background(message: sdk.Message, background: Background) -> bool:
-    """Return whether a background agent sent or received this. The turn that reports its work logs it."""
+    """Return whether a background agent sent or received this message, which the current turn must not log."""
     if not isinstance(message, sdk.AssistantMessage | sdk.UserMessage):
         return False
     content = message.content if isinstance(message.content, list) else []
@@ -293,7 +293,7 @@ class CallFolders:
 def guarding(
     guard: Guard, begins: Callable[[], Awaitable[None]], folders: CallFolders, *, asks_always: bool
 ) -> sdk.HookMatcher:
-    """Return the PreToolUse matcher for every tool; the CLI waits for it. `begins` is called when the agent works.
+    """Return the PreToolUse matcher for every tool; the CLI waits for it. `begins` is awaited before each call.
 
     With `asks_always`, a person decides on each command, even if the CLI considers it harmless.
     """

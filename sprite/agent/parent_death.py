@@ -24,7 +24,7 @@ PR_SET_NO_NEW_PRIVS = 38
 def wrapped(cli: Path, folder: Path, script: str, *, gains_privileges: bool) -> Path | None:
     """Return a program in `folder` that runs `cli` and ends with this process, or None if it cannot be made.
 
-    `script` is its beginning.
+    The program is a shell script; `script` is its first part.
     """
     if sys.platform != "linux" or not cli.is_file():
         return None

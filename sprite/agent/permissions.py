@@ -110,7 +110,10 @@ class StandingRules:
         return any(rule.covers(call) for rule, _ in self._rules.values())
 
     def offer(self, call: Call) -> Rule | None:
-        """Return the rule that "always" would add for this call, or None if no narrow rule fits, and it means once."""
+        """Return the rule that "always" would add for this call, or None if no narrow rule fits.
+
+        Without a rule, "always" allows only this one call.
+        """
         rule = self._command(call) if call.tool == _COMMANDS else self._folder(call)
         return None if rule is None or len(self._rules) >= MAX_RULES or len(rule.words) > MAX_CHARS else rule
 

@@ -189,7 +189,7 @@ class AgentRuntime:
         return before
 
     def _heard(self, message: Marked, *, by_person: bool) -> Marked:
-        """Return a mission's text in the form to store."""
+        """Return a mission's text without private words, as it is stored. A person's private words are remembered."""
         self._private_text.hear(message.text, by_person=by_person)
         return self._private_text.marked(message, by_person=by_person)
 
@@ -252,7 +252,7 @@ class AgentRuntime:
         await self._inbox.in_turn(resume)
 
     async def choose_model(self, model: str | UnsetType | None, effort: shapes.Effort | UnsetType | None) -> None:
-        """Change the model and effort after the queued missions. PeerError for an odd name, or if work goes on."""
+        """Change the model and effort after the queued missions. PeerError for an invalid name, or if work goes on."""
 
         async def choose() -> None:
             if self._own.current is not None or self.background.works():
@@ -361,7 +361,7 @@ class AgentRuntime:
                 log.error("the session could not be closed and stays open: %s", error)  # noqa: TRY400 - said in words
 
     def stop(self) -> None:
-        """Let `run` end: the turn is cut off and stored, the session ends, many waiting turns are curated."""
+        """Let `run` end: the turn is cut off and stored, the session ends, and many waiting turns are curated."""
         self._is_stopping = True
         self._inbox.close()
         if self._turn is not None:
@@ -491,7 +491,10 @@ class AgentRuntime:
         return await self._tracker.turn_ended(turn_id, is_live=bool(self.background.works()))
 
     async def _allows_held(self, held: Held) -> bool:
-        """Ask the person whether a command's file, which programs outside would run, may keep its name."""
+        """Ask the person whether a renamed file may have its old name back.
+
+        Programs outside the sandbox would run a file of that name.
+        """
         wanted = {"file_path": str(self._settings.workspace / held.path), "content": held.text}
         try:
             await self._desk.ask(None, Call("Write", wanted, None), of_background=True)
@@ -662,7 +665,7 @@ class AgentRuntime:
         return "\n\n".join([ASKED_BY_PROGRAM.format(name=on_one_line(asked_by)), *([news] if news else [])])
 
     def _is_in_mission(self) -> bool:
-        """Return whether the agent now works on the mission: its message was sent and is not held up."""
+        """Return whether the agent works on the mission: it was sent, and no turn of background work runs before it."""
         return self._turn is not None and self._turn.asked and not self._recorder.in_task_turn
 
 

@@ -143,7 +143,7 @@ class Session:
         self._recorder.begin_session(session.id)
 
     async def choose(self, model: str | UnsetType | None, effort: Effort | UnsetType | None) -> None:
-        """Use another model or effort from the next turn on. PeerError for an odd name."""
+        """Use another model or effort from the next turn on. PeerError for an invalid name."""
         model = self.chosen_model if model is UNSET else model
         effort = self.effort if effort is UNSET else effort
         if model is not None and _MODEL_NAME.fullmatch(model) is None:
@@ -347,7 +347,7 @@ class LazyAgent:
         self._wanted.set()
 
     async def ready(self) -> Agent:
-        """Return the agent once it is imported. Raises AgentError for good, ShortageError if a retry may succeed."""
+        """Return the agent once it is imported. Raises ShortageError if a retry may help, AgentError if it cannot."""
         self._wanted.set()
         return await asyncio.shield(self._attempt)
 

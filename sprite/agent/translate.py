@@ -68,7 +68,7 @@ def events_of(message: sdk.Message, discreet: Discreet, calls: dict[str, bool]) 
             data={"original_model": str(before), "fallback_model": str(after), **rest},
         ) if rest.get("scope") != "local":
             reason = "declined to answer" if why == "model_refusal_fallback" else "is not available"
-            yield events.ModelChanged(None, after, f"{before} {reason}: {after} goes on.")
+            yield events.ModelChanged(None, after, f"{before} {reason}: {after} continues.")
 
 
 def size_of_calls(message: sdk.Message) -> int:
@@ -113,7 +113,7 @@ class BrokenStream:
 
 
 def own_answer(message: sdk.Message) -> str:
-    """Return the CLI's own answer in a message, and mark it as an error: why it did not compact as it was asked to.
+    """Return the CLI's own answer in a message, such as why it could not compact, and mark it as an error.
 
     Return "" for other messages.
     """
@@ -130,7 +130,7 @@ def model_trouble(message: sdk.Message) -> str | None:
         case sdk.SystemMessage(subtype="api_retry", data={"attempt": int(attempt), **rest}) if attempt == _TOLD_ATTEMPT:
             status = rest.get("error_status")
             sentence = failure("Connection lost", status if isinstance(status, int) else None).sentence
-            return f"{sentence} It is tried again, for some minutes if need be."
+            return f"{sentence} Trying again, for some minutes if necessary."
     return None
 
 
@@ -205,7 +205,7 @@ def _failure(message: sdk.ResultMessage, outcome: Outcome) -> Failure | None:
     if outcome in {"complete", "interrupted", "crashed"}:
         return None
     if outcome == "max_turns":
-        words = f"The agent stopped after {message.num_turns} steps without finishing. Say how to go on."
+        words = f"The agent stopped after {message.num_turns} steps without finishing. Tell it how to continue."
         return Failure("max_turns", words, "change")
     text = message.result or "; ".join(message.errors or [])
     log.info("the model failed (%s): %s", message.api_error_status, text)

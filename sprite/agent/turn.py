@@ -296,7 +296,7 @@ class BackgroundTurns:
                 await turn.over.wait()
         except TimeoutError:
             hours = f"{seconds / 3600:.3g} hours"
-            words = f"Sprite had gone on by itself for {hours} and was stopped. Say so if it should go on."
+            words = f"Sprite worked by itself for {hours} and was stopped. Tell it if it should continue."
             turn.bound = ("too_long", words)
             await self.stop(background=False)
 

@@ -75,8 +75,8 @@ async def snapshot(settings: Settings) -> AsyncIterator[Snapshot]:
                 database.execute("ROLLBACK")
             if time.monotonic() > until:
                 raise OperatorError(
-                    "The sprite wrote all the time, so that it could not be seen at one moment. Try again when it is "
-                    "at rest."
+                    "The sprite writes without a pause, so no consistent snapshot could be taken. Try again when it "
+                    "is idle."
                 )
             await asyncio.sleep(_PAUSE_SECONDS)
         yield Snapshot(looking, files)

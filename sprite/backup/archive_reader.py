@@ -66,8 +66,8 @@ class Archive:
                 yield len(chunk)
             if (size, digest.hexdigest()) != (file.size, file.sha256):
                 raise ArchiveError(
-                    f"{self.path.name} is damaged: {file.path} is not as it was written. Nothing was written here; "
-                    "use another copy of the archive."
+                    f"{self.path.name} is damaged: {file.path} is not as it was written. Nothing was imported; use "
+                    "another copy of the archive."
                 )
 
     def chunks(self, file: layout.TableFile | layout.PlainFile) -> Iterator[bytes]:
@@ -91,7 +91,7 @@ class Archive:
                 while line := entry.readline(layout.LONGEST_ROW):
                     number += 1
                     if number > file.rows or not line.endswith(b"\n"):
-                        raise self.bad_row(file, number, "it is cut off, or one too many")
+                        raise self.bad_row(file, number, "it is incomplete, or there is one line too many")
                     try:
                         row = layout.from_line(line)
                     except ValueError as error:
@@ -100,7 +100,7 @@ class Archive:
         except _DAMAGE as error:
             raise _damaged(self.path, file.path, error) from error
         if number != file.rows:
-            raise self.bad_row(file, number + 1, f"it is missing: there should be {file.rows}")
+            raise self.bad_row(file, number + 1, f"it is missing: {file.rows} lines are expected")
 
     def bad_row(self, file: layout.TableFile, number: int, why: str) -> ArchiveError:
         """Return the error for an unusable row."""
@@ -123,7 +123,7 @@ def opened(path: Path) -> Iterator[Archive]:
                 f"{path.name} has no {layout.MANIFEST}: it is not complete. Use another copy of the archive."
             )
         if names[layout.MANIFEST].file_size > LARGEST_MANIFEST:
-            raise ArchiveError(f"{path.name}: its {layout.MANIFEST} is too long to be one.")
+            raise ArchiveError(f"{path.name}: its {layout.MANIFEST} is too long.")
         try:
             raw = file.read(layout.MANIFEST)
         except _DAMAGE as error:
@@ -140,7 +140,7 @@ def _check_entries(path: Path, entries: list[zipfile.ZipInfo]) -> None:
         raise ArchiveError(f"{path.name} has the same file twice: it was not written by a sprite.")
     # Entries that share their bytes can unpack to any size; those of an archive do not overlap.
     if sum(entry.compress_size for entry in entries) > path.stat().st_size:
-        raise ArchiveError(f"{path.name} claims to hold more than fits into it: it was not written by a sprite.")
+        raise ArchiveError(f"{path.name} claims more content than it can have: it was not written by a sprite.")
 
 
 def _manifest(path: Path, raw: bytes) -> layout.Manifest:
@@ -161,7 +161,7 @@ def _manifest(path: Path, raw: bytes) -> layout.Manifest:
                 f"{known}). Import it with that version."
             )
         if version < 1:
-            raise ArchiveError(f"{path.name}: its {layout.MANIFEST} does not say of which version {name} is.")
+            raise ArchiveError(f"{path.name}: its {layout.MANIFEST} lacks the version of {name}.")
     return manifest
 
 
@@ -176,7 +176,7 @@ def _check_manifest(path: Path, manifest: layout.Manifest, names: dict[str, zipf
     if extra := names.keys() - told.keys() - {layout.README, layout.MANIFEST}:
         raise ArchiveError(f"{path.name} has a file that its {layout.MANIFEST} does not name: {min(extra)[:200]!r}.")
     if [table.path for table in manifest.tables] != [part.path for part in layout.PARTS]:
-        raise ArchiveError(f"{path.name}: its {layout.MANIFEST} does not name the tables of format {layout.FORMAT}.")
+        raise ArchiveError(f"{path.name}: its {layout.MANIFEST} does not list the tables of format {layout.FORMAT}.")
     _check_places(path, manifest)
 
 
@@ -185,20 +185,20 @@ def _check_places(path: Path, manifest: layout.Manifest) -> None:
     if not {file.path for file in manifest.memory} <= {
         f"{layout.MEMORY}/{name}" for name in layout.MEMORY_FILES.values()
     }:
-        raise ArchiveError(f"{path.name} has a memory file that there is not.")
+        raise ArchiveError(f"{path.name} contains an unknown memory file.")
     if any(not file.path.startswith(f"{layout.FILES}/") for file in manifest.files):
         raise ArchiveError(f"{path.name}: its {layout.MANIFEST} names a file outside {layout.FILES}/.")
     files = [file.path.removeprefix(f"{layout.FILES}/") for file in manifest.files]
     folders = [folder.path for folder in manifest.folders]
     for place in [*files, *folders]:
         if not layout.is_plain(place) or layout.is_ours(place):
-            raise ArchiveError(f"{path.name}: {place[:200]!r} is no name of a person's file.")
+            raise ArchiveError(f"{path.name}: {place[:200]!r} is not a valid name for a person's file.")
     above = {place[:at] for place in [*files, *folders] for at, sign in enumerate(place) if sign == "/"}
     if both := (above | set(folders)) & set(files):
         raise ArchiveError(f"{path.name}: {min(both)[:200]!r} cannot be a file and a folder.")
     entries: list[layout.PlainFile | layout.Folder] = [*manifest.memory, *manifest.files, *manifest.folders]
     if any(not 0 <= entry.mode <= layout.MOST_MODE or abs(entry.modified_ns) > layout.LATEST_NS for entry in entries):
-        raise ArchiveError(f"{path.name}: its {layout.MANIFEST} tells permissions or times that no file has.")
+        raise ArchiveError(f"{path.name}: its {layout.MANIFEST} has invalid permissions or times.")
 
 
 def _damaged(path: Path, what: str, error: BaseException) -> ArchiveError:

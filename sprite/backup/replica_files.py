@@ -457,7 +457,7 @@ def _row_of(file: MemoryFile) -> dict[str, Any]:
 
 
 #: Text for a forget that the replica received and has not yet carried out.
-NOT_RID_OF_IT = "Forgotten here; the copy at the bridge is not yet rid of it"
+NOT_RID_OF_IT = "Forgotten here, but not yet in the bridge's replica"
 
 
 class ShippingReport(msgspec.Struct, frozen=True):
@@ -478,13 +478,13 @@ class ShippingReport(msgspec.Struct, frozen=True):
         lines = [f"{NOT_RID_OF_IT} ({self.unshipped_forgets} forget(s))"] if self.unshipped_forgets else []
         if left_out.over_limit:
             lines.append(
-                f"{left_out.over_limit} file(s), {size_in_words(left_out.bytes)}, are not in the copy at the bridge: "
-                f"it holds {size_in_words(MOST_FILE_BYTES)} at most"
+                f"{left_out.over_limit} file(s), {size_in_words(left_out.bytes)}, are not in the bridge's "
+                f"replica, which holds at most {size_in_words(MOST_FILE_BYTES)}"
             )
         if left_out.unkept:
             lines.append(
-                f"{left_out.unkept} file(s) or folder(s) are in no copy and no archive, for their names or since they "
-                "cannot be read: `python -m sprite export` names them"
+                f"{left_out.unkept} file(s) or folder(s) are in neither the replica nor an archive, because of "
+                "their names or because they are unreadable: `python -m sprite export` lists them"
             )
         return lines
 

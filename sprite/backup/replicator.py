@@ -234,7 +234,10 @@ class Session:
             await self._acked.wait()
 
     async def _rebase(self) -> bool:
-        """After everything was sent again, send the position of its start. Return False if there is none to send."""
+        """Once everything was sent again, send the position at which that began: older rows are gone.
+
+        Return False if there is none to send.
+        """
         baseline = (await self._state.followed()).baseline
         if baseline is None:
             return False
@@ -273,7 +276,7 @@ CONFIRMED_SECONDS = 0.1
 class Shipping:
     """Replicate to one connection at a time: the one that asked last."""
 
-    name: ClassVar = "the copy at the bridge"
+    name: ClassVar = "the bridge's replica"
 
     def __init__(self, settings: Settings, transcript: TranscriptDB, workspace: WorkspaceDB) -> None:
         self._settings = settings
@@ -347,16 +350,16 @@ class Shipping:
         is_other = asked.log is not None and asked.log != await self._identity(followed)
         if is_other and asked.store is not None and asked.store == followed.store:
             raise PeerError(
-                "The store had this log, and has another one now: it was put back to an earlier day.",
+                "The store had this log before, but has another one now: it was restored from a backup.",
                 code="store_behind",
             )
         if asked.log != await self._identity(followed) or followed.is_anew or asked.after <= followed.acked:
             return
         if not await self._state.has_issued(asked.after):
             raise PeerError(
-                f"The store has this log up to position {asked.after}, and this disk knows it up to {followed.acked}: "
-                "an older disk came back. Restore the sprite from the store, or have the store follow it anew, from "
-                "its beginning.",
+                f"The store has this log up to position {asked.after}, but this disk only up to {followed.acked}: "
+                "an older disk was restored. Restore the sprite from the store, or let the store replicate it "
+                "from the beginning.",
                 code="store_ahead",
             )
 
@@ -404,12 +407,12 @@ class Shipping:
     # --- forgetting ---
 
     async def find(self, made: Plan) -> list[Place]:
-        """Return whether a replica has older versions: until it has confirmed every forget (see `forget.Store`)."""
+        """Return the replica as a place of forgotten text until it has confirmed every forget; see `forget.Store`."""
         waits = made.is_done and await self._state.tombstones()
         return [Place(self.name, "it has not confirmed yet that it forgot")] if waits else []
 
     async def remove(self, _: Plan) -> None:
-        """Send a tombstone for the newest forget to a replica that follows, until it has carried it out."""
+        """Queue a tombstone for the newest forget, which tells a replica to delete older versions of its rows."""
         followed = await self._state.followed()
         newest = await self._transcript.curations.newest_forget()
         if newest is None or not (followed.acked or await self._state.has_issued_any()):

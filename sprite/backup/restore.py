@@ -46,8 +46,8 @@ def refuse_cut_off(settings: Settings) -> None:
     """Raise OperatorError if an import was interrupted; for commands that do not complete the import."""
     if is_cut_off(settings):
         raise OperatorError(
-            "An import into this workspace was cut off in its last step. Start the sprite, or run the import again: "
-            "that finishes it."
+            "An import into this workspace was interrupted in its last step. Start the sprite, or run the "
+            "import again: that finishes it."
         )
 
 
@@ -133,7 +133,7 @@ def refuse_lived_in(settings: Settings, archive: Archive) -> None:
             for part in layout.PARTS:
                 if part.database == name and part.table in _LIVED_IN and Table(database, part.table).count():
                     raise OperatorError(
-                        f"{settings.workspace} has a memory of its own: nothing was changed. Import into an empty "
+                        f"{settings.workspace} already has a memory: nothing was changed. Import into an empty "
                         "workspace, with --workspace DIR."
                     )
     for folder in archive.manifest.folders:
@@ -177,14 +177,14 @@ def _refuse_no_folder(workspace: Path, path: str) -> None:
     for part in filter(None, path.split("/")):
         above /= part
         if above.is_symlink() or (above.exists() and not above.is_dir()):
-            raise OperatorError(f"{above} is no folder, and one of the archive's belongs there. Nothing was changed.")
+            raise OperatorError(f"{above} is not a folder, but the archive needs a folder there. Nothing was changed.")
 
 
 def _refuse_other(target: Path, file: layout.PlainFile) -> None:
     if os.path.lexists(target) and not _is_same(target, file):
         raise OperatorError(
-            f"{target} is there already, and is not as in the archive. Nothing was changed: move it away, or import "
-            "into an empty workspace."
+            f"{target} exists already, with other content than in the archive. Nothing was changed: move it "
+            "away, or import into an empty workspace."
         )
 
 

@@ -341,7 +341,7 @@ class TurnRecorder:
         try:
             await self._transcript.journal.append(turn.key, turn.session_id, event, {**turn.snapshot(), **data})
         except StorageError as error:
-            self._on_storage_error(f"{error} The turn goes on and is kept in memory.")
+            self._on_storage_error(f"{error} The turn continues, and is written once that is possible.")
 
     async def _write(self, turn: TurnBuffer, outcome: Outcome, notice: str = "") -> NewObservation:
         for agent in self._agents.take_foreground(turn):

@@ -35,7 +35,7 @@ async def list_actions(settings: Settings, arguments: argparse.Namespace) -> int
     for action in shown:
         say(_line(action))
     if not shown:
-        say("Nothing is open. Add something: python -m sprite actions add 'Water the ficus' --due 'tomorrow 09:00'")
+        say("There are no open actions. Add one: python -m sprite actions add 'Water the ficus' --due 'tomorrow 09:00'")
     return 0
 
 

@@ -31,7 +31,7 @@ async def export(settings: Settings, target: str, *, without_files: bool, force:
     with ExitStack() as stack:
         if target == _STDOUT:
             if sys.stdout.isatty():
-                raise OperatorError("An archive is no text: name a file, or send it on with `export - > FILE`.")
+                raise OperatorError("An archive is not text. Name a file, or redirect it: `export - > FILE`.")
             stream = sys.stdout.buffer
         else:
             stream = stack.enter_context(whole_file(Path(target), force=force, error=OperatorError))
@@ -45,7 +45,9 @@ async def export(settings: Settings, target: str, *, without_files: bool, force:
                         await asyncio.sleep(0)
                     stream.flush()
                 except BrokenPipeError as error:
-                    raise OperatorError("Whoever was to take the archive has gone; it is not complete.") from error
+                    raise OperatorError(
+                        "The program that read the archive has ended, so the archive is incomplete."
+                    ) from error
     if made.manifest is not None and target != _STDOUT:
         _tell(Path(target), made.manifest, as_json=as_json)
     _tell_left_out(made.left_out)
@@ -63,7 +65,7 @@ def _tell(path: Path, manifest: Manifest, *, as_json: bool) -> None:
         say_json({"file": str(path), "bytes": path.stat().st_size, **_facts(manifest)})
         return
     say(f"Wrote {one_line(path)}: {_words(manifest)}.")
-    say("Only you can read it. What you have the agent forget later stays in it.")
+    say("Only you can read it. Things that you make the agent forget later stay in it.")
 
 
 def _tell_left_out(left_out: LeftOut) -> None:
@@ -91,7 +93,7 @@ async def restore_archive(settings: Settings, path: Path, *, dry_run: bool, as_j
     if as_json:
         say_json({**_facts(archive.manifest), "imported": not dry_run})
         return 0
-    outcome = f"{one_line(path)} is whole" if dry_run else f"Imported {one_line(path)}"
+    outcome = f"{one_line(path)} is complete and undamaged" if dry_run else f"Imported {one_line(path)}"
     say(f"{outcome}: {_words(archive.manifest)}.")
     return 0
 

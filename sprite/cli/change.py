@@ -45,7 +45,7 @@ async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
     if many and not arguments.yes:
         raise PeerError(f"This would forget more than {MANY_TURNS} turns. Add --yes to confirm.", code="too_much")
     if not arguments.yes and not sys.stdin.isatty():
-        raise PeerError("Nothing was forgotten: without a terminal to ask at, it takes --yes.", code="not_sure")
+        raise PeerError("Nothing was forgotten. Without a terminal, confirm with --yes.", code="not_sure")
     if not arguments.yes and not _agreed():
         say("Nothing was forgotten.")
         return EXIT_DECLINED
@@ -58,7 +58,7 @@ async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 def _say_preview(preview: Forgotten) -> None:
-    say(f"Forgetting this {preview.by} removes for good: {_words(preview)}")
+    say(f"Forgetting this {preview.by} removes permanently: {_words(preview)}")
     for place in preview.gone:
         say(f"  {place.where}: {place.text}")
     if preview.more:
@@ -70,7 +70,7 @@ def _say_preview(preview: Forgotten) -> None:
 def _say_done(done: Forgotten) -> None:
     say("Forgotten. The log keeps only the time of this, and how much was removed.")
     if not done.still:
-        say("All stores were searched: gone.")
+        say("No store contains it any more.")
     for place in done.still:
         say(f"Still in {place.where}: {place.text}")
 
@@ -148,7 +148,7 @@ async def accept(settings: Settings, arguments: argparse.Namespace) -> int:
     """Accept a file's content on disk that changed while the agent worked, as the person's own edit."""
     name = arguments.name
     await _change(settings, wire.AcceptRequest(name), wire.AcceptResult, lambda memory: memory.accept(name))
-    say(f"{name} is now as it stands on disk; what memory had before is kept as a version.")
+    say(f"{name}: the content on disk is now in memory; the earlier content is kept as a version.")
     return 0
 
 
@@ -156,7 +156,7 @@ async def reject(settings: Settings, arguments: argparse.Namespace) -> int:
     """Reject a file change that waits for the person's decision: the file on disk gets memory's content again."""
     name = arguments.name
     await _change(settings, wire.RejectRequest(name), wire.RejectResult, lambda memory: memory.reject(name))
-    say(f"{name} is again as memory has it; what stood on disk is kept in the log.")
+    say(f"{name}: the file has memory's content again; the discarded content is kept in the log.")
     return 0
 
 
@@ -177,7 +177,7 @@ async def answer(settings: Settings, arguments: argparse.Namespace) -> int:
     await _change(
         settings, wire.LearningRequest(number, op), wire.LearningResult, lambda memory: memory.answer(number, op)
     )
-    words = "is now your own word" if op == "confirm" else "no longer holds; it stays in the log"
+    words = "now counts as your own statement" if op == "confirm" else "is no longer true; it stays in the log"
     say(f"Learning {number} {words}.")
     return 0
 

@@ -67,8 +67,8 @@ def told(done: UndoResult) -> list[str]:
     """Return the result of an undo as lines for people."""
     groups = (
         ("restored", done.restored),
-        ("changed since (restored with --over)", done.conflicts),
-        ("maybe yours (restored when named)", done.yours),
+        ("changed again since then (restored only with --over)", done.conflicts),
+        ("maybe your own change (restored only if named)", done.yours),
         ("not kept", done.unkept),
     )
     lines = [f"{words}: {path}" for words, paths in groups for path in paths]

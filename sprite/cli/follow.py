@@ -30,7 +30,7 @@ async def follow(settings: Settings, arguments: argparse.Namespace) -> int:
     roots = [Path(os.path.abspath(path)) for path in arguments.paths] or [claude_code_logs()]  # noqa: PTH100
     for root in arguments.paths:
         if not root.exists():
-            raise OperatorError(f"{one_line(root)} is not there: name a folder of session logs, or one log.")
+            raise OperatorError(f"{one_line(root)} does not exist: name a folder of session logs, or one log.")
     make_folders(settings)
     settings.follow.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _only_one(settings.follow / "lock"):
@@ -66,7 +66,7 @@ def _only_one(path: Path) -> Iterator[None]:
             stack.enter_context(held(path, path.parent))
         except LockHeldError as error:
             raise OperatorError(
-                f"Another follower (process {error.owner}) already takes Claude Code's turns for {path.parent}. "
+                f"Another follower (process {error.owner}) already imports Claude Code's turns for {path.parent}. "
                 "One is enough: it sees every session. Stop it first to run this one."
             ) from error
         yield

@@ -143,7 +143,7 @@ def _files_at(path: Path, tally: Tally) -> list[Path]:
         return [path]
     files = [file for file in sorted(path.rglob("*.jsonl")) if _PASSED_FOLDERS.isdisjoint(file.parts)]
     if not files:
-        tally.refuse(path, "there is nothing in this folder that import knows")
+        tally.refuse(path, "this folder contains nothing that can be imported")
     return files
 
 

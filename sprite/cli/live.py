@@ -85,10 +85,10 @@ async def live(settings: Settings, arguments: argparse.Namespace) -> int:
     name = "the offline model" if settings.is_offline else settings.curator_model
     if not arguments.yes:
         if not sys.stdin.isatty():
-            raise PeerError("Nothing was asked: without a terminal to ask at, it takes --yes.", code="not_sure")
-        say(f"This asks the model for real, for ${MOST_USD:.2f} at most: a turn, a curation, an answer that is cut")
-        say(f"off, and {len(fixed_lines())} fixed lines for {name} to verify. It leaves your workspace alone.")
-        sys.stdout.write("Type yes to go on: ")
+            raise PeerError("Nothing was asked. Without a terminal, confirm with --yes.", code="not_sure")
+        say(f"This calls the real model, for at most ${MOST_USD:.2f}: a turn, a curation, an answer that is cut")
+        say(f"off, and {len(fixed_lines())} fixed lines for {name} to verify. Your workspace is not changed.")
+        sys.stdout.write("Type yes to continue: ")
         sys.stdout.flush()
         if (await asyncio.to_thread(sys.stdin.readline)).strip() != "yes":
             say("Nothing was asked.")
@@ -116,7 +116,7 @@ async def live(settings: Settings, arguments: argparse.Namespace) -> int:
         for part, found in report.items():
             told = found if not isinstance(found, dict) else ", ".join(f"{key} {found[key]}" for key in found)
             say(f"{'FAIL' if part in failed else 'ok  '} {part}: {told}")
-        say("The report holds nothing that you said: it can be attached to an issue (--json).")
+        say("The report contains nothing that you said: it can be attached to an issue (--json).")
     return 1 if failed else 0
 
 

@@ -40,7 +40,7 @@ class _Workspace:
         self._settings = settings
 
     async def answer(self, request: AnyMemoryRequest) -> MemoryResult:
-        """See Source. The stores are opened for each request, because a rebuild replaces whole files."""
+        """Answer a memory request. The stores are opened for each request, because a rebuild replaces whole files."""
         try:
             return await self._looked(request)
         except PeerError:

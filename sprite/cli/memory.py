@@ -149,7 +149,7 @@ async def drift(settings: Settings, arguments: argparse.Namespace) -> int:
     for name, lines in changes.items():
         say(f"{what_happened(name)}, found {day_and_time(waiting[name].found_at)}:")
         say("\n".join(lines))
-        say(f"Take it over with `memory accept {name}`, or put it away with `memory reject {name}`.")
+        say(f"Accept it with `memory accept {name}`, or discard it with `memory reject {name}`.")
     if not changes:
         say("No file waits for a decision.")
     return 0
@@ -171,5 +171,5 @@ async def learnings(settings: Settings, arguments: argparse.Namespace) -> int:
     if not rows:
         say("Nothing has been learned yet.")
     if any(row.is_unverified and row.superseded_by is None for row in rows):
-        say("Unverified: is this right? `memory confirm N` makes it yours, `memory retire N` ends it.")
+        say("Unverified learnings: `memory confirm N` confirms one, `memory retire N` marks it as no longer true.")
     return 0

@@ -117,7 +117,7 @@ async def _re_extract(settings: Settings, transcript: TranscriptDB, *, dry_run: 
     if as_json:
         say_json({**dataclasses.asdict(estimate), "generation": generation})
     else:
-        say("Memory is made of the new answers; the old ones stay in the log.")
+        say("Memory now uses the new answers; the old ones stay in the log.")
     return 0
 
 

@@ -74,7 +74,7 @@ async def status(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _looked_at(settings: Settings) -> tuple[Health, float, ShippingReport | None]:
-    """Return memory's figures, what the agent has spent today and the state of the replica.
+    """Return the state of memory, the agent's costs of today in US dollars, and the state of the replica.
 
     Raises SpriteError if memory cannot be read.
     """
@@ -119,7 +119,7 @@ def _print(health: Health, spent_today: float) -> None:
 
 def _print_shipping(shipped: ShippingReport) -> None:
     waiting = f"{shipped.waiting} row(s) wait for the bridge" if shipped.waiting else "the bridge has everything"
-    say(f"  copy        {waiting}, heard of it {day_and_time(shipped.acked_at)}")
+    say(f"  replica     {waiting}, last confirmed {day_and_time(shipped.acked_at)}")
     for words in shipped.words():
         say(f"              {words}")
 
@@ -259,7 +259,7 @@ def _integrity(path: Path) -> str:
     """
     until = time.monotonic() + PROBE_SECONDS
     if not path.is_file():
-        return "it is no file"
+        return "it is not a file"
     try:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
             connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
@@ -277,7 +277,7 @@ def _token(settings: Settings) -> Finding:
     if settings.token:
         return Finding("token", ok=True, words="from SPRITE_TOKEN")
     if not path.exists():
-        return Finding("token", ok=True, words="will be made at first start")
+        return Finding("token", ok=True, words="will be created at the first start")
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         return Finding("token", ok=False, words=f"{path} can be read by others (mode {mode:o}); chmod 600 it")
@@ -289,7 +289,7 @@ def _rules(settings: Settings) -> Finding:
     if not edited:
         return Finding("agent rules", ok=True, words="soul.md and os.md are the ones that came with Sprite")
     are = "was changed by hand and stays" if len(edited) == 1 else "were changed by hand and stay"
-    words = f"{' and '.join(edited)} {are} as changed; what is removed comes back in this version's words"
+    words = f"{' and '.join(edited)} {are} as changed; delete a file to get this version's text"
     return Finding("agent rules", ok=True, words=words)
 
 
@@ -302,7 +302,7 @@ def _sandbox(settings: Settings, running: Probed) -> Finding:
         found = find_boundary(settings, PROBE_SECONDS, is_proof=True)
     words = found.words + ("; tried to: " + ", ".join(attempts({})) if found.holds else "")
     if running.sandbox not in {None, found.words}:
-        words = f"{running.sandbox} (so says the running sprite; a trial here says: {words})"
+        words = f"{running.sandbox} (reported by the running sprite; a test here reports: {words})"
     return Finding("sandbox", ok=True, words=words)
 
 
@@ -312,7 +312,7 @@ def _meaning(settings: Settings) -> Finding:
 
 
 async def _memory(settings: Settings) -> list[Finding]:
-    """Return the state of memory, and what the replica lacks or has not forgotten."""
+    """Check memory, its files and set-aside turns, and data that the replica lacks or still has to forget."""
     try:
         health, _, shipped = await _looked_at(settings)
     except MigrationPendingError as error:

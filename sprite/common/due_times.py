@@ -38,7 +38,7 @@ def _read(value: object, tz: str, now: float) -> float:
     try:
         return _moment_in(text, tz, now)
     except (ValueError, OverflowError) as error:
-        raise PeerError(f"{text!r} is no time: {_HOW}.", code="bad_due") from error
+        raise PeerError(f"{text!r} is not a time: {_HOW}.", code="bad_due") from error
 
 
 def _moment_in(text: str, tz: str, now: float) -> float:

@@ -41,21 +41,22 @@ class Failure:
 
 
 _OTHER_MODEL = "choose another model for this session, or set SPRITE_MODEL"
-_BAD_KEY = "The model does not take the key or login: check ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN, and restart."
+_BAD_KEY = "The model's API rejects the key or login: check ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN, and restart."
 _NO_CREDIT = "The account of the model's API has no credit: add some, or set another ANTHROPIC_API_KEY."
 _FULL = "The conversation is longer than the model can read."
+_NOT_KNOWN = "The bridge does not know this sprite's token: restart the sprite from the bridge."
 NO_ANSWER = Failure("no_answer", "No answer came.", "retry")
 #: By a pattern of the text: code, sentence, action; the first match wins. An empty sentence stands for the matched
 #: text, which is the bridge's own.
 _BY_TEXT: tuple[tuple[str, str, str, Action], ...] = (
     (r"The day's budget of \$[^\n]*? raise it for today\.", BUDGET_USED_UP, "", "raise_limit"),
     (r"The month's budget of \$[^\n]*? raise it\.", BUDGET_USED_UP, "", "settings"),
-    (r"Calls in flight hold the rest", "rate_limited", "Other calls hold the rest of the budget for now.", "retry"),
-    (r"as many as it may|calls of this minute|as it takes", "rate_limited", "There are too many calls.", "retry"),
-    (r"token of a sprite", "unauthorized_model", "The bridge does not know this sprite: restart it there.", "settings"),
+    (r"Calls in flight reserve the rest", "rate_limited", "Other calls hold the rest of the budget for now.", "retry"),
+    (r"calls in flight, the max|calls for this minute|as it can", "rate_limited", "There are too many calls.", "retry"),
+    (r"token is unknown or was revoked", "unauthorized_model", _NOT_KNOWN, "settings"),
     (r"the bridge's key", "unauthorized_model", "The bridge needs a valid ANTHROPIC_API_KEY.", "settings"),
     (r"BASE_URL redirects", "model_error", "ANTHROPIC_BASE_URL of the bridge is not the model's address.", "settings"),
-    (r"may not use the model", "forbidden_model", f"The bridge does not permit it: {_OTHER_MODEL}.", "settings"),
+    (r"may not use the model", "forbidden_model", f"The bridge does not allow this model: {_OTHER_MODEL}.", "settings"),
     (r"The price of .* is not", "forbidden_model", f"The model has no known price: {_OTHER_MODEL}.", "settings"),
     (r"bridge's database|bridge is stopping", "model_error", "The bridge is not ready.", "retry"),
     (r"messages to compact", "bad_request", "There is nothing to compact yet.", "change"),
@@ -82,7 +83,7 @@ _BY_TEXT: tuple[tuple[str, str, str, Action], ...] = (
     (r"output token maximum", "answer_too_long", "The answer grew too long. Ask for it in parts.", "change"),
     (r"context window limit|[Pp]rompt is too long|exceed context", "context_full", _FULL, "new_session"),
     (r"[Ii]mage (?:was|exceeds|dim)|not process|PDF", "bad_attachment", "The model cannot read a file.", "new_session"),
-    (r"stop_reason=pause_turn", "agent_error", "The model paused in its answer. Tell it to go on.", "change"),
+    (r"stop_reason=pause_turn", "agent_error", "The model paused in its answer. Tell it to continue.", "change"),
     (r"^\[ede_diagnostic\]", "agent_error", "The agent could not finish this turn.", "retry"),
     (r"concurrency issues|tool_use|tool_result", "conversation_broken", "The conversation is damaged.", "new_session"),
 )
@@ -92,7 +93,7 @@ _BY_LOOSE_TEXT: tuple[tuple[str, str, str, Action], ...] = (
     (r"[Oo]verloaded", "overloaded", "The model is overloaded.", "retry"),
     (r"[Rr]ate limit", "rate_limited", "The model's rate limit is reached.", "retry"),
     (r"in time|[Tt]imed out|took too long", "model_error", "The model did not answer in time.", "retry"),
-    (r"[Ii]nternal server error|API failed", "model_error", "The model's service has a fault.", "retry"),
+    (r"[Ii]nternal server error|API failed", "model_error", "The model's service has an error.", "retry"),
     (r"mid-response", "model_error", "The model broke off in the middle of its answer.", "retry"),
     (r"[Cc]onnect|reached|broke off|ECONN|[Ss]tream", "model_error", "The connection to the model broke off.", "retry"),
     (r"^$", "agent_error", "The agent could not finish this turn.", "retry"),
@@ -109,11 +110,11 @@ _BY_STATUS: dict[int, tuple[str, str, Action]] = {
     401: ("unauthorized_model", _BAD_KEY, "settings"),
     402: ("no_credit", _NO_CREDIT, "settings"),
     403: ("forbidden_model", f"The key does not permit this: check ANTHROPIC_API_KEY, or {_OTHER_MODEL}.", "settings"),
-    404: ("unknown_model", f"The model does not exist for this key: {_OTHER_MODEL}.", "settings"),
+    404: ("unknown_model", f"This key cannot use the model: {_OTHER_MODEL}.", "settings"),
     408: ("model_error", "The model did not answer in time.", "retry"),
     413: ("request_too_large", "The conversation is larger than the model accepts.", "new_session"),
     429: ("rate_limited", "The model's rate limit is reached.", "retry"),
-    **dict.fromkeys((409, 500, 502, 503), ("model_error", "The model's service has a fault.", "retry")),
+    **dict.fromkeys((409, 500, 502, 503), ("model_error", "The model's service has an error.", "retry")),
     504: ("model_error", "The model did not answer in time.", "retry"),
     529: ("overloaded", "The model is overloaded.", "retry"),
 }

@@ -57,7 +57,7 @@ def _refuse_existing(path: Path, *, force: bool, error: Callable[[str], Exceptio
     if path.is_dir():
         raise error(f"{path} is a folder: say which file to write, such as {path / 'sprite.zip'}.")
     if os.path.lexists(path) and not force:
-        raise error(f"{path} is there already. Choose another name, or replace it with --force.")
+        raise error(f"{path} exists already. Choose another name, or replace it with --force.")
 
 
 def sync(path: Path) -> None:

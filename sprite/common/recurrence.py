@@ -118,7 +118,7 @@ def parse_rule(text: str) -> Repeat:
     except (ValueError, KeyError) as error:
         words = str(error) if isinstance(error, ValueError) and error.args else "it cannot be read"
         raise PeerError(
-            f"{text[:80]!r} is no repeat: {words}. Write it like FREQ=WEEKLY;BYDAY=MO or FREQ=DAILY;BYHOUR=8.",
+            f"{text[:80]!r} is not a valid repeat: {words}. Write it like FREQ=WEEKLY;BYDAY=MO or FREQ=DAILY;BYHOUR=8.",
             code="bad_repeat",
         ) from error
     if (gap := _least_gap_minutes(repeat)) * 60 < LEAST_GAP_SECONDS:
@@ -243,7 +243,7 @@ def _read(text: str) -> Repeat:
     parts = _parts(text)
     frequency = parts.pop("FREQ", "")
     if frequency not in _FREQUENCIES:
-        raise ValueError(f"FREQ has to be one of {', '.join(_FREQUENCIES)}")
+        raise ValueError(f"FREQ must be one of {', '.join(_FREQUENCIES)}")
     until, is_utc = _until(parts.pop("UNTIL", None))
     repeat = Repeat(
         frequency=frequency,
@@ -260,9 +260,9 @@ def _read(text: str) -> Repeat:
         week_start=WEEKDAYS.index(parts.pop("WKST", "MO")),
     )
     if parts.pop("BYSECOND", "0") != "0":
-        raise ValueError("seconds cannot be named")
+        raise ValueError("seconds are not supported")
     if parts:
-        raise ValueError(f"{min(parts)} is not understood here: say it by months, days and hours")
+        raise ValueError(f"{min(parts)} is not supported: use months, days and hours")
     _refuse_what_does_not_go_together(repeat)
     return repeat
 
@@ -275,7 +275,7 @@ def _parts(text: str) -> dict[str, str]:
         if not sign or not value:
             raise ValueError(f"{part[:40]!r} is not NAME=VALUE")
         if name in parts:
-            raise ValueError(f"{name[:40]} stands twice")
+            raise ValueError(f"{name[:40]} occurs twice")
         parts[name] = value
     return parts
 
@@ -284,16 +284,16 @@ def _refuse_what_does_not_go_together(repeat: Repeat) -> None:
     if repeat.count is not None and repeat.until is not None:
         raise ValueError("COUNT and UNTIL exclude each other")
     if any(ordinal for ordinal, _ in repeat.by_day) and repeat.frequency not in {"MONTHLY", "YEARLY"}:
-        raise ValueError("a numbered weekday such as 1MO goes with FREQ=MONTHLY or YEARLY")
+        raise ValueError("a numbered weekday such as 1MO needs FREQ=MONTHLY or YEARLY")
     picks = repeat.frequency in {"MONTHLY", "YEARLY", "WEEKLY"} and (repeat.by_day or repeat.by_month_day)
     if repeat.by_set_pos and not picks:
-        raise ValueError("BYSETPOS goes with days of FREQ=WEEKLY, MONTHLY or YEARLY")
+        raise ValueError("BYSETPOS needs days, and FREQ=WEEKLY, MONTHLY or YEARLY")
 
 
 def _number(name: str, text: str, most: int) -> int:
     value = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(most)) else 0
     if not 1 <= value <= most:
-        raise ValueError(f"{name} is a number from 1 to {most}")
+        raise ValueError(f"{name} must be a number from 1 to {most}")
     return value
 
 
@@ -306,10 +306,10 @@ def _list(parts: dict[str, str], name: str) -> tuple[int, ...]:
     for item in text.split(","):
         digits = item.removeprefix("+").removeprefix("-") if low < 0 else item
         if not (digits.isascii() and digits.isdigit() and low <= int(item) <= high):
-            raise ValueError(f"{name} has {item[:20]!r}, and goes from {low} to {high}")
+            raise ValueError(f"{name} has {item[:20]!r}, but must be from {low} to {high}")
         values.add(int(item))
     if low < 0 and 0 in values:
-        raise ValueError(f"{name} has no 0")
+        raise ValueError(f"{name} must not be 0")
     return tuple(sorted(values))
 
 
@@ -318,7 +318,7 @@ def _days(text: str | None) -> tuple[tuple[int, int], ...]:
         return ()
     found = [_BY_DAY.fullmatch(item) for item in text.split(",")]
     if None in found:
-        raise ValueError(f"BYDAY has {text[:40]!r}, and is a list of {', '.join(WEEKDAYS)}, or 1MO, -1FR")
+        raise ValueError(f"BYDAY has {text[:40]!r}, but must be a list of {', '.join(WEEKDAYS)}, or 1MO, -1FR")
     return tuple(sorted({(int(item[1] or 0), WEEKDAYS.index(item[2])) for item in found if item is not None}))
 
 
@@ -328,7 +328,7 @@ def _until(text: str | None) -> tuple[datetime | None, bool]:
         return None, False
     found = _UNTIL.fullmatch(text)
     if found is None:
-        raise ValueError("UNTIL is a day like 20261231 or a moment like 20261231T090000Z")
+        raise ValueError("UNTIL must be a day like 20261231 or a time like 20261231T090000Z")
     day, clock, is_utc = found.groups()
     return datetime.strptime(f"{day}{clock or '235959'}", "%Y%m%d%H%M%S"), is_utc is not None  # noqa: DTZ007 - a wall's
 

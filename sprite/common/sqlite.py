@@ -176,8 +176,8 @@ def _whose(schema: Schema) -> str:
 def damaged(path: Path, problem: str) -> str:
     """Return the text for people about a damaged file."""
     return (
-        f"{path} is damaged or is no SQLite database ({problem.splitlines()[0]}). It was left untouched: "
-        "restore it from a backup, or move it away to start anew."
+        f"{path} is damaged or not a SQLite database ({problem.splitlines()[0]}). It was left untouched: "
+        "restore it from a backup, or move it away to start with an empty one."
     )
 
 

@@ -116,7 +116,7 @@ class ParsedLearning:
 class ParsedDone:
     """A `DONE` line: actions that are finished or dropped, by the ids of their learnings, and why.
 
-    `words` are the first words of the only one, or empty.
+    `words` are the first words of the action, if the line names only one.
     """
 
     ids: tuple[int, ...]

@@ -82,7 +82,7 @@ def read_fence(line: str) -> Fence | None:
 class Bodies:
     """The files in a curator's answer by name: complete contents that end in one newline, or edits.
 
-    `left` are lines among the edits that are none.
+    `left` are lines among the edits that could not be parsed as edits.
     """
 
     files: dict[str, str]
@@ -126,7 +126,7 @@ def read_bodies(lines: Lines, unparsed: list[str]) -> Bodies:
 
 
 def _headers(lines: Lines) -> list[tuple[int, Header]]:
-    """Return the headers with their places. A header in a code block that ends is content."""
+    """Return the headers with their line numbers, without those inside a closed code block, which are content."""
     found: list[tuple[int, Header]] = []
     inside: list[tuple[int, Header]] = []
     blocks: list[Fence] = []
@@ -344,7 +344,7 @@ class EditedFile:
 
     @property
     def content(self) -> str:
-        """Return the file's new content. A subheading goes with its last line."""
+        """Return the file's new content. A subheading whose last line was removed is removed, too."""
         emptied = frozenset(heading.strip() for heading in self._emptied())
         lines = _without_empty([line for now in self._now for line in now], emptied)
         # Additions come last: a line added below another must not be deleted with it.

@@ -198,7 +198,7 @@ class BatchFold(FileFold):
             self._take(number, type_, asked, evidence)
 
     def _replaced_words(self, asked: ParsedLearning) -> list[str]:
-        """Return the user's learnings that a new one changes. It may keep parts of them, as a line of a file may."""
+        """Return the user's learnings that a new one replaces. The new one may repeat their numbers and addresses."""
         words = content_words(asked.content)
         replaced = [known for number in asked.supersedes if (known := self._tx.known(number)) is not None]
         shared = {
@@ -424,7 +424,10 @@ class BatchFold(FileFold):
             self._close(action)
 
     def _retire_behind(self, line: Replaced) -> None:
-        """Supersede the learning behind a replaced line, or retire it if no learning says what the new line says."""
+        """Supersede the learning that a replaced line of a file came from.
+
+        If no learning says what the new line says, retire the old learning.
+        """
         known, basis = self._behind(line.old), line.basis
         if known is None or known.type == "ACTION" or self._is_from_later(known):
             return
@@ -444,7 +447,7 @@ class BatchFold(FileFold):
             self._outdated.append((known.content, by or known.id))
 
     def _retire_digests(self, first: int) -> None:
-        """Supersede digests from before learning `first` with a point about something that is outdated now."""
+        """Supersede digests older than learning `first` that mention something which is now outdated."""
         for digest in self._tx.digests():
             if digest.id >= first:
                 continue
@@ -570,8 +573,8 @@ class Judge:
 def without_off_record(answer: Curation, parts: Sequence[effects.Part], turns: Turns) -> Curation:
     """Return a decided answer without the words of turns that it puts off the record.
 
-    Learnings that were not taken over leave a placeholder, so that later ones keep their numbers. Edits stay if they
-    cite other turns only. Of the verification, only the turns off the record stay: its request would be another one.
+    Refused learnings leave a placeholder, so that later ones keep their numbers. Edits stay if they cite only other
+    turns. The verification keeps only the turns off the record, because its request has changed.
     """
     taken = {part.content for part in parts if isinstance(part, NewLearning)}
     taken |= {part.new.content for part in parts if isinstance(part, effects.Repeated)}

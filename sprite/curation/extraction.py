@@ -184,7 +184,8 @@ class Extractor:
     ) -> list[OpenLearning]:
         """Return the learnings to show: standing ones, plans, those behind user.md, and those related to the turns.
 
-        `again` are refused parts and turns that are shown again: a second answer has to know the same learnings.
+        `again` are refused parts and repeated turns. A second answer needs the learnings that concern them,
+        too.
         """
         if not turns:
             return []
@@ -231,7 +232,10 @@ class Extractor:
         return [learning for nearest in found for learning in nearest]
 
     async def _of_named(self, turns: Sequence[Observation], context: str, projects: Sequence[str]) -> list[LearningRow]:
-        """Return the learnings about each entry of context.md's projects that a message names: it may end there."""
+        """Return learnings about the projects in context.md that a message names.
+
+        The message may say that a project has ended.
+        """
         said = content_words(" ".join(turn.user_message[:MAX_WORDS_CHARS] for turn in turns))
         names = [line.strip("# ") for line in context.split("\n") if line.startswith("### ")]
         found: list[LearningRow] = []
@@ -241,7 +245,10 @@ class Extractor:
         return found
 
     async def _with_names(self, turns: Sequence[Observation], projects: Sequence[str]) -> list[LearningRow]:
-        """Return the learnings that have a name of the turns with several parts: its thing may be gone or moved."""
+        """Return learnings that contain a name from the turns, such as a host, package or path.
+
+        The turns may say that the named thing is gone or has moved.
+        """
         found: list[LearningRow] = []
         for name in await asyncio.to_thread(_names_in, turns):
             nearest = await self._memory.nearest(phrase(name), MOST_WITH_NAME + 1, projects)

@@ -217,7 +217,10 @@ class FileFold:
         return copied or first_use.copied(text, after=" ".join(self._accepted[-RUN:]))
 
     def _known_before(self, text: str, basis: Basis) -> Sequence[str]:
-        """Return the user's learnings that a line may repeat, since a new learning of the same turn changes them."""
+        """Return the user's learnings whose numbers and addresses a line may repeat.
+
+        They are those that a new learning of the same turn changes.
+        """
         new = basis.learning
         if new is None or basis.turn is None or new.turn != basis.turn.logged.id or not rests_on(text, new.content):
             return ()
@@ -262,14 +265,17 @@ class FileFold:
         )
 
     def _resting(self, text: str) -> NewLearning | None:
-        """Return the new learning that a line repeats most, or the only one."""
+        """Return the new learning with most of a line's words; a single new learning needs none of them."""
         words = content_words(text)
         found = {number: share(words, content_words(taught.content)) for number, taught in self._taught.items()}
         best = max(found, key=lambda number: found[number], default=None)
         return self._taught[best] if best is not None and words and (found[best] or len(found) == 1) else None
 
     def _may_delete(self, name: str, edit: Edit, line: str) -> bool:
-        """Return whether a line may go. One of user.md needs the user's word, or a learning that replaces its own."""
+        """Return whether a line may be deleted. Refuse a line of user.md without a reason in the user's own words.
+
+        No reason is needed if a learning replaced the learning of the line.
+        """
         if any(share(content_words(line), content_words(gone)) >= LIVES_ON for gone in self._retired):
             return True
         if name != "user.md":
@@ -330,6 +336,6 @@ def _found(file: EditedFile, edit: Edit) -> int | None:
 
 
 def rests_on(line: str, known: str) -> bool:
-    """Return whether a learning has enough of a line's words to be what it was made from."""
+    """Return whether a line probably comes from a learning: the learning has enough of its words."""
     words = content_words(line)
     return bool(words) and share(words, content_words(known)) >= RESTS_ON

@@ -148,7 +148,7 @@ class MessagesApi:
             ):
                 answer = await _body(response)
         except TimeoutError as error:
-            raise ModelError(f"no whole answer in {self._timeout_seconds:.0f} seconds") from error
+            raise ModelError(f"no complete answer within {self._timeout_seconds:.0f} seconds") from error
         except (http.HTTPError, http.InvalidURL) as error:
             raise ModelError(failure(f"Connection lost: {error}").sentence) from error
         if response.status_code != _OK:
@@ -157,7 +157,7 @@ class MessagesApi:
         try:
             return await off_loop(len(answer), msgspec.json.decode, answer, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ModelError("what answers there is no Messages API") from error
+            raise ModelError("the address does not answer like the Messages API") from error
 
     def _headers(self) -> dict[str, str]:
         settings = self._settings
@@ -223,7 +223,7 @@ class CliMessages:
                         elif isinstance(message, sdk.ResultMessage):
                             result = message
             except TimeoutError as error:
-                raise ModelError(f"no whole answer in {self._timeout_seconds:.0f} seconds") from error
+                raise ModelError(f"no complete answer within {self._timeout_seconds:.0f} seconds") from error
             except (sdk.ClaudeSDKError, OSError, RuntimeError) as error:
                 if result is None:
                     raise ModelError(f"Claude Code failed: {type(error).__name__}") from error

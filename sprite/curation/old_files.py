@@ -56,7 +56,7 @@ async def without_old_files(answer: Curation, memory: MemoryDB, transcript: Tran
 
 
 def _standing_since(versions: Sequence[FileVersion], since: float) -> frozenset[str]:
-    """Return the lines of the version of that time that the curator wrote; a person's lines stay."""
+    """Return the curator's lines in the version of that time. A person's lines are never removed as old."""
     old: frozenset[str] = frozenset()
     persons: set[str] = set()
     before: frozenset[str] = frozenset()

@@ -43,7 +43,11 @@ FEW_SECONDS_AWAKE = 600.0
 
 
 class Rest:
-    """Call `on_rest` once when a conversation is idle. The module explains `can_sleep` and `is_left`."""
+    """Call `on_rest` once when a conversation has been idle for `seconds`.
+
+    `can_sleep`: the machine may sleep, so it must stay awake until then. `is_left` returns whether no client is
+    connected.
+    """
 
     def __init__(
         self, seconds: float, on_rest: Callable[[], None], *, can_sleep: bool, is_left: Callable[[], bool]
@@ -165,7 +169,10 @@ class ObservationProcessor:
             await self._await_rest()
 
     async def take_up(self) -> None:
-        """Request a flush of an earlier process's turns: enough for a call, or already begun. Else await a rest."""
+        """Request a flush of turns that an earlier process left: if they are enough for a call, or were tried already.
+
+        Otherwise wait until the conversation is idle.
+        """
         if await self._transcript.waiting_count() < self._least:
             self._begun_through = await self._transcript.quarantine.tried_through()
             if not self._begun_through:
@@ -204,7 +211,8 @@ class ObservationProcessor:
     async def session_ended(self, seconds: float, *, is_stopping: bool = False) -> None:
         """Curate waiting turns if they are worth a call, with the deadline of `flush_all_within`.
 
-        A process that stops leaves few turns to the next one: its model may be gone already.
+        If the process `is_stopping`, a few turns are left to the next process, because the model may be
+        unreachable now.
         """
         waits = is_stopping or await self._few_wait() > 0
         await self._flush_within(seconds, least=self._least if waits else 1)
@@ -271,7 +279,7 @@ class ObservationProcessor:
                 attempt += 1
             else:
                 return
-        log.warning("curation gave up for now after %d attempts; the turns wait", MAX_ATTEMPTS)
+        log.warning("curation stopped for now after %d attempts; the turns wait", MAX_ATTEMPTS)
 
     def _note(self, error: SpriteError) -> None:
         log.warning("curation: %s", error)
@@ -339,7 +347,7 @@ class ObservationProcessor:
             self._publish(await self._projection.settle())
             raise
         if curation is None:
-            log.warning("turn %d was set aside, since every call about it was in vain", turns[0].id)
+            log.warning("turn %d was set aside, because every call about it failed", turns[0].id)
             self._publish(await self._projection.settle())
         else:
             self._publish(await self._projection.log_batch(partial(self._decided, curation)))

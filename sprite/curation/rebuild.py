@@ -108,7 +108,10 @@ class Reextraction:
         return generation
 
     async def _keep(self, aside: _Aside, curation: Curation | None, batch: Sequence[Observation]) -> int:
-        """Log and apply an answer. Return the number of settled turns. None leaves out the first turn."""
+        """Log and apply an answer; return the number of turns that it covers.
+
+        None stands for a turn that was quarantined: 1.
+        """
         if curation is None:
             return 1
         covered = [turn for turn in batch if turn.id <= (curation.last_observation_id or 0)]

@@ -90,7 +90,7 @@ class Request:
 class Rulings:
     """The verdicts that a decision may use. Lines without a verdict are collected in `asked`.
 
-    `otherwise` is the verdict on those: "yes" while a decision is rehearsed, "unsure" when it is made.
+    They count as `otherwise`: "yes" in a trial run that collects the lines, "unsure" in the decision itself.
     """
 
     known: Mapping[str, Ruling]

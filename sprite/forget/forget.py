@@ -270,7 +270,7 @@ class StayingStore:
         scrubber = made.scrubber
         deployed = [name for name in DEPLOYED if self._files.exists(name) and scrubber.finds(self._files.on_disk(name))]
         return [
-            *(Place(name, "deployed, not learned: change it there") for name in deployed),
+            *(Place(name, "a file with the agent's rules, which only you can change") for name in deployed),
             *await asyncio.to_thread(lambda: list(self._own(scrubber))),
             *(
                 Place(f"learning {row.id}, which says more", row.content)

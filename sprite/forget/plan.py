@@ -193,7 +193,7 @@ async def plan(target: Target, transcript: TranscriptDB, memory: MemoryDB, step:
     if by == "text":
         text = target.text or ""
         if len(text.strip()) < SHORTEST_TEXT:
-            raise PeerError(f"A text to forget needs {SHORTEST_TEXT} characters at least.")
+            raise PeerError(f"A text to forget needs at least {SHORTEST_TEXT} characters.")
         made = Plan("text", scrubber := Scrubber(text), scrubber)
     elif by == "learning":
         made = await _plan_learning(await _learning_of(target, memory), learnings, transcript, step)

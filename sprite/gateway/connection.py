@@ -141,7 +141,10 @@ class Connection:
             payload = msgspec.structs.replace(payload, message=discreet(payload.message))
         frame = encode(payload, reply_to=reply_to)
         if len(frame) > messages.MAX_FRAME_BYTES:
-            words = f"The answer has {len(frame):,} bytes, {messages.MAX_FRAME_BYTES:,} fit: ask for less of it."
+            words = (
+                f"The answer has {len(frame):,} bytes, but a message holds {messages.MAX_FRAME_BYTES:,}: ask for "
+                "less of it."
+            )
             frame = encode(messages.Error("too_large", words), reply_to=reply_to)
         self._put(frame)
 
@@ -362,7 +365,7 @@ _EARLIEST_NOW: Final = 1_767_225_600.0
 #: Limit for the bridge's name, which is stored with the newest lease.
 _LONGEST_OWNER = 200
 _REPLACED = "Another bridge has this sprite now; this connection is of an older lease (epoch {}, now {})."
-_STALE = "Another bridge has this sprite: the lease has epoch {}, and one with epoch {} was here."
+_STALE = "Another bridge has this sprite: the lease has epoch {}, but epoch {} was already used here."
 _TWO_OWNERS = "Another bridge has this sprite by a lease with the same epoch, {}."
 
 #: Ends a connection with an error; its remaining messages are not started.
@@ -377,7 +380,7 @@ class Leases:
         self._clock = clock
         if newest is not None and newest.epoch > self._largest():
             # A client with the token sent it before such leases were refused.
-            log.warning("a lease was kept that is no bridge's: the next one is taken", extra={"epoch": newest.epoch})
+            log.warning("the stored lease is invalid: the next one is accepted", extra={"epoch": newest.epoch})
             newest = None
         self._newest = newest
         self._connected: set[End] = set()
@@ -421,14 +424,14 @@ class Leases:
 
     def _check(self, lease: Lease) -> None:
         if not 0 < lease.epoch <= self._largest():
-            words = "A lease's epoch is counted from 1, or from the time in seconds: no bridge has this one."
+            words = "The epoch of the lease is invalid: bridges count from 1, or from the time in seconds."
             raise FatalPeerError(words, code="bad_payload")
         _check_owner(lease)
 
 
 def _check_owner(lease: Lease) -> None:
     if not 0 < len(lease.owner) <= _LONGEST_OWNER or not lease.owner.isprintable():
-        words = f"A lease names its bridge by 1 to {_LONGEST_OWNER} printable characters."
+        words = f"A lease must name its bridge with 1 to {_LONGEST_OWNER} printable characters."
         raise FatalPeerError(words, code="bad_payload")
 
 

@@ -186,7 +186,7 @@ class Gateway:
 
     async def _mission(self, connection: Connection, mission_id: str, mission: messages.Mission) -> None:
         if not 0 < len(mission_id) <= MAX_ID_CHARS:
-            raise PeerError("A mission needs an id, by which a resend is known.")
+            raise PeerError("A mission needs an id, by which a repeated message is recognised.")
         if not mission.text.strip():
             raise PeerError("The message is empty.")
         if len(mission.stack_id or "") > MAX_ID_CHARS:
@@ -194,7 +194,8 @@ class Gateway:
             raise PeerError("There is no such stack.", code="not_found")
         if len(mission.text) > messages.MAX_MISSION_CHARS:
             raise PeerError(
-                f"The message has {len(mission.text):,} characters, of {messages.MAX_MISSION_CHARS:,}: send a file.",
+                f"The message has {len(mission.text):,} characters; at most {messages.MAX_MISSION_CHARS:,} are "
+                "allowed. Send a file.",
                 code="too_long",
             )
         pasted = to_spans(mission.pasted)
@@ -224,9 +225,8 @@ class Gateway:
                 raise PeerError(words, code="bad_picture")
             if image.data is not None:
                 if image.media_type and image.media_type not in PICTURES.values():
-                    words = (
-                        f"{image.media_type[:MAX_ID_CHARS]!r} is no type of a picture: {', '.join(PICTURES.values())}."
-                    )
+                    kinds = ", ".join(PICTURES.values())
+                    words = f"{image.media_type[:MAX_ID_CHARS]!r} is not a supported type of picture: {kinds}."
                     raise PeerError(words, code="bad_picture")
                 name = f"picture.{image.media_type.rpartition('/')[2]}"
                 path = (await self._upload(messages.FileUpload(str(uuid.uuid4()), name, 0, True, image.data))).path
@@ -426,13 +426,15 @@ class Gateway:
             try:
                 preview = await self._memory.forgetter.preview(target)
                 if self._work.runtime.is_busy:
-                    preview.gone.append(Place("the turn under way", "is finished first; what it says of it goes, too"))
+                    preview.gone.append(
+                        Place("the turn under way", "is finished first; what it says about this is forgotten, too")
+                    )
                 return wire.ForgetResult(preview, done=False)
             except PeerError as error:
                 if error.code != "not_found" or not self._work.runtime.is_busy:
                     raise
                 # Clients see a running turn before it is in the log.
-                words = f"{error} A turn is under way: what it says is in memory when it ends, so ask again then."
+                words = f"{error} A turn is running, and memory gets its words when it ends. Try again then."
                 raise PeerError(words, code="not_found") from error
 
         async def forget() -> Plan:

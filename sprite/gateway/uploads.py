@@ -56,7 +56,7 @@ class Uploads:
         Raises PeerError for a chunk out of order, too much data, or data that is not base64.
         """
         if len(chunk.upload_id) > MAX_ID_CHARS:
-            raise PeerError(f"An upload's id may have {MAX_ID_CHARS} characters at most.")
+            raise PeerError(f"An upload's id may have at most {MAX_ID_CHARS} characters.")
         async with self._one_chunk:
             try:
                 return await asyncio.to_thread(self._take, chunk)
@@ -87,7 +87,7 @@ class Uploads:
                 os.fsync(stream.fileno())
         if size > MAX_UPLOAD_BYTES:
             self._forget(chunk.upload_id)
-            raise PeerError(f"A file may have {MAX_UPLOAD_BYTES // 2**20} MiB at most.", code="file_too_large")
+            raise PeerError(f"A file may have at most {MAX_UPLOAD_BYTES // 2**20} MiB.", code="file_too_large")
         self._next_index[chunk.upload_id] = expected + 1
         if not chunk.last:
             return None

@@ -78,7 +78,7 @@ def _probed(path: Path, tally: entries.Tally, known: set[tuple[int, int]]) -> Lo
             return None
         known.add((about.st_dev, about.st_ino))
         if not stat.S_ISREG(about.st_mode):
-            tally.refuse(path, "is no file")
+            tally.refuse(path, "is not a file")
             return None
         with path.open("rb") as stream:
             log = probe(stream, path, about.st_size)
@@ -86,7 +86,7 @@ def _probed(path: Path, tally: entries.Tally, known: set[tuple[int, int]]) -> Lo
         tally.refuse(path, error)
         return None
     if log is None:
-        tally.refuse(path, "is no session log of Claude Code's")
+        tally.refuse(path, "is not a session log of Claude Code")
     return log
 
 

@@ -158,7 +158,9 @@ def _checked(entry: Entry | None) -> Entry | None:
     if entry is None:
         return None
     if not EARLIEST <= _in_utc(entry.timestamp) < LATEST:
-        raise msgspec.ValidationError(f"{entry.timestamp.isoformat()} is no time of a session - at `$.timestamp`")
+        raise msgspec.ValidationError(
+            f"{entry.timestamp.isoformat()} is not a possible time of a session - at `$.timestamp`"
+        )
     if entry.type == "attachment":
         return entry if entry.attachment is not None and entry.attachment.type in _ATTACHMENTS else None
     if entry.message is None:

@@ -200,7 +200,10 @@ class Marks(dict[str, Mark]):
         try:
             replace_file(self._path, msgspec.json.encode(dict(self)), is_synced=False)
         except OSError as error:
-            log.warning("how far the logs were read cannot be kept (%s); a restart reads them anew", error.strerror)
+            log.warning(
+                "the position in the logs cannot be stored (%s); a restart reads them from the beginning",
+                error.strerror,
+            )
         self._saved = dict(self)
 
 
@@ -405,7 +408,7 @@ def _below(root: Path, own: Path, refuse: OnRefusal) -> Iterator[tuple[Path, Sta
 def _taken(entry: os.DirEntry[str], refuse: OnRefusal) -> Iterator[tuple[Path, State]]:
     path = Path(entry.path)
     if entry.is_symlink():
-        refuse(path, "is a link, and none is followed")
+        refuse(path, "is a link, which is not followed")
         return
     try:
         about = entry.stat(follow_symlinks=False)
@@ -424,5 +427,5 @@ def _state(about: os.stat_result) -> State:
 def _problem_of(about: os.stat_result) -> str | None:
     """Return why a file is not read, or None."""
     if not stat.S_ISREG(about.st_mode):
-        return "is no file"
+        return "is not a file"
     return None if about.st_uid == os.geteuid() else "belongs to somebody else"

@@ -43,8 +43,8 @@ def checked_source(source: str) -> str:
     """Return a program's name. PeerError if it is invalid, or the name of another origin of learnings."""
     if len(source) > MAX_SOURCE_CHARS or not _SOURCE.match(source) or source in _ORIGINS:
         raise PeerError(
-            f"The source {source[:MAX_SOURCE_CHARS]!r} is no program's name: at most {MAX_SOURCE_CHARS} small "
-            "letters, digits, dots and dashes, such as claude-code."
+            f"The source {source[:MAX_SOURCE_CHARS]!r} is not a valid program name: use at most {MAX_SOURCE_CHARS} "
+            "lower-case letters, digits, dots and dashes, such as claude-code."
         )
     return source
 
@@ -118,4 +118,6 @@ def _take_calls(buffer: TurnBuffer, calls: Sequence[ObservedTool]) -> None:
 def _check_size(turn: NewObservation) -> None:
     size = len(msgspec.json.encode([turn.user_message, turn.agent_response, turn.notice, turn.tool_calls]))
     if size > MAX_KEPT_BYTES:
-        raise PeerError(f"The turn is too large: {size:,} bytes after cuts; the limit is {MAX_KEPT_BYTES:,}.")
+        raise PeerError(
+            f"The turn is too large: {size:,} bytes even after shortening; the limit is {MAX_KEPT_BYTES:,}."
+        )

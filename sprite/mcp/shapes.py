@@ -259,8 +259,8 @@ def _action(action: ShownAction) -> str:
 def reply_text(given: Reply) -> str:
     """Return the agent's reply as text."""
     return {
-        "complete": given.reply or "The agent is done, and said nothing.",
-        "interrupted": "The agent was stopped before it was done.",
+        "complete": given.reply or "The agent finished without a reply.",
+        "interrupted": "The agent was stopped before it finished.",
         "error": given.reply or "The agent could not do it.",
     }[given.outcome]
 

@@ -87,7 +87,7 @@ class Tool:
         try:
             asked = msgspec.convert(well_formed(arguments), self.takes, strict=False)
         except (msgspec.ValidationError, RecursionError) as error:
-            raise PeerError(f"{self.name} cannot be called so: {_told_plainly(error)}") from error
+            raise PeerError(f"The arguments of {self.name} are invalid: {_told_plainly(error)}") from error
         return await self.run(source, asked, told)
 
 
@@ -141,7 +141,7 @@ async def _list_actions(source: Source, _asked: shapes.ListActions, _told: Told)
 
 async def _add_action(source: Source, asked: shapes.AddAction, _told: Told) -> Said:
     if isinstance(asked.due, float) and not math.isfinite(asked.due):
-        raise PeerError("`due` is no moment.")
+        raise PeerError("`due` is not a valid time.")
     request = wire.AddActionRequest(asked.content, asked.due, asked.rrule, asked.tz, asked.priority)
     made = await _answer(source, request, wire.AddActionResult)
     given = shapes.AddedAction(_shown_action(made.action))
@@ -192,7 +192,7 @@ def _cut(text: str) -> str:
 
 def _moment(given: str | float) -> float:
     """Return the Unix seconds of a caller's time."""
-    words = f"{_short(given)!r} is no moment: give one such as 2026-11-20T15:00, or Unix seconds."
+    words = f"{_short(given)!r} is not a valid time: write it like 2026-11-20T15:00, or as Unix seconds."
     try:
         # A number in quotation marks is a number.
         seconds = float(given)
@@ -322,7 +322,7 @@ def progress(payload: Payload) -> str | None:
     """Return the progress that an event of a mission makes, as text, or None."""
     match payload:
         case Started(attempt=attempt):
-            return "The agent has begun." if attempt == 1 else "The agent has begun again."
+            return "The agent has started." if attempt == 1 else "The agent has started again."
         case WholeText(text=text):
             return _brief(text)
         case ToolUse(name=name, input=given):

@@ -167,7 +167,10 @@ def decide_action(draft: Fold) -> None:
 
 
 def pass_over(draft: Fold) -> None:
-    """Advance due times that have passed: actions of another extraction must not fire for them again."""
+    """Advance the past due times of learned actions.
+
+    When a re-extraction replaces memory, these actions must not fire again for them.
+    """
     at = draft.curation.created_at
     for action in draft.tx.actions.open():
         if not action.is_made and action.due is not None and action.due <= at:

@@ -310,7 +310,7 @@ class Actions:
             return at, rule, zone
         at = parse_due(due, zone, now)
         if at < now - GRACE_SECONDS:
-            raise PeerError(f"{moment_words(at, zone)} has passed already: name a time to come.", code="past")
+            raise PeerError(f"{moment_words(at, zone)} is in the past: give a future time.", code="past")
         if rule and next_after(rule, at, zone, at) is None:
             raise PeerError(f"{rule[:80]!r} never fires again after {moment_words(at, zone)}.", code="never")
         return at, rule, zone
@@ -368,13 +368,13 @@ class _NotPassedError(Exception):
 
 def _priority(value: int) -> int:
     if not -rows.LARGEST_PRIORITY <= value <= rows.LARGEST_PRIORITY:
-        raise PeerError(f"A priority goes from -{rows.LARGEST_PRIORITY} to {rows.LARGEST_PRIORITY}.")
+        raise PeerError(f"A priority must be from -{rows.LARGEST_PRIORITY} to {rows.LARGEST_PRIORITY}.")
     return value
 
 
 def _status(status: str) -> rows.Status:
     if status not in rows.ACTION_STATUSES:
-        raise PeerError("An action's status is open, done, dismissed or failed.")
+        raise PeerError("An action's status must be open, done, dismissed or failed.")
     return cast("rows.Status", status)
 
 

@@ -57,9 +57,9 @@ def answered(learning_id: int, known: LearningRow | None, op: Op, content: str =
     if known is None:
         raise PeerError(f"There is no learning {learning_id}.", code="not_found")
     if known.superseded_by is not None:
-        raise PeerError(f"Learning {learning_id} no longer holds: there is nothing to answer.", code="conflict")
+        raise PeerError(f"Learning {learning_id} is no longer true, so it cannot be changed.", code="conflict")
     if op == "confirm" and not known.is_unverified:
-        raise PeerError(f"Learning {learning_id} is not unverified: there is nothing to answer.", code="conflict")
+        raise PeerError(f"Learning {learning_id} is already verified, so it needs no answer.", code="conflict")
     content = " ".join(content.split())
     if op == "edit" and not content:
         raise PeerError("The new text is empty.")

@@ -41,7 +41,10 @@ TRUSTED, UNTRUSTED = Index("trusted_fts"), Index("untrusted_fts")
 
 
 def _index_sql(index: Index, origin: str) -> str:
-    """Return the statements for an index of the learnings with such an origin; it moves with a learning's evidence."""
+    """Return SQL that creates the index of learnings with this origin, and keeps it up to date.
+
+    A learning moves to another index when its origin changes.
+    """
     table, text = index.table, "id, content FROM learnings_text WHERE id = NEW.id"
     add = f"INSERT INTO {table} (rowid, content) SELECT {text}"
     remove = f"INSERT INTO {table} ({table}, rowid, content) SELECT 'delete', {text}"
@@ -65,7 +68,10 @@ MAX_POSTINGS = 2000
 
 @dataclass(frozen=True, slots=True)
 class LearningsLooked:
-    """The result of one lookup: postings by word if they are few, else the best with scores, best first."""
+    """The result of one lookup in an index of learnings.
+
+    `postings` has the learnings of each word if they are few. Otherwise `best` has the best learnings with scores.
+    """
 
     postings: list[list[int]] | None
     best: list[tuple[int, float]]

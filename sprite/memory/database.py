@@ -415,7 +415,10 @@ class MemoryDB(Tables):
         return await self._db.fetch_map("SELECT name, sha256 FROM written_files ORDER BY name")
 
     async def mark_written(self, name: str, sha256: str | None) -> None:
-        """Record the content on disk, so that a later difference is recognised as an edit, or None if as shipped."""
+        """Record the SHA-256 of what Sprite wrote to a file; None: the file is as shipped.
+
+        A file with another content was edited by somebody else.
+        """
         if sha256 is None:
             await self._db.execute("DELETE FROM written_files WHERE name = ?", (name,))
         else:

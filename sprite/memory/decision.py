@@ -59,7 +59,7 @@ class Repeated(_Part, frozen=True, tag="repeat"):
 
 
 class Heard(_Part, frozen=True, tag="hear"):
-    """A learning was taught again, in words that were forgotten since."""
+    """A learning was taught again. The words that taught it again have been forgotten since."""
 
     learning: int
 
@@ -132,7 +132,7 @@ class Zone(_Part, frozen=True, tag="zone"):
 
 
 class Again(_Part, frozen=True, tag="again"):
-    """The next change of a file or an action in a re-extraction, with its effect on an action there."""
+    """A person's change, applied again at this point of a re-extraction, with its effects on an action."""
 
     row: int
     parts: list[Part] = []
@@ -155,7 +155,7 @@ def read_decision(decision: str) -> list[Part]:
 
 
 def in_order(rows: Iterable[Curation], changes: Iterable[Curation]) -> Iterator[Curation]:
-    """Yield the rows of a re-extraction, and between them people's changes with the decisions made there."""
+    """Yield the rows of a re-extraction, each after the changes by people that its decision applies again."""
     known = {change.id: change for change in changes}
     for row in rows:
         for part in read_decision(row.decision_json or "[]"):

@@ -31,7 +31,7 @@ _WORDS: Final[dict[Reason, str]] = {
     "of-another-log": "was of another log",
     "of-a-newer-log": "was of a newer state of the log",
     "too-large": "was too large for a memory file",
-    "no-file": "was no file",
+    "no-file": "was not a file",
 }
 
 
@@ -311,12 +311,12 @@ class MemoryFiles:
             plain = path.with_name(f"{name}.too-large")
             aside = name_aside(path, "too-large") if os.path.lexists(plain) else plain
         else:
-            why, aside = "was no file", name_aside(path, "no-file")
+            why, aside = "was not a file", name_aside(path, "no-file")
         try:
             path.replace(aside)
         except OSError as error:
             raise StorageError(f"{path} could not be moved out of the way ({error.strerror}).") from error
-        words = f"{name} {why}: it was moved to {aside.name}, and is again as memory has it."
+        words = f"{name} {why}: it was moved to {aside.name}, and restored from memory."
         log.warning("%s", words)
         return words
 

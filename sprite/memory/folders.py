@@ -65,7 +65,7 @@ def refuse_links(settings: Settings) -> None:
         settings.backup,
     ):
         if folder.is_symlink():
-            raise OperatorError(f"{folder} is a link, and a folder of Sprite's belongs there. Move it away.")
+            raise OperatorError(f"{folder} is a link, but must be a folder of Sprite. Move it away.")
 
 
 def refuse_what_is_no_file(settings: Settings) -> None:
@@ -82,7 +82,7 @@ def refuse_what_is_no_file(settings: Settings) -> None:
     for path in files:
         if path.exists() and not path.is_file():
             what = "a folder" if path.is_dir() else "no file"
-            raise OperatorError(f"{path} is {what}, and a file of Sprite's belongs there. Move it away.")
+            raise OperatorError(f"{path} is {what}, but must be a file of Sprite. Move it away.")
     for folder in (settings.run, settings.boot_files, settings.run / UPLOADS, settings.cli_state):
         _refuse_pipes(folder)
 
@@ -92,10 +92,10 @@ def _refuse_pipes(folder: Path) -> None:
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise OperatorError(f"{folder} is no folder, and one of Sprite's belongs there. Move it away.")
+        raise OperatorError(f"{folder} is not a folder, but must be one of Sprite's. Move it away.")
     for path in folder.iterdir():
         if path.is_fifo() or path.is_char_device() or path.is_block_device():
-            raise OperatorError(f"{path} is a pipe or a device, and none belongs there. Move it away.")
+            raise OperatorError(f"{path} is a pipe or a device, which must not be there. Move it away.")
 
 
 def make_folders(settings: Settings) -> None:
@@ -108,7 +108,7 @@ def make_folders(settings: Settings) -> None:
         for folder in (settings.documents, *(settings.workspace / name for name in USER_FOLDERS)):
             folder.mkdir(exist_ok=True)
     except FileExistsError as error:
-        raise OperatorError(f"{error.filename} is no folder, and a folder belongs there. Move it away.") from error
+        raise OperatorError(f"{error.filename} is not a folder, but must be one. Move it away.") from error
     except OSError as error:
         raise OperatorError(
             f"The workspace {settings.workspace} cannot be written to ({error.strerror}). "
@@ -118,10 +118,10 @@ def make_folders(settings: Settings) -> None:
 
 @contextmanager
 def workspace_lock(settings: Settings, *, briefly: bool = False) -> Iterator[None]:
-    """Hold the lock file and the databases' folder; `briefly` tells others to wait.
+    """Lock the workspace: the lock file and the databases' folder. With `briefly`, others wait for the lock.
 
-    The lock on the folder holds even if the lock file is deleted or a database is restored beside its owner. The first
-    owner of a new version backs up the log and the chat; memory.db derives from the log.
+    The lock on the folder holds even if the lock file is deleted or a database is restored beside its owner. The
+    first owner of a new version backs up the log and the chat; memory.db derives from the log.
 
     Raises WorkspaceLockedError with the owner's process id if another process holds them, OperatorError if they
     cannot be opened or backed up.
@@ -135,8 +135,8 @@ def workspace_lock(settings: Settings, *, briefly: bool = False) -> Iterator[Non
             stack.enter_context(held(path, databases, briefly=briefly))
         except OSError as error:
             raise OperatorError(
-                f"The workspace cannot be locked: {error.filename or path}: {error.strerror}. "
-                "Move away what stands in the way, or change its owner."
+                f"The workspace cannot be locked: {error.filename or path}: {error.strerror}. Move away the file "
+                "or folder in its place, or change its owner."
             ) from error
         except LockHeldError as error:
             raise WorkspaceLockedError(

@@ -125,15 +125,15 @@ class HandChanges:
         return True
 
     async def _log_drift(self, response: dict[str, Any]) -> None:
-        log.warning("%s changed while the agent was at work; it waits for a person's word", response["name"])
+        log.warning("%s changed while the agent was at work; it waits for a person's decision", response["name"])
         await self._curations.append_said("drift", {**response, "source": "disk"})
 
     async def _log_edit(self, name: str, content: str, **more: Any) -> None:
         over = over_limit(name, content)
         reported = {} if over is None else {"over": over}
         if over is not None:
-            log.warning("%s; it stays as it was written, and prompts have what is within the limits", over)
-            self._tell(f"{over}. It stays as you wrote it, and the agent is shown what is within the limits.")
+            log.warning("%s; it stays as it was written, and prompts have only the part within the limits", over)
+            self._tell(f"{over}. It stays as you wrote it, but the agent sees only the part within the limits.")
         await self._curations.append_said("edit", {"name": name, "content": content, **more, **reported})
 
     async def knows(self, name: str, content: str, recorded: Recorded) -> bool:

@@ -48,9 +48,9 @@ async def misfit(transcript: TranscriptDB, memory: MemoryDB) -> Misfit | None:
     if cursor > mark.curation_id or not await transcript.reaches(seen):
         return Misfit(
             "of-a-newer-log",
-            f"transcript.db is not as memory.db has seen it: memory knows turns up to {seen.turn_id} and changes of "
-            f"memory up to {max(seen.curation_id, cursor)}, the log goes up to {mark.turn_id} and {mark.curation_id}; "
-            "it was restored from a backup, or rows were taken out of it",
+            f"transcript.db has less than memory.db: memory has turns up to {seen.turn_id} and changes up to "
+            f"{max(seen.curation_id, cursor)}, but the log ends with {mark.turn_id} and {mark.curation_id}; it was "
+            "restored from a backup, or rows were deleted from it",
         )
     return None
 
@@ -59,8 +59,8 @@ async def refuse_misfit(transcript: TranscriptDB, memory: MemoryDB) -> None:
     """Raise MigrationPendingError with instructions if memory was not made from this log."""
     if (found := await misfit(transcript, memory)) is not None:
         raise MigrationPendingError(
-            f"{found.words[0].upper()}{found.words[1:]}. Nothing of it is shown. Start the sprite, or run "
-            "`python -m sprite rebuild`: memory.db is set aside and made anew from the log, without a model."
+            f"{found.words[0].upper()}{found.words[1:]}. Its content is not shown. Start the sprite, or run "
+            "`python -m sprite rebuild`: memory.db is set aside and rebuilt from the log, without a model."
         )
 
 
@@ -89,7 +89,7 @@ async def _opened(stack: AsyncExitStack, path: Path) -> MemoryDB:
             journal.replace(f"{aside}-wal")
         for suffix in ("-wal", "-shm"):
             Path(f"{path}{suffix}").unlink(missing_ok=True)
-        log.warning("%s It is kept as %s, and memory is made anew from the log.", error, aside.name)
+        log.warning("%s It is kept as %s, and memory is rebuilt from the log.", error, aside.name)
         return await stack.enter_async_context(open_memory(path))
 
 
@@ -105,9 +105,9 @@ async def _start_anew(path: Path, transcript: TranscriptDB, memory: MemoryDB, fo
         files = MemoryFiles(path.parent)
         for name in CURATED:
             files.keep_copy(name, name_aside(path.with_name(name), found.reason, at))
-        words += f" It was set aside as {aside.name}, with the files made of it, and memory is made anew from this log."
+        words += f" It was set aside as {aside.name}, with the files made from it, and memory is rebuilt from this log."
     else:
-        words += " There was nothing in it; memory is made from this log."
+        words += " It was empty; memory is built from this log."
     await memory.start_over(await transcript.mark(until=0))
     log.warning("%s", words)
 

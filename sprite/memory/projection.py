@@ -102,7 +102,7 @@ class Projection:
         `base` is the version that was edited. If it is outdated, the edit is a conflict.
         """
         if name not in CURATED:
-            raise PeerError(f"{name[:80]!r} cannot be edited here; curated files are {', '.join(CURATED)}.")
+            raise PeerError(f"{name[:80]!r} cannot be edited; the curated files are {', '.join(CURATED)}.")
         if reason := over_limit(name, content):
             raise PeerError(f"Not saved: {reason}.", code="over_limit")
         async with self._lock:
@@ -140,7 +140,7 @@ class Projection:
             changes = await self.settle_held()
             drift = self._hands.waiting(name)
             if drift.curation_id != seen:
-                raise PeerError(f"{name} has changed once more: look at it again first.", code="conflict")
+                raise PeerError(f"{name} has changed again: look at it first.", code="conflict")
             await decide(drift)
             return changes + await self.settle_held()
 
@@ -208,7 +208,7 @@ class Projection:
         _, generation = await self._transcript.curations.activation()
         async with self._lock:
             if not await self._transcript.quarantine.retry(turn_id, generation):
-                raise PeerError(f"Turn {turn_id} is not quarantined.", code="not_found")
+                raise PeerError(f"Turn {turn_id} is not set aside.", code="not_found")
             return await self.settle_held()
 
     async def settle_held(self) -> list[Change]:

@@ -211,12 +211,15 @@ class Query:
 
     @property
     def asking(self) -> list[bool]:
-        """Return for each search word whether it only refers to the conversation, not to the subject."""
+        """Return for each phrase of `needles` whether its word says nothing about the subject.
+
+        Such words ask for something, or are the user's name.
+        """
         return [term in ASKING_WORDS or term in self.names for _, term in self._looked_for]
 
     @property
     def _looked_for(self) -> list[tuple[tuple[str, ...], str]]:
-        """Return each search word's FTS5 phrases with the word."""
+        """Return the FTS5 phrases of all search words, each with its word."""
         return [(needle, term) for term in self.terms for needle in _needles(term)][:MAX_NEEDLES]
 
     @property

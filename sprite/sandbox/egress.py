@@ -401,7 +401,7 @@ def _target(request: h11.Request) -> tuple[Place, bytes]:
     """Return the place that a request names, and the path to ask for there. Raises _BadRequestError."""
     names = [name for name, _ in request.headers]
     if b"transfer-encoding" in names and b"content-length" in names:
-        raise _BadRequestError(400, "A request has one length, not two.")
+        raise _BadRequestError(400, "The request has two lengths.")
     try:
         # It is ASCII: h11 refuses anything else.
         target = request.target.decode("ascii")

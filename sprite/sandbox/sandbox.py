@@ -32,13 +32,13 @@ from sprite.sandbox.places import OTHERS_PLACES, Kind, bridge_folders, nested, r
 
 PROBE_SECONDS = 20.0
 HIDDEN = (
-    "the agent writes only in the workspace; .os, the bridge's data, your home and the network are closed "
-    "to it, but for toolchains and allowed hosts"
+    "the agent writes only in the workspace, and cannot reach .os, the bridge's data, your home and "
+    "the network, except for toolchains and allowed hosts"
 )
-HIDDEN_ON_VM = ".os, the VM's own API and the service sockets are not there for the agent and what it runs"
+HIDDEN_ON_VM = "the agent and its programs cannot reach .os, the VM's own API and the service sockets"
 OPEN = (
-    "none: the agent can read what you can, keys too, and in `ask` mode you are asked about each command; .os is "
-    "guarded by checks of paths and commands only"
+    "none: the agent can read all that you can read, also keys, and in `ask` mode you are asked "
+    "about each command; .os is protected only by checks of paths and commands"
 )
 #: Ubuntu allows user namespaces only to programs with a profile.
 _UBUNTU = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
@@ -120,7 +120,7 @@ def find_boundary(settings: Settings, seconds: float = PROBE_SECONDS, *, is_proo
     if not settings.run.is_dir():
         return Boundary(holds=False, words="is tried at the first start")
     if sys.platform == "darwin" and not is_proof and not seatbelt.is_proved(settings):
-        return _none("the sandbox of macOS is untested; `python -m sprite doctor` tries it and turns it on if it holds")
+        return _none("the sandbox of macOS is untested; `python -m sprite doctor` tries it and turns it on if it works")
     reason = "bubblewrap is not installed"
     for engine in _engines():
         through, error = attempts(settings, engine, seconds)
@@ -128,7 +128,7 @@ def find_boundary(settings: Settings, seconds: float = PROBE_SECONDS, *, is_proo
         if not through and not error:
             words = HIDDEN_ON_VM if settings.vm_socket.exists() else HIDDEN
             return Boundary(True, f"{Path(engine.program).name.replace('bwrap', 'bubblewrap')}: {words}", engine)
-        reason = error or f"these attempts got through: {', '.join(through)}"
+        reason = error or f"these attempts to break out succeeded: {', '.join(through)}"
     return _none(reason + _remedy())
 
 
@@ -270,7 +270,7 @@ def _filter(*, on_vm: bool) -> bytes:
     sockets beside the filter, and it cannot see the mode that openat2 gives. Calls by 32-bit numbers end the program.
     """
     if os.uname().machine not in _CALLS:
-        raise OSError("Sprite knows no system call filter for this machine")
+        raise OSError("Sprite has no system call filter for this kind of processor")
     machine, *keys, sockets, ioctl = _CALLS[os.uname().machine]
     load, equal, at_least, has = 0x20, 0x15, 0x35, 0x45
     allow, refuse, unknown, kill = 0x7FFF0000, 0x50001, 0x50026, 0x80000000

@@ -212,7 +212,7 @@ def projects_meant(given: str, known: Sequence[str], own: str | None) -> tuple[s
 
 def _no_such_project(given: str, known: Sequence[str]) -> str:
     named = ", ".join(known[:PROJECTS_NAMED]) + (", …" if len(known) > PROJECTS_NAMED else "")
-    return f"Nothing is known of a project {given[:200]!r}; {f'there are {named}' if known else 'there is none yet'}."
+    return f"There is no project {given[:200]!r} in memory; {f'there are {named}' if known else 'there is none yet'}."
 
 
 async def _hits(
@@ -230,7 +230,7 @@ async def _emptying(transcript: TranscriptDB, memory: MemoryDB, query: Query) ->
     """Return a note if only the query's filters keep it from having hits."""
     bare = replace(query, types=(), session=None, since=None, before=None, project=None, projects=None)
     if bare != query and await _hits(transcript, memory, bare, 1):
-        return ("The filters leave nothing; without them there are hits.",)
+        return ("No hit passes the filters; without them there are hits.",)
     return ()
 
 

@@ -410,6 +410,7 @@ def known_file(name: str) -> str:
     """Return the name of a memory file. PeerError for any other."""
     if name not in memory_files.LINE_LIMITS:
         raise PeerError(
-            f"There is no memory file {name[:80]!r}; there are {', '.join(memory_files.BOOT_ORDER)}.", code="not_found"
+            f"There is no memory file {name[:80]!r}; the files are {', '.join(memory_files.BOOT_ORDER)}.",
+            code="not_found",
         )
     return name

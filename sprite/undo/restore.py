@@ -223,7 +223,7 @@ def _is(mode: int | None, sha256: str | None, now: Now) -> bool:
 
 
 def _has(change: FileChange, now: Now) -> bool:
-    """Return whether a path has the state to restore; a folder's mode is set at the end."""
+    """Return whether a path already has the state to restore. Modes of folders are ignored: they are set last."""
     return _is_folder(now.mode) if _is_folder(change.mode) else _is(change.mode, change.after, now)
 
 

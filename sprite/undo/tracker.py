@@ -194,9 +194,10 @@ class Tracker:
             await asyncio.sleep(_TICK_SECONDS)
 
     def recall(self, journal: Sequence[JournalEntry], deeds: Sequence[FileDeed]) -> None:
-        """Take over the tool calls and the person's deeds in the turns of a killed process.
+        """Take over the tool calls and the person's file changes in the turns of a killed process.
 
-        Without a sandbox, a call may have waited for the person until its end: then none explains a change.
+        Without a sandbox, any call may have waited for the person until its end. Then no call counts as the
+        author of a change.
         """
         self._by_person |= {deed.path for deed in deeds if deed.what in {"uploaded", "deleted"}}
         self._is_at_work = bool(journal)
@@ -220,7 +221,7 @@ class Tracker:
             use.ended_ns = time.time_ns()
 
     def tools_waited(self) -> None:
-        """Record that tools which have not ended may have waited for the person until now."""
+        """Count running tools as begun now, because they may have waited for the person until now."""
         for use in self._uses.values():
             if use.ended_ns is None:
                 use.began_ns = time.time_ns()
@@ -355,7 +356,7 @@ class Tracker:
         return found
 
     def _explained(self, path: str, entry: Entry | None) -> bool:
-        """Return whether a tool of the agent ran when a path changed, or the agent's file was renamed."""
+        """Return whether the agent may have made a change: its tool ran at that time, or its file was renamed."""
         if any(f"{path}/".startswith(f"{each}/") or path == each.rpartition("/")[0] for each in self._renamed):
             return True
         at = self._deleted_at(path) if entry is None else entry.changed_ns

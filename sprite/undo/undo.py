@@ -108,7 +108,10 @@ class Undoing:
         )
 
     def permitted(self) -> None:
-        """Record that the person answered a question: until now the tool waited, and only the person could write."""
+        """Record that the person has answered a permission question.
+
+        Until now the tool waited, so changes before this are the person's.
+        """
         self._tracker.tools_waited()
 
     async def finish_interrupted(self) -> None:
@@ -138,7 +141,7 @@ class Undoing:
             if turn == NEWEST_UNDO:
                 none = "Nothing was undone yet."
             elif turn is not None:
-                none = f"No file changes are known of turn {turn}."
+                none = f"There are no recorded file changes of turn {turn}."
             words = f"{none} Undo works from {start} on."
         raise PeerError(words, code="not_found")
 

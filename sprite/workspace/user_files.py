@@ -113,7 +113,7 @@ class UserFiles:
     async def delete(self, path: str) -> None:
         """Delete a file permanently. Raises PeerError `not_found` for a path that is no file in the folders."""
         if not is_below_folders(path):
-            raise PeerError(f"Only files of {', '.join(FILE_FOLDERS)} can be deleted here.", code="not_found")
+            raise PeerError(f"Only files in {', '.join(FILE_FOLDERS)} can be deleted here.", code="not_found")
         for name in on_disk(path):
             try:
                 size = await asyncio.to_thread(remove, self._workspace, name)
@@ -144,7 +144,7 @@ class UserFiles:
             await self._note("undone", path, 0)
 
     async def held(self, path: str) -> None:
-        """Record that the sprite gave the agent's file this name, and that the person did not allow its own."""
+        """Record that a file of the agent was renamed to `path`, because the person did not allow its own name."""
         await self._note("held", path, 0)
 
     async def _note(self, what: Deed, path: str, size: int) -> None:
@@ -433,7 +433,7 @@ def not_said_in(entries: Iterable[Entry], texts: Collection[str]) -> list[Entry]
 def picture_blocks(workspace: Path, paths: Sequence[str]) -> list[dict[str, Any]]:
     """Return the image blocks of files. Raises PeerError for one that is missing, too large or no picture."""
     if len(paths) > MOST_PICTURES:
-        raise PeerError(f"A message may have {MOST_PICTURES} pictures at most.", code="too_many")
+        raise PeerError(f"A message may have at most {MOST_PICTURES} pictures.", code="too_many")
     blocks, left = [], MAX_PICTURES_BYTES
     for path in paths:
         data = _read(workspace, path)
@@ -443,8 +443,8 @@ def picture_blocks(workspace: Path, paths: Sequence[str]) -> list[dict[str, Any]
         left -= len(data)
         if len(data) > MAX_PICTURE_BYTES or left < 0:
             raise PeerError(
-                f"A picture may have {MAX_PICTURE_BYTES / 2**20:.1f} MiB, and those of a message "
-                f"{MAX_PICTURES_BYTES // 2**20} MiB: send it as a file only.",
+                f"A picture may have up to {MAX_PICTURE_BYTES / 2**20:.1f} MiB, and all pictures of a message "
+                f"up to {MAX_PICTURES_BYTES // 2**20} MiB. Send it as a file instead.",
                 code="too_large",
             )
         source = {"type": "base64", "media_type": kind, "data": base64.b64encode(data).decode()}

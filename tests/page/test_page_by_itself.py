@@ -172,7 +172,7 @@ async def test_background_commands_are_shown_and_stopped(stack: PageStack, page:
     await expect(own.get_by_role("heading", name="Sprite, by itself")).to_be_visible()
     await expect(own).to_have_attribute("data-status", "complete")
     await expect(line).not_to_contain_text("the build")
-    await page.get_by_role("button", name="Stop what goes on in the background").click()
+    await page.get_by_role("button", name="Stop the background work").click()
     await expect(page.locator(".toast", has_text="Stopped: the log")).to_be_visible()
     await expect(line).to_be_hidden()
     await expect(build(page)).to_have_attribute("data-state", "done")
@@ -207,7 +207,7 @@ async def test_background_agents_question_is_answered_later(stack: PageStack, pa
 
 
 async def test_cut_off_message_is_sent_again(page: Page, wire: Wire) -> None:
-    words = "The model answers with status 529. It is tried again, for some minutes if need be."
+    words = "The model answers with status 529. Trying again, for some minutes if necessary."
     wire.say("error", code="model_away", message=words)
     await expect(page.locator(".toast", has_text=words)).to_be_visible()
     wire.say("chat_said", mission_id="c1", role="user", text="Hello after the cut", at=time.time())
@@ -260,7 +260,7 @@ async def test_background_work_has_line_and_stop(page: Page, wire: Wire) -> None
     await expect(line).to_contain_text("In the background, awake until")
     # A stop without an id would stop the person's mission.
     wire.event("started", "m1", origin="person")
-    stop = line.get_by_role("button", name="Stop what goes on in the background")
+    stop = line.get_by_role("button", name="Stop the background work")
     await expect(stop).to_be_hidden()
     wire.event("complete", "m1", text="Begun.", usage=None, cost_usd=None, duration_ms=5)
     await expect(stop).to_be_visible()
@@ -491,7 +491,9 @@ async def test_quarantined_turn_can_be_retried(page: Page, wire: Wire) -> None:
     await page.get_by_role("tab", name="Health").click()
     aside = page.get_by_role("group", name="Turn 12, set aside")
     await expect(aside).to_contain_text("The model refused it.")
-    await expect(page.get_by_role("alert").filter(has_text="This asks for you")).to_contain_text("20 MiB are free")
+    await expect(page.get_by_role("alert").filter(has_text="This needs your attention")).to_contain_text(
+        "20 MiB are free"
+    )
     # The limits of a plan replace the spend.
     await expect(page.locator(".health-part", has_text="Claude plan")).to_contain_text("five hour 42 % resets")
     await expect(page.get_by_role("heading", name="Spend")).to_have_count(0)

@@ -188,7 +188,7 @@ async def test_block_of_newer_sprite_is_named(stack: PageStack, wire: Wire) -> N
     async with studio(stack, "Newer") as easel:
         await easel.put("From tomorrow", block("note", content="seen in three dimensions"))
         newer = card(wire.page, "From tomorrow")
-        await newer.get_by_text("A “hologram” block, which this page cannot draw yet").click()
+        await newer.get_by_text("A “hologram” block, which this page cannot show").click()
         await expect(newer).to_contain_text("seen in three dimensions")
 
 

@@ -51,14 +51,14 @@ async def test_changed_files_are_shown_and_undone(stack: PageStack, page: Page) 
     await shoot(page, "changes")
     (documents / "list.txt").write_text("mine\n")
     await row.get_by_role("button", name="Undo", exact=True).click()
-    await expect(row).to_contain_text("changed again since: left as it is")
+    await expect(row).to_contain_text("changed again since then: not restored")
     await expect(row.locator("summary")).to_contain_text("partly undone")
     assert (documents / "old.txt").read_text() == "old\n"
     assert not (documents / "pixel.png").exists()
     assert (documents / "list.txt").read_text() == "mine\n"
     await shoot(page, "changes-conflict")
     await row.get_by_role("button", name="Restore documents/list.txt anyway").click()
-    await expect(row).not_to_contain_text("left as it is")
+    await expect(row).not_to_contain_text("not restored")
     assert (documents / "list.txt").read_text() == "one\ntwo\nthree\n"
     await page.reload()
     await expect(row.locator("summary")).to_contain_text("undone")

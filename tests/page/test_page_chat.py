@@ -286,7 +286,7 @@ async def test_sessions_are_listed_renamed_and_resumed(page: Page) -> None:
         await expect(found).to_contain_text("Found for this answer")
         await found.locator("summary").click()
         await expect(found.locator("li").filter(has_text="tea").first).to_be_visible()
-        await expect(found).to_contain_text("Also in view")
+        await expect(found).to_contain_text("Also given to the agent")
         await page.reload()
         await ready(page)
 
@@ -528,7 +528,7 @@ async def test_host_is_allowed_and_taken_back(stack: PageStack, page: Page) -> N
     await question.get_by_role("button", name="What the agent may reach").click()
     dialog = page.get_by_role("dialog", name="What the agent may reach")
     await expect(dialog).to_contain_text("1 open connection")
-    await expect(dialog).to_contain_text("Sandbox: none: the agent can read what you can")
+    await expect(dialog).to_contain_text("Sandbox: none: the agent can read all that you can read")
     await expect(dialog).to_contain_text("You always allow it, during \u201ctake long, please\u201d")
     await expect(dialog).to_contain_text("1 attempt")
     assert await violations(page) == []
@@ -582,9 +582,9 @@ async def test_message_waits_during_database_outage(stack: PageStack, tmp_path: 
             await ask(page, "Hello before it is away")
             server.stop()
             # First at the bridge that owns the agent, then at a bridge that admits no client.
-            await expect(page.locator(".run-words")).to_contain_text("The database is away: nobody can say")
+            await expect(page.locator(".run-words")).to_contain_text("The database is unreachable, so it is not known")
             await say(page, "Written while it is away")
-            await expect(page.locator(".run-words")).to_contain_text("The database is away. Nothing is lost by that.")
+            await expect(page.locator(".run-words")).to_contain_text("The database is unreachable. Nothing is lost.")
             await expect(page.locator(".unsent-item")).to_contain_text("Will be sent when your agent is reachable")
             server.start()
             await ready(page)

@@ -86,11 +86,11 @@ async def test_action_is_changed_on_every_page(stack: PageStack) -> None:
         await panel.get_by_role("button", name="Add something to do").click()
         form = panel.get_by_role("form", name="Something to do")
         await form.get_by_role("button", name="Add").click()
-        await expect(form.get_by_role("alert")).to_have_text("Say what is to be done.")
+        await expect(form.get_by_role("alert")).to_have_text("Write what is to be done.")
         await form.get_by_label("What").fill("Water the ficus")
         await form.get_by_label("Day").fill("2020-01-01")
         await form.get_by_role("button", name="Add").click()
-        await expect(form.get_by_role("alert")).to_contain_text("has passed already")
+        await expect(form.get_by_role("alert")).to_contain_text("is in the past")
         await expect(form.get_by_label("Day")).to_be_focused()
         tomorrow = await page.evaluate("() => new Date(Date.now() + 86400000).toLocaleDateString('sv')")
         await form.get_by_label("Day").fill(tomorrow)
@@ -399,10 +399,10 @@ async def test_list_follows_deletions_uploads_and_work(stack: PageStack) -> None
         # The turn after the deletion mentions it as the person's change, not as work of the agent.
         await panel.get_by_role("tab", name="Timeline").click()
         turn = panel.locator("button.timeline-main", has_text="Good morning").first
-        await expect(turn).to_contain_text("waits to be looked through")
+        await expect(turn).to_contain_text("not learned from yet")
         await expect(turn).not_to_contain_text("used")
         await turn.click()
-        await expect(page.get_by_role("dialog")).to_contain_text("What you had done since the turn before")
+        await expect(page.get_by_role("dialog")).to_contain_text("What you did since the previous turn")
 
 
 async def test_card_shows_its_document(stack: PageStack) -> None:

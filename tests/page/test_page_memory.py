@@ -33,7 +33,7 @@ USER_MD = "# User\n\n## Preferences\n- Prefers tea to coffee.\n\n## Facts\n- Liv
 #: The number of one of them, recorded by another program.
 PROJECT = "/home/ada/code/lighthouse"
 EVIL = '<img src=x onerror="window.ran=1"> <script>window.ran=1</script> [x](javascript:window.ran=1)'
-HERE_ALONE = "Forgotten here; the copy at the bridge is not yet rid of it"
+HERE_ALONE = "Forgotten here, but not yet in the bridge"
 #: A memory file by the person, and its later states on disk.
 PERSON = "# User\n\n## Facts\n- Drinks tea.\n- Works from home.\n"
 OTHER = PERSON.replace("tea", "coffee") + "- Lives in Bern.\n"
@@ -190,7 +190,7 @@ async def test_second_save_is_refused_and_can_be_dropped(stack: PageStack, wire:
         await expect(file.get_by_role("alert")).to_contain_text("has changed while you were writing")
         assert "Theirs." in (stack.workspace / ".os/memory/user.md").read_text()
         await file.get_by_role("button", name="Take theirs").click()
-        await wire.page.get_by_role("button", name="Drop it").click()
+        await wire.page.get_by_role("button", name="Discard it").click()
         await expect(file.locator(".prose")).to_contain_text("Theirs.")
         await edited(client, before)
 
@@ -232,7 +232,7 @@ async def test_file_over_its_limit_cannot_be_saved(page: Page) -> None:
     await expect(file).to_contain_text("too long to save")
     await expect(file.get_by_role("button", name="Save")).to_be_disabled()
     await file.get_by_role("button", name="Cancel").click()
-    await page.get_by_role("button", name="Drop them").click()
+    await page.get_by_role("button", name="Discard them").click()
     await expect(file.locator(".prose")).to_be_visible()
     await panel.get_by_role("button", name="soul.md").click()
     soul = panel.get_by_role("article", name="soul.md")
@@ -304,7 +304,7 @@ async def test_search_ranks_like_agents_search(stack: PageStack, page: Page) -> 
         await expect(page.get_by_role("dialog")).to_contain_text(f"Turn {found[0]['turn_id']}")
         await page.keyboard.press("Escape")
         await panel.get_by_role("searchbox").fill("zzyzx")
-        await expect(panel).to_contain_text("Neither a learning nor a turn fits “zzyzx”")
+        await expect(panel).to_contain_text("No learning or turn matches “zzyzx”")
 
 
 async def test_late_answer_to_earlier_query_is_dropped(wire: Wire) -> None:
@@ -557,7 +557,7 @@ async def test_timeline_pages_and_grows_without_duplicates(stack: PageStack, pag
     await panel.get_by_role("button", name="Older").click()
     await ask(page, "What is new?")
     turn = turn_of(stack, "What is new?")
-    await expect(panel.locator(f"[data-row=turn-{turn}]")).to_contain_text("waits to be looked through")
+    await expect(panel.locator(f"[data-row=turn-{turn}]")).to_contain_text("not learned from yet")
     while await panel.get_by_role("button", name="Older").count():
         before = len(await page.evaluate(shown))
         await panel.get_by_role("button", name="Older").click()
@@ -615,7 +615,7 @@ async def test_learning_and_its_line_change_together(stack: PageStack, page: Pag
     await expect(line).to_contain_text("Sings in the shower.")
     await panel.get_by_role("button", name="Why: Never learned.").focus()
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("dialog")).to_contain_text("No learning says this")
+    await expect(page.get_by_role("dialog")).to_contain_text("There is no learning for this line")
     await page.keyboard.press("Escape")
     await panel.get_by_role("tab", name="Learned").click()
     learned = panel.get_by_role("article").filter(has_text="Sings in the shower")
@@ -655,7 +655,7 @@ async def test_forget_can_be_cancelled(page: Page) -> None:
     await panel.get_by_role("tab", name="Notes").click()
     await expect(panel.get_by_role("textbox")).to_have_value("- Half a thought")
     await panel.get_by_role("button", name="Cancel").click()
-    await page.get_by_role("button", name="Drop them").click()
+    await page.get_by_role("button", name="Discard them").click()
 
 
 async def test_forget_shows_every_place_and_remainder(stack: PageStack, page: Page) -> None:
@@ -707,7 +707,7 @@ async def test_forget_waits_for_replica_at_bridge(stack: PageStack, page: Page) 
         preview = page.get_by_role("dialog", name="Forget this for good?")
         await preview.get_by_role("button", name="Forget").click()
         done = page.get_by_role("dialog", name="Forgotten")
-        await expect(done).to_contain_text("The text is still here: the copy at the bridge")
+        await expect(done).to_contain_text("The text is still here: the bridge's replica")
         await done.get_by_role("button", name="Close").click()
         await expect(panel).to_contain_text(HERE_ALONE)
         await shoot(page, "memory-forgotten-here")
@@ -741,4 +741,5 @@ async def test_unreachable_memory_is_not_shown_as_empty(wire: Wire) -> None:
     await panel.get_by_role("button", name="Try again").click()
     await expect(panel).to_contain_text("Prefers tea to coffee.")
     await panel.get_by_role("tab", name="Health").click()
-    await expect(panel).to_contain_text(f"{HERE_ALONE} (1 forget)")
+    await expect(panel).to_contain_text(HERE_ALONE)
+    await expect(panel).to_contain_text("(1 forget)")

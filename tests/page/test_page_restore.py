@@ -66,7 +66,8 @@ async def test_lost_machine_is_offered_and_restored_by_button(stack: PageStack) 
         await restore.click()
         await dialog.get_by_role("button", name="Restore").click()
         restored = (
-            r"Your agent is restored. Left out, since nothing can be made of them: odd<b>\xff.txt: its name is no text."
+            "Your agent is restored. Left out, because they are unreadable or have an unusable name: "
+            r"odd<b>\xff.txt: its name is no text."
         )
         await expect(page.locator(".toast")).to_contain_text(restored)
         await expect(restore).to_be_hidden()

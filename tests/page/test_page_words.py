@@ -17,12 +17,12 @@ pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 #: 2026-11-22 13:20 UTC.
 AT = 1_795_353_600.0
 OLDER = (
-    "Your agent has come back with less than what is kept of it here, or with another memory: its machine was put back "
-    "to an earlier day, or it was restored elsewhere. What it knew is kept as of 2026-11-22 13:20 UTC. Nothing new is "
-    "kept until you have chosen: take what is kept, or go on with the agent as it is now."
+    "Your agent has less data than its replica here, or another memory: its machine was reset to an earlier day, or it "
+    "was restored elsewhere. Its replica is as of 2026-11-22 13:20 UTC. Nothing new is stored here until you choose: "
+    "restore the replica, or continue with the agent as it is now."
 )
 WAYS = {
-    "choose": ("ready", OLDER, "Choose", "Which of the two goes on?"),
+    "choose": ("ready", OLDER, "Choose", "Which version should continue?"),
 }
 WIDE: ViewportSize = {"width": 1280, "height": 800}
 PHONE: ViewportSize = {"width": 360, "height": 740}
@@ -104,8 +104,8 @@ async def test_offer_is_shown_whole_and_confirmed_first(stack: PageStack, page: 
 
 async def test_page_explains_refused_admission(stack: PageStack, page: Page) -> None:
     words = (
-        "Your agent cannot be reached now. The bridge that has your agent does not believe this one: whoever runs them "
-        "has to set the same BRIDGE_CLUSTER_SECRET for each."
+        "Your agent cannot be reached now. The bridge that has your agent does not trust this one: whoever runs the "
+        "bridges must set the same BRIDGE_CLUSTER_SECRET on each."
     )
     await page.set_viewport_size(PHONE)
     await page.route_web_socket("**/ws", lambda route: route.close())
@@ -116,9 +116,9 @@ async def test_page_explains_refused_admission(stack: PageStack, page: Page) -> 
     await is_whole(page)
     await shoot(page, "not-believed")
 
-    away = json.dumps({"error": {"code": "database_away", "message": "The database is away. Nothing is lost."}})
+    away = json.dumps({"error": {"code": "database_away", "message": "The database is unreachable. Nothing is lost."}})
     await page.route(
         f"{stack.bridge.url}/",
         lambda route: route.fulfill(status=503, content_type="application/json", body=away),
     )
-    await expect(page.locator(".run-words")).to_contain_text("The database is away. Nothing is lost.")
+    await expect(page.locator(".run-words")).to_contain_text("The database is unreachable. Nothing is lost.")

@@ -110,7 +110,7 @@ async def test_running_turn_continues_after_gap() -> None:
 
 @pytest.mark.parametrize(
     ("status", "role", "words"),
-    [("interrupted", "assistant", None), ("error", "error", "The model is busy"), (None, "", "not known any more")],
+    [("interrupted", "assistant", None), ("error", "error", "The model is busy"), (None, "", "no longer known")],
 )
 async def test_message_ended_during_gap_keeps_outcome(status: str | None, role: str, words: str | None) -> None:
     from acp.exceptions import RequestError
@@ -179,7 +179,7 @@ async def test_queued_message_ignores_other_turns_output() -> None:
         await stage.until_shown("To the page.")
         asked = stage.say("from here")
         mission = await stage.taken("from here", status="queued", position=1)
-        await stage.until_shown("Queued, position 1")
+        await stage.until_shown("Queued at position 1")
         await stage.event("text", "m0", text="More for the page.")
         await stage.event("tool_use", "m0", tool_use_id="t1", name="Bash", input={})
         await stage.event("complete", "m0", text="")
@@ -250,7 +250,7 @@ async def test_message_waits_for_lost_bridge() -> None:
         mission = await stage.taken("hello")
         await stage.event("started", mission)
         await stage.lose_bridge()
-        await stage.until_shown("What was sent is not lost")
+        await stage.until_shown("Nothing you sent is lost")
         stage.is_away = False
         await stage.caught_up()
         await stage.event("text", mission, text="Here I am.")
@@ -340,13 +340,13 @@ async def test_paused_agent_is_shown_and_resumes() -> None:
     async with acp_stage() as stage:
         await stage.begin()
         await stage.send(SessionUpdate(waits))
-        await stage.until_shown("Five turns in a row. /go-on lets it go on.")
+        await stage.until_shown("Five turns in a row. /go-on resumes the agent.")
         asked = stage.say("/go-on")
         message = await stage.visitor.receive("system")
         assert message["payload"]["action"] == "go_on"
         await stage.visitor.send(Status("go_on", sync.session, sync.memory, None, "ask", None), reply_to=message["id"])
         assert await asked == "end_turn"
-        await stage.until_shown("It goes on.")
+        await stage.until_shown("The agent continues.")
 
 
 async def test_restarted_reminder_is_shown_again() -> None:

@@ -44,8 +44,8 @@ async def test_actions_command_works_with_and_without_sprite(tmp_path: Path) -> 
     assert (await printed(workspace, "done", "bob"))["content"] == "Call Bob"
     assert (await printed(workspace, "dismiss", "call", "bo"))["id"] == alone["id"]
     for wrong, words in (
-        (["add", "x", "--due", "2020-01-01"], "has passed already"),
-        (["add", "x", "--every", "sometimes"], "is no repeat"),
+        (["add", "x", "--due", "2020-01-01"], "is in the past"),
+        (["add", "x", "--every", "sometimes"], "is not a valid repeat"),
         (["add", "x", "--tz", "Mars/Olympus"], "no time zone"),
         (["done", "fly"], "No such action has these words"),
         (["done", str(alone["id"])], "No such action has these words"),

@@ -271,7 +271,7 @@ async def test_operator_commands_name_owning_bridge(stage: BridgePair, tmp_path:
             await asyncio.sleep(0.2)
     status, _, err = await stage.other.run("export", "ada", str(target))
     assert status == 0, err
-    assert "made of what is kept here, as of" in " ".join(err.split())
+    assert "made from the replica as of" in " ".join(err.split())
     assert zipfile.is_zipfile(target)
 
 

@@ -46,7 +46,7 @@ async def test_imported_agent_continues_with_its_memory(curated: Path, tmp_path:
         assert "Belzoni" in str(told["payload"])
         code, _, err = await command(new, "import", str(archive))
         assert code == 2
-        assert "memory of its own" in err
+        assert "already has a memory" in err
 
 
 async def test_killed_import_leaves_nothing_or_everything(curated: Path, tmp_path: Path) -> None:
@@ -128,12 +128,12 @@ async def test_bridge_export_works_with_and_without_bridge(curated: Path, tmp_pa
         await bridge.run("users", "add", "ada")
         status, out, err = await bridge.run("export", "ada", str(target))
         assert (status, out) == (0, "")
-        assert "for you alone to read" in " ".join(err.split())
+        assert "which only you can read" in " ".join(err.split())
         assert target.read_bytes() == (tmp_path / "own.zip").read_bytes()
         assert target.stat().st_mode & 0o777 == 0o600
         status, _, err = await bridge.run("export", "ada", str(target))
         assert status == 2
-        assert "there already" in err
+        assert "exists already" in err
         for name, words in {"bo": "nothing to export", "../ada": "not a valid name"}.items():
             status, _, err = await bridge.run("export", name, str(tmp_path / "none.zip"))
             assert status

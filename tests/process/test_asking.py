@@ -249,5 +249,5 @@ async def test_stopping_relay_fails_open_requests() -> None:
         async with asked(stage) as hearing:
             await stage.taken()
             await relay.__aexit__(None, None, None)
-            with pytest.raises(AskError, match="stopped listening"):
+            with pytest.raises(AskError, match="lost its connection"):
                 await hearing

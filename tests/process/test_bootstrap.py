@@ -75,7 +75,7 @@ async def test_update_waits_for_mission_and_keeps_data(
             heard = Heard()
             before = await greeting(await newer.reach("ada", heard))
             assert before.server_version == "0.1.0"
-            assert "waits for the mission under way" in heard.words
+            assert "waits for the running mission" in heard.words
             await talk.say("interrupt", {})
             await talk.until(lambda m: m["type"] == "agent_event" and m["payload"]["event"] == "interrupted")
         await machine.sleep("warm")

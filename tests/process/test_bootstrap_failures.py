@@ -64,7 +64,7 @@ async def test_greeting_fails_when_sprite_hangs_up() -> None:
 
     async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
         channel = await TcpChannel.open("127.0.0.1", server.sockets[0].getsockname()[1])
-        with pytest.raises(HostError, match="does not greet as it should"):
+        with pytest.raises(HostError, match="first message is invalid"):
             await greet(channel, "a token")
 
 

@@ -53,15 +53,15 @@ async def test_bridge_recovers_after_postgres_outage(tmp_path: Path, server: Ser
             await page.type("state_sync")
             server.stop()
             told = (await page.link("unavailable"))["payload"]["detail"]
-            for words in ("The database is away", "Nothing is lost", "What you type waits"):
+            for words in ("The database is unreachable", "Nothing is lost", "What you type now is sent"):
                 assert words in told
             await becomes(bridge, (503, "the database is away\n"))
             async with bridge.http() as session, session.get("/", headers={"Cookie": cookie}) as response:
                 assert response.status == 503
-                assert "The database is away" in await response.text()
+                assert "The database is unreachable" in await response.text()
             status, _, err = await bridge.run("users", "list")
             assert status != 0
-            assert "The database is away" in err
+            assert "The database is unreachable" in err
             note = {
                 "action": "create_card",
                 "title": "Tides",

@@ -43,8 +43,8 @@ async def test_actions_are_listed_without_numbers_and_closed() -> None:
             assert message["payload"] == {"op": "resolve_action", "id": row.id, "status": status, "version": 1}
             await chat.visitor.send(ResolveActionResult([]), reply_to=message["id"])
         chat.type("/actions undo ficus\n")
-        await chat.until_seen("Which one, and how?")
-        await chat.until_seen("Nothing to be done.")
+        await chat.until_seen("needs an action")
+        await chat.until_seen("No open to-dos.")
 
 
 async def test_action_is_closed_by_its_words() -> None:

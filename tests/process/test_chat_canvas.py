@@ -24,7 +24,7 @@ CARDS = [
 async def test_cards_of_all_stacks_are_drawn() -> None:
     for opened in (in_a_terminal, in_a_pipe):
         async with opened(state_sync(stacks=STACKS, cards=CARDS)) as chat:
-            await chat.until_seen("2 cards on the canvas: /cards draws")
+            await chat.until_seen("2 cards on the canvas: /cards shows them")
             await chat.answer(await chat.mission("draw a map"), "Done.")
             await chat.visitor.send(CanvasUpdate("create_card", "c-4", "s-1", "Map", "notes", text("of Lund")), seq=11)
             await chat.until_seen("of Lund")

@@ -47,7 +47,13 @@ async def test_forget_previews_and_needs_plain_yes() -> None:
     async with in_a_terminal() as chat:
         chat.type("/forget fish\r")
         await previewed(chat)
-        for words in ("2 turns, 1 learning, 2 curated lines", "Turns 3, 5.", "It stays here:", "soul.md: ", "deployed"):
+        for words in (
+            "2 turns, 1 learning, 2 curated lines",
+            "Turns 3, 5.",
+            "It stays in these places:",
+            "soul.md: ",
+            "deployed",
+        ):
             assert words in chat.seen
         chat.type("yes\r")
         used, payload = await asked(chat)
@@ -155,7 +161,7 @@ async def test_standing_rules_are_listed_and_revoked() -> None:
         used, payload = await asked(chat, "system")
         assert payload == {"action": "revoke"}
         await chat.visitor.send(msgspec.structs.replace(status, rules=[]), reply_to=used)
-        await chat.until_seen("nothing is allowed for good")
+        await chat.until_seen("nothing is always allowed")
 
 
 async def test_always_answer_uses_offered_rule() -> None:
@@ -183,13 +189,13 @@ def memory(*drift: str) -> MemoryState:
 async def test_drift_is_announced() -> None:
     status = Status("status", state_sync().session, memory("user.md"), None, "ask", None)
     async with in_a_pipe(state_sync(memory=memory("user.md"))) as chat:
-        await chat.until_seen("user.md changed without your word")
+        await chat.until_seen("user.md changed on disk")
         chat.type("/status\n")
         used, _ = await asked(chat, "system")
         await chat.visitor.send(status, reply_to=used)
-        await chat.until_seen("(your page shows it)")
+        await chat.until_seen("(accept or discard the change on your page)")
         await chat.visitor.send(MemoryUpdate([], [], 7, drift=["user.md", "context.md"]), seq=9)
-        await chat.until_seen("context.md changed without your word")
+        await chat.until_seen("context.md changed on disk")
         # An action's change arrives as an update without learnings.
         await chat.visitor.send(MemoryUpdate([], [], 8, drift=["user.md", "context.md"]), seq=10)
         await chat.visitor.send(MemoryUpdate(["tools.md"], [], 9, drift=["user.md", "context.md"]), seq=11)
@@ -199,8 +205,8 @@ async def test_drift_is_announced() -> None:
 
 async def test_state_line_shows_drifted_files() -> None:
     async with in_a_terminal(state_sync(memory=memory("user.md"))) as chat:
-        await chat.until_seen("decide on your page")
-        await chat.until(lambda now: "1 file waits for your word (your page)" in state_line(now))
+        await chat.until_seen("discard the change on your page")
+        await chat.until(lambda now: "1 file waits for your decision (on your page)" in state_line(now))
 
 
 async def test_interactive_commands_are_refused_in_pipe() -> None:
@@ -240,8 +246,8 @@ async def test_attached_picture_goes_with_next_message(tmp_path: Path, monkeypat
     Path("b.png").write_bytes(b"no picture")
     async with in_a_pipe() as chat:
         for name, seen in [
-            ("b.png", "b.png is no picture"),
-            (".", ". is no picture"),
+            ("b.png", "b.png is not a picture"),
+            (".", ". is not a picture"),
             ("c.png", "c.png cannot be read: No such file"),
         ]:
             chat.type(f"/attach {name}\n")

@@ -77,7 +77,7 @@ async def test_chat_without_bridge_works_and_remembers(tmp_path: Path) -> None:
     assert "✓ seen-by-a-person" in printed
     for name in ("soul.md", "os.md", "tools.md", "files.md", "user.md", "context.md"):
         assert name in printed
-    assert "taken out for good: 1 turn" in printed
+    assert "deleted permanently: 1 turn" in printed
     assert "/forget needs a person" in printed
     assert "stopping the sprite" in printed
     printed = await chat(data, "/search Wilhelmina")

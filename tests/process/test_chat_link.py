@@ -194,7 +194,7 @@ async def test_link_gives_up_when_bridge_stays_away() -> None:
             async with place.running():
                 await (await sprite.visitor()).welcome(last_seq=10, sync=state_sync())
                 await heard(link, StateSync)
-            with pytest.raises(BridgeUnreachableError, match="has been away"):
+            with pytest.raises(BridgeUnreachableError, match="has been unreachable"):
                 await heard(link, StateSync)
 
 

@@ -111,7 +111,7 @@ async def test_unfit_pictures_are_refused(workspace: Path, model: OfflineModel) 
         ]
     assert [each.split(":")[0] for each in words] == [
         "A picture needs its `data` with a `media_type`, or the `path` of an uploaded file.",
-        "'image/tiff' is no type of a picture",
+        "'image/tiff' is not a supported type of picture",
         "The data is not base64; send the file again.",
     ]
     assert codes == ["bad_picture", "too_large", "not_found", "not_found", "too_many"]

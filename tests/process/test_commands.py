@@ -137,7 +137,7 @@ def test_commands_report_missing_workspace(arguments: list[str], run: Run, tmp_p
         (["memory", "restore", "evil.md", "0"], "There is no memory file"),
         (["memory", "restore", "user.md", "99"], "user.md has no version 99."),
         (["memory", "restore", "user.md", str(2**70)], "user.md has no version "),
-        (["memory", "restore", "soul.md", "0"], "'soul.md' cannot be edited here"),
+        (["memory", "restore", "soul.md", "0"], "'soul.md' cannot be edited"),
         (["memory", "file", "user.md", "--as-of", "yesterday"], "'yesterday' is neither a time"),
         (["memory", "forget", "--turn", str(2**70)], "There is no such turn."),
         (["memory", "forget", "--turn", "-1"], "There is no such turn."),
@@ -408,7 +408,7 @@ async def test_doctor_passes_or_names_repairs(workspace: Path, model: OfflineMod
 
 def test_follow_needs_existing_logs(run: Run, tmp_path: Path) -> None:
     code, _, err = run("follow", str(tmp_path / "typo"))
-    assert (code, f"{tmp_path / 'typo'} is not there" in err) == (2, True)
+    assert (code, f"{tmp_path / 'typo'} does not exist" in err) == (2, True)
 
 
 def test_rebuild_takes_one_way_at_a_time(run: Run) -> None:

@@ -38,7 +38,7 @@ async def test_failed_call_is_retried_after_server_delay(model: OfflineModel, wo
     await seed_turns(workspace, FACT)
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         status = await _flush(client)
-        assert "has a fault" in status["last_error"]
+        assert "has an error" in status["last_error"]
         assert status["memory"]["waiting"] == 1
         await client.until(lambda m: m["type"] == "memory_update")
         assert len(calls) == 4

@@ -14,10 +14,10 @@ from tests.harness import Client, Message, running_sprite
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HUGE = 2**70
-FILES = "there are soul.md, os.md, tools.md, user.md, files.md, context.md."
+FILES = "the files are soul.md, os.md, tools.md, user.md, files.md, context.md."
 ONE_TARGET = "Name exactly one of text, turn, session or learning to forget."
 CHANGED = "user.md has changed since you opened it: look at the newest version first."
-STATUSES = "An action's status is open, done, dismissed or failed."
+STATUSES = "An action's status must be open, done, dismissed or failed."
 
 MEMORY: list[tuple[Message, str, str]] = [
     ({"op": "file", "name": ""}, "not_found", f"There is no memory file ''; {FILES}"),
@@ -31,7 +31,7 @@ MEMORY: list[tuple[Message, str, str]] = [
     ({"op": "resolve_action", "id": 2, "status": "burnt"}, "bad_request", STATUSES),
     ({"op": "forget"}, "bad_request", ONE_TARGET),
     ({"op": "forget", "text": "abc", "turn": 1}, "bad_request", ONE_TARGET),
-    ({"op": "forget", "text": "zz"}, "bad_request", "A text to forget needs 3 characters at least."),
+    ({"op": "forget", "text": "zz"}, "bad_request", "A text to forget needs at least 3 characters."),
 ]
 CANVAS: list[tuple[Message, str, str]] = [
     ({"action": "create_stack", "name": " \n "}, "bad_request", "A stack needs a name."),

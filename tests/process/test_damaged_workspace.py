@@ -83,10 +83,10 @@ async def test_older_log_is_reported_and_repaired(curated: Path, tmp_path: Path)
     for arguments in (("status",), ("memory", "search", "Ada"), ("memory", "learnings"), ("mcp",)):
         code, out, err = await command(workspace, *arguments)
         assert (code, out, "Traceback" in err) == (2, "", False), (arguments, err)
-        assert "not as memory.db has seen it" in err
+        assert "has less than memory.db" in err
         assert "python -m sprite rebuild" in err
     _, out, _ = await command(workspace, "doctor", "--without-model")
-    assert "not as memory.db has seen it" in out
+    assert "has less than memory.db" in out
     await restart_server(workspace)
     (aside,) = workspace.glob(".os/memory/memory.db.of-a-newer-log-*")
     for arguments in (("status",), ("doctor", "--without-model")):
@@ -126,10 +126,10 @@ async def test_wrong_file_type_is_reported_and_kept(curated: Path, tmp_path: Pat
         (".os/memory/transcript.db", link_to_itself, "unable to open"),
         (".os/run/address", Path.mkdir, "is a folder"),
         (".os/run/token", os.mkfifo, "is no file"),
-        (".os/run/token", no_text, "holds no token. Delete it"),
+        (".os/run/token", no_text, "contains no valid token. Delete it"),
         (".os/memory/shipped.json", os.mkfifo, "is no file"),
-        ("documents", no_text, "is no folder"),
-        (".os/run/uploads", no_text, "is no folder"),
+        ("documents", no_text, "is not a folder"),
+        (".os/run/uploads", no_text, "is not a folder"),
     ]
     for number, (name, make, words) in enumerate(cases):
         workspace = shutil.copytree(curated, tmp_path / str(number))

@@ -174,9 +174,9 @@ async def test_different_log_does_not_overwrite_replica(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        (shipped(turn(1, "x" * 90_000, 1)), "has filled the"),
-        (shipped(("../../etc", 1, {}, 1)), "makes no sense"),
-        (Shipped("log-1", 1, [], packed="%%%"), "cannot be read"),
+        (shipped(turn(1, "x" * 90_000, 1)), "has used up its"),
+        (shipped(("../../etc", 1, {}, 1)), "invalid name"),
+        (Shipped("log-1", 1, [], packed="%%%"), "invalid data"),
         (Error("unknown_type", "Not \x1b[2Jknown."), "does not ship its log: Not"),
     ],
 )
@@ -205,7 +205,7 @@ async def test_full_replica_counts_as_behind(tmp_path: Path) -> None:
         await visitor.send(shipped(turn(2, secrets.token_hex(100_000), 2)))
         await visitor.left()
         seen = await it.followers.standing(SPRITE)
-        assert "has filled the" in seen.trouble
+        assert "has used up its" in seen.trouble
         assert (seen.behind or 0.0) > 0
         # Without the refusal, as once there is room, the replica counts as complete.
         assert (await standing(it.store, SPRITE)).behind == 0

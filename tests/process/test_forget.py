@@ -107,7 +107,7 @@ async def test_forget_command_lists_preview_and_result(workspace: Path) -> None:
     code, out, err = await command(workspace, "memory", "forget", "--text", "Quibblewort", "--yes")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == "Forgetting this text removes for good: text of 2 turns, 1 learning, 3 lines of memory files."
+    assert lines[0] == "Forgetting this text removes permanently: text of 2 turns, 1 learning, 3 lines of memory files."
     assert "  turn 2: Quibblewort" in lines
     assert any(line.startswith("  user.md: ") and "Quibblewort" in line for line in lines)
     assert any(line.startswith("  the chat: ") for line in lines)
@@ -530,7 +530,7 @@ async def test_linked_folder_is_not_searched(stores: Stores, tmp_path_factory: p
 async def test_deployed_file_stays_and_is_reported(stores: Stores) -> None:
     await stores.turn("My parrot is Zebedee")
     stores.path("soul.md").write_text("# Soul\n\nYou look after Zebedee.\n")
-    stays = [Place("soul.md", "deployed, not learned: change it there")]
+    stays = [Place("soul.md", "a file with the agent's rules, which only you can change")]
     assert (await forget_in(stores, text="Zebedee", preview=True)).still == stays
     assert (await forget_in(stores, text="Zebedee")).still == stays
     assert "Zebedee" in stores.path("soul.md").read_text()

@@ -71,7 +71,7 @@ async def test_forget_is_done_after_replica_confirms(tmp_path: Path, monkeypatch
                 done = (await page.ask("memory", {"op": "forget", "text": "Zebedee"}))["payload"]
             store.execute("ROLLBACK")
         assert done["done"] is False
-        assert [place["where"] for place in done["forgotten"]["still"]] == ["the copy at the bridge"]
+        assert [place["where"] for place in done["forgotten"]["still"]] == ["the bridge's replica"]
         queue_notices(data)
         done = (await page.ask("memory", {"op": "forget", "text": WORD}))["payload"]
         assert WORD not in await rows_kept(data, aside)

@@ -235,7 +235,7 @@ async def test_owner_abort_closes_page_with_going_away(tmp_path: Path) -> None:
         assert await client.receive_str() == "hello"
         await client.send_str("go")
         end = await client.receive()
-        assert (end.data, "come again" in end.extra) == (WSCloseCode.GOING_AWAY, True)
+        assert (end.data, "reconnect" in end.extra) == (WSCloseCode.GOING_AWAY, True)
 
 
 async def test_owner_abort_inside_frame_sends_no_close(tmp_path: Path) -> None:

@@ -308,7 +308,7 @@ def test_unknown_files_are_refused_others_imported(logs: Recorded, odd: Path, wo
     assert all(refusal["reason"] for refusal in refused)
     assert (facts(done)["files"], facts(done)["turns"]) == (2, 8)
     words = run(workspace, odd).stderr
-    assert f"refused: {odd / 'prose.jsonl'}: is no session log of Claude Code's" in words
+    assert f"refused: {odd / 'prose.jsonl'}: is not a session log of Claude Code" in words
     assert f"refused: {odd / 'pipe.jsonl'}: is no file" in words
     assert f"refused: {odd / 'circle.jsonl'}: cannot be read: Too many levels of symbolic links" in words
 

@@ -187,4 +187,4 @@ async def test_missing_state_sync_drops_connection() -> None:
     async with calling(silent_seconds=0.1, state_seconds=0.1) as call:
         call.audience.awaits_state = True
         await call.answered()
-        await call.audience.until_state("unavailable", "does not say how it is")
+        await call.audience.until_state("unavailable", "does not report its state")

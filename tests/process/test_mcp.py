@@ -155,7 +155,7 @@ async def test_mcp_reads_memory_without_running_sprite(remembering: Path) -> Non
                 assert text.startswith("The project is no key: "), text
         failed, text = await ask(client, query="tea", project="web")
         assert not failed
-        assert "Nothing is known of a project 'web'" in text
+        assert "There is no project 'web' in memory" in text
         for tool, argument in (("add_action", "content"), ("ask_sprite", "text")):
             failed, text = await ask(client, tool, **{argument: "Paint"})
             assert failed

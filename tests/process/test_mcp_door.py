@@ -105,7 +105,7 @@ async def test_mission_reports_progress_and_reply(rooms: Rooms, mode: str) -> No
         assert not refused, text
         assert given["outcome"] == "complete"
         assert text == given["reply"]
-        assert steps[0] == "The agent has begun."
+        assert steps[0] == "The agent has started."
         assert any("create_card" in step for step in steps)
 
 
@@ -167,9 +167,9 @@ HOSTILE: list[tuple[str, dict[str, Any], str]] = [
     ("around", {"turn": 10**30}, "There is no turn 1000"),
     ("around", {"turn": 9_999}, "no turn 9999"),
     ("read_memory", {"file": "../../etc/passwd"}, "There is no memory file"),
-    ("read_memory", {"file": "user.md", "as_of": "yesterday-ish"}, "is no moment"),
-    ("read_memory", {"file": "user.md", "as_of": 1e300}, "is no moment"),
-    ("read_memory", {"file": "user.md", "as_of": "nan"}, "is no moment"),
+    ("read_memory", {"file": "user.md", "as_of": "yesterday-ish"}, "is not a valid time"),
+    ("read_memory", {"file": "user.md", "as_of": 1e300}, "is not a valid time"),
+    ("read_memory", {"file": "user.md", "as_of": "nan"}, "is not a valid time"),
     ("ask_sprite", {"text": " "}, "There is nothing to do"),
     ("ask_sprite", {"text": "x" * 200_001}, "length <= 200000"),
     ("add_action", {"content": "Sail", "due": "some day"}, "some day"),

@@ -77,7 +77,7 @@ async def test_create_sends_vendor_request_and_parses_answer() -> None:
         (400, json.dumps({"error": {"message": "x" * 900}}), {"retry-after": "soon"}, "as invalid", None),
         (400, json.dumps({"error": {"message": "Your credit balance is too low"}}), {}, "no credit", None),
         (529, "<html>", {}, "overloaded", None),
-        (502, '{"error": "plain"}', {}, "has a fault", None),
+        (502, '{"error": "plain"}', {}, "has an error", None),
         (401, '{"error": {"message": 4}}', {}, "check ANTHROPIC_API_KEY", None),
     ],
 )
@@ -108,7 +108,7 @@ async def test_invalid_response_raises_model_error(body: bytes) -> None:
         return web.Response(body=body)
 
     async with served(answer) as url:
-        with pytest.raises(ModelError, match="no Messages API") as caught:
+        with pytest.raises(ModelError, match="not answer like the Messages API") as caught:
             await create(settings(url))
     assert not isinstance(caught.value, RefusedCallError)
 
@@ -156,7 +156,7 @@ async def test_endless_answer_hits_size_and_time_limits() -> None:
         with pytest.raises(ModelError, match=f"more than {MAX_BODY_BYTES // 2**20} MiB"):
             await create(settings(f"{url}/large"))
         # Each byte arrives in time, but the whole answer does not.
-        with pytest.raises(ModelError, match="no whole answer in 1 seconds"):
+        with pytest.raises(ModelError, match="no complete answer within 1 seconds"):
             await create(settings(f"{url}/slow"), timeout_seconds=1.0)
 
 

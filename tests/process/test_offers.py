@@ -30,9 +30,9 @@ async def test_open_offer_reaches_current_and_new_pages() -> None:
         await page.link("ready")
         room = bridge.relay.room_of("local")
         assert room is not None
-        room.advise("Which of the two goes on?", AT)
+        room.advise("Which version should continue?", AT)
         told = await page.link("ready")
-        assert (told["detail"], told["offer"], told["as_of"]) == ("Which of the two goes on?", "choose", AT)
+        assert (told["detail"], told["offer"], told["as_of"]) == ("Which version should continue?", "choose", AT)
         async with bridge.page() as another:
             assert (await another.link("ready"))["offer"] == "choose"
             room.advise("")
@@ -73,7 +73,7 @@ async def test_older_sprite_log_waits_for_decision(way: str, curated: Path, tmp_
         async with bridge.page(cookie, resume={}) as page:
             told = await offered(page)
             assert (told["state"], told["offer"]) == ("ready", "choose")
-            assert "What it knew is kept as of" in told["detail"]
+            assert "Its replica is as of" in told["detail"]
             for how in ("restore", "nonsense"):
                 assert (await ask(bridge, cookie, how))[0] == 409
             status, words = await ask(bridge, cookie, way)

@@ -188,7 +188,7 @@ async def test_oidc_groups_decide_access_and_role(tmp_path: Path, company: OpenC
         await house.is_now(sub="u-1", preferred_username="ada", groups=["guests"])
         status, _, text = await ada.log_in()
         assert (status, house.who(ada)) == (403, None)
-        assert "none of the groups" in text
+        assert "None of your groups" in text
         roles = []
         for said in (["admins"], ["staff"]):
             await house.is_now(sub="u-1", preferred_username="ada", groups=said)
@@ -212,12 +212,12 @@ async def test_revoked_person_cannot_log_in_with_oidc(tmp_path: Path, company: O
         assert house.who(ada) is None
         status, _, text = await ada.log_in()
         assert (status, house.who(ada)) == (403, None)
-        assert "You were let out here" in text
+        assert "Your access was revoked" in text
         await house.is_now(sub="u-3", refuses=True)
         async with house.browser() as cyd:
             status, _, text = await cyd.log_in()
         assert status == 403
-        assert "did not let you through" in text
+        assert "refused the login" in text
 
 
 # --- a lying or missing provider ---

@@ -127,7 +127,7 @@ async def test_bridge_passes_login_to_local_sprite(tmp_path: Path, model: Offlin
         code, _, err = await bridge.run("users", "add", "ada")
     assert (status["memory"]["waiting"], status["last_error"], status["spend"]["plan"]) == (0, None, [])
     assert {request.headers["authorization"] for request in model.requests} == {f"Bearer {TOKEN}"}
-    assert (code, "is for your own agent on this machine" in err) == (2, True)
+    assert (code, "only your own agent on this machine" in err) == (2, True)
     for path in files_below(tmp_path):
         assert TOKEN.encode() not in path.read_bytes(), path
 
@@ -140,7 +140,7 @@ async def test_bridge_passes_login_to_local_sprite(tmp_path: Path, model: Offlin
 async def test_bridge_for_others_refuses_login(tmp_path: Path, host: str, more: dict[str, Any]) -> None:
     if more.pop("added", None) is not None:
         await run_bridge("users", "add", "ada", "--data", str(tmp_path / "data"))
-    with pytest.raises(bridge_errors.OperatorError, match="is for your own agent on this machine"):
+    with pytest.raises(bridge_errors.OperatorError, match="only your own agent on this machine"):
         async with running_bridge(tmp_path / "data", host=host, **LOGIN, **more):
             pass
 

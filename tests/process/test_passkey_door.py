@@ -90,7 +90,7 @@ async def test_passkey_is_added_and_logs_in(bridge: Bridge) -> None:
         _, options = await post(anew, "/login/passkey/options")
         status, said = await post(anew, "/login/passkey", device.signed(options))
         assert status == 400
-        assert b"not known here" in said
+        assert b"unknown here" in said
 
 
 async def test_wrong_passkey_answers_are_refused(bridge: Bridge) -> None:
@@ -118,7 +118,7 @@ async def test_passkeys_are_offered_only_on_valid_origins(bridge: Bridge, tmp_pa
     async with running(elsewhere, asyncio.Event().set) as other, browser(other.url) as ada:
         for path in ("/passkeys", "/login/passkey"):
             async with ada.get(path, headers={"Accept": "text/html"}) as response:
-                assert (response.status, "https before it" in await response.text()) == (404, True)
+                assert (response.status, "https proxy in front of it" in await response.text()) == (404, True)
         for path in ("/passkeys", "/passkeys/options", "/passkeys/remove", "/login/passkey", "/login/passkey/options"):
             assert b"no_passkeys" in (await post(ada, path))[1]
         async with ada.get("/", headers={"Accept": "text/html"}) as response:

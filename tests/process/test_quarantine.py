@@ -278,7 +278,7 @@ async def test_retry_request_resets_call_count(model: OfflineModel, workspace: P
         assert (await remember(client, "learnings"))["learnings"][-1]["source_observation_id"] == 2
         refused = await client.ask("memory", {"op": "retry", "turn_id": 2})
         assert (refused["type"], refused["payload"]["code"]) == ("error", "not_found")
-        assert refused["payload"]["message"] == "Turn 2 is not quarantined."
+        assert refused["payload"]["message"] == "Turn 2 is not set aside."
     kinds = [row["kind"] for row in curations(workspace)]
     assert kinds.count("quarantine") == 4, "not two quarantines and two retries"
     before = dump(workspace / ".os/memory/memory.db")
@@ -316,7 +316,7 @@ async def test_command_line_lists_and_retries_quarantined_turns(model: OfflineMo
         await eventually(lambda: settled(workspace), "the turn is still pending")
     assert_only(workspace, 3)
     code, _, err = await command(workspace, "memory", "retry", "3")
-    assert (code, err) == (2, "sprite: Turn 3 is not quarantined.\n")
+    assert (code, err) == (2, "sprite: Turn 3 is not set aside.\n")
 
 
 def _generation(workspace: Path, number: int) -> list[tuple[int, int]]:

@@ -128,7 +128,7 @@ async def test_lease_lookup_failure_closes_pages(tmp_path: Path) -> None:
             await page.receive("state_sync")
             await database.statement("ALTER TABLE leases RENAME TO away")
             a.moved("local:2")
-            await page.until(lambda m: m["type"] == "link" and "The database is away" in m["payload"]["detail"])
+            await page.until(lambda m: m["type"] == "link" and "The database is unreachable" in m["payload"]["detail"])
             assert await page.closed() == aiohttp.WSCloseCode.SERVICE_RESTART
         await database.statement("ALTER TABLE away RENAME TO leases")
         async with relay.page() as page:

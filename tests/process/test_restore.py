@@ -74,7 +74,7 @@ async def test_deleted_workspace_is_offered_and_restored(curated: Path, tmp_path
         cookie = await bridge.login()
         async with bridge.page(cookie, resume={}) as page:
             told = (await page.link("unavailable"))["payload"]
-            assert "The machine of this agent is gone. What it knew is kept as of " in told["detail"]
+            assert "The machine of this agent is gone. Its replica is as of " in told["detail"]
             assert told["offer"] == "restore"
             assert abs(told["as_of"] - time.time()) < 3600
             assert not workspace.exists()
@@ -101,7 +101,7 @@ async def test_deleted_workspace_is_offered_and_restored(curated: Path, tmp_path
                 session.post("/restore", headers={"Cookie": cookie, "Origin": bridge.url}) as again,
             ):
                 assert again.status == 409
-                assert "What is kept has 9 turn(s)" in (await again.text())
+                assert "The replica has 9 turn(s)" in (await again.text())
             # The audit log omits the rejected restore, which did nothing.
             _, log, _ = await bridge.run("audit")
             assert [line.split()[2:] for line in log.splitlines() if "restore" in line] == [
@@ -125,7 +125,7 @@ async def test_existing_workspace_is_replaced_only_with_over(curated: Path, tmp_
         file.execute("UPDATE stored_rows SET sealed = zeroblob(length(sealed))")
     status, out, _ = await run_bridge("restore", "ada", "--data", str(data))
     assert status == 1
-    assert "What is kept has 9 turn(s)" in " ".join(out.split())
+    assert "The replica has 9 turn(s)" in " ".join(out.split())
     assert "--over" in out
     shutil.copy(tmp_path / "log.db", data / "store/ada/log.db")
     assert await archive_of(workspace, tmp_path / "now.zip") == now
@@ -193,15 +193,15 @@ async def test_invalid_restore_changes_nothing(curated: Path, tmp_path: Path) ->
         return " ".join((out + err).split())
 
     assert "Nothing of that time, or of before is stored of ada" in await refused("--as-of", "2020-01-01")
-    assert "is no time" in await refused("--as-of", "soon")
-    assert "is yet to come" in await refused("--as-of", "2999-01-01")
+    assert "is not a valid time" in await refused("--as-of", "soon")
+    assert "is in the future" in await refused("--as-of", "2999-01-01")
     with sqlite3.connect(data / "store/ada/log.db") as file:
         file.execute("UPDATE stored_rows SET sealed = zeroblob(length(sealed)) WHERE part = 'log/curations.jsonl'")
     assert "The store of ada is damaged: row" in await refused()
     (data / "store.key").write_bytes(b"")
-    assert "holds no key of the store" in await refused()
+    assert "contains no valid key" in await refused()
     (data / "store.key").unlink()
-    assert "is not there, and what is stored was sealed with the key in it" in await refused()
+    assert "is missing, and the store is encrypted with the key in it" in await refused()
     (data / "store.key").write_bytes(key)
     (data / "store.key").chmod(0o600)
     status, out, err = await run_bridge("restore", "ada", "--leave-out-damaged", "--data", str(data))
@@ -217,7 +217,7 @@ async def test_exports_of_replica_are_whole_and_logged(curated: Path, tmp_path: 
         await bridge.run("users", "add", "ada")
         status, _, err = await bridge.run("export", "ada", str(tmp_path / "kept.zip"))
         assert status == 0, err
-        assert "made of what is kept here, as of " in " ".join(err.split())
+        assert "made from the replica as of " in " ".join(err.split())
         assert not (data / "workspaces/ada").exists()
     status, _, err = await run_bridge("export", "ada", str(tmp_path / "alone.zip"), "--data", str(data))
     assert status == 0, err
@@ -249,8 +249,9 @@ async def test_invalid_file_name_is_left_out_and_reported(curated: Path, tmp_pat
 
     status, out, err = await run_bridge("restore", "ada", "--data", str(data))
     assert status == 0, out + err
-    assert "restored, with 9 turn(s) and 0 file(s). Left out, since nothing can be made of them: " in out.replace(
-        "\n", " "
+    assert (
+        "restored, with 9 turn(s) and 0 file(s). Left out, because they are unreadable or have an unusable name: "
+        in out.replace("\n", " ")
     )
     assert names_both(out)
     assert await archive_of(data / "workspaces/ada", tmp_path / "again.zip") == own
@@ -325,21 +326,21 @@ async def test_destroyed_vm_is_restored_not_recreated_empty(
     async with house(emulator, tokens, tmp_path / "data") as home:
         await ship(home.store, "ada", curated)
         for ask in (home.host.reach, home.host.deploy, home.host.export):
-            with pytest.raises(MachineGoneError, match=r"is gone\. What it knew is kept as of 20") as gone:
+            with pytest.raises(MachineGoneError, match=r"is gone. Its replica is as of 20") as gone:
                 await ask("ada", Heard())
             assert gone.value.as_of is not None
         assert "ada" not in emulator.machines
         heard, minted = Heard(), tokens.minted
         words = (await home.restorer.restore("ada", Asked("ada"), heard)).words
         assert words == "ada's agent is restored, with 9 turn(s) and 0 file(s)."
-        for step in ("Creating the VM", "Sending what is kept", "Making the workspace", "Asking whether it is well"):
+        for step in ("Creating the VM", "Sending the archive", "Creating the workspace", "Checking that it works"):
             assert step in heard.words
         assert tokens.minted > minted
         reached = await home.host.reach("ada", Heard())
         assert reached.token not in {"the-old-token", ""}
         await greeting(reached)
         # The loss is no longer reported, and a second restore needs consent.
-        with pytest.raises(RestoreRefusedError, match=r"What is kept has 9 turn\(s\)"):
+        with pytest.raises(RestoreRefusedError, match=r"The replica has 9 turn\(s\)"):
             await home.restorer.restore("ada", Asked("ada"), Heard())
         new = emulator.machines["ada"]
         assert not list((tmp_path / "data/run").glob("restore-*"))
@@ -372,7 +373,7 @@ async def test_interrupted_vm_restore_can_be_repeated(
             await home.restorer.restore("ada", own, heard)
         emulator.faults.clear()
         assert await home.losses.is_begun("ada")
-        with pytest.raises(MachineGoneError, match="was begun and has not ended"):
+        with pytest.raises(MachineGoneError, match="was interrupted"):
             await home.host.reach("ada", Heard())
         words = (await home.restorer.restore("ada", Asked("ada"), Heard())).words
         assert "restored, with 9 turn(s)" in words

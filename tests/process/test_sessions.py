@@ -120,7 +120,7 @@ async def test_foreign_or_damaged_database_stops_start(workspace: Path, name: st
     path = workspace / name
     path.parent.mkdir(parents=True)
     path.write_bytes(b"this is no database" * 100)
-    await _refused(workspace, path, "is damaged or is no SQLite database")
+    await _refused(workspace, path, "is damaged or not a SQLite database")
     path.unlink()
     with _database(path) as db:
         db.execute("CREATE TABLE theirs (precious)")

@@ -118,7 +118,7 @@ async def test_suspended_agent_ends_with_turn_or_sprite(
             full.setattr(conversation, "LEAST_FREE_BYTES", 2**62)
             end = await client.end_of(client.send("mission", {"text": "think for ever"}))
         assert (end["event"], end["code"], end["retryable"]) == ("error", "agent", True)
-        assert "MiB are free on the disk; make room" in end["message"]
+        assert "MiB are free on the disk; free some space" in end["message"]
         # From here on, an interrupt and a stop end the agent before it is found stopped.
         monkeypatch.setattr(conversation, "LOOK_SECONDS", 600.0)
         await chat(client, "Begin")

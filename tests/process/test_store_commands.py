@@ -30,14 +30,14 @@ async def filled(data: Path) -> None:
 async def test_store_commands_list_verify_accept_and_delete(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path))
     status, out, _ = await run_bridge("store", "list", *data)
-    assert (status, out.split(":")[0]) == (0, "Nothing is stored yet")
+    assert (status, out.split(":")[0]) == (0, "There are no replicas yet")
     assert list(tmp_path.iterdir()) == []
 
     await filled(tmp_path)
     status, out, _ = await run_bridge("store", "list", *data)
     ada, eve = out.splitlines()
     assert "2 rows, 1 older versions, 1 chunks" in ada
-    assert "more was on its way" in ada
+    assert "not complete" in ada
     assert eve.startswith("eve  ")
     _, out, _ = await run_bridge("store", "list", "--json", *data)
     assert [one["sprite"] for one in json.loads(out)] == ["ada", "eve"]
@@ -53,9 +53,9 @@ async def test_store_commands_list_verify_accept_and_delete(tmp_path: Path) -> N
     assert "row 1 of log/observations.jsonl" in out
 
     status, _, err = await run_bridge("store", "accept", "nobody", *data)
-    assert (status, "Nothing is stored of nobody" in err) == (2, True)
+    assert (status, "There is no replica of nobody" in err) == (2, True)
     status, out, _ = await run_bridge("store", "accept", "ada", *data)
-    assert (status, "followed anew" in out) == (0, True)
+    assert (status, "replicated from the beginning" in out) == (0, True)
 
     status, _, err = await run_bridge("store", "delete", "eve", *data)
     assert (status, "--yes" in err) == (2, True)
@@ -93,7 +93,7 @@ async def test_offline_status_shows_replicas_and_owners(tmp_path: Path, postgres
     assert (row["sprite"], row["bridge"]) == ("ada", "http://10.0.0.2:8080")
     assert row["store_behind"] > 0
     status, _, err = await run_bridge("status", "bob", *data, environment=environment)
-    assert (status, "Nobody here is called bob" in err) == (2, True)
+    assert (status, "No person called bob" in err) == (2, True)
 
 
 async def test_wrong_replica_key_is_reported_without_changes(tmp_path: Path) -> None:
@@ -102,12 +102,12 @@ async def test_wrong_replica_key_is_reported_without_changes(tmp_path: Path) -> 
     stored = bytes_in(tmp_path / "store")
     (tmp_path / "store.key").rename(tmp_path / "elsewhere")
     status, _, err = await run_bridge("store", "verify", *data)
-    assert (status, "Put it back from your copy" in err) == (2, True)
+    assert (status, "Restore it from your copy" in err) == (2, True)
     wrong = bridge_environment(BRIDGE_STORE_KEY="A" * 43 + "=")
     status, out, _ = await run_bridge("store", "verify", *data, environment=wrong)
     assert (status, "is not in BRIDGE_STORE_KEY" in out) == (1, True)
     status, _, err = await run_bridge("store", "list", *data, environment=bridge_environment(BRIDGE_STORE_KEY="short"))
     assert (status, "32 random bytes in base64" in err, "short" in err) == (2, True, False)
     status, _, err = await run_bridge("serve", "--port", "0", *data)
-    assert (status, "Put it back from your copy" in err) == (2, True)
+    assert (status, "Restore it from your copy" in err) == (2, True)
     assert bytes_in(tmp_path / "store") == stored

@@ -166,7 +166,7 @@ async def test_commands_work_with_and_without_sprite(
     assert undone["restored"] == ["documents/x.txt"]
     (workspace / "documents/x.txt").write_text("mine")
     assert await asyncio.to_thread(main, ["undo", "undo", *here]) == 1
-    assert "changed since (restored with --over): documents/x.txt" in capsys.readouterr().out
+    assert "changed again since then (restored only with --over): documents/x.txt" in capsys.readouterr().out
 
 
 async def test_terminal_shows_changes_and_undoes_named_files() -> None:

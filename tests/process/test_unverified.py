@@ -53,7 +53,7 @@ async def test_person_answers_about_imported_learnings(workspace: Path, model: O
         _, shown, _ = await command(workspace, "memory", "learnings")
         assert [shown.count(mark) for mark in ("[unverified]", "[no longer true]", "memory confirm N")] == [1, 1, 1]
         code, out, _ = await command(workspace, "memory", "confirm", str(third))
-        assert (code, out) == (0, f"Learning {third} is now your own word.\n")
+        assert (code, out) == (0, f"Learning {third} now counts as your own statement.\n")
     assert (await command(workspace, "memory", "retire", str(third)))[0] == 0
     code, _, err = await command(workspace, "memory", "retire", str(third))
     assert (code, f"Learning {third} no longer holds" in err) == (2, True)
@@ -119,5 +119,5 @@ async def test_doctor_live_stays_below_its_limit(workspace: Path, model: Offline
 
 async def test_doctor_live_asks_first(workspace: Path, model: OfflineModel) -> None:
     code, _, err = await command(workspace, "doctor", "--live", model_url=model.url)
-    assert (code, "it takes --yes" in err) == (2, True)
+    assert (code, "confirm with --yes" in err) == (2, True)
     assert model.requests == []

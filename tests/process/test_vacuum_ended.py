@@ -78,12 +78,10 @@ async def test_forget_waits_for_successful_vacuum(
                 await until_found(operator, _CANCEL)
             await until(lambda: said(it, f"canceling statement due to {ended_by}"))
             status = await it.standing()
-            assert status.trouble.startswith(
-                "what was forgotten may still be on the database's disk: it is tried again"
-            )
+            assert status.trouble.startswith("forgotten data may still be on the database's disk; wiping it is retried")
             assert status.behind
             # A bridge without this sprite, or a command, reports it too.
-            assert (await standing(it.store, SPRITE)).trouble.startswith("what was forgotten may still be")
+            assert (await standing(it.store, SPRITE)).trouble.startswith("forgotten data may still be")
             # The VACUUM is retried, and blocked again.
             await until_found(operator, f"SELECT 1 {_VACUUMS}")
             # New rows of this sprite, other sprites and budgets are not blocked.
@@ -113,7 +111,7 @@ async def test_next_bridge_vacuums_after_interrupted_forget(postgres_url: str) -
         await visitor.send(shipped(("tombstones", 1, {"rows": {TURNS: [1]}}, 2), whole=True))
         await until_found(operator, f"SELECT 1 {_VACUUMS}")
     async with followed(postgres_url, keys=keys) as it:
-        assert (await standing(it.store, SPRITE)).trouble.startswith("what was forgotten may still be")
+        assert (await standing(it.store, SPRITE)).trouble.startswith("forgotten data may still be")
         visitor, asked = await it.asked()
         assert asked["payload"]["after"] == 2
         await until(lambda: is_wiped(it))
@@ -126,6 +124,6 @@ async def test_delete_without_vacuum_raises_store_error(postgres_url: str) -> No
         await it.store.append("bob", shipped(turn(1, "of bob", 1), whole=True))
         deleting = asyncio.create_task(it.store.delete("bob"))
         await until_found(operator, _CANCEL)
-        with pytest.raises(StoreError, match=r"All that was stored of bob is deleted.*say VACUUM there"):
+        with pytest.raises(StoreError, match=r"The replica of bob is deleted.*VACUUM is run there"):
             await deleting
         assert await it.store.sprites() == []

@@ -240,7 +240,7 @@ async def test_interrupted_reminder_is_reported_by_webhook(model: OfflineModel, 
             await eventually(lambda: bool(receiver.messages), "no message was sent")
             await eventually(lambda: action(data)["status"] == "failed", "the action did not fail")
             # No page is open: the bridge checks the sprites that were connected before.
-            await eventually(lambda: "a sprite was woken for what is due" in again.log, "the sprite is not checked")
+            await eventually(lambda: "a sprite was woken for a due action" in again.log, "the sprite is not checked")
             while 'bridge_wakes_total{outcome="looked"} 1.0' not in await metrics(again):  # noqa: ASYNC110 - polling
                 await asyncio.sleep(0.05)
             (local,) = json.loads((await again.run("status", "--json"))[1])

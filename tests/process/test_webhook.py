@@ -124,7 +124,7 @@ async def test_bridge_posts_left_notices_with_its_key(tmp_path: Path) -> None:
             assert (await bridge.run("notify", "key"))[1] == out
             (message,) = await receiver.received(1)
             assert (message["person"], message["title"]) == ("local", SHORT_TITLE)
-            await eventually(lambda: "the webhook did not take" in bridge.log, "the failure is not logged")
+            await eventually(lambda: "the webhook did not accept" in bridge.log, "the failure is not logged")
             assert out.strip() not in bridge.log
 
 

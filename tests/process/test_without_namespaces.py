@@ -148,4 +148,6 @@ async def test_status_reports_missing_sandbox(house: House) -> None:
     process = await fork_module(WITHOUT_NAMESPACES, *status, env=sprite_environment(None), stdout=pipe, stderr=pipe)
     async with asyncio.timeout(PATIENCE):
         out, err = (said.decode() for said in await process.communicate())
-    assert re.search(r"sandbox +none: the agent can read what you can.*guarded by checks", out + err), out + err
+    assert re.search(r"sandbox +none: the agent can read all that you can read.*protected only by checks", out + err), (
+        out + err
+    )

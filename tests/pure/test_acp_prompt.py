@@ -113,11 +113,11 @@ def test_many_texts_are_bounded() -> None:
     [
         ([("text_block", " \n")], "empty"),
         ([("text_block", "x" * (MAX_MISSION_CHARS + 1))], "200,001 characters"),
-        ([("audio_block", PNG, "audio/wav")], "does not hear"),
-        ([("image_block", "!!!", "image/png")], "did not arrive whole"),
-        ([("image_block", PNG, "image/png")] * 1000, "200 files at most"),
+        ([("audio_block", PNG, "audio/wav")], "cannot receive audio"),
+        ([("image_block", "!!!", "image/png")], "arrived incomplete"),
+        ([("image_block", PNG, "image/png")] * 1000, "at most 200 files"),
         ([("image_block", PNG, "image/png")] * 21, "20 pictures"),
-        ([("resource_link_block", "a", "file:///a")] * 201, "200 files at most"),
+        ([("resource_link_block", "a", "file:///a")] * 201, "at most 200 files"),
     ],
 )
 def test_unsupported_content_is_refused_in_words(blocks: list[tuple[str, ...]], words: str) -> None:

@@ -187,7 +187,7 @@ def test_status_shows_forgets_pending_in_replica() -> None:
         state = Status("status", SessionState(None, None, 0, None, 0), memory, None, "ask", None)
         return text_of(memory_views.status(state, link="ready"), width=100)
 
-    assert "here (1 forget); the copy at the bridge is not yet rid of it" in drawn(1)
+    assert "here (1 forget); the bridge's replica still contains it" in drawn(1)
     assert "2 forgets" in drawn(2)
     assert "forg" not in drawn(0)
 
@@ -201,7 +201,7 @@ def test_hits_show_kind_and_unsearched_count() -> None:
     assert "FACT" in drawn
     assert "Born [b]in[/b] May" in drawn
     assert "turn 7" in drawn
-    assert "2 turns not looked through" in drawn
+    assert "2 turns not learned from" in drawn
     assert "Nothing found." in text_of(memory_views.hits([], waiting=0))
     elsewhere = [SearchHit("turn", 8, "TURN", 0.0, "s1", 8, "With make ship.", project="/home/ada/web")]
     assert "With make ship.  project /home/ada/web" in text_of(memory_views.hits(elsewhere, waiting=0), width=100)

@@ -139,16 +139,16 @@ def test_default_valued_parameters_are_accepted(field: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("messages", "words"),
     [
-        ([{"role": "assistant", "content": "Hi"}], "has to be the person's"),
-        ([user("Hello"), {"role": "assistant", "content": "Hel"}], "has to be the person's"),
-        ([user("Hello"), {"role": "tool", "content": "1", "tool_call_id": "x"}], "has to be the person's"),
-        ([{"role": "system", "content": "x"}], "has to be the person's"),
+        ([{"role": "assistant", "content": "Hi"}], "must be the person's"),
+        ([user("Hello"), {"role": "assistant", "content": "Hel"}], "must be the person's"),
+        ([user("Hello"), {"role": "tool", "content": "1", "tool_call_id": "x"}], "must be the person's"),
+        ([{"role": "system", "content": "x"}], "must be the person's"),
         ([user("")], "empty"),
         ([user(" \n")], "empty"),
         ([user([])], "empty"),
-        ([user([{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}])], "no 'input_audio'"),
-        ([user([{"type": "file", "file": {"file_id": "x"}}])], "no 'file'"),
-        ([user([{"type": "image_url", "image_url": {"url": "data:,"}}])], "no 'image_url'"),
+        ([user([{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}])], "not 'input_audio'"),
+        ([user([{"type": "file", "file": {"file_id": "x"}}])], "not 'file'"),
+        ([user([{"type": "image_url", "image_url": {"url": "data:,"}}])], "not 'image_url'"),
         ([user([{"text": "x"}])], "no type"),
         ([{"role": "system", "content": "x" * (MAX_SYSTEM_CHARS + 1)}, user("Hi")], "system messages"),
     ],
@@ -245,7 +245,7 @@ RUN = (ToolUse(M, "t", "Bash", {"command": "ls"}),)
         # The stored text may differ from the streamed one.
         ((TextDelta(M, "key 123"), WholeText(M, "key ***"), done("key ***")), "key 123"),
         ((TextDelta(M, "key 1"), CUT, WholeText(M, "key ***")), "key 1***"),
-        ((TextDelta(M, "Hel"), Interrupted(M)), "Hel\n\n(This was stopped before it was done.)"),
+        ((TextDelta(M, "Hel"), Interrupted(M)), "Hel\n\n(The answer was stopped before its end.)"),
     ],
 )
 def test_streamed_text_grows_without_repeats_or_loss(heard: tuple[Heard, ...], text: str) -> None:

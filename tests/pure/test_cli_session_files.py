@@ -26,7 +26,7 @@ def test_linked_state_deletes_nothing_behind_it(tmp_path: Path, linked: str) -> 
     for delete in (partial(keep_cli_session, state, "session"), partial(clear_cli_files, state)):
         delete()
         assert precious.read_text() == "mine"
-    with pytest.raises(OperatorError, match=r"is a link, and a folder of Sprite's belongs there\."):
+    with pytest.raises(OperatorError, match=r"is a link, but must be a folder of Sprite\."):
         make_folders(Settings(tmp_path / "workspace"))
 
 

@@ -8,7 +8,7 @@ from sprite.protocol.messages import PermissionRequest
 
 
 def test_progress_is_told_briefly() -> None:
-    assert progress(Started("m")) == "The agent has begun."
+    assert progress(Started("m")) == "The agent has started."
     assert progress(ToolUse("m", "t", "Bash", {"command": "ls\n -l"})) == "Bash ls -l"
     asked = PermissionRequest("r", "m", "Write", {})
     assert progress(asked) == "The agent waits for the person's permission to use Write."

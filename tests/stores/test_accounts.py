@@ -49,7 +49,7 @@ async def test_call_reserves_worst_cost_until_settled(database_at: Path | str) -
         assert await at.spent_today() == {}
         waits = await refused(at, 0.5, 0.125)
         assert waits.retry_after, "once it is settled there is room"
-        assert "Calls in flight hold" in str(waits)
+        assert "Calls in flight reserve" in str(waits)
         other = await let_in(at, 1.25, 0.125, sprite="bob")
         at.settle(settled(other, 1.0))
         at.settle(settled(call, 0.25))

@@ -501,10 +501,10 @@ async def test_names_colliding_by_case_are_refused(lived_in: Path, tmp_path: Pat
         (extra, True, "stowaway"),
         (missing, True, "missing"),
         (other_words, False, r"damaged: log/observations\.jsonl"),
-        (upwards, True, "no name of a person's file"),
-        (into_ours, True, "no name of a person's file"),
-        (into_ours_folded, True, "no name of a person's file"),
-        (folder_upwards, True, "no name of a person's file"),
+        (upwards, True, "not a valid name for a person's file"),
+        (into_ours, True, "not a valid name for a person's file"),
+        (into_ours_folded, True, "not a valid name for a person's file"),
+        (folder_upwards, True, "not a valid name for a person's file"),
         (for_everybody, True, "permissions"),
         (file_and_folder, True, "cannot be a file and a folder"),
         (file_above_a_file, True, "cannot be a file and a folder"),
@@ -581,23 +581,23 @@ async def test_turn_without_session_and_invalid_card_are_named(archive: Path, tm
 
 
 async def test_workspace_with_memory_is_not_overwritten(archive: Path, lived_in: Path, tmp_path: Path) -> None:
-    await refused(archive, lived_in, "memory of its own")
+    await refused(archive, lived_in, "already has a memory")
     drawn = tmp_path / "drawn"
     async with opened(drawn) as (_, canvas):
         stack_id = await canvas.create_stack("Mine")
         await canvas.make_card(Card("mine", stack_id, "Mine", "notes", None, None, [], archived=False))
-    await refused(archive, drawn, "memory of its own")
+    await refused(archive, drawn, "already has a memory")
     filed = tmp_path / "filed"
     (filed / "documents").mkdir(parents=True)
     (filed / "documents/notes.txt").write_text("Other")
-    await refused(archive, filed, r"notes\.txt is there already")
+    await refused(archive, filed, r"notes\.txt is exists already")
     (filed / "documents/notes.txt").unlink()
     (filed / "documents").rmdir()
     (filed / "documents").symlink_to(tmp_path)
-    await refused(archive, filed, "is no folder")
+    await refused(archive, filed, "is not a folder")
     (filed / "documents").unlink()
-    (filed / "artifacts").write_text("no folder")
-    await refused(archive, filed, "is no folder")
+    (filed / "artifacts").write_text("not a folder")
+    await refused(archive, filed, "is not a folder")
     with pytest.raises(OperatorError, match="alone"):
         await import_logs(settings_of(tmp_path / "new"), [archive, archive], as_json=True)
 
@@ -669,10 +669,10 @@ async def cut_off(archive: Path, workspace: Path, *moved: str) -> Settings:
 async def test_import_interrupted_in_last_step_is_completed(archive: Path, tmp_path: Path, moved: list[str]) -> None:
     for again in (False, True):
         settings = await cut_off(archive, tmp_path / f"new-{again}", *moved)
-        with pytest.raises(OperatorError, match="cut off in its last step"):
+        with pytest.raises(OperatorError, match="interrupted in its last step"):
             async with open_to_read(settings):
                 pass
-        with pytest.raises(OperatorError, match="cut off in its last step"):
+        with pytest.raises(OperatorError, match="interrupted in its last step"):
             async with open_log(settings):
                 pass
         if again:
@@ -707,7 +707,7 @@ def test_archive_file_is_written_atomically(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with whole_file(target, force=False, error=OperatorError) as stream:
         stream.write(b"first")
-    with pytest.raises(OperatorError, match="there already"), whole_file(target, force=False, error=OperatorError):
+    with pytest.raises(OperatorError, match="exists already"), whole_file(target, force=False, error=OperatorError):
         pass
     with pytest.raises(OperatorError, match="is a folder"), whole_file(tmp_path, force=True, error=OperatorError):
         pass

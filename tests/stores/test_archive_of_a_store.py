@@ -71,7 +71,7 @@ async def test_damaged_chunk_costs_only_its_file(lived_in: Path, store: SealedSt
     large, notes = "documents/large.bin", "documents/notes.txt"
     await ship(store, "ada", lived_in)
     damage(tmp_path, "stored_chunks", "length(sealed) = (SELECT max(length(sealed)) FROM stored_chunks)")
-    assert (await left_out(store)).words() == f"Left out, since they are damaged in the store: {large}."
+    assert (await left_out(store)).words() == f"Left out, because they are damaged in the store: {large}."
     await imported(await written(store, tmp_path / "made.zip"), tmp_path / "new")
     assert (tmp_path / "new" / notes).read_bytes() == (lived_in / notes).read_bytes()
     assert not (tmp_path / "new" / large).exists()
@@ -97,7 +97,7 @@ async def test_damaged_turn_is_skipped_on_request(lived_in: Path, store: SealedS
 async def test_file_row_without_readable_name_is_skipped(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
     await ship(store, "ada", lived_in)
     damage(tmp_path, "stored_rows", "part = 'files'")
-    assert (await left_out(store)).damaged_named[0] == "one whose name is damaged, too"
+    assert (await left_out(store)).damaged_named[0] == "one with a damaged name"
     await imported(await written(store, tmp_path / "made.zip"), tmp_path / "new")
 
 
@@ -133,7 +133,7 @@ async def test_missing_or_altered_piece_fails_archive(lived_in: Path, store: Sea
         await written(store, tmp_path / "none.zip")
     await ship(store, "ada", lived_in)
     # The rows of one replica could fill the disk that others share.
-    with pytest.raises(StoreError, match="too little room"):
+    with pytest.raises(StoreError, match="too little space"):
         await anext(archive_of(store, "ada", room=1000))
     damage(tmp_path, "stored_rows", "part = 'chat/messages.jsonl'")
     with pytest.raises(DamagedError, match=r"store of ada is damaged: row \d+ of chat/messages.jsonl is not what was"):
@@ -153,7 +153,7 @@ async def test_malformed_row_is_named(lived_in: Path, store: SealedStore, tmp_pa
         at += 1
     row = ShippedRow("chat/messages.jsonl", 1, {"chunks": "x"}, position=at)
     await store.append("ada", Shipped(log, at, [row], whole=True))
-    with pytest.raises(DamagedError, match=r"row 1 of chat/messages.jsonl is none. Expected `array`"):
+    with pytest.raises(DamagedError, match=r"row 1 of chat/messages.jsonl is invalid. Expected `array`"):
         await written(store, tmp_path / "odd.zip")
 
 

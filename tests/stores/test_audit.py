@@ -110,7 +110,7 @@ async def test_operator_role_needs_grant_or_local_start(database: Database) -> N
     assert await here.change_role("ada", "operator")
     assert await elsewhere.role("ada") == "operator"
     assert {person.name: person.role for person in await elsewhere.everyone()} == {"local": "person", "ada": "operator"}
-    with pytest.raises(PeopleError, match="whoever starts the bridge"):
+    with pytest.raises(PeopleError, match="the person who starts the bridge"):
         await here.change_role("local", "person")
 
 

@@ -298,7 +298,7 @@ def scribbled_over_behind_the_schema(path: Path) -> None:
         (foreign, "not Sprite's"),
         (of_another_kind, "not Sprite's"),
         (from_the_future, "another version of Sprite"),
-        (no_database, "no SQLite database"),
+        (no_database, "not a SQLite database"),
         (cut_off, "damaged"),
         (scribbled_over, "damaged"),
         (scribbled_over_behind_the_schema, "damaged"),

@@ -381,9 +381,9 @@ async def test_links_pipes_and_foreign_files_are_reported_skipped(logs: Path, wo
     (logs / "folder.jsonl").mkdir()
     write(logs / "notes.jsonl", b'{"a": 1}\n' * 3)
     refused = {
-        "link.jsonl": "is a link, and none is followed",
+        "link.jsonl": "is a link, which is not followed",
         "pipe.jsonl": "is no file",
-        "notes.jsonl": "is no session log of Claude Code's",
+        "notes.jsonl": "is not a session log of Claude Code",
     }
     if os.geteuid() == 0:
         for name in ("others.jsonl", "others"):

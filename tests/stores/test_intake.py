@@ -193,7 +193,7 @@ async def test_oversized_batch_or_invalid_source_is_refused_whole(desk: Desk) ->
     with pytest.raises(PeerError, match="too many"):
         await desk.take(*(turn(f"t-{n}") for n in range(MAX_OBSERVED_TURNS + 1)))
     for source in ("", "Claude Code", "x" * 41, "a/b", "a\n"):
-        with pytest.raises(PeerError, match="no program's name"):
+        with pytest.raises(PeerError, match="not a valid program name"):
             await desk.take(turn(), source=source)
     assert await desk.turns() == []
 

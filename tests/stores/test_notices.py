@@ -148,7 +148,7 @@ async def test_background_turn_end_notifies_but_persons_does_not(database: Datab
         assert {(n.kind, n.person, n.sprite, n.request_id) for n in notices.values()} == {("ended", "ada", "ada", None)}
         assert (notices["m1"].title, notices["m1"].body) == ("Your open actions", "- milk - bread")
         assert notices["m2"].body == "It broke off."
-        assert notices["m3"].title == "A schedule could not be carried out"
+        assert notices["m3"].title == "A scheduled message failed"
 
 
 async def test_open_page_defers_question_notice_until_closed(database: Database) -> None:

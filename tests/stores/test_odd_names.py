@@ -107,14 +107,16 @@ async def test_odd_names_are_restored_and_unsupported_reported(
     async with shipping_stage(tmp_path) as stage:
         await followed(stage, store)
         report = await shipping_report(stage.stores.transcript, stage.workspace)
-        assert "5 file(s) or folder(s) are in no copy and no archive, for their names" in " ".join(report.words())
+        assert "5 file(s) or folder(s) are in neither the replica nor an archive, because of their names" in " ".join(
+            report.words()
+        )
         # This note contains no names, because a name may be text to forget.
         for row in (await stage.workspace.ship_state.rows("manifest")).values():
             assert "folder" not in row
     left_out = await written(store, tmp_path / "made.zip")
     assert left_out.unkept == 5
     words = left_out.words()
-    assert words.startswith("Left out, since nothing can be made of them: ")
+    assert words.startswith("Left out, because they are unreadable or have an unusable name: ")
     assert words.isprintable()
     for reason in (
         r"documents/\xff\xfe.txt: its name is no text",
@@ -237,7 +239,7 @@ async def test_name_of_file_and_folder_keeps_folder_contents(
     await lie(store, *(("files", f"documents/other{more}", {}) for more in ("", "/in", ".txt")))
     left_out = await written(store, tmp_path / "made.zip")
     assert left_out.names() == (
-        "documents/other: there is a folder of this name, too; documents/plan: there is a folder of this name, too"
+        "documents/other: a folder has the same name; documents/plan: a folder has the same name"
     )
     await imported(tmp_path / "made.zip", tmp_path / "new")
     assert (tmp_path / "new/documents/plan").is_dir()

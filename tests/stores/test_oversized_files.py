@@ -145,7 +145,7 @@ async def test_nonfile_is_quarantined_and_restored_from_memory(
     expected = {name: MINE if name == "user.md" else template(name) for name in BOOT_ORDER}
     assert {name: stores.path(name).read_text() for name in BOOT_ORDER} == expected
     assert len(told) == len(set_aside(stores.folder)) == len(BOOT_ORDER)
-    assert all("was no file: it was moved to" in words for words in told)
+    assert all("was not a file: it was moved to" in words for words in told)
 
 
 async def test_deployed_nonfile_is_reset_at_start(stores: Stores) -> None:

@@ -225,9 +225,9 @@ async def test_search_filters_by_project(stores: Stores) -> None:
     assert set(await found(f'kiln project:"{spaced}"')) == set(await found('project:"web shop"')) == {spaced}
     assert set(await found("kiln project:/workspace")) == set(await found("kiln project:workspace")) == {None}
     nothing = await search(stores.transcript, stores.memory, "kiln project:none")
-    assert nothing.notes[0].startswith("Nothing is known of a project 'none'; there are ")
+    assert nothing.notes[0].startswith("There is no project 'none' in memory; there are ")
     other = await search(stores.transcript, stores.memory, f"kiln project:{API} before:2020-01-01")
-    assert other.notes == ("The filters leave nothing; without them there are hits.",)
+    assert other.notes == ("No hit passes the filters; without them there are hits.",)
     gone = await search(stores.transcript, stores.memory, "thermostat type:PATTERN project:api")
     assert gone.notes == other.notes
 

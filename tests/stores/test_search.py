@@ -248,7 +248,7 @@ async def test_around_shows_conversation_in_order(stores: Stores) -> None:
 
 async def test_filters_without_matches_are_noted(stores: Stores) -> None:
     await stores.turn("dates are short", at=MARCH)
-    note = "The filters leave nothing; without them there are hits."
+    note = "No hit passes the filters; without them there are hits."
     for filters in ("session:nobody", "type:banana", "type:FACT since:2027-01-01"):
         assert (await find(stores, f"dates {filters}")).notes == (note,)
     assert (await find(stores, "zeppelin session:nobody")).notes == ()

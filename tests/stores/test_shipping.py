@@ -125,13 +125,13 @@ async def test_replica_ahead_of_restored_disk_is_reported(tmp_path: Path) -> Non
     settings.memory_db.unlink()
     async with shipping_stage(tmp_path / "new") as stage:
         rows = dict(copy.rows)
-        with pytest.raises(PeerError, match="an older disk came back") as raised:
+        with pytest.raises(PeerError, match="an older disk was restored") as raised:
             await stage.follow(copy)
         assert raised.value.code == "store_ahead"
         await lived(stage, 9)
         other = Copy()
         await stage.follow(other, lambda seen, _: len(seen.positions) > 9)
-        with pytest.raises(PeerError, match="an older disk came back"):
+        with pytest.raises(PeerError, match="an older disk was restored"):
             await stage.follow(copy)
         assert copy.rows == rows
         # The replica follows the new history if told to.
@@ -184,7 +184,7 @@ async def test_replica_with_older_log_is_behind(tmp_path: Path) -> None:
         copy = Copy()
         await stage.follow(copy, store="one")
         older = Copy(log="earlier.log", through=copy.through)
-        with pytest.raises(PeerError, match="put back to an earlier day") as raised:
+        with pytest.raises(PeerError, match="restored from a backup") as raised:
             await stage.follow(older, store="one")
         assert raised.value.code == "store_behind"
         # Another replica may have another log for other reasons: its bridge sees that the log is foreign.

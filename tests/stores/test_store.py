@@ -415,7 +415,7 @@ async def test_check_counts_lost_rows(place: Path | str) -> None:
         # A missing count is detected too.
         await store.shelf.write(SPRITE, lambda tx: tx.execute("DELETE FROM stored_census WHERE sprite = ?", (SPRITE,)))
         await store.shelf.write(SPRITE, lambda tx: tx.execute("DELETE FROM stored_rows WHERE sprite = ?", (SPRITE,)))
-        assert (await verified(store, SPRITE)).wrong == ["The store of ada has lost part of the count of its rows."]
+        assert (await verified(store, SPRITE)).wrong == ["The store of ada has lost some of its row counts."]
 
 
 async def test_damaged_pieces_are_wanted_and_replaced(place: Path | str) -> None:
@@ -606,7 +606,7 @@ async def test_endless_replication_fills_own_quota_only(place: Path | str) -> No
             for number in range(1, 100):
                 await store.append(SPRITE, shipped(turn(1, "x" * 5000, number)))
 
-        with pytest.raises(StoreFullError, match="has filled the"):
+        with pytest.raises(StoreFullError, match="has used up its"):
             await without_end()
         kept = await store.kept(SPRITE)
         assert kept.size <= 100_000
@@ -721,10 +721,10 @@ async def test_key_file_is_made_once(tmp_path: Path) -> None:
         KeyFile(path).current()
     path.chmod(0o600)
     path.write_text("no key\n")
-    with pytest.raises(OperatorError, match="holds no key"):
+    with pytest.raises(OperatorError, match="contains no valid key"):
         KeyFile(path).current()
     path.unlink()
-    with pytest.raises(OperatorError, match="Put it back"):
+    with pytest.raises(OperatorError, match="Restore it from"):
         KeyFile(path).current()
 
 
@@ -750,7 +750,7 @@ async def test_foreign_file_is_left_alone(tmp_path: Path) -> None:
             await store.append(SPRITE, shipped(turn(1, "one", 1)))
         assert path.read_bytes() == b"no database at all" * 300
         await store.append("eve", shipped(turn(1, "of eve", 1)))
-        with pytest.raises(StoreError, match="not a name"):
+        with pytest.raises(StoreError, match="not a valid name"):
             await store.position("../eve")
 
 

@@ -46,7 +46,7 @@ REGISTERED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "a changed file's name": {"seen_files": ("path",), "changes": ("path",)},
     "a file of the program's": {},
-    "the copy at the bridge": {},
+    "the bridge's replica": {},
     "a file of yours, which stays": {},
 }
 #: Columns without people's text: ids, names given by the program, times, hashes, numbers as JSON.
@@ -164,7 +164,7 @@ _HOLD_WORDS = {"TEXT", "BLOB", ""}
 #: In the order of removal.
 ORDER = [
     *("the chat and the canvas", "a changed file's name", "a file of the program's", "the log"),
-    *("memory", "search by meaning", "the copy at the bridge", "a file of yours, which stays"),
+    *("memory", "search by meaning", "the bridge's replica", "a file of yours, which stays"),
 ]
 SCHEMAS = (transcript.SCHEMA, memory.SCHEMA, workspace.SCHEMA, vectors.SCHEMA)
 

@@ -31,11 +31,11 @@ export const SIDE_BY_SIDE = new Set(['stat', 'badge']);
 export function drawBlock({ type, data }, edit = null) {
   if (edit?.address.kind === 'text') return edit.element;
   const draw = Object.hasOwn(DRAWINGS, type) ? DRAWINGS[type] : undefined;
-  if (draw === undefined) return undrawable(`A “${type}” block, which this page cannot draw yet`, data);
+  if (draw === undefined) return undrawable(`A “${type}” block, which this page cannot show`, data);
   try {
     return draw(data ?? {}, edit);
   } catch {
-    return undrawable(`A ${type} block whose data does not fit`, data);
+    return undrawable(`A ${type} block with invalid data`, data);
   }
 }
 

@@ -200,7 +200,7 @@ class Canvas {
     command('new-note', 'New note', () => this.#writeNote(), { keys: 'n n' });
     const focused = () => this.#board?.focused ?? null;
     const edit = { keys: 'F2', when: () => focused() !== null };
-    command('edit', 'Edit the card that has the keyboard', () => focused()?.body.begin(), edit);
+    command('edit', 'Edit the focused card', () => focused()?.body.begin(), edit);
     const undoes = { keys: 'Mod+z', when: () => canUndo() && !isTyping(document.activeElement) };
     command('undo', 'Undo your last change of a card', () => undo(this.#page), undoes);
     command('new-stack', 'New stack', () => this.stacks.create(), { keys: 'n s' });

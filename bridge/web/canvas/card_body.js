@@ -165,7 +165,7 @@ export class CardBody {
     if (table) return table.element;
     // Drawn as the person saw it while they write.
     return guard(edit ? [edit] : [json], () => {
-      if (block.type === 'table') return undrawable('A table block whose data does not fit', block.data);
+      if (block.type === 'table') return undrawable('A table block with invalid data', block.data);
       if (!NAMES.has(block.type)) return drawBlock(block);
       const change = (/** @type {(now: Block) => BlockData | null} */ changed) =>
         changeBlock(this.page, this.cardId, block.id, changed);

@@ -173,7 +173,7 @@ export class Edit {
   }
 
   #who() {
-    return this.#present?.by === 'person' ? 'you in another place' : 'Sprite';
+    return this.#present?.by === 'person' ? 'you on another page' : 'Sprite';
   }
 
   /**
@@ -222,7 +222,7 @@ export class Edit {
 
   /** Restores the former text. */
   cancel() {
-    if (this.#changed) this.#page.announce('What stood there before is back.');
+    if (this.#changed) this.#page.announce('The earlier text is restored.');
     this.#end();
   }
 
@@ -287,7 +287,7 @@ export class Edit {
     if (present === null) return this.#copy();
     const theirs = wordsAt(present, this.address);
     if (theirs === null) {
-      this.#tell('The row that this stood in is gone. Copy what you typed, or cancel.');
+      this.#tell('The row of this cell was removed. Copy what you typed, or cancel.');
       return this.#copy();
     }
     const choice = await chosen(this.#page, this.#who(), theirs, this.#field.value);

@@ -20,7 +20,7 @@ export async function chosen(page, who, theirs, mine) {
   return page.dialog({
     title: 'This has changed meanwhile',
     body: html`<div class="edit-choice">
-      <p>It was changed by ${who} while you were writing. What shall stand?</p>
+      <p>It was changed by ${who} while you were writing. Which version do you want to keep?</p>
       ${shown}
     </div>`,
     actions: [
@@ -40,7 +40,7 @@ export async function chosen(page, who, theirs, mine) {
 async function difference(theirs, mine) {
   try {
     const [{ diffElement, diffOf }] = await Promise.all([import('../memory/diff.js'), loadStyle('memory.css')]);
-    return diffElement(await diffOf(theirs, mine), 'From the present text to what you typed');
+    return diffElement(await diffOf(theirs, mine), 'From the current text to yours');
   } catch {
     return html`<div><h3>There now</h3><pre>${theirs}</pre><h3>Yours</h3><pre>${mine}</pre></div>`;
   }

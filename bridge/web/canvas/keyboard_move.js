@@ -11,7 +11,7 @@ const STRIDE = 4 * UNIT;
 const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 /** A screen reader announces the position when the keys rest, not at each step. */
 const REST_MS = 250;
-const HOW = `Arrow keys go ${UNIT} pixels at a time, with Shift ${STRIDE}. Enter keeps the result, Escape undoes it.`;
+const HOW = `Arrow keys move it by ${UNIT} pixels, with Shift by ${STRIDE}. Enter keeps the result, Escape undoes it.`;
 
 /** @typedef {{ view: CardView, kind: Grip, place: Place }} Going */
 

@@ -29,7 +29,7 @@ export function placeholder(reason, { detail, offer }, { draft, writeNote }) {
       return empty('The canvas cannot be reached', words);
     }
     case 'clear': {
-      const words = 'While this stack is in front, the cards you ask for are drawn here. You can write here, too.';
+      const words = 'While this stack is open, new cards appear here. You can also write a note.';
       return empty('An empty stack', words, { label: 'Write a note', run: writeNote });
     }
     case 'first': {

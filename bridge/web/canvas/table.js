@@ -337,7 +337,7 @@ export class TableView {
     ].flat();
     const choice = await this.page.dialog({
       title: 'Rows and columns',
-      body: html`<p>Ctrl+Z takes it back. Click a cell first to choose its row and column.</p>`,
+      body: html`<p>Ctrl+Z undoes a change. Click a cell first to choose its row and column.</p>`,
       actions: [
         ...removing,
         { label: 'Add a column …', value: 'add column' },

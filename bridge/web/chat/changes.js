@@ -127,7 +127,7 @@ function row(file, left, undo, busy, isOnly) {
   const isConflict = left?.conflicts.includes(path) ?? false;
   const notes = [
     isRestored && 'undone',
-    isConflict && 'changed again since: left as it is',
+    isConflict && 'changed again since then: not restored',
     file.yours && !isRestored && 'maybe your own change: undone only by its own button',
     !file.kept && 'its content is not kept: cannot be undone',
     mode && before && mode !== before && `${before} → ${mode}`,

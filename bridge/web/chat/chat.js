@@ -53,7 +53,7 @@ export function mountChat(root, page) {
     try {
       await page.connection.ask('system', { action: 'new_session' }, { timeout: 10 * 60_000 });
       const undo = { label: 'Undo', run: () => resume(before) };
-      page.toast({ text: 'New session: Sprite begins afresh with what it remembers.', action: undo });
+      page.toast({ text: 'New session: Sprite starts again, with its memory.', action: undo });
       thread.follow();
       composer.focus();
     } catch (problem) {
@@ -67,7 +67,7 @@ export function mountChat(root, page) {
   async function resume(id) {
     try {
       await page.connection.ask('system', { action: 'resume_session', session_id: id }, { timeout: 10 * 60_000 });
-      page.announce('The earlier session goes on.');
+      page.announce('The earlier session continues.');
       composer.focus();
     } catch (problem) {
       page.toast({ kind: 'error', text: wordsOf(problem) });
@@ -141,8 +141,8 @@ const SIGNED_OUT = html`<div class="signed-out" role="alertdialog" aria-label="S
     ${icon('alert')}
     <h2>You are signed out</h2>
     <p>
-      This login has ended or was revoked. Nothing is lost: your agent goes on, and what you typed is kept here. Open a
-      new login link to come back.
+      This login has ended or was revoked. Nothing is lost: your agent continues, and what you typed is kept here. Open
+      a new login link to come back.
     </p>
     <button type="button" class="button primary" @click=${() => location.reload()}>Sign in again</button>
   </div>

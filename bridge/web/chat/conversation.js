@@ -497,7 +497,7 @@ function withoutReply(entry) {
   if (WAITING.has(entry.status)) entry.status = 'interrupted';
   if (entry.status !== 'running') return;
   entry.status = 'error';
-  entry.error = { code: 'crashed', message: 'This was cut off before its end. Send it again.', retryable: true };
+  entry.error = { code: 'crashed', message: 'This was interrupted before it ended. Send it again.', retryable: true };
 }
 
 /**

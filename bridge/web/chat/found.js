@@ -22,7 +22,7 @@ export function foundRow({ found }, page) {
     <div class="tool-body">
       <ul class="plain">${found.map((hit) => row(hit, page))}</ul>
       <p class="small-text muted">
-        Also in view, as they were when the session began:
+        Also given to the agent when the session began:
         ${Object.keys(FILES).map((name) => button(name, () => page.openFile(name), { look: 'quiet mono' }))}
       </p>
     </div>

@@ -34,8 +34,7 @@ export function notice(entry, page) {
   });
   const hint = localStorage.getItem(SEEN_KEY)
     ? nothing
-    : html`<p class="small-text muted"><strong>Why?</strong> shows your words that it comes from; there you can edit or
-        forget it.</p>`;
+    : html`<p class="small-text muted"><strong>Why?</strong> shows its source. There you can edit or forget it.</p>`;
   const written = files.map((name) => button(name, () => page.openFile(name), { look: 'quiet mono' }));
   return html`<details class="notice learned" data-notice="learned" 
     ?open=${learnings.length <= FEW || learnings.some(isAsked) || entry.isAnswered}

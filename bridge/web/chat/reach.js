@@ -110,7 +110,7 @@ function template(found, problem, revoke) {
   return html`${failed}
     <h3>Hosts</h3>
     <p>
-      ${found.holds === false ? 'No sandbox holds, so programs can connect past Sprite. ' : nothing}${MODES[found.mode]}
+      ${found.holds === false ? 'Without a sandbox, programs can bypass these rules. ' : nothing}${MODES[found.mode]}
     </p>
     ${
       found.mode === 'ask' || found.mode === 'packages'

@@ -30,21 +30,21 @@ async function chosen(page) {
   const cancel = { label: 'Cancel', value: null };
   if (offer === 'choose') {
     return page.dialog({
-      title: 'Which of the two goes on?',
+      title: 'Which version should continue?',
       body:
-        `Take what is kept: ${EVERYTHING}${until}. What the agent has now is put aside, where whoever runs this ` +
-        'bridge finds it. Or go on with it as it is now: what is kept stays for a month, as a state of before.',
+        `Restore the replica: ${EVERYTHING}${until}. The agent’s present data is moved aside, where whoever runs ` +
+        'this bridge can find it. Or continue with the agent as it is now. Then the replica stays for a month.',
       actions: [
         cancel,
-        { label: 'Go on as it is now', value: 'keep' },
-        { label: 'Take what is kept', value: 'over', danger: true },
+        { label: 'Continue as it is now', value: 'keep' },
+        { label: 'Restore the replica', value: 'over', danger: true },
       ],
     });
   }
   const sure = await page.confirm({
     title: 'Restore your agent?',
     body:
-      `A new machine is made of what is kept: ${EVERYTHING}${until}. What came after that is lost. ` +
+      `A new machine is created from the replica: ${EVERYTHING}${until}. Anything later is lost. ` +
       'The restore takes a few minutes.',
     confirm: 'Restore',
   });
@@ -58,13 +58,13 @@ async function chosen(page) {
 export async function restore(page) {
   const way = await chosen(page);
   if (!way) return;
-  page.announce(way === 'keep' ? 'Your agent goes on as it is.' : 'Your agent is being restored.');
+  page.announce(way === 'keep' ? 'Your agent continues as it is.' : 'Your agent is being restored.');
   try {
     const headers = { Accept: 'application/json' };
     const response = await fetch(`/restore?how=${way}`, { method: 'POST', headers, cache: 'no-store' });
     const answer = await response.json();
     if (!response.ok) page.toast({ kind: 'error', text: answer.error.message });
-    else if (way === 'keep') page.toast({ text: 'Your agent goes on as it is.' });
+    else if (way === 'keep') page.toast({ text: 'Your agent continues as it is.' });
     // A list of missing files stays until the person closes it.
     else if (answer.left_out) page.toast({ kind: 'error', text: `Your agent is restored. ${answer.left_out}` });
     else page.toast({ text: 'Your agent is restored.' });

@@ -176,8 +176,8 @@ export class StatusLines {
     const isPersons = running ? running.origin !== 'agent' : state.session.running_mission_id !== null;
     // A background turn of the agent ends with it.
     const [words, label] = running
-      ? ['Stop all', 'Stop all, the background too']
-      : ['Stop', 'Stop what goes on in the background'];
+      ? ['Stop all', 'Stop everything, also in the background']
+      : ['Stop', 'Stop the background work'];
     const awake = until === null ? '' : `, awake until ${when(until)}`;
     return html`<div class="background" role="group" aria-label="In the background">
       ${icon('clock', true)}

@@ -26,7 +26,11 @@ const TOOLS = {
   network: { did: 'Reached a host', doing: 'reaching a host', wants: 'reach a host', field: 'host' },
   Task: { did: 'Asked a helper', doing: 'asking a helper', wants: 'ask a helper', field: 'description' },
   Agent: { did: 'Asked a helper', doing: 'asking a helper', wants: 'ask a helper', field: 'description' },
-  TodoWrite: { did: 'Kept its list of steps', doing: 'keeping its list of steps', wants: 'keep its list of steps' },
+  TodoWrite: {
+    did: 'Updated its list of steps',
+    doing: 'updating its list of steps',
+    wants: 'update its list of steps',
+  },
   search_memory: { did: 'Searched memory', doing: 'searching memory', wants: 'search memory', field: 'query' },
   create_card: { did: 'Drew a card', doing: 'drawing a card', wants: 'draw a card', field: 'title' },
   update_card: { did: 'Changed a card', doing: 'changing a card', wants: 'change a card', field: 'title' },

@@ -18,7 +18,7 @@ const REPEATS = {
   weekdays: ['Every weekday', 'FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR'],
   weekly: ['Every week', 'FREQ=WEEKLY'],
   monthly: ['Every month', 'FREQ=MONTHLY'],
-  custom: ['By a rule…', ''],
+  custom: ['Custom rule…', ''],
 };
 /** @type {Record<string, string>} */
 const PRIORITIES = { 1: 'High', 0: 'Normal', '-1': 'Low' };
@@ -186,7 +186,7 @@ export class ActionForm {
           </button>
           <button type="button" class="button quiet small" @click=${() => this.#close()}>Cancel</button>
           <span class="small-text muted">
-            A day without a time is 09:00. Without either, it stands here until it is done.
+            A day without a time means 09:00. Without both, the to-do stays listed until it is done.
           </span>
         </div>
       `,
@@ -241,7 +241,7 @@ export class ActionForm {
   #submit = async (event) => {
     event.preventDefault();
     if (this.#busy) return;
-    if (this.#value('content') === '') return this.#refuse('content', 'Say what is to be done.');
+    if (this.#value('content') === '') return this.#refuse('content', 'Write what is to be done.');
     if (this.#repeat === 'custom' && this.#value('rule') === '')
       return this.#refuse('repeat', 'A rule is missing, such as FREQ=MONTHLY;BYDAY=1MO.');
     this.#busy = true;

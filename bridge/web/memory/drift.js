@@ -116,8 +116,8 @@ export class DriftNotice {
           </p>
           <p>
             ${AT_WORK}
-            It is no part of memory until you say so:
-            <em>Accept</em> makes it an edit of yours, <em>Discard</em> puts the file back as it was.
+            It is not part of memory until you decide:
+            <em>Accept</em> saves it as your edit, <em>Discard</em> restores the file.
           </p>
         </div>
         ${this.#diff ?? html`<p class="memory-note" role="status">Comparing…</p>`}

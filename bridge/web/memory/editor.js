@@ -133,7 +133,7 @@ export class Editor {
     if (theirs === null) return;
     try {
       const lines = await diffOf(theirs.content, this.#text);
-      this.#comparison = diffElement(lines, 'From the file as it is now to what you typed');
+      this.#comparison = diffElement(lines, 'From the current file to your text');
     } catch {
       this.#problem = 'The comparison could not be loaded. Is the bridge running?';
     }
@@ -151,9 +151,9 @@ export class Editor {
 
   async #takeTheirs() {
     const sure = await this.#page.confirm({
-      title: 'Drop what you typed?',
+      title: 'Discard what you typed?',
       body: `${this.#file.name} stays as it is now.`,
-      confirm: 'Drop it',
+      confirm: 'Discard it',
       danger: true,
     });
     if (sure) this.#close();
@@ -162,9 +162,9 @@ export class Editor {
   async #cancel() {
     if (this.changed) {
       const sure = await this.#page.confirm({
-        title: 'Drop your changes?',
+        title: 'Discard your changes?',
         body: 'Your changes are not saved.',
-        confirm: 'Drop them',
+        confirm: 'Discard them',
         danger: true,
       });
       if (!sure) return;
@@ -226,7 +226,7 @@ export class Editor {
     return html`<div class="memory-banner warn conflict" role="alert">
       <p class="grow">
         <strong>${this.#file.name} has changed while you were writing</strong> (it is at version ${theirs.version}
-        now). What you typed is still here. What shall stand?
+        now). What you typed is still here. Which version do you want to keep?
       </p>
       <div class="row">
         <button type="button" class="button small" @click=${() => this.#compare()}>Compare</button>

@@ -21,9 +21,9 @@ const QUICK_MS = 500;
  */
 export async function forgetWords(page, client) {
   const text = await page.prompt({
-    title: 'What shall be forgotten?',
-    label: 'These words, wherever they stand (3 characters at least)',
-    confirm: 'Look where they stand',
+    title: 'What should be forgotten?',
+    label: 'Words to forget everywhere (at least 3 characters)',
+    confirm: 'Find these words',
     maxlength: 2000,
   });
   return text !== null && forget(page, client, { text }, `“${text}”`);
@@ -49,7 +49,7 @@ export async function forget(page, client, target, what) {
     return true;
   } catch (problem) {
     done();
-    page.toast({ kind: 'error', text: `Not forgotten: ${wordsOf(problem)} It can be asked for again at any time.` });
+    page.toast({ kind: 'error', text: `Not forgotten: ${wordsOf(problem)} You can try again at any time.` });
     return false;
   }
 }
@@ -96,7 +96,7 @@ function previewOf(preview, what) {
   const still = preview.still ?? [];
   const turns = preview.turns.slice(0, LISTED);
   return html`<div class="forget-preview">
-    <p>${what} would be taken out of:</p>
+    <p>${what} would be removed from:</p>
     <ul class="forget-places">
       ${touched(preview).map((place) => html`<li><strong>${place.what}</strong> ${place.where}</li>`)}
     </ul>

@@ -128,7 +128,7 @@ export class Head {
               type="button"
               class="button small"
               ?disabled=${flushing}
-              title="Looks through the turns that wait for things to keep"
+              title="Learn now from the turns that are waiting"
               @click=${this.#acts.flush}
             >
               ${flushing ? 'Learning…' : 'Learn now'}

@@ -97,7 +97,7 @@ export class Health extends View {
           ${figure('Sessions', number(health.sessions))} ${figure('Turns', number(health.turns))}
           ${figure('Learnings', number(health.learnings))}
           ${figure('To do', number(health.open_actions), next(this.page.store.state.nextDue))}
-          ${figure('Waiting', number(health.waiting), 'turns not looked through yet')}
+          ${figure('Waiting', number(health.waiting), 'turns not learned from yet')}
           ${figure('Unproven', number(health.unverified), 'learnings without evidence')}
         </dl>
         <p class="memory-note">
@@ -130,14 +130,14 @@ export class Health extends View {
       <section class="health-part">
         <h3>Notifications</h3>
         <p class="memory-note">
-          Sprite can tell you on this device when it asks for you, or has done something by itself.
+          Sprite can tell you on this device when it needs you, or has done something by itself.
         </p>
         <button type="button" class="button" @click=${() => void this.page.openNotifications()}>Notifications…</button>
       </section>
       <section class="health-part">
         <h3>Forget something</h3>
         <p class="memory-note">
-          Words are taken out of every place they stand in, after you have seen which these are.
+          Words are removed everywhere. Before that, you see all the places.
         </p>
         <button type="button" class="button danger" @click=${this.#acts.forgetWords}>Forget…</button>
       </section>
@@ -155,7 +155,7 @@ function attention({ attention: all, last_error: error }) {
     ? nothing
     : html`<div class="memory-banner bad" role="alert">
         <div class="grow">
-          <strong>This asks for you</strong>
+          <strong>This needs your attention</strong>
           <ul class="refusals">
             ${others.map((words) => html`<li>${words}</li>`)}
           </ul>
@@ -172,8 +172,8 @@ const unforgotten = (forgets) =>
     ? nothing
     : html`<div class="memory-banner warn" role="status">
         <p class="grow">
-          <strong>Forgotten here; the copy at the bridge is not yet rid of it</strong> (${plural(forgets, 'forget')}).
-          It is overwritten there as soon as this agent and the bridge's store are in touch.
+          <strong>Forgotten here, but not yet in the bridge’s replica</strong> (${plural(forgets, 'forget')}).
+          It is deleted there as soon as the agent is connected to the bridge’s store.
         </p>
       </div>`;
 

@@ -57,10 +57,10 @@ export const FILES = {
  */
 export const byItself = (tools) =>
   tools.includes('mcp__sprite__look_at_files')
-    ? { title: 'Looked at your files', words: 'Sprite saw what had changed among your files.' }
+    ? { title: 'Looked at your files', words: 'Sprite saw that your files had changed.' }
     : {
         title: 'Went on by itself',
-        words: 'The agent went on by itself, since something it waited for was done.',
+        words: 'The agent continued by itself, because something that it waited for was done.',
       };
 
 /**
@@ -102,7 +102,7 @@ export const OUTCOMES = {
  */
 export const SEEN = {
   mcp__sprite__look_at_files: 'What had changed among your files',
-  mcp__sprite__person_did: 'What you had done since the turn before',
+  mcp__sprite__person_did: 'What you did since the previous turn',
 };
 
 /**

@@ -109,7 +109,7 @@ export class Learnings extends View {
   async #older() {
     this.#busy = true;
     this.draw();
-    const rows = await this.attempt('Older ones could not be fetched', () => this.client.learnings(this.#rows.cursor));
+    const rows = await this.attempt('Older ones could not be loaded', () => this.client.learnings(this.#rows.cursor));
     this.#busy = false;
     if (rows) this.#rows.append(rows);
     this.draw();
@@ -121,8 +121,8 @@ export class Learnings extends View {
     if (all.length === 0) {
       return nothingYet(
         'Nothing learned yet',
-        'Tell the agent something about yourself. What it hears is looked through for things to keep once ' +
-          'a few turns have rested, and whenever you ask.',
+        'Tell the agent something about yourself. Sprite learns after a few ' +
+          'turns or a pause, and whenever you ask.',
         { label: 'Tell it something', run: () => this.#acts.draft('I prefer short answers, and my name is ') },
       );
     }

@@ -29,7 +29,7 @@ import { UserFiles } from './user_files.js';
 const LOGGED_MS = 400;
 const LEAST_QUERY = 3;
 const PALETTE_HITS = 5;
-const NO_SOURCE = 'No learning says this: you wrote it yourself, or it came with Sprite.';
+const NO_SOURCE = 'There is no learning for this line: you wrote it yourself, or it came with Sprite.';
 
 /**
  * Builds the panel in `root`, and the to-do list in `todo`.
@@ -357,7 +357,7 @@ class Memory {
     });
     commands.add({
       id: 'memory.flush',
-      title: 'Learn from what waits now',
+      title: 'Learn now from waiting turns',
       group: 'Memory',
       run: () => void this.#flush(),
     });

@@ -62,7 +62,7 @@ export class Search extends View {
     const found = this.#found;
     if (found === null) return html`<p class="memory-note" role="status">Searching…</p>`;
     if (found.hits.length === 0) {
-      const words = `Neither a learning nor a turn fits “${found.query}”. Try fewer or other words.`;
+      const words = `No learning or turn matches “${found.query}”. Try fewer or other words.`;
       return html`${nothingYet('Nothing found', words)}
       ${notes(found)}
       ${this.#waiting(found)}`;
@@ -121,7 +121,7 @@ export class Search extends View {
     if (waiting === 0) return nothing;
     return html`<div class="memory-banner" role="note">
       <p class="grow">
-        ${plural(waiting, 'turn')} not looked through for learnings yet; their words are found all the same.
+        ${plural(waiting, 'turn')} not learned from yet; search finds their words anyway.
       </p>
       <button type="button" class="button small" @click=${this.#acts.flush}>Learn from these turns now</button>
     </div>`;

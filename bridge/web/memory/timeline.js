@@ -79,7 +79,7 @@ export class Timeline extends View {
   async #older() {
     this.#busy = true;
     this.draw();
-    await this.attempt('Older ones could not be fetched', async () => {
+    await this.attempt('Older ones could not be loaded', async () => {
       if (wanting(...this.#lists()) === 'turn') this.#turns.append(await this.client.turns(this.#turns.cursor));
       else this.#curations.append(await this.client.curations(this.#curations.cursor));
     });
@@ -98,7 +98,7 @@ export class Timeline extends View {
     if (entries.length === 0) {
       return nothingYet(
         'No turn yet',
-        'Every message of yours and its answer becomes one line here, and below which turns something was learned.',
+        'Each of your messages with its answer becomes a line here, and so does each time Sprite learns.',
         {
           label: 'Write the first message',
           run: () => this.#acts.draft(''),
@@ -159,7 +159,7 @@ export class Timeline extends View {
                 ? html` · set aside`
                 : row.off_record
                   ? html` · off the record`
-                  : html` · waits to be looked through`
+                  : html` · not learned from yet`
           }${where(row)}</span
         >
       </span>
@@ -284,11 +284,11 @@ export function headline({ kind, learnings, files, first_turn: first, last_turn:
     if (detail.accepted !== undefined) return `You accepted what changed in ${detail.name}`;
     if (detail.rejected === undefined) return `${detail.name} changed on disk while the agent was at work`;
     return detail.source === 'disk'
-      ? `${detail.name} is on disk again as memory has it`
+      ? `${detail.name} was restored on disk from memory`
       : `You discarded what changed in ${detail.name}`;
   }
   if (kind === 'edit') {
-    if (detail.generation !== undefined) return 'Memory was made anew from the log';
+    if (detail.generation !== undefined) return 'Memory was rebuilt from the log';
     if (detail.action_id !== undefined) return `You set ${toDo(detail)} to ${detail.status}`;
     if (detail.source === 'accepted') return `You accepted what changed in ${detail.name}`;
     return detail.source === 'disk'

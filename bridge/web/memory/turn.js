@@ -84,12 +84,12 @@ function content(turn) {
       <time datetime=${iso(turn.timestamp)}>${when(turn.timestamp)}</time>${outcome ? html` · ${outcome}` : nothing} ·
       ${
         turn.processed
-          ? 'looked through for learnings'
+          ? 'learned from'
           : turn.quarantined
-            ? 'set aside: looking through it was in vain'
+            ? 'set aside: learning from it failed'
             : turn.off_record
-              ? 'off the record, as you asked: kept here, and remembered nowhere'
-              : 'not looked through for learnings yet'
+              ? 'off the record, as you asked: kept in the log, and not learned from'
+              : 'not learned from yet'
       }${where(turn)}
     </p>
     ${

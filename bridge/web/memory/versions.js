@@ -127,7 +127,7 @@ export class Versions {
     if (this.#history === null)
       return html`<p class="memory-note" role="status">${this.#problem ?? 'Loading the versions…'}</p>`;
     if (this.#history.length === 0)
-      return html`<p class="memory-note">It is as it came: nothing has changed it yet.</p>`;
+      return html`<p class="memory-note">This is the original version. Nothing has changed it yet.</p>`;
     return html`<ol class="plain version-list" aria-label="Versions">
         ${this.#history.map((entry) => this.#item(entry))}
       </ol>

@@ -127,5 +127,5 @@ async function ask(method, path, body) {
   }
   if (response.ok) return response;
   const said = await response.json().catch(() => null);
-  throw new Problem(said?.error?.code ?? 'refused', said?.error?.message ?? 'The bridge refused it.');
+  throw new Problem(said?.error?.code ?? 'refused', said?.error?.message ?? 'The bridge refused the request.');
 }

@@ -10,8 +10,8 @@ import { choices, choose, state, test, turnOff, turnOn } from './notifications.j
 /** @import { Choices, State } from './notifications.js' */
 
 const WHEN =
-  'When no page is open, this browser tells you that Sprite asks for your permission, has done something by itself, ' +
-  'or has used its budget up.';
+  'When no page is open, this browser tells you when Sprite asks for your permission, has done something by ' +
+  'itself, or has used up its budget.';
 const APPLE_MOBILE = /iPhone|iPad/;
 
 /** @param {Page} page */
@@ -150,7 +150,7 @@ class Panel {
       <legend>What they say, wherever you get them</legend>
       ${option(false, 'Only that Sprite has something for you')} ${option(true, 'What it is about')}
       <p class="small-text muted">
-        Words may show on a locked screen. With them, Sprite’s questions can be answered there.
+        The words may appear on a locked screen. With them, you can answer Sprite’s questions there.
       </p>
     </fieldset>`;
   }

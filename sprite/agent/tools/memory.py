@@ -58,7 +58,7 @@ MOST_LISTED = 60
 
 
 def action_tools(actions: Actions, maker: Callable[[], tuple[Maker, str | None]]) -> list[SdkMcpTool[Any]]:
-    """Return the three tools for actions; `maker` returns as whom the agent acts now, and in which turn."""
+    """Return the three tools for actions; `maker` returns the author and the turn of the agent's changes."""
 
     @tool(
         "list_actions",
@@ -173,7 +173,7 @@ def _text(value: Any) -> str | None:
 
 
 def _whole(value: Any, default: int = 0) -> int:
-    """Return an integer that a model wrote as a number or text, or the default. There is no action 0."""
+    """Return an integer that a model wrote as a number or text, or `default` for anything else."""
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError):

@@ -136,7 +136,7 @@ class Given:
         return next((number for number in numbers if number not in years and not self.has(number)), None)
 
     def _as_date(self, found: re.Match[str], day: date | None) -> str:
-        """Return a named day that no source has as a date."""
+        """Return a day that no text names as an ISO date near `day`, because a word like "tomorrow" may mean it."""
         number, month = found["day"] or found["day_"], found["month"] or found["month_"]
         if day is None or self.has(number):
             return found[0]
@@ -197,7 +197,7 @@ def _unspaced(found: re.Match[str]) -> str:
 
 
 def _values(number: str, *, in_parts: bool = False) -> Iterator[str]:
-    """Yield a number in one form; `in_parts` also those of a date or a version ("4.8.", "3/4")."""
+    """Yield a number in one form; with `in_parts`, also the parts of a date or a version ("4.8.", "3/4")."""
     whole = _THOUSANDS.sub("", number).replace(",", ".")
     is_amount = whole.count(".") <= 1 and whole.replace(".", "").isdecimal()
     parts = [part for part in re.split(r"[.:/]", whole) if part] if in_parts or not is_amount else []
@@ -205,7 +205,7 @@ def _values(number: str, *, in_parts: bool = False) -> Iterator[str]:
 
 
 def short_numbers(text: str) -> str:
-    """Return the numbers of a text that are too short for an account, so far apart that they form none."""
+    """Return the short numbers of a text, joined by " and " so that no two of them look like one long number."""
     return " and ".join(number for number in _NUMBER.findall(text) if not _is_long(number))
 
 

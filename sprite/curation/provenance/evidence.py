@@ -33,7 +33,8 @@ class Evidence:
 class Around:
     """A turn with the person's messages just before and after it in its session, oldest first.
 
-    `question` is the agent's reply that a short message answers. If `is_led`, text of any author may have led it.
+    `question` is the agent's reply that a short message answers. With `is_led`, the agent had read untrusted text
+    before it asked.
     """
 
     messages: list[Turn]
@@ -81,7 +82,7 @@ class Turns:
         return others[0] if len(others) == 1 else None
 
     def in_work(self, evidence: Evidence) -> Evidence | None:
-        """Return the agent's input or a local result that has the quote of the person's words as well."""
+        """Return the agent's input or a local result of the turn that contains the quoted words, too."""
         voices = [voice for voice in evidence.turn.voices if voice.kind in {"input", "result"}]
         found = find_quote(evidence.quote, voices)
         return None if found is None else Evidence(evidence.turn, found[0], found[1])
@@ -182,7 +183,10 @@ class FirstUse:
         return None if found is None else f"it repeats word for word: {' '.join(found)}"
 
     def strangers(self, line: str, *, may_tell_documents: bool = False) -> str | None:
-        """Return why a line's words come from a stranger, or None."""
+        """Return why a line's words come from an untrusted source, or None.
+
+        With `may_tell_documents`, words of documents are allowed.
+        """
         if (copied := self.copied(line)) is not None:
             return copied
         address = next((known for known in _ADDRESS.findall(line) if known.casefold() in self._shown_addresses), None)
