@@ -21,8 +21,8 @@ from bridge.db.database import Transaction
 from bridge.replicas import store
 from bridge.replicas.keys import BrokenSealError, Keyring
 from sprite.protocol.archive import PARTS
-from sprite.protocol.memory import LARGEST_ID
 from sprite.protocol.replication import Lacks
+from sprite.protocol.shapes import LARGEST_ID
 
 _SECRET_BYTES = 32
 #: Disk overhead of a row or chunk beside its ciphertext: names and indexes.

@@ -24,8 +24,8 @@ from typing import Any
 import msgspec
 
 from bridge.errors import BridgeError
-from sprite.protocol.memory import LARGEST_ID
 from sprite.protocol.replication import Shipped, ShippedChunk, ShippedRow, whole_row
+from sprite.protocol.shapes import LARGEST_ID
 
 
 class StoreError(BridgeError):

@@ -21,7 +21,7 @@ from sprite.protocol.events import Compacting, Complete, Ending, Failed, Started
 from sprite.protocol.frames import well_formed
 from sprite.protocol.framing import on_one_line
 from sprite.protocol.messages import PermissionRequest
-from sprite.protocol.shapes import ActionRow, LoggedTurn, Payload
+from sprite.protocol.shapes import LARGEST_ID, ActionRow, LoggedTurn, Payload
 from sprite.protocol.tools import telling
 
 #: The scope that a token needs for a tool.
@@ -108,7 +108,7 @@ async def _search(source: Source, asked: shapes.SearchMemory, _told: Told) -> Sa
 
 
 async def _around(source: Source, asked: shapes.Around, _told: Told) -> Said:
-    if not 0 <= asked.turn <= wire.LARGEST_ID:
+    if not 0 <= asked.turn <= LARGEST_ID:
         raise PeerError(f"There is no turn {_short(asked.turn)}.", code="not_found")
     before, after = (max(0, min(turns, shapes.MAX_AROUND)) for turns in (asked.before, asked.after))
     found = await _answer(source, wire.AroundRequest(asked.turn, before, after), wire.AroundResult)

@@ -7,11 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from sprite.protocol import shapes
-from sprite.protocol.shapes import Payload
-
-#: SQLite's largest row number.
-LARGEST_ID = 2**63 - 1
-RowId = Annotated[int, Meta(ge=0, le=LARGEST_ID)]
+from sprite.protocol.shapes import Payload, RowId
 
 # --- requests ---------------------------------------------------------------------------------
 

@@ -29,8 +29,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from sprite.protocol.memory import RowId
-from sprite.protocol.shapes import Payload
+from sprite.protocol.shapes import Payload, RowId
 
 #: Limit for the rows of a message, as JSON: the content of a frame, and the rows' positions.
 MOST_ROW_BYTES = 2 * 1024 * 1024

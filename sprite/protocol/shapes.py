@@ -10,6 +10,10 @@ from msgspec import Meta, Struct
 #: Folders with the person's files: listed, shown, downloaded and deleted.
 FILE_FOLDERS = ("documents", "artifacts", "ocr", "extractions")
 
+#: SQLite's largest row number.
+LARGEST_ID = 2**63 - 1
+RowId = Annotated[int, Meta(ge=0, le=LARGEST_ID)]
+
 
 class Payload(Struct, omit_defaults=True):
     """The common form of all payloads: unknown fields are ignored, unset ones are not sent."""
