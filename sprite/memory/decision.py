@@ -167,8 +167,6 @@ def in_order(rows: Iterable[Curation], changes: Iterable[Curation]) -> Iterator[
 
 #: Kinds of people's changes with a decision of their own; others state their effect.
 DECIDED = frozenset({"action", "learning"})
-
-
 #: The longest reason of a refusal.
 REPORT_CHARS = 2000
 
@@ -218,8 +216,9 @@ class Fold:
         self.put(Refusal(kind, detail[:REPORT_CHARS], turn))
 
     def _act(self, part: Acted) -> None:
-        number, columns = self._number(part), _columns_of(part)
-        at = self.curation.created_at
+        number, at = self._number(part), self.curation.created_at
+        given = msgspec.structs.asdict(part).items()
+        columns = {name: value for name, value in given if name not in _NO_COLUMNS and value is not UNSET}
         if part.is_new:
             new: dict[str, Any] = {"created_at": at, "priority": 0, "status": "open", "source_learning_id": None}
             new |= columns
@@ -252,11 +251,6 @@ class Fold:
                     if self.curation.kind == "learning" or by == RETIRED:
                         change.answered.append(learning)
         return change
-
-
-def _columns_of(part: Acted) -> dict[str, Any]:
-    given = {name: value for name, value in msgspec.structs.asdict(part).items() if name not in _NO_COLUMNS}
-    return {name: value for name, value in given.items() if value is not UNSET}
 
 
 #: The columns are in the order of a learning's fields.
