@@ -172,12 +172,6 @@ Rule = Callable[[str, Request], Blocks | None]
 _ASK = r"(?:\A|[.!?;:,\n]\s*|\b(?:and|then|please|now|can you|could you|just|ok)\s+)"
 _CODE = r"`+([^`]+)`+"
 _RUN_CODE = re.compile(rf"{_ASK}(?:run|execute)\b[^`\n]*?{_CODE}", re.IGNORECASE)
-_RUN_NAMED = re.compile(rf"{_ASK}(?:run|execute) (?:the |this )?(?:shell |bash )?command:?\s+(.+)", re.IGNORECASE)
-_RUN_WORDS = re.compile(
-    rf"{_ASK}(?:run|execute):?\s+(?!(?:the|a|an|my|our|your|it|this|that|these|them|into|out|away|and|or|for|off)\b)"
-    r"(.+?)(?=\s+and (?:then )?(?:tell|show|say|report|give)\b|\n|\Z)",
-    re.IGNORECASE,
-)
 _FILE_NAME = r"[`\"']?([^\s`\"']+?)[`\"']?"
 _WRITE = re.compile(
     rf"{_ASK}(?:write|create|make|save) (?:an? |the |another )?(?:new )?(?:text |markdown )?file "
@@ -185,16 +179,11 @@ _WRITE = re.compile(
     r"(?: the)?(?: text| contents?| words)?\b:?\s*(.*))?\Z",
     re.IGNORECASE | re.DOTALL,
 )
-_SAVE = re.compile(
-    rf"{_ASK}(?:write|save|put) (.{1, 4000}?) (?:to|into|in) (?:the )?(?:a )?file {_FILE_NAME}[.!]?\Z",
-    re.IGNORECASE | re.DOTALL,
-)
 _READ_FILE = re.compile(
     rf"{_ASK}(?:read|open|cat|show)(?: me)?(?: the)?(?: contents? of)?(?: the)? file "
     rf"{_FILE_NAME}[.!?]?(?:\s|\Z)",
     re.IGNORECASE,
 )
-_READ_PATH = re.compile(rf"{_ASK}(?:read|cat) [`\"']?([^\s`\"']*[./][^\s`\"']*?)[`\"']?[.!?]?(?:\s|\Z)", re.IGNORECASE)
 _SEARCH = re.compile(
     r"\bsearch (?:in |through )?(?:your |my |the )?memory (?:for|about)\s+(.+)|\bsearch_memory\s+(.+)", re.IGNORECASE
 )
@@ -242,25 +231,21 @@ def _by_rule(text: str, request: Request, rules: Iterable[Rule]) -> Blocks | Non
 
 
 def _run(text: str, request: Request) -> Blocks | None:
-    if found := _RUN_CODE.search(text):
-        return _bash(request, found[1].strip())
-    if found := _RUN_NAMED.search(text) or _RUN_WORDS.search(text):
-        return _bash(request, re.sub(r"(?:\s+please)?[.!?]?\Z", "", found[1].strip(), flags=re.IGNORECASE))
-    return None
+    found = _RUN_CODE.search(text)
+    if found is None:
+        return None
+    return _call(request, "Bash", {"command": found[1].strip(), "description": "Run the command asked for"})
 
 
 def _write(text: str, request: Request) -> Blocks | None:
-    if found := _WRITE.search(text):
-        name, content = found[1], found[2] or ""
-    elif found := _SAVE.search(text):
-        name, content = found[2], found[1]
-    else:
+    found = _WRITE.search(text)
+    if found is None:
         return None
-    return _call(request, "Write", {"file_path": _absolute(name, request), "content": _unquoted(content)})
+    return _call(request, "Write", {"file_path": _absolute(found[1], request), "content": _unquoted(found[2] or "")})
 
 
 def _read(text: str, request: Request) -> Blocks | None:
-    found = _READ_FILE.search(text) or _READ_PATH.search(text)
+    found = _READ_FILE.search(text)
     return _call(request, "Read", {"file_path": _absolute(found[1], request)}) if found else None
 
 
@@ -321,10 +306,6 @@ def _call(request: Request, tool: str, arguments: dict[str, Any]) -> Blocks:
     if tool not in request.tools:
         return _say(f"The tool {tool} is not available here.")
     return [{"type": "tool_use", "name": tool, "input": arguments}]
-
-
-def _bash(request: Request, command: str) -> Blocks:
-    return _call(request, "Bash", {"command": command, "description": "Run the command asked for"})
 
 
 def _absolute(name: str, request: Request) -> str:
