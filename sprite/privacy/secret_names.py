@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable, Iterator
 import msgspec
 
 from sprite.privacy.secret_formats import Span, read
-from sprite.privacy.secret_values import Style, is_password, is_phrase, is_token, is_words
+from sprite.privacy.secret_values import Style, is_password, is_token, is_words
 
 
 class NameFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -235,10 +235,9 @@ class Names:
             style, sure = self._spaced(text, match, name, line, value)
         else:
             style, sure = self._style(text, match, name, line, group != "bare")
+            sure = sure or "phrase" in name.lower()
         if style is None:
             return None
-        if group != "bare" and "phrase" in name.lower() and is_phrase(value):
-            return (begin, end, "password-assignment")
         if group == "bare":
             phrase = None if match["space"] else _PHRASE.match(text, begin) or _APP_PASSWORD.match(text, begin)
             line_end = None if match["space"] or style != "literal" else _WORDS.match(text, begin)

@@ -75,16 +75,11 @@ _LABEL = re.compile(r"pass|phrase|secret|token|enter|login|require")
 _SIGNS = re.compile(r"[^\w. /-]")
 _LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
 _MARKUP = re.compile(r"[<>\\]|\A-")
-#: A word and a number, as people choose passwords, and variables are not called.
-_CHOSEN = re.compile(r"[A-Za-z]{6,}\d{2,4}")
 #: Parts of adjectives: "case-sensitive", "read-only".
 _ADJECTIVE = frozenset(
     "case read write only one time well auto self non app user two multi long short per pre high low".split()
 )
 _CAMEL = re.compile(r"[A-Za-z]?[a-z]*(?:[A-Z][a-z]+)*(?:[A-Z]{2,})?")
-#: Numbers of the machine, and of requests: in a sentence they are no password.
-_NUMBER = re.compile(r"0x[0-9A-Fa-f]{1,16}")
-_UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 #: A recovery key of numbers alone.
 _GROUPS = re.compile(r"\d{5,6}(?:-\d{5,6}){5,}")
 _NO_TOKEN = re.compile(r"[\s\[\](){}<>|\\`]")
@@ -122,9 +117,9 @@ def is_password(value: str, style: Style = "literal", *, sure: bool = True) -> b
     A literal is believed unless it reads as words about passwords: its name decides. In code and sentences the value has
     to look like one. `sure`: nothing else can stand there.
     """
-    if len(value) < 4 or stands_for_value(value) or _SAID.match(value) or _NUMBER.fullmatch(value):
+    if len(value) < 4 or stands_for_value(value) or _SAID.match(value):
         return False
-    if (style == "code" and _EXPRESSION.search(value)) or (style == "prose" and _UUID.fullmatch(value)):
+    if style == "code" and _EXPRESSION.search(value):
         return False
     if " " in value:
         return _is_passphrase(value, style, sure=sure)
@@ -132,8 +127,7 @@ def is_password(value: str, style: Style = "literal", *, sure: bool = True) -> b
     if letters and digits:
         if _TERM.match(value) and not re.fullmatch(r"[a-z]{5,}\d{1,4}", value):
             return style == "literal" and sure and re.fullmatch(r"\d{2,4}[a-z]{4,12}", value) is not None
-        is_chosen = _is_chosen(value) and (style == "prose" or _CHOSEN.fullmatch(value) is not None)
-        return style == "literal" or not is_words(value) or is_chosen
+        return style == "literal" or not is_words(value) or (style == "prose" and _is_chosen(value))
     if digits:
         return style != "code" and value.isdigit() and (len(value) >= 6 or (style == "literal" and sure))
     if letters and _SYMBOL.search(value[1:]):
@@ -167,7 +161,8 @@ def _is_joined(value: str) -> bool:
 def _is_passphrase(value: str, style: Style, *, sure: bool) -> bool:
     """Return whether several words are a password and no text about one."""
     words = value.split()
-    if _GLUE.intersection(value.lower().split()) or value[-1] in ".:?!" or _SAID.match(words[-1]):
+    most_glue = 1 if sure and len(words) > 4 else 0
+    if len(_GLUE.intersection(value.lower().split())) > most_glue or value[-1] in ".:?!" or _SAID.match(words[-1]):
         return False
     is_given = sure and style == "literal"
     for word in words:
@@ -178,14 +173,9 @@ def _is_passphrase(value: str, style: Style, *, sure: bool) -> bool:
         return False
     if is_given and (_DIGIT.search(value) or ";" in value):
         return True
-    return len(words) >= (3 if sure else 4) and (value.islower() or (style == "literal" and not value[0].isupper()))
-
-
-def is_phrase(value: str) -> bool:
-    """Return whether a quoted text is a phrase of words and no sentence, where a passphrase is expected."""
-    words = value.lower().split()
-    is_plain = len(words) > 3 and all(word.isalpha() for word in words)
-    return is_plain and not _LABEL.search(value.lower()) and len(_GLUE.intersection(words)) < 2
+    return len(words) >= (3 if sure else 4) and (
+        value.islower() or (style == "literal" and (sure or not value[0].isupper()))
+    )
 
 
 def _is_chosen(value: str) -> bool:
