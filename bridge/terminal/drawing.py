@@ -162,6 +162,8 @@ _HISTORY_LINES = 3
 #: A longer question may scroll its start out of sight.
 _LINES_AT_A_GLANCE = 20
 _CHARS_AT_A_GLANCE = 1000
+#: Own tools whose result is seen elsewhere, and has numbers for the agent alone.
+_SEEN_ELSEWHERE = ("_card", "schedule", "_action", "_actions")
 
 
 def line(*parts: str | tuple[str, str]) -> Text:
@@ -191,8 +193,8 @@ def tool_name(name: str) -> str:
 
 
 def shows_itself(name: str) -> bool:
-    """Return whether the canvas shows a tool's effect, so that its result needs no line."""
-    return name.startswith(OWN_TOOLS) and name.endswith("_card")
+    """Return whether the canvas or the to-do list shows a tool's effect, so that its result needs no line."""
+    return name.startswith(OWN_TOOLS) and name.endswith(_SEEN_ELSEWHERE)
 
 
 def tool_started(name: str, tool_input: dict[str, Any]) -> Text:
@@ -360,7 +362,9 @@ def _past(message: ChatMessage) -> Group:
 
 def telling_line(tool_input: dict[str, Any]) -> str:
     """Return the part of the input that identifies a tool call, on one line."""
-    return one_line(telling(tool_input) or (json_text(tool_input) if tool_input else ""))[:_LONGEST_SUMMARY]
+    # A to-do's id alone says nothing to people.
+    words = telling(tool_input) or (json_text(tool_input) if tool_input.keys() - {"id"} else "")
+    return one_line(words)[:_LONGEST_SUMMARY]
 
 
 def _whole_input(request: PermissionRequest) -> RenderableType:

@@ -84,6 +84,20 @@ async def test_actions_are_sorted_by_due_time() -> None:
             assert words in chat.seen
 
 
+async def test_numbers_for_the_agent_are_not_shown() -> None:
+    async with in_a_pipe() as chat:
+        mission = await chat.mission("remind me")
+        tools = [("schedule", {"content": "Call Bo", "due": "tomorrow"}), ("complete_action", {"id": 1000004})]
+        for number, (name, given) in enumerate(tools):
+            call = {"tool_use_id": str(number)}
+            await chat.event("tool_use", mission, name=f"mcp__sprite__{name}", input=given, **call)
+            await chat.event("tool_result", mission, is_error=False, summary="Its id: 1000004", **call)
+        await chat.answer(mission, "Done.")
+        await chat.until_seen("Done.")
+    assert "▸ schedule  Call Bo" in chat.seen
+    assert "1000004" not in chat.seen
+
+
 async def test_scheduled_turn_is_labelled() -> None:
     """The label appears for live and past turns."""
     past = ChatMessage(1, "user", "Feed the cat", 1.0, "s0", origin="schedule")

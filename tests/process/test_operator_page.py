@@ -106,3 +106,5 @@ async def test_operator_page_has_no_scripts_or_cache(desk: Desk) -> None:
         assert "frame-ancestors 'none'" in policy
         assert response.headers["Cache-Control"] == "no-store"
         assert "<script" not in await response.text()
+    async with desk.session.get("/operator?q=local") as response:
+        assert "1 person;" in await response.text()
