@@ -25,7 +25,7 @@ class SpriteError(Exception):
 
 
 class PeerError(SpriteError):
-    """The other side sent something that cannot be used; it is told, and the connection lives on."""
+    """The other side sent an invalid message. It gets an error, and the connection stays open."""
 
     code = "bad_request"
     #: The `id` of the faulty message, if it could be read.
@@ -38,13 +38,13 @@ class PeerError(SpriteError):
 
 
 class FatalPeerError(PeerError):
-    """The other side broke the framing or the handshake; it is told, and the connection is closed."""
+    """The other side broke the framing or the handshake. It gets an error, and the connection is closed."""
 
     code = "bad_frame"
 
 
 class StaleOwnerError(FatalPeerError):
-    """A bridge with a newer lease was here; `newest` is the epoch of that one."""
+    """A bridge with a newer lease has used this sprite; `newest` is the epoch of that lease."""
 
     code = "stale_owner"
 
@@ -54,7 +54,7 @@ class StaleOwnerError(FatalPeerError):
 
 
 class OperatorError(SpriteError):
-    """The machine or the workspace is not as it must be; a person has to act. The process exits with 2."""
+    """The machine or the workspace has a problem that a person must fix. The process exits with 2."""
 
     code = "operator"
 
@@ -66,17 +66,17 @@ class WorkspaceLockedError(OperatorError):
 
 
 class DatabaseUnusableError(OperatorError):
-    """A database file is damaged or is not ours. It was left untouched."""
+    """A database file is damaged, or belongs to another program. It was left untouched."""
 
     code = "database_unusable"
 
 
 class MigrationPendingError(DatabaseUnusableError):
-    """A database is not as it has to be; the next start of the sprite mends that by itself."""
+    """A database must be migrated or rebuilt; the next start of the sprite does that by itself."""
 
 
 class StorageError(SpriteError):
-    """The disk refuses to be written to. Free some space or make it writable; nothing was half-written."""
+    """The disk cannot be written to. Free some space or make it writable; no data was written in part."""
 
     code = "storage"
 
@@ -99,7 +99,7 @@ class ModelError(SpriteError):
 
 
 class AgentError(SpriteError):
-    """The agent's process could not be started or has died. `details` is what it said last."""
+    """The agent's process could not be started or has died. `details` is its last output."""
 
     code = "agent"
 

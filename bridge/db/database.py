@@ -135,7 +135,7 @@ class _Owner(Protocol):
 def in_transaction(
     method: Callable[Concatenate[_Self, Transaction, _P], _T],
 ) -> Callable[Concatenate[_Self, _P], Coroutine[Any, Any, _T]]:
-    """Make a method run in a transaction (`Database.write`), which it is given."""
+    """Make a method run in one transaction (`Database.write`), which it gets as its first argument."""
 
     @wraps(method)
     async def write(self: _Self, /, *arguments: _P.args, **named: _P.kwargs) -> _T:
@@ -147,7 +147,7 @@ def in_transaction(
 def in_snapshot(
     method: Callable[Concatenate[_Self, Transaction, _P], _T],
 ) -> Callable[Concatenate[_Self, _P], Coroutine[Any, Any, _T]]:
-    """Make a method that only reads run on one snapshot (`Database.read`), which it is given."""
+    """Make a method that only reads run on one snapshot (`Database.read`), which it gets as its first argument."""
 
     @wraps(method)
     async def read(self: _Self, /, *arguments: _P.args, **named: _P.kwargs) -> _T:

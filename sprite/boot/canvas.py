@@ -97,9 +97,10 @@ class CanvasContext:
         self._canvas: str | None = None
 
     async def begins(self, *, anew: bool) -> None:
-        """Begin a process of the agent. `anew`: it knows the current canvas; else only earlier news.
+        """Begin a process of the agent. With `anew`, its boot prompt has the current canvas.
 
-        In both cases it has seen no block in the user's version.
+        Otherwise all recorded changes are sent with the next prompt. In both cases it has seen no block in the user's
+        version.
         """
         self._seen.clear()
         changes = await self._workspace.canvas_changes() if anew else []

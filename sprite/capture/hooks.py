@@ -39,8 +39,8 @@ def hook_matchers(
 ) -> dict[HookEvent, list[HookMatcher]]:
     """Return the hook callbacks for `ClaudeAgentOptions.hooks`, which record the agent's turns.
 
-    `begins` is awaited before the agent acts on a prompt, `before_compaction` before the context is compacted. `news`
-    returns text to add to the next prompt, or None; so does `deeds`, for a prompt's id and words.
+    `begins` is awaited before the agent acts on a prompt, `before_compaction` before the context is compacted.
+    `news` and `deeds` return text to add to a prompt, or None; `deeds` gets the prompt's id and words.
     """
 
     async def prompt_submitted(event: dict[str, Any]) -> dict[str, Any] | None:

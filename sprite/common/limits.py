@@ -30,7 +30,10 @@ def room(most: int) -> tuple[int, int]:
 
 
 class ConnectionLimiter(Generic[_T]):
-    """Track open connections. The methods return the connection to evict, if any; the caller closes it."""
+    """Track open connections, and choose which to evict. A *stranger* is a connection that is not authenticated yet.
+
+    The methods return the connection to evict, if any; the caller closes it.
+    """
 
     def __init__(
         self,

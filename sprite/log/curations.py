@@ -316,7 +316,10 @@ NOT_LOGGED: Final = "not logged"
 
 @dataclass(frozen=True, slots=True)
 class LostCall:
-    """A model call without a usable answer: `usage` in tokens, the range of turns, None for a control call."""
+    """A model call without a usable answer; `usage` is in tokens.
+
+    `turns` is the range of turns that it asked about, None for a test of the model without turns.
+    """
 
     model: str
     reason: str

@@ -324,7 +324,7 @@ class TranscriptDB(Tables):
     # --- what it is ---
 
     async def mark(self, until: int = LARGEST_ROW_ID) -> LogMark:
-        """Return the identity and end of this log; of its curations, up to and including one."""
+        """Return the mark of this log: its identity, its newest turn, and its newest curation up to id `until`."""
         row = await self._db.fetch_one(
             "SELECT (SELECT id FROM log_identity), coalesce(t.id, 0), coalesce(t.timestamp, 0), "
             "coalesce(c.id, 0), coalesce(c.created_at, 0) FROM (SELECT 1) "

@@ -39,7 +39,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def regex(self) -> str:
-        """The whole regular expression."""
+        """The regular expression that finds the secret, in one piece."""
         return self.pattern if isinstance(self.pattern, str) else "".join(self.pattern)
 
 

@@ -134,7 +134,7 @@ def _beginnings(pattern: str) -> Iterator[str]:
 
 
 def _resolved(path: str) -> Path | None:
-    """Return the target of a path, link by link, or None if it leads through a process, or has too many links."""
+    """Return the target of a path, link by link; None if it leads through /proc/PID, or has too many links."""
     waiting, real, links = _split(path), Path("/"), 0
     while waiting:
         part = waiting.pop()

@@ -51,7 +51,7 @@ def _let_in(process: int) -> None:
 
 
 def _everyone(name: str) -> str:
-    """Return the map by which each user in this namespace is the same one in the next."""
+    """Return the map file (`uid_map` or `gid_map`) that gives each user or group the same id in a new namespace."""
     with open(f"/proc/self/{name}", encoding="ascii") as file:
         lines = [line.split() for line in file]
     return "\n".join(f"{inside} {inside} {count}" for inside, _, count in lines)

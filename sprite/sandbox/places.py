@@ -151,9 +151,9 @@ def rules(settings: Settings) -> dict[Path, Kind]:
 
 
 def nested(wanted: dict[Path, Kind], needed: Collection[Path] = (), pins: Collection[Path] = ()) -> dict[Path, Kind]:
-    """Return the rules that change something, outer paths first.
+    """Return the rules that have an effect beside the others, outer paths first.
 
-    `needed` are folders that exist also inside an empty place; `pins` are mounted only there.
+    Places inside an empty place need no rule, except `needed` folders. `pins` need one only there.
     """
     found: dict[Path, Kind] = {}
     for place, kind in sorted(wanted.items()):

@@ -317,7 +317,7 @@ def _in_seatbelt(settings: Settings, programs: dict[Path, str]) -> list[str]:
 
 
 def _first(settings: Settings, doors: dict[str, int]) -> list[str]:
-    """Return the first program in a sandbox."""
+    """Return the command of `inside.py`, which runs first in a sandbox; the program's own command follows it."""
     shown = [f"{port}={name}" for name, port in doors.items()]
     return [os.path.realpath(sys.executable), "-I", "-S", str(settings.run.resolve() / INSIDE.name), *shown, "--"]
 

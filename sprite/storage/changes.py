@@ -261,13 +261,13 @@ class ShipState(Tables):
     # --- rows of what is in no table ---
 
     async def rows(self, part: str) -> dict[str, str]:
-        """Return the facts of each existing thing of a part."""
+        """Return the stored facts of a part's existing things by name; a part is a kind, such as the person's files."""
         return await self._db.fetch_map(
             "SELECT name, facts FROM ship_rows WHERE part = ? AND facts IS NOT NULL", (part,)
         )
 
     async def put(self, part: str, changed: Mapping[str, str], gone: Collection[str] = ()) -> None:
-        """Store the current facts of things as JSON, and mark others as gone."""
+        """Store the facts of a part's changed things, as JSON by name, and mark `gone` ones as deleted."""
 
         def write(tx: sqlite3.Connection) -> None:
             tx.executemany(
@@ -283,7 +283,7 @@ class ShipState(Tables):
             await self._db.transact(write)
 
     async def note(self, parts: Collection[str], but: Collection[str] = ()) -> None:
-        """Mark the things of these parts as pending again, except the files named in `but`."""
+        """Mark all things of these parts as pending again, except those named in `but`."""
 
         def write(tx: sqlite3.Connection) -> None:
             for part in parts:

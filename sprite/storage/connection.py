@@ -165,7 +165,10 @@ class Tables:
 def in_transaction(
     method: Callable[Concatenate[_Tables, sqlite3.Connection, _P], _T],
 ) -> Callable[Concatenate[_Tables, _P], Coroutine[Any, Any, _T]]:
-    """Make a method of Tables run in a transaction on the writer's thread (`Database.transact`), which it is given."""
+    """Make a method of Tables run in one transaction on the writer's thread (`Database.transact`).
+
+    The method gets the connection as its first argument.
+    """
 
     @wraps(method)
     async def transact(self: _Tables, /, *arguments: _P.args, **named: _P.kwargs) -> _T:

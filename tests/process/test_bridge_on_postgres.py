@@ -55,7 +55,7 @@ async def test_bridge_recovers_after_postgres_outage(tmp_path: Path, server: Ser
             told = (await page.link("unavailable"))["payload"]["detail"]
             for words in ("The database is unreachable", "Nothing is lost", "What you type now is sent"):
                 assert words in told
-            await becomes(bridge, (503, "the database is away\n"))
+            await becomes(bridge, (503, "the database is unreachable\n"))
             async with bridge.http() as session, session.get("/", headers={"Cookie": cookie}) as response:
                 assert response.status == 503
                 assert "The database is unreachable" in await response.text()
@@ -99,7 +99,7 @@ async def test_probes_answer_while_postgres_hangs(tmp_path: Path, server: Server
         try:
             for _ in range(3):
                 began = time.monotonic()
-                assert await ready(bridge) == (503, "the database is away\n")
+                assert await ready(bridge) == (503, "the database is unreachable\n")
                 async with session.get("/metrics", headers=bridge.operator) as response:
                     text = await response.text()
                 assert time.monotonic() - began < 2 * 1.0

@@ -46,7 +46,7 @@ async def test_full_disk_raises_storage_error(tmp_path: Path) -> None:
     failed, written = map(int, last.split())
     assert failed >= 1
     assert written == 7 - failed, "an accepted turn is missing"
-    assert all(line.startswith("refused: The disk refuses") for line in refused)
+    assert all(line.startswith("refused: The disk cannot be written") for line in refused)
 
 
 async def test_killed_owner_releases_lock(tmp_path: Path) -> None:

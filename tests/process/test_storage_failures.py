@@ -67,7 +67,7 @@ async def test_full_disk_delays_turns_and_curations(model: OfflineModel, workspa
         before = {path.name: path.read_bytes() for path in folder.glob("*.md")}
         with full_disk(sprite):
             status = (await client.ask("system", {"action": "flush"}))["payload"]
-            assert "disk refuses" in status["last_error"]
+            assert "disk cannot be written" in status["last_error"]
             assert status["memory"]["waiting"] == 3
             assert {path.name: path.read_bytes() for path in folder.glob("*.md")} == before
         assert (await client.ask("system", {"action": "flush"}))["payload"]["memory"]["waiting"] == 0

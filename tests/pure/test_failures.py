@@ -43,7 +43,7 @@ RAW = ("API Error", "Request ID", "ede_", "CLAUDE_CODE_MAX", "req_", "try again"
         ),
         ("Error during compaction: API Error: 400 Bad", None, "invalid_request", "invalid", "new_session"),
         ("Not enough messages to compact.", None, "bad_request", "nothing", "change"),
-        ("[ede_diagnostic] result_type=assistant stop_reason=pause_turn", None, "agent_error", "go on", "change"),
+        ("[ede_diagnostic] result_type=assistant stop_reason=pause_turn", None, "agent_error", "continue", "change"),
         ("[ede_diagnostic] result_type=user last=tool_result", None, "agent_error", "could not finish", "retry"),
         ("API Error: Connection dropped (ECONNRESET). Check ANTHROPIC_BASE_URL", None, "model_error", "broke", "retry"),
         ("API Error: Overloaded", None, "overloaded", "overloaded", "retry"),
