@@ -78,12 +78,13 @@ export async function showSettings(page) {
               ${
                 page.isOffline()
                   ? 'The demo model answers. For Claude, set ANTHROPIC_API_KEY and start the bridge again.'
-                  : `${state.model ?? 'Known after the first message'}. The bridge has its key; the agent does not.`
+                  : `${state.model ?? 'Known after the first message'}. Only the bridge has its key.`
               }
             </p>
             <form class="row" @submit=${choose}>
               <label>Model of this session
-                <input class="input" name="model" list="models" placeholder="the default" .value=${state.session.model ?? ''}>
+                <input class="input" name="model" list="models" placeholder="the default"
+                  .value=${state.session.model ?? ''}>
               </label>
               <datalist id="models">${models.map((name) => html`<option value=${name}></option>`)}</datalist>
               <label>Effort

@@ -28,8 +28,8 @@ const DEMO = (page) =>
       page.dialog({
         title: 'Demo model',
         body:
-          'No key for Claude is set, so simple rules answer. They draw tables, remember your facts, set reminders and ' +
-          'run commands. For Claude, set ANTHROPIC_API_KEY where the bridge runs, and start it again.',
+          'No key for Claude is set, so simple rules answer. They draw tables, remember your facts, set reminders ' +
+          'and run commands. For Claude, set ANTHROPIC_API_KEY where the bridge runs, and start it again.',
         actions: [{ label: 'Close', value: null }],
       }),
     { look: 'demo' },
