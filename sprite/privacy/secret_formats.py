@@ -370,9 +370,9 @@ _TAKEN = re.compile(
     r"|\bjq [^|\n]{0,80}\.(?:name|id|username|length|keys)[)'\"]{0,3}\s*\Z)"
 )
 _HELP = re.compile(r"\s--?(?:help|version)\b")
-#: A run that may be a secret: it has letters and a digit, many digits, a sign inside, or is alone in its line.
+#: A run that may be or was a secret: with letters and a digit, many digits, a sign inside, or alone in its line.
 _VALUE = re.compile(
-    r"""(?x)(?=[^\s"'=:,<>]*\d)(?=[^\s"'=:,<>]*[A-Za-z])[^\s"'=:,<>{}$]{8,} | \d{6,} | \w[!#$%&*^~]\w
+    r"""(?x)(?=[^\s"'=:,<>]*\d)(?=[^\s"'=:,<>]*[A-Za-z])[^\s"'=:,<>{}$]{8,} | \d{6,} | \w[!#$%&*^~]\w | \[redacted:
     | (?m:^\W{0,3}["']?(?=\W*\w)[^\s:<>"'[\]|+]{6,}["']?$)"""
 )
 

@@ -153,6 +153,25 @@ def test_result_of_password_manager_is_not_kept(command: str | list[str]) -> Non
     assert kept_result({"command": command}, "anything at all") == NOT_KEPT
 
 
+@pytest.mark.parametrize(
+    ("command", "result"),
+    [
+        ("pwgen --help", "Usage: pwgen [ OPTIONS ] [ pw_length ]"),
+        ("cat .npmrc", "//registry.npmjs.org/:_authToken=${NPM_TOKEN}\n"),
+        ("op read op://a/b | docker login --password-stdin", "Login Succeeded"),
+        ('make deploy TOKEN="$(pass show ci/token)"', "deploying to staging"),
+    ],
+)
+def test_result_without_secret_is_kept(command: str, result: str) -> None:
+    assert kept_result({"command": command}, result) == result
+
+
+def test_variable_that_is_printed_is_not_kept() -> None:
+    assert kept_result({"command": 'X=$(pass show db) && echo "$X"'}, "blumenkohl") == NOT_KEPT
+    assert kept_result({"command": "cat pw/db_password.txt"}, "blumenkohl\n") == NOT_KEPT
+    assert kept_result({"command": "echo it is $API_KEY"}, "it is [redacted:own-secret]") == NOT_KEPT
+
+
 @pytest.mark.parametrize("path", [".env", "/srv/app/.env.production", "/home/ada/.ssh/id_rsa", "/run/secrets/db"])
 def test_file_of_secrets_is_recognised(path: str) -> None:
     assert shows_secrets({"file_path": path})
