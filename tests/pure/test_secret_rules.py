@@ -169,7 +169,7 @@ def test_result_without_secret_is_kept(command: str, result: str) -> None:
 def test_variable_that_is_printed_is_not_kept() -> None:
     assert kept_result({"command": 'X=$(pass show db) && echo "$X"'}, "blumenkohl") == NOT_KEPT
     assert kept_result({"command": "cat pw/db_password.txt"}, "blumenkohl\n") == NOT_KEPT
-    assert kept_result({"command": "echo it is $API_KEY"}, "it is [redacted:own-secret]") == NOT_KEPT
+    assert kept_result({"command": "echo it is $API_KEY"}, "it is plain words") == NOT_KEPT
 
 
 @pytest.mark.parametrize("path", [".env", "/srv/app/.env.production", "/home/ada/.ssh/id_rsa", "/run/secrets/db"])
