@@ -131,7 +131,7 @@ async def test_host_question_shows_command_and_answers() -> None:
         assert "Bash  curl a.org" in plain[plain.index("May the agent reach") :]
         assert "y allow · n deny · s this session · a always" in state_line(chat.conversation)
         chat.type("x\r")
-        await chat.until_seen("x is no answer")
+        await chat.until_seen("x is not a possible answer")
         chat.type("why do you ask?\r")
         assert (await chat.visitor.receive("mission"))["payload"]["text"] == "why do you ask?"
         await chat.until_seen("question is still open")

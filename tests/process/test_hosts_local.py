@@ -218,7 +218,7 @@ async def test_failed_start_names_cause_and_recovers(
 
 async def test_uncreatable_workspace_raises_host_error() -> None:
     async with local_host(Path("/dev/null/workspaces")) as host:
-        with pytest.raises(HostError, match=r"The workspace .* cannot be made"):
+        with pytest.raises(HostError, match=r"The workspace .* cannot be created"):
             await host.reach("ada", Heard())
 
 

@@ -185,7 +185,7 @@ async def test_retired_or_edited_learning_changes_its_line(stores: Stores) -> No
     user = stores.files.read("user.md")
     assert "- Prefers coffee." in user
     assert TEA not in user
-    with pytest.raises(PeerError, match="no longer holds"):
+    with pytest.raises(PeerError, match="no longer true"):
         await stores.projection.answer(1, "edit", "Prefers water.")
     await stores.projection.answer(2, "retire")
     assert "coffee" not in stores.files.read("user.md")
