@@ -309,7 +309,7 @@ def test_unknown_files_are_refused_others_imported(logs: Recorded, odd: Path, wo
     assert (facts(done)["files"], facts(done)["turns"]) == (2, 8)
     words = run(workspace, odd).stderr
     assert f"refused: {odd / 'prose.jsonl'}: is not a session log of Claude Code" in words
-    assert f"refused: {odd / 'pipe.jsonl'}: is no file" in words
+    assert f"refused: {odd / 'pipe.jsonl'}: is not a file" in words
     assert f"refused: {odd / 'circle.jsonl'}: cannot be read: Too many levels of symbolic links" in words
 
 

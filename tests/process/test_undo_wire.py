@@ -191,4 +191,4 @@ async def test_terminal_shows_changes_and_undoes_named_files() -> None:
         result = UndoResult("m1", "undo-1", ["documents/a b.txt"], ["c"], [], [])
         await chat.visitor.send(result, reply_to=str(message["id"]))
         await chat.until_seen("/undo undo takes this back.")
-        assert "changed since, and left" in chat.seen
+        assert "changed again since then, so not restored" in chat.seen

@@ -549,7 +549,7 @@ async def test_archive_larger_than_disk_is_refused_unread(archive: Path, tmp_pat
         ("log/sessions.jsonl", b"[" * 100_000 + b"\n", "line 1"),
         ("log/curations.jsonl", b"no JSON\n", "line 1"),
         ("log/identity.jsonl", b'{"id": 5}\n', "id is no text"),
-        ("log/identity.jsonl", b'{"id": "x"}', "line 1: it is cut off"),
+        ("log/identity.jsonl", b'{"id": "x"}', "line 1: it is incomplete"),
         ("chat/missions.jsonl", b"\xff\n", "line 1"),
     ],
 )
@@ -590,7 +590,7 @@ async def test_workspace_with_memory_is_not_overwritten(archive: Path, lived_in:
     filed = tmp_path / "filed"
     (filed / "documents").mkdir(parents=True)
     (filed / "documents/notes.txt").write_text("Other")
-    await refused(archive, filed, r"notes\.txt is exists already")
+    await refused(archive, filed, r"notes\.txt exists already")
     (filed / "documents/notes.txt").unlink()
     (filed / "documents").rmdir()
     (filed / "documents").symlink_to(tmp_path)
@@ -630,7 +630,7 @@ async def test_archive_is_checked_beside_memory(
     log = (home / ".os/memory/transcript.db").read_bytes()
     capfd.readouterr()
     assert await import_logs(settings_of(home), [archive], dry_run=True, as_json=False) == 0
-    assert capfd.readouterr().out.startswith(f"{archive} is whole: ")
+    assert capfd.readouterr().out.startswith(f"{archive} is complete and undamaged: ")
     assert (home / ".os/memory/transcript.db").read_bytes() == log
 
 

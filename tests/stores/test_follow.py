@@ -382,7 +382,7 @@ async def test_links_pipes_and_foreign_files_are_reported_skipped(logs: Path, wo
     write(logs / "notes.jsonl", b'{"a": 1}\n' * 3)
     refused = {
         "link.jsonl": "is a link, which is not followed",
-        "pipe.jsonl": "is no file",
+        "pipe.jsonl": "is not a file",
         "notes.jsonl": "is not a session log of Claude Code",
     }
     if os.geteuid() == 0:

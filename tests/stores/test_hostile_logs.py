@@ -123,8 +123,8 @@ async def test_pipes_devices_and_links_are_skipped(
     _, told, _ = await imported(workspace, logs, capsys=capsys)
     assert (told["files"], told["turns"]) == (3, 1)
     assert {(Path(refused["path"]).name, refused["reason"]) for refused in told["refused"]} == {
-        ("pipe.jsonl", "is no file"),
-        ("zero.jsonl", "is no file"),
+        ("pipe.jsonl", "is not a file"),
+        ("zero.jsonl", "is not a file"),
     }
 
 
