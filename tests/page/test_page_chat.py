@@ -234,7 +234,7 @@ async def test_new_session_and_restart_lose_nothing(stack: PageStack, page: Page
             await expect(page.locator(".session-words")).to_have_text(str(turns))
     learned = page.locator(".notice.learned")
     await expect(learned).to_contain_text("prefers tea")
-    await expect(learned).to_contain_text("Why? shows your words")
+    await expect(learned).to_contain_text("Why? shows its source")
 
     await stack.stop_bridge()
     for each, words in ((page, "Written while nobody was there"), (other, "Left behind in a closed window")):

@@ -681,7 +681,7 @@ async def test_forget_shows_every_place_and_remainder(stack: PageStack, page: Pa
     await shoot(page, "memory-forget")
     await preview.get_by_role("button", name="Forget").click()
     done = page.get_by_role("dialog", name="Forgotten")
-    await expect(done).to_contain_text("All stores were searched: gone.")
+    await expect(done).to_contain_text("No store contains it any more.")
     await expect(done).to_contain_text("What remains")
     assert await violations(page) == []
     await done.get_by_role("button", name="Close").click()

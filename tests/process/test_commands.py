@@ -422,7 +422,7 @@ async def test_sandbox_is_that_of_running_sprite(workspace: Path, model: Offline
         _, shown, _ = await command(workspace, "status", SPRITE_SANDBOX="on")
         assert re.search(r"sandbox +none: .*SPRITE_SANDBOX is off", shown), shown
         _, shown, _ = await command(workspace, "doctor", "--without-model", SPRITE_SANDBOX="on")
-        assert re.search(r"sandbox +none: .*SPRITE_SANDBOX is off.*a trial here says: bubblewrap", shown), shown
+        assert re.search(r"sandbox +none: .*SPRITE_SANDBOX is off.*a test here reports: bubblewrap", shown), shown
 
 
 async def test_doctor_tries_sandbox_before_first_start(tmp_path: Path) -> None:

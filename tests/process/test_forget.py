@@ -113,7 +113,7 @@ async def test_forget_command_lists_preview_and_result(workspace: Path) -> None:
     assert any(line.startswith("  the chat: ") for line in lines)
     assert lines[-2:] == [
         "Forgotten. The log keeps only the time of this, and how much was removed.",
-        "All stores were searched: gone.",
+        "No store contains it any more.",
     ]
     assert files_containing(workspace, "Quibblewort") == []
 
@@ -193,8 +193,8 @@ async def test_forget_without_match_raises_error(workspace: Path) -> None:
         ({"turn": 99}, "There is no such turn."),
         ({"session": "nobody"}, "There is no such session."),
         ({"learning": 99}, "There is no learning 99."),
-        ({"text": "ab"}, "needs 3 characters"),
-        ({"text": " a "}, "needs 3 characters"),
+        ({"text": "ab"}, "needs at least 3 characters"),
+        ({"text": " a "}, "needs at least 3 characters"),
     ]
     for target, words in missing:
         with pytest.raises(PeerError, match=words):

@@ -56,7 +56,7 @@ async def test_person_answers_about_imported_learnings(workspace: Path, model: O
         assert (code, out) == (0, f"Learning {third} now counts as your own statement.\n")
     assert (await command(workspace, "memory", "retire", str(third)))[0] == 0
     code, _, err = await command(workspace, "memory", "retire", str(third))
-    assert (code, f"Learning {third} no longer true" in err) == (2, True)
+    assert (code, f"Learning {third} is no longer true" in err) == (2, True)
     assert Counter(row["kind"] for row in curations(workspace))["learning"] == 5
 
 

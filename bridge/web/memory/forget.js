@@ -136,7 +136,7 @@ async function say(page, target, gone) {
       still.length
         ? html`<p class="memory-banner warn">All stores were searched. The text is still here:</p>
             ${places(still)}`
-        : html`<p>All stores were searched: gone.</p>`
+        : html`<p>No store contains it any more.</p>`
     }
     <h3>What remains</h3>
     <ul class="forget-places">
