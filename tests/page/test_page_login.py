@@ -35,7 +35,7 @@ async def test_foreign_login_link_asks_before_switching_person(tmp_path: Path, b
         assert await context.cookies() == [before]
 
         await page.goto(link)
-        await page.get_by_role("button", name="Go on as bob").click()
+        await page.get_by_role("button", name="Continue as bob").click()
         await expect(page).to_have_url(f"{bridge.url}/")
         (after,) = await context.cookies()
         assert after["value"] != before["value"]
