@@ -29,9 +29,7 @@ async def test_terminal_explains_refused_connection(tmp_path: Path) -> None:
         places.at["ada"] = (owner.url, 1)
         async with RemoteEndpoint(other.url, token) as terminal:
             for _ in range(3):
-                with pytest.raises(
-                    BridgeUnreachableError, match=r"does not trust .* BRIDGE_CLUSTER_SECRET"
-                ) as refused:
+                with pytest.raises(BridgeUnreachableError, match=r"does not trust .* BRIDGE_CLUSTER_SECRET") as refused:
                     await terminal.connect()
                 assert not refused.value.for_good
         async with RemoteEndpoint(other.url, "wrong") as stranger:
