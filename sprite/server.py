@@ -44,7 +44,9 @@ from sprite.gateway.connection import Connection, Leases, Port, Service, listeni
 from sprite.gateway.dispatch import Gateway, Memory, UserFileChanges, Work
 from sprite.gateway.ingest import ObservationIngest
 from sprite.gateway.uploads import Uploads
-from sprite.log.transcript import open_transcript
+from sprite.labels.outside import OutsideFiles
+from sprite.labels.session import SessionLabel
+from sprite.log.transcript import TranscriptDB, open_transcript
 from sprite.memory.actions import Actions
 from sprite.memory.files import MemoryFiles
 from sprite.memory.folders import UPLOADS, make_folders, workspace_lock
@@ -112,7 +114,9 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await stack.enter_async_context(announce.running(stop.set))
         await stack.enter_async_context(processor.running(stop.set))
         recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), private_text)
-        desk = PermissionBroker(feed, StandingRules(settings.workspace))
+        desk = PermissionBroker(
+            feed, StandingRules(settings.workspace), await _label(settings, transcript, workspace, user_files)
+        )
         (uploads := Uploads(settings.workspace, settings.run / UPLOADS)).prepare()
 
         sight = CanvasContext(workspace)
@@ -140,7 +144,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         )
         runtime = AgentRuntime(transcript, workspace, feed, recorder, processor, session, desk, settings)
         proxy = await stack.enter_async_context(
-            _egress(settings, workspace, desk, lambda: Moment(session.id, runtime.turn_id))
+            _egress(settings, workspace, desk, lambda: Moment(session.id, runtime.turn_id, desk.label.is_exposed))
         )
         await runtime.restore(tracker)
         scheduler = Scheduler(actions, transcript.curations, workspace, feed, runtime, Allowance(settings, workspace))
@@ -228,6 +232,16 @@ def _kept_token(path: Path) -> str:
     return path.read_text().strip()
 
 
+async def _label(
+    settings: Settings, transcript: TranscriptDB, workspace: WorkspaceDB, user_files: UserFiles
+) -> SessionLabel:
+    outside = OutsideFiles(workspace.file_changes, settings.workspace)
+    await outside.load()
+    label = SessionLabel(settings, transcript, outside)
+    user_files.on_upload = label.uploaded
+    return label
+
+
 @asynccontextmanager
 async def _egress(
     settings: Settings, workspace: WorkspaceDB, desk: PermissionBroker, now: Callable[[], Moment]
@@ -242,6 +256,7 @@ async def _egress(
         never=frozenset() if is_https else frozenset({host}),
         inside=settings.egress_inside,
     )
+    desk.label.hosts_since = proxy.hosts_since
     await proxy.start()
     try:
         yield proxy

@@ -22,6 +22,8 @@ from sprite.capture.recorder import TurnRecorder
 from sprite.config import Settings
 from sprite.curation.processor import ObservationProcessor
 from sprite.errors import AgentError
+from sprite.labels.outside import OutsideFiles
+from sprite.labels.session import SessionLabel
 from sprite.log.transcript import Outcome
 from sprite.memory.actions import Actions
 from sprite.memory.apply import Action
@@ -146,7 +148,8 @@ def _runtime(settings: Settings, stores: Stores, workspace: WorkspaceDB, feed: F
         lambda _change: None,
         is_left=lambda: True,
     )
-    desk = PermissionBroker(feed, StandingRules(settings.workspace))
+    label = SessionLabel(settings, stores.transcript, OutsideFiles(workspace.file_changes, settings.workspace))
+    desk = PermissionBroker(feed, StandingRules(settings.workspace), label)
     return AgentRuntime(stores.transcript, workspace, feed, recorder, processor, session, desk, settings)
 
 

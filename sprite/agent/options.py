@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -104,6 +104,7 @@ class Agent:
         self._boundary = boundary
         self._guard = Guard(settings, sandboxed=boundary.holds)
         self._desk = desk
+        desk.label.is_contained = boundary.holds and not settings.vm_socket.exists()
         self._user_files = user_files
         self._tools = tools
 
@@ -151,10 +152,17 @@ class Agent:
             before_compaction=listener.before_compaction,
             news=listener.news,
             deeds=self._deeds,
+            origin_of=self._desk.label.tool_ended,
         )
         folders = CallFolders()
         asks_always = self._settings.permissions == "ask" and not self._boundary.holds
-        guard = guarding(self._guard, self._watch.begins, folders, asks_always=asks_always)
+        label = self._desk.label
+        guard = guarding(
+            self._guard,
+            self._watch.begins,
+            folders,
+            lambda tool, given: (asks_always and tool == COMMANDS) or bool(label.asked_words(tool, given)),
+        )
         hooks["PreToolUse"] = [guard, *hooks.get("PreToolUse", [])]
         equipment = AgentOptions(
             tools=self._tools(listener),
@@ -214,14 +222,15 @@ class Agent:
         async def ask(
             tool: str, tool_input: dict[str, Any], context: sdk.ToolPermissionContext
         ) -> sdk.PermissionResultAllow | sdk.PermissionResultDeny:
-            if tool.startswith(OWN_TOOLS):
+            is_asked = bool(self._desk.label.asked_words(tool, tool_input))
+            if tool.startswith(OWN_TOOLS) and not is_asked:
                 return sdk.PermissionResultAllow()
             begun_by = listener.background.turn_of(context.agent_id)
             call = Call(tool, tool_input, folders.take(context.tool_use_id), context.tool_use_id)
             # On a VM the sandbox does not confine the agent to its workspace.
             if self._boundary.holds and not self._settings.vm_socket.exists():
                 word = word_of_sandbox(call, self._settings)
-                if word is not None:
+                if word is not None and not (is_asked and word == ALLOWED):
                     return sdk.PermissionResultAllow() if word == ALLOWED else sdk.PermissionResultDeny(message=word)
             try:
                 await self._desk.ask(
@@ -291,27 +300,32 @@ class CallFolders:
 
 
 def guarding(
-    guard: Guard, begins: Callable[[], Awaitable[None]], folders: CallFolders, *, asks_always: bool
+    guard: Guard,
+    begins: Callable[[], Awaitable[None]],
+    folders: CallFolders,
+    is_asked: Callable[[str, Mapping[str, Any]], bool],
 ) -> sdk.HookMatcher:
     """Return the PreToolUse matcher for every tool; the CLI waits for it. `begins` is awaited before each call.
 
-    With `asks_always`, a person decides on each command, even if the CLI considers it harmless.
+    `is_asked` returns whether a person decides on a call, even if the CLI considers it harmless.
     """
 
     async def before_tool(event: HookInput, tool_use_id: str | None, _context: sdk.HookContext) -> HookJSONOutput:
         try:
             await begins()
-            fields = dict(event)
+            fields: dict[str, Any] = dict(event)
             tool, cwd = str(fields["tool_name"]), str(fields["cwd"])
             folders.note(tool_use_id or "", cwd)
-            refusal = guard.refusal(tool, fields["tool_input"], cwd)
+            given = fields["tool_input"]
+            refusal = guard.refusal(tool, given, cwd)
+            asks = refusal is None and is_asked(tool, given)
         except Exception:
             # If the guard fails, deny the call.
             log.exception("a tool call could not be looked at and is denied")
             return _decided("deny", SYSTEM_REFUSAL)
         if refusal is not None:
             return _decided("deny", refusal)
-        return _decided("ask", "No sandbox holds here.") if asks_always and tool == COMMANDS else {}
+        return _decided("ask", "The person decides on this call.") if asks else {}
 
     return sdk.HookMatcher(hooks=[before_tool])
 

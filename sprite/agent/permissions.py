@@ -18,6 +18,7 @@ from typing import Any
 
 from sprite.config import Settings
 from sprite.errors import PeerError
+from sprite.labels.session import SessionLabel
 from sprite.protocol import messages
 from sprite.protocol.frames import arrives_as_it_is, encode
 from sprite.protocol.tools import NETWORK
@@ -104,10 +105,14 @@ class StandingRules:
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace.resolve()
         self._rules: dict[str, tuple[Rule, float]] = {}
+        #: Rules that were made when the session had read untrusted content; the others hold only before.
+        self._exposed: set[str] = set()
 
-    def cover(self, call: Call) -> bool:
+    def cover(self, call: Call, *, exposed: bool = False) -> bool:
         """Return whether a person has allowed this before, with links resolved now."""
-        return any(rule.covers(call) for rule, _ in self._rules.values())
+        return any(
+            rule.covers(call) for rule_id, (rule, _) in self._rules.items() if not exposed or rule_id in self._exposed
+        )
 
     def offer(self, call: Call) -> Rule | None:
         """Return the rule that "always" would add for this call, or None if no narrow rule fits.
@@ -117,10 +122,12 @@ class StandingRules:
         rule = self._command(call) if call.tool == _COMMANDS else self._folder(call)
         return None if rule is None or len(self._rules) >= MAX_RULES or len(rule.words) > MAX_CHARS else rule
 
-    def add(self, rule: Rule) -> None:
+    def add(self, rule: Rule, *, exposed: bool = False) -> None:
         """Add a rule that was offered and that the person accepted with "always"."""
-        if not any(rule == known for known, _ in self._rules.values()):
-            self._rules[str(uuid.uuid4())] = (rule, time.time())
+        rule_id = next((key for key, (known, _) in self._rules.items() if known == rule), str(uuid.uuid4()))
+        self._rules.setdefault(rule_id, (rule, time.time()))
+        if exposed:
+            self._exposed.add(rule_id)
 
     def listed(self) -> list[messages.StandingRule]:
         """Return the rules as shown to people, oldest first."""
@@ -252,8 +259,10 @@ class DeniedError(Exception):
 class PermissionBroker:
     """Ask people whether tool calls may run; each question waits for one answer."""
 
-    def __init__(self, feed: Feed, rules: StandingRules) -> None:
+    def __init__(self, feed: Feed, rules: StandingRules, label: SessionLabel) -> None:
         self._feed = feed
+        #: The label of the session, by which a call needs a question.
+        self.label = label
         #: Rules that allow a call without asking.
         self.rules = rules
         self._open: dict[str, asyncio.Future[messages.Decision]] = {}
@@ -275,7 +284,8 @@ class PermissionBroker:
         be shown whole. A question `of_background` work stays open when its turn ends. A question of `is_unattended`
         work waits for a client to connect, because a schedule may begin a turn while no client is connected.
         """
-        if self.rules.cover(call):
+        exposed = self.label.is_exposed
+        if self.rules.cover(call, exposed=exposed):
             return
         if self._feed.audience == 0 and not is_unattended:
             raise DeniedError(_NOBODY)
@@ -290,6 +300,8 @@ class PermissionBroker:
             real_path=None if real_path is None or str(real_path) == call.input["file_path"] else str(real_path),
             always=None if rule is None else rule.words,
             tool_use_id=call.tool_use_id,
+            exposed=exposed,
+            foreign=self.label.foreign(call.input),
         )
         decision = await self._word_on(request)
         if call.tool_use_id is not None:
@@ -299,7 +311,7 @@ class PermissionBroker:
         if call.real_path != real_path:
             raise DeniedError("The path changed after the person was asked. Ask again.")
         if decision == "always" and rule is not None:
-            self.rules.add(rule)
+            self.rules.add(rule, exposed=exposed)
 
     async def ask_host(self, host: str, mission_id: str | None) -> messages.Decision:
         """Return a person's answer about a host that a program of the agent connects to.
@@ -316,6 +328,9 @@ class PermissionBroker:
             background=mission_id is None,
             always=host,
             session=host,
+            kind="host",
+            exposed=self.label.is_exposed,
+            foreign=self.label.foreign({"host": host}),
         )
         try:
             return await self._word_on(request)

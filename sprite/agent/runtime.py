@@ -109,6 +109,7 @@ class AgentRuntime:
             on_paused=self._tell_session,
         )
         session.background.watch(self._tell_session)
+        desk.label.on_change = self._tell_session
         self._tracker: Tracker | None = None
 
     # --- what the gateway asks for ---
@@ -144,6 +145,9 @@ class AgentRuntime:
             paused=self._unattended.paused,
             model=self._session.model,
             effort=self._session.effort,
+            label=self._desk.label.label,
+            sources=self._desk.label.sources,
+            label_note=self._desk.label.note,
         )
 
     def queued(self) -> list[str]:
@@ -247,6 +251,7 @@ class AgentRuntime:
             if session_id != self._session.id:
                 await self._end_session(SESSION_FLUSH_SECONDS)
                 await self._session.resume(session_id)
+                await self._desk.label.begins(session_id)
                 self._tell_session()
 
         await self._inbox.in_turn(resume)
@@ -312,7 +317,7 @@ class AgentRuntime:
         self._tracker = tracker
         if tracker is not None:
             self._recorder.watch_tools(tracker.tool_began, tracker.tool_ended)
-            tracker.ask_about = self._allows_held
+            tracker.ask_about, tracker.on_changes = self._allows_held, self._desk.label.files_changed
         missions = await self._workspace.open_missions()
         await self._recorder.recover({mission.id for mission in missions if mission.may_begin_again})
         for mission in missions:
@@ -338,6 +343,7 @@ class AgentRuntime:
         if tracker is not None:
             tracker.ask()
         await self._session.restore()
+        await self._desk.label.begins(self._session.id)
         if self._session.id is not None:
             # Background work belonged to the killed process, and clients may still show it.
             self._tell_session()
@@ -393,6 +399,7 @@ class AgentRuntime:
             await self._tracker.hold(is_live=True)
             self._tracker.ask()
         self._desk.rules.revoke(None)
+        await self._desk.label.begins(None)
 
     async def _end_session(self, flush_seconds: float, *, is_stopping: bool = False) -> None:
         await self._close_session()
@@ -410,6 +417,7 @@ class AgentRuntime:
             if self._session.has_rested:
                 await self._end_session(SESSION_FLUSH_SECONDS)
             await self._session.begin()
+            await self._desk.label.begins(self._session.id)
             if self._tracker is not None:
                 await self._tracker.turn_began()
             if mission.asked_by is None and self._unattended.heard():
@@ -436,6 +444,7 @@ class AgentRuntime:
         await self._end(turn, outcome, event)
 
     def _open(self, mission: StoredMission) -> None:
+        self._desk.label.heard(mission.text, mission.pasted, mission.asked_by, is_persons=mission.origin == "person")
         self._recorder.open_mission(
             mission.id, mission.text, _trigger(mission), asked_by=mission.asked_by, pasted=mission.pasted
         )
@@ -565,6 +574,7 @@ class AgentRuntime:
 
     def found(self, hits: Sequence[shapes.SearchHit]) -> None:
         """Record the hits of a memory search for the mission's reply: each once, with shortened text."""
+        self._desk.label.found(hits)
         if self._turn is not None:
             known = {(hit.kind, hit.id) for hit in self._turn.found}
             new = [

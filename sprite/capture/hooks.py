@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, cast
 
 from claude_agent_sdk import HookContext, HookMatcher
@@ -36,11 +37,13 @@ def hook_matchers(
     before_compaction: Callable[[], Awaitable[None]],
     news: Callable[[], Awaitable[str | None]],
     deeds: Callable[[str, str], Awaitable[str | None]],
+    origin_of: Callable[[str, Any, Any, Path], Awaitable[str | None]],
 ) -> dict[HookEvent, list[HookMatcher]]:
     """Return the hook callbacks for `ClaudeAgentOptions.hooks`, which record the agent's turns.
 
     `begins` is awaited before the agent acts on a prompt, `before_compaction` before the context is compacted.
     `news` and `deeds` return text to add to a prompt, or None; `deeds` gets the prompt's id and words.
+    `origin_of` returns the origin of untrusted content in the result of a call, from its id, name, input and result.
     """
 
     async def prompt_submitted(event: dict[str, Any]) -> dict[str, Any] | None:
@@ -65,14 +68,16 @@ def hook_matchers(
 
     async def tool_ended(event: dict[str, Any]) -> None:
         is_error = event["hook_event_name"] == "PostToolUseFailure"
+        result = event["error" if is_error else "tool_response"]
         await recorder.tool_ended(
             event.get("prompt_id", ""),
             event["tool_use_id"],
             event["tool_name"],
             event["tool_input"],
-            event["error" if is_error else "tool_response"],
+            result,
             is_error=is_error,
             agent_id=event.get("agent_id"),
+            origin=await origin_of(event["tool_name"], event["tool_input"], result, Path(event.get("cwd", ""))),
         )
 
     async def stopped(event: dict[str, Any]) -> None:

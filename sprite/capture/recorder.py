@@ -247,11 +247,14 @@ class TurnRecorder:
         *,
         is_error: bool,
         agent_id: str | None,
+        origin: str | None = None,
     ) -> None:
-        """Journal the end of a tool call in its turn."""
+        """Journal the end of a tool call in its turn; `origin` is that of untrusted content in its result."""
         self._tool_ended(tool_use_id)
         turn = self._turn_of(prompt_id, tool_use_id) if agent_id is None else self._agent(agent_id, prompt_id)
-        call = await _call(turn, tool_use_id, name, tool_input, result, is_error=is_error, agent_id=agent_id)
+        call = await _call(
+            turn, tool_use_id, name, tool_input, result, is_error=is_error, agent_id=agent_id, origin=origin
+        )
         turn.end_tool(call)
         self._agents.note_launch(tool_use_id, result)
         await self._journal(turn, "tool", {"call": call})

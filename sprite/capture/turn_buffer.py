@@ -112,6 +112,7 @@ class TurnBuffer:
         *,
         is_error: bool = False,
         agent_id: str | None = None,
+        origin: str | None = None,
     ) -> dict[str, Any]:
         """Return the logged form of a tool call, without a result while it runs. The turn does not change."""
         call: dict[str, Any] = {
@@ -125,6 +126,8 @@ class TurnBuffer:
             call["result"] = cut(kept_result(tool_input, self._said(result)), discreet=self._discreet)
         if agent_id:
             call["agent_id"] = agent_id
+        if origin:
+            call["origin"] = cut(origin, discreet=self._discreet)
         return call
 
     def known(self, tool_use_id: str) -> dict[str, Any] | None:

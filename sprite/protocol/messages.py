@@ -542,6 +542,19 @@ class MemoryUpdate(Payload, omit_defaults=False):
     answered: list[shapes.LearningRow] = field(default_factory=list)
 
 
+class ForeignSpan(Payload, omit_defaults=False):
+    """Words of a question's input that come from untrusted content, by code points from `start` to `end`.
+
+    `field` is the path of the text in the input, such as `command` or `arguments.to.0`. `source` is one of the
+    session's sources, or `unknown` for an address or a number that nobody gave.
+    """
+
+    field: str
+    start: int
+    end: int
+    source: str
+
+
 class PermissionRequest(Payload, omit_defaults=False):
     """A tool call that waits for a person's answer.
 
@@ -551,7 +564,8 @@ class PermissionRequest(Payload, omit_defaults=False):
     if it is null, "always" means once. For the tool `network`, the host is in `input`: "allow" holds for the turn,
     `session` describes what "session" would allow, and "always" holds until it is revoked. `redacted` marks the
     stored copy of a closed question: parts of its input may be missing, and it cannot be allowed. `tool_use_id` is
-    the waiting call.
+    the waiting call. `exposed`: the session has read untrusted content, and earlier rules do not apply; `foreign`
+    are the words of the input that come from there.
     """
 
     request_id: str
@@ -565,6 +579,9 @@ class PermissionRequest(Payload, omit_defaults=False):
     session: str | None = None
     redacted: bool = False
     tool_use_id: str | None = None
+    kind: Literal["tool", "host", "connection", "rule"] = "tool"
+    exposed: bool = False
+    foreign: list[ForeignSpan] = field(default_factory=list)
 
 
 class PermissionResolved(Payload, omit_defaults=False):

@@ -244,6 +244,9 @@ class Paused(Struct):
     since: float
 
 
+#: Whether a session has read untrusted content.
+Label = Literal["clean", "exposed"]
+
 #: How much the model thinks; null is the model's default.
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
 
@@ -255,7 +258,8 @@ class SessionState(Struct):
     runs or a mission waits. `background` is the work beside turns, oldest first; `held_until` (Unix seconds) is
     when it stops keeping a VM awake, null without such work. `slow` is the work that has lasted longer than a
     minute. While it is `paused`, the agent waits for the person. `model` is null until it is known; `effort` is the
-    person's choice.
+    person's choice. `label` says whether the session has read untrusted content, `sources` from where: `web:HOST`,
+    `network:HOST`, `tool:NAME`, `file:PATH`, `program:NAME`, `memory` or `paste`. `label_note` says what follows here.
     """
 
     session_id: str | None
@@ -270,6 +274,9 @@ class SessionState(Struct):
     paused: Paused | None = None
     model: str | None = None
     effort: Effort | None = None
+    label: Label = "clean"
+    sources: list[str] = []
+    label_note: str = ""
 
 
 class FileState(Struct):

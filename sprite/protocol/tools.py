@@ -17,6 +17,9 @@ SEARCH_CALL = f"{OWN_TOOLS}{SEARCH_TOOL}"
 READ_CANVAS_TOOL = "read_canvas"
 READ_CANVAS_CALL = f"{OWN_TOOLS}{READ_CANVAS_TOOL}"
 UPDATE_CARD_CALL = f"{OWN_TOOLS}update_card"
+#: The tool that answers a typed question about untrusted content.
+READ_UNTRUSTED_TOOL = "read_untrusted"
+READ_UNTRUSTED_CALL = f"{OWN_TOOLS}{READ_UNTRUSTED_TOOL}"
 
 #: Observations by the sprite itself, logged as calls of tools that no agent has: a scan of the person's folders, and
 #: a person's changes there between two turns.

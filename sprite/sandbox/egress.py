@@ -13,6 +13,7 @@ import ipaddress
 import logging
 import re
 import socket
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -122,6 +123,8 @@ class EgressProxy:
         self._threads = ThreadPoolExecutor(_LOOKUPS, "dns")
         self._tasks = TaskSet()
         self._open: set[_Connection] = set()
+        #: When the last connection to each host ended (Unix seconds).
+        self._ended: dict[str, float] = {}
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -153,6 +156,11 @@ class EgressProxy:
             each for each in self._open if (each.place.host, each.place.port, each.reason) == (host, port, decision)
         ]
         return len(found), sum(each.sent for each in found), sum(each.received for each in found)
+
+    def hosts_since(self, at: float) -> list[str]:
+        """Return the hosts, but for the model's, to which a connection was open after a time (Unix seconds)."""
+        now_open = {each.place.host for each in self._open if each.reason not in {"model", "refused"}}
+        return sorted(now_open | {host for host, ended in self._ended.items() if ended >= at})
 
     # --- a connection ---
 
@@ -206,6 +214,11 @@ class EgressProxy:
             raise
         finally:
             self._open.discard(connection)
+            if connection.reason not in {"model", "refused"}:
+                self._ended.pop(place.host, None)
+                self._ended[place.host] = time.time()
+                if len(self._ended) > MAX_CONNECTIONS:
+                    del self._ended[next(iter(self._ended))]
             if number is not None:
                 with suppress(StorageError):
                     await self._tables.ended(number, connection.sent, connection.received, connection.reason)

@@ -127,13 +127,15 @@ class Place:
 
 # --- the log and the rules ---
 
-#: `mission_id` is the turn in which a host was allowed or reached; null outside of turns.
+#: `mission_id` is the turn in which a host was allowed or reached; null outside of turns. Rules that are not
+#: `exposed` hold in clean sessions only.
 SCHEMA = """
     CREATE TABLE host_rules (
         id INTEGER PRIMARY KEY,
         host TEXT NOT NULL UNIQUE,
         at REAL NOT NULL,
-        mission_id TEXT
+        mission_id TEXT,
+        exposed INTEGER NOT NULL DEFAULT 0
     );
     CREATE TABLE host_connections (
         id INTEGER PRIMARY KEY,
@@ -193,14 +195,18 @@ class HostTables(Tables):
             f"SELECT host, at, {_MESSAGE} FROM host_rules AS row ORDER BY id DESC",  # noqa: S608 - our own
         )
 
-    async def has_rule(self, host: str) -> bool:
-        """Return whether the person always allows a host."""
-        return bool(await self._db.fetch_value("SELECT EXISTS (SELECT 1 FROM host_rules WHERE host = ?)", (host,)))
+    async def has_rule(self, host: str, *, exposed: bool = False) -> bool:
+        """Return whether the person always allows a host, in an exposed session or in a clean one."""
+        sql = "SELECT EXISTS (SELECT 1 FROM host_rules WHERE host = ? AND exposed >= ?)"
+        return bool(await self._db.fetch_value(sql, (host, exposed)))
 
-    async def add_rule(self, host: str, mission_id: str | None) -> None:
+    async def add_rule(self, host: str, mission_id: str | None, *, exposed: bool = False) -> None:
         """Allow a host from now on."""
-        sql = "INSERT OR IGNORE INTO host_rules (host, at, mission_id) VALUES (?, ?, ?)"
-        await self._db.execute(sql, (host, time.time(), mission_id))
+        sql = (
+            "INSERT INTO host_rules (host, at, mission_id, exposed) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (host) DO UPDATE SET exposed = max(exposed, excluded.exposed)"
+        )
+        await self._db.execute(sql, (host, time.time(), mission_id, exposed))
 
     @in_transaction
     def revoke(self, tx: sqlite3.Connection, host: str) -> bool:
@@ -248,10 +254,11 @@ Ask = Callable[[str, str | None], Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The agent's session and turn, or None outside of them."""
+    """The agent's session and turn, or None outside of them; `exposed`: the session has read untrusted content."""
 
     session: str | None
     turn: str | None
+    exposed: bool = False
 
 
 @dataclass(slots=True)
@@ -308,10 +315,12 @@ class HostGate:
         now = self.now()
         if asked is None or now.session is None or now.session != asked.session:
             return None
+        if now.exposed and not asked.exposed and word in _ALLOWING:
+            return None
         return word if word == "session" or (now.turn is not None and now.turn == asked.turn) else None
 
     async def _known(self, key: str) -> Reason | None:
-        if await self._tables.has_rule(key):
+        if await self._tables.has_rule(key, exposed=self.now().exposed):
             return "always"
         word = self._answer(key)
         if word == "deny":
@@ -341,7 +350,7 @@ class HostGate:
         try:
             word = await self._ask(key, asked.turn)
             if word == "always":
-                await self._tables.add_rule(key, asked.turn)
+                await self._tables.add_rule(key, asked.turn, exposed=asked.exposed)
                 return "always"
         except HostRefusedError as error:
             # Returned, because no connection may be left to take an exception.

@@ -86,6 +86,8 @@ class Tracker:
         self._by_person: set[str] = set()
         #: Asks the person whether a renamed file may have its name; see `held.py`.
         self.ask_about: Callable[[Held], Awaitable[bool]] | None = None
+        #: Called with a turn's changes and the states before them.
+        self.on_changes: Callable[[Sequence[FileChange], Mapping[str, Entry]], Awaitable[None]] | None = None
         #: Paths that were renamed since the last turn's end, and their present names.
         self._renamed: set[str] = set()
         self._unasked: list[Held] = []
@@ -279,6 +281,8 @@ class Tracker:
             # Its changes before the first snapshot are not known, or it had no tool that writes.
             self._is_partial = False
             taken = _Taken(taken.states, [])
+        if self.on_changes is not None and taken.changes:
+            await self.on_changes(taken.changes, self.index)
         earlier = await self._table.changes(turn)
         changes = merged(earlier, taken.changes) if taken.changes else earlier
         if not taken.states and not changes:

@@ -198,6 +198,8 @@ class Feed:
                     input=shown_input(payload.input, self._discreet),
                     folder=None,
                     real_path=None,
+                    # They count the characters of the whole input.
+                    foreign=[],
                     always=None,
                     session=None,
                     redacted=True,

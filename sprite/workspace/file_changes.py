@@ -56,6 +56,8 @@ FILE_CHANGES: Final = """
         is_yours INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (turn, path)
     ) WITHOUT ROWID;
+    -- Files whose content came from outside: by an upload, a connection, or a command with network traffic.
+    CREATE TABLE outside_files (path BLOB PRIMARY KEY, origin TEXT NOT NULL) WITHOUT ROWID;
 """
 
 
@@ -191,16 +193,31 @@ class FileChanges(Tables):
         )
         return {row[0] for row in rows if row[0]}
 
+    async def outside(self) -> dict[bytes, str]:
+        """Return the files from outside with their origins; of a forgotten name only the trace is known."""
+        return {row[0]: row[1] for row in await self._db.fetch_all("SELECT path, origin FROM outside_files")}
+
+    @in_transaction
+    def mark_outside(self, tx: sqlite3.Connection, came: Mapping[str, str], gone: Iterable[str]) -> None:
+        """Record files from outside with their origins, and those that no longer exist."""
+        tx.executemany("DELETE FROM outside_files WHERE path = ?", [(os.fsencode(path),) for path in gone])
+        tx.executemany(
+            "INSERT OR REPLACE INTO outside_files VALUES (?, ?)",
+            [(os.fsencode(path), origin) for path, origin in came.items()],
+        )
+
     async def paths(self) -> set[str]:
-        """Return all paths, of changes and states."""
-        rows = await self._db.fetch_column("SELECT path FROM changes UNION SELECT path FROM seen_files")
+        """Return all paths, of changes, states and files from outside."""
+        rows = await self._db.fetch_column(
+            "SELECT path FROM changes UNION SELECT path FROM seen_files UNION SELECT path FROM outside_files"
+        )
         return {os.fsdecode(path) for path in rows if path >= b"\1"}
 
     @in_transaction
     def forget(self, tx: sqlite3.Connection, turns: Collection[str], is_forgotten: Callable[[str], bool]) -> None:
         """Delete the sets of forgotten turns, and all changes of paths with forgotten names.
 
-        The state of an existing file leaves a trace instead of its name: see `trace_of`.
+        An existing file leaves a trace instead of its name: see `trace_of`.
         """
         removed = 1
         tx.executemany("DELETE FROM change_sets WHERE turn = ?", [(turn,) for turn in turns])
@@ -211,9 +228,10 @@ class FileChanges(Tables):
         paths = [row[0] for row in tx.execute("SELECT DISTINCT path FROM changes")]
         forgotten = [(path,) for path in paths if is_forgotten(os.fsdecode(path))]
         tx.executemany("DELETE FROM changes WHERE path = ?", forgotten)
-        seen = [row[0] for row in tx.execute("SELECT path FROM seen_files WHERE path >= x'01'")]
-        traces = [(trace_of(name), path) for path in seen if is_forgotten(name := os.fsdecode(path))]
-        tx.executemany("UPDATE OR REPLACE seen_files SET path = ? WHERE path = ?", traces)
+        for table in ("seen_files", "outside_files"):
+            seen = [row[0] for row in tx.execute(f"SELECT path FROM {table} WHERE path >= x'01'")]  # noqa: S608
+            traces = [(trace_of(name), path) for path in seen if is_forgotten(name := os.fsdecode(path))]
+            tx.executemany(f"UPDATE OR REPLACE {table} SET path = ? WHERE path = ?", traces)  # noqa: S608
 
     async def _sets(self, where: str, parameters: Iterable[str] = ()) -> list[SetRow]:
         rows = await self._db.fetch_all(f"SELECT turn, at, undoes, is_open FROM change_sets {where}", parameters)  # noqa: S608

@@ -99,6 +99,8 @@ class UserFiles:
         self._one_look = asyncio.Lock()
         #: Called with each path that the person writes or deletes.
         self.on_deed: Callable[[str], None] = lambda _: None
+        #: Called with each path that the person uploads.
+        self.on_upload: Callable[[str], Awaitable[None]] | None = None
 
     # --- for people ---
 
@@ -136,6 +138,8 @@ class UserFiles:
         except OSError:
             # It was moved at this moment; a scan will find it.
             return
+        if self.on_upload is not None:
+            await self.on_upload(path)
         await self._note("uploaded", path, size)
 
     async def undone(self, paths: Sequence[str]) -> None:

@@ -54,6 +54,7 @@ NOT_STATE: Final[dict[tuple[DatabaseName, str], str]] = {
     ("workspace.db", "meta"): "numbers the events, names the newest bridge; both begin anew where restored",
     ("workspace.db", "events"): "what open pages have still to be told",
     ("workspace.db", "seen_files"): "this machine's disk as of the last scan",
+    ("workspace.db", "outside_files"): "this machine's files",
     ("workspace.db", "change_sets"): "undo, which needs the contents below `.os/undo/`",
     ("workspace.db", "changes"): "the same",
     ("transcript.db", "ship_changes"): _SHIPPED,

@@ -13,7 +13,11 @@ from typing import Any
 import pytest
 
 from sprite.agent.permissions import MAX_OPEN_BYTES, Call, DeniedError, PermissionBroker, StandingRules
+from sprite.config import Settings
 from sprite.errors import PeerError
+from sprite.labels.outside import OutsideFiles
+from sprite.labels.session import SessionLabel
+from sprite.log.transcript import open_transcript
 from sprite.protocol.events import TextDelta, ToolUse
 from sprite.protocol.messages import MAX_FRAME_BYTES, CanvasUpdate
 from sprite.protocol.shapes import Block
@@ -55,7 +59,8 @@ class Scene:
 
 @asynccontextmanager
 async def scene_in(folder: Path) -> AsyncIterator[Scene]:
-    async with open_workspace(folder / "workspace.db") as workspace:
+    async with open_workspace(folder / "workspace.db") as workspace, open_transcript(folder / "log.db") as transcript:
+        label = SessionLabel(Settings(folder), transcript, OutsideFiles(workspace.file_changes, folder))
         feed = Feed(workspace, await workspace.last_seq())
         heard: list[dict[str, Any]] = []
         came = asyncio.Event()
@@ -66,7 +71,7 @@ async def scene_in(folder: Path) -> AsyncIterator[Scene]:
 
         async with feed.running(lambda: None):
             feed.subscribe(hear)
-            yield Scene(workspace, feed, PermissionBroker(feed, StandingRules(folder)), folder, heard, came)
+            yield Scene(workspace, feed, PermissionBroker(feed, StandingRules(folder), label), folder, heard, came)
 
 
 @pytest.fixture(name="scene")

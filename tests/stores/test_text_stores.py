@@ -44,7 +44,7 @@ REGISTERED: dict[str, dict[str, tuple[str, ...]]] = {
         # Every event is deleted.
         "events": ("frame",),
     },
-    "a changed file's name": {"seen_files": ("path",), "changes": ("path",)},
+    "a changed file's name": {"seen_files": ("path",), "changes": ("path",), "outside_files": ("path",)},
     "a file of the program's": {},
     "the bridge's replica": {},
     "a file of yours, which stays": {},
@@ -91,6 +91,8 @@ FREE: dict[str, dict[str, tuple[str, ...]]] = {
         # Hashes of contents, which are files below `.os/undo/`.
         "seen_files": ("sha256",),
         "change_sets": ("turn", "undoes"),
+        # The kind of the origin, with a host or a connection.
+        "outside_files": ("origin",),
         "changes": ("turn", "kind", "before", "after"),
         "ship_changes": ("part",),
         "ship_state": ("numbering", "store"),

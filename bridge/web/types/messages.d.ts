@@ -790,7 +790,8 @@ export interface FoundHit {
  *     runs or a mission waits. `background` is the work beside turns, oldest first; `held_until` (Unix seconds) is
  *     when it stops keeping a VM awake, null without such work. `slow` is the work that has lasted longer than a
  *     minute. While it is `paused`, the agent waits for the person. `model` is null until it is known; `effort` is the
- *     person's choice.
+ *     person's choice. `label` says whether the session has read untrusted content, `sources` from where: `web:HOST`,
+ *     `network:HOST`, `tool:NAME`, `file:PATH`, `program:NAME`, `memory` or `paste`. `label_note` says what follows here.
  */
 export interface SessionState {
   session_id: string | null;
@@ -805,6 +806,9 @@ export interface SessionState {
   paused?: Paused | null;
   model?: string | null;
   effort?: ("high" | "low" | "max" | "medium" | "xhigh") | null;
+  label?: "clean" | "exposed";
+  sources?: string[];
+  label_note?: string;
 }
 /**
  * Work of the agent that runs beside its turns; `since` in Unix seconds.
@@ -880,7 +884,8 @@ export interface QuarantinedTurn {
  *     if it is null, "always" means once. For the tool `network`, the host is in `input`: "allow" holds for the turn,
  *     `session` describes what "session" would allow, and "always" holds until it is revoked. `redacted` marks the
  *     stored copy of a closed question: parts of its input may be missing, and it cannot be allowed. `tool_use_id` is
- *     the waiting call.
+ *     the waiting call. `exposed`: the session has read untrusted content, and earlier rules do not apply; `foreign`
+ *     are the words of the input that come from there.
  */
 export interface PermissionRequest {
   request_id: string;
@@ -896,6 +901,21 @@ export interface PermissionRequest {
   session?: string | null;
   redacted?: boolean;
   tool_use_id?: string | null;
+  kind?: "connection" | "host" | "rule" | "tool";
+  exposed?: boolean;
+  foreign?: ForeignSpan[];
+}
+/**
+ * Words of a question's input that come from untrusted content, by code points from `start` to `end`.
+ *
+ *     `field` is the path of the text in the input, such as `command` or `arguments.to.0`. `source` is one of the
+ *     session's sources, or `unknown` for an address or a number that nobody gave.
+ */
+export interface ForeignSpan {
+  field: string;
+  start: number;
+  end: number;
+  source: string;
 }
 /**
  * The progress of a turn: its durable events (the newest ones if they are many), then its unfinished text.

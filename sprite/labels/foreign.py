@@ -1,0 +1,104 @@
+"""Find the words of a tool call's input that come from untrusted content (pure).
+
+A word is foreign if untrusted content has it, unless the person said it, or trusted content had it first. Addresses,
+long numbers and encoded text that nobody said are foreign, too: untrusted content may have disguised them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from sprite.memory.words import forms_of
+from sprite.protocol.messages import ForeignSpan
+
+#: The source of words that nobody said.
+UNKNOWN = "unknown"
+#: Words that are kept. With more of them, every word that nobody trusted said is foreign.
+MAX_WORDS = 200_000
+#: A question with more spans marks the rest as one.
+MAX_SPANS = 200
+_WORD = re.compile(r"\w+")
+#: E-mail addresses, URLs, numbers as long as an account's, and text as long as an encoded one.
+_TELLING = re.compile(
+    r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?:\bhttps?://|\bwww\.)[^\s<>\"')\]]+|\+?\d(?:[ -]?\d){6,}|[\w+/=-]{24,}"
+)
+#: Signs between two words of one span.
+_MOST_BETWEEN = 3
+
+
+class ForeignWords:
+    """The words of one session, by who said them first."""
+
+    def __init__(self) -> None:
+        self._persons: set[str] = set()
+        self._trusted: set[str] = set()
+        self._sources: dict[str, str] = {}
+        self._is_partial = False
+
+    def add_persons(self, forms: Collection[str]) -> None:
+        """Add the person's own words."""
+        self._persons.update(forms)
+
+    def add_trusted(self, forms: Iterable[str]) -> None:
+        """Add words of the agent before it read untrusted content, or of a trusted result."""
+        self._trusted.update(form for form in forms if form not in self._sources)
+
+    def add(self, forms: Iterable[str], source: str, *, is_cut: bool = False) -> None:
+        """Add words of untrusted content. `is_cut`: there are others, which are not known."""
+        for form in forms:
+            if form not in self._trusted:
+                self._sources.setdefault(form, source)
+        self._is_partial |= is_cut or len(self._sources) > MAX_WORDS
+
+    def spans(self, given: Mapping[str, Any]) -> list[ForeignSpan]:
+        """Return the foreign words of an input, in order.
+
+        Words that the person said, too, count only if there are no others.
+        """
+        leaves = list(leaves_of(given))
+        found = [span for path, text in leaves for span in self._of(path, text, self._persons)]
+        found = found or [span for path, text in leaves for span in self._of(path, text, frozenset())]
+        if len(found) > MAX_SPANS:
+            texts = dict(leaves)
+            rest = dict.fromkeys(span.field for span in found[MAX_SPANS:])
+            found = found[:MAX_SPANS] + [ForeignSpan(path, 0, len(texts[path]), UNKNOWN) for path in rest]
+        return found
+
+    def _of(self, path: str, text: str, exempt: set[str] | frozenset[str]) -> Iterator[ForeignSpan]:
+        words = sorted([*self._words(text, exempt), *self._telling(text)])
+        start, end, source = -1, -1, ""
+        for first, last, origin in words:
+            if start >= 0 and first <= end + _MOST_BETWEEN and not text[end:first].strip("@.:/-_+&?=' "):
+                end, source = max(end, last), source if source != UNKNOWN else origin
+                continue
+            if start >= 0:
+                yield ForeignSpan(path, start, end, source)
+            start, end, source = first, last, origin
+        if start >= 0:
+            yield ForeignSpan(path, start, end, source)
+
+    def _words(self, text: str, exempt: set[str] | frozenset[str]) -> Iterator[tuple[int, int, str]]:
+        for found in _WORD.finditer(text):
+            forms = forms_of(found[0]) - exempt
+            source = next((self._sources[form] for form in sorted(forms) if form in self._sources), None)
+            if source is None and self._is_partial and forms - self._trusted - self._persons:
+                source = UNKNOWN
+            if source is not None:
+                yield found.start(), found.end(), source
+
+    def _telling(self, text: str) -> Iterator[tuple[int, int, str]]:
+        for found in _TELLING.finditer(text):
+            if forms_of(found[0]) - self._persons - self._trusted - self._sources.keys():
+                yield found.start(), found.end(), UNKNOWN
+
+
+def leaves_of(given: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the path and text of each value of an input; keys and places are joined by dots."""
+    if isinstance(given, Mapping | list):
+        items = given.items() if isinstance(given, Mapping) else enumerate(given)
+        for name, value in items:
+            yield from leaves_of(value, f"{path}.{name}" if path else str(name))
+    elif isinstance(given, str | int | float) and not isinstance(given, bool):
+        yield path, str(given)

@@ -1,0 +1,260 @@
+"""The label of the session: `clean`, or `exposed` once it has read untrusted content.
+
+Each logged call whose result is untrusted has an `origin`, found by code when the call ended. The label follows from
+the log's turns, so it survives a restart. The words of a session are known whole until a restart, and then as far as
+the log has them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from sprite.common.tasks import WORDS, off_loop
+from sprite.config import Settings
+from sprite.curation.provenance.kinds import WEB_TOOLS, kind_of
+from sprite.curation.provenance.voices import own_words, text_of
+from sprite.errors import StorageError
+from sprite.labels.effects import effect_of
+from sprite.labels.foreign import ForeignWords
+from sprite.labels.outside import OutsideFiles
+from sprite.log.transcript import NewObservation, TranscriptDB
+from sprite.memory.words import forms_of
+from sprite.privacy.cutting import result_text
+from sprite.protocol.messages import ForeignSpan
+from sprite.protocol.pasted import Spans
+from sprite.protocol.shapes import Label, SearchHit
+from sprite.protocol.tools import OWN_TOOLS, SEARCH_CALL
+from sprite.undo.scan import Entry
+from sprite.workspace.file_changes import FileChange
+
+PASTE, MEMORY = "paste", "memory"
+#: The source of network traffic that nothing has logged.
+_SOME_HOST = "network:unknown"
+#: Origins of learnings that rest on the person, the agent's work or a local command.
+_TRUSTED_ORIGINS = frozenset({"user", "assistant", "tool"})
+#: Sources that are listed.
+MOST_SOURCES = 50
+#: How the log marks a string that it has cut.
+_CUT = "characters cut]"
+_SERVER_TOOL = "mcp__"
+#: Tools that read whatever is below a folder.
+_COMMANDS = frozenset({"Bash", "Grep", "Glob"})
+
+NOTES = {
+    "asks": "Sprite asks before text from outside can leave: for new hosts, and for messages, schedules and writes "
+    "with words from there.",
+    "open": "Commands can reach the network here without a question, so in an exposed session each command with words "
+    "from outside is asked about.",
+    "never": "Nothing is asked here (--permissions bypass), so the label only informs you.",
+}
+
+
+def sources_of(turns: Iterable[NewObservation]) -> list[str]:
+    """Return the sources of untrusted content in turns of a session, in order (pure). None: the session is clean."""
+    found: dict[str, None] = {}
+    for turn in turns:
+        found |= dict.fromkeys(message_sources(turn.user_message, turn.pasted, turn.asked_by))
+        found |= dict.fromkeys(str(call["origin"]) for call in turn.tool_calls if call.get("origin"))
+    return list(found)[:MOST_SOURCES]
+
+
+def message_sources(text: str, pasted: Spans, asked_by: str | None) -> Iterator[str]:
+    """Yield the sources of a message: the program that sent it, or the person's paste."""
+    if asked_by is not None:
+        yield f"program:{asked_by}"
+    elif text and own_words(text, pasted)[1]:
+        yield PASTE
+
+
+def _said(result: Any) -> str:
+    if isinstance(result, Mapping) and result.get("type") == "image":
+        return ""
+    return result_text(result, str) if isinstance(result, Mapping) and "stdout" in result else text_of(result)
+
+
+class SessionLabel:
+    """Derive the label of the session under way, and find the calls that need a question because of it."""
+
+    def __init__(self, settings: Settings, transcript: TranscriptDB, outside: OutsideFiles) -> None:
+        self._settings = settings
+        self._transcript = transcript
+        self.outside = outside
+        #: Returns the hosts that the egress proxy has reached after a time (Unix seconds).
+        self.hosts_since: Callable[[float], list[str]] = lambda _at: []
+        #: Whether a sandbox holds, whose only way out is the egress proxy.
+        self.is_contained = False
+        #: Called when the label or its sources change.
+        self.on_change: Callable[[], None] = lambda: None
+        self._session_id: str | None = None
+        self._sources: dict[str, None] = {}
+        self._words = ForeignWords()
+        self._turn_at = time.time()
+        self._written: set[str] = set()
+        self._has_run = False
+        self._hits: Sequence[SearchHit] = ()
+
+    @property
+    def label(self) -> Label:
+        """The label."""
+        return "exposed" if self._sources else "clean"
+
+    @property
+    def sources(self) -> list[str]:
+        """The sources of untrusted content that the session has read, in order."""
+        return list(self._sources)[:MOST_SOURCES]
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether the session has read untrusted content."""
+        return bool(self._sources)
+
+    @property
+    def binds(self) -> bool:
+        """Whether no command can avoid the egress proxy, which asks about each new host."""
+        return self.is_contained and self._settings.egress != "open"
+
+    @property
+    def note(self) -> str:
+        """What follows from the label on this machine, in words."""
+        return NOTES["never" if self._settings.permissions == "bypass" else "asks" if self.binds else "open"]
+
+    # --- what the session reads ---
+
+    async def begins(self, session_id: str | None) -> None:
+        """Derive the label of a session from the log, unless it is the one under way."""
+        if session_id == self._session_id:
+            return
+        turns = await self._transcript.observations_of_session(session_id) if session_id else []
+        self._session_id, self._words, self._sources = session_id, ForeignWords(), {}
+        for turn in turns:
+            self._hear(turn.user_message, turn.pasted, turn.asked_by, is_persons=turn.trigger == "user")
+            for call in turn.tool_calls:
+                given, result = text_of(call.get("input")), text_of(call.get("result"))
+                self._read(forms_of(given), forms_of(result), call.get("origin"), is_cut=result.endswith(_CUT))
+
+    def heard(self, text: str, pasted: Spans, asked_by: str | None, *, is_persons: bool) -> None:
+        """Take in the message that begins a turn; `is_persons`, or a schedule's."""
+        before = len(self._sources)
+        self._turn_at = time.time()
+        self._written.clear()
+        self._has_run = False
+        self._hear(text, pasted, asked_by, is_persons=is_persons)
+        if len(self._sources) != before:
+            self.on_change()
+
+    def _hear(self, text: str, pasted: Spans, asked_by: str | None, *, is_persons: bool) -> None:
+        own, parts = ("", [text]) if asked_by is not None else own_words(text, pasted)
+        if is_persons:
+            self._words.add_persons(forms_of(own))
+        else:
+            self._words.add_trusted(forms_of(own))
+        for source in message_sources(text, pasted, asked_by):
+            self._words.add(forms_of("\n".join(parts)), source)
+            self._sources.setdefault(source)
+
+    def _read(self, given: frozenset[str], result: frozenset[str], origin: str | None, *, is_cut: bool = False) -> None:
+        if not self._sources:
+            # Untrusted content cannot have led the agent yet.
+            self._words.add_trusted(given)
+        if origin is None:
+            self._words.add_trusted(result)
+        else:
+            self._words.add(result, origin, is_cut=is_cut)
+            self._sources.setdefault(origin)
+
+    def found(self, hits: Sequence[SearchHit]) -> None:
+        """Note the hits of a search of memory, whose result comes with the end of its call."""
+        self._hits = hits
+
+    async def tool_ended(self, name: str, given: Any, result: Any, cwd: Path) -> str | None:
+        """Return the origin of a call's result if it is untrusted, and take it in."""
+        given = given if isinstance(given, Mapping) else {}
+        self._has_run |= name == "Bash"
+        if name == "Write":
+            self._written.add(str(given.get("file_path", "")))
+        said, wanted = _said(result), text_of(given)
+        origin = None
+        if said.strip() or name != "Bash":
+            origin = MEMORY if name == SEARCH_CALL and await self._has_untrusted() else self._origin(name, given, cwd)
+        forms = [await off_loop(WORDS * len(text), forms_of, text) for text in (wanted, said)]
+        before = len(self._sources)
+        self._read(forms[0], forms[1], origin)
+        if len(self._sources) != before:
+            self.on_change()
+        return origin
+
+    def _origin(self, name: str, given: Mapping[str, Any], cwd: Path) -> str | None:
+        if name in WEB_TOOLS:
+            return f"web:{urlsplit(str(given.get('url', ''))).hostname or 'search'}"
+        if name == "Read":
+            return self._of_file(cwd / str(given.get("file_path", "")))
+        if name in _COMMANDS:
+            return self._of_command(name, given, cwd)
+        if name.startswith(_SERVER_TOOL) and not name.startswith(OWN_TOOLS):
+            _, server, tool = (*name.split("__", 2), "")[:3]
+            if server != "connections":
+                return f"tool:{server}"
+            # The person agreed to the descriptions that a search finds.
+            named = given.get("connection") if tool == "use_tool" else tool.partition("__")[0]
+            return None if tool == "find_tools" else f"tool:{named}"
+        return None
+
+    def _of_command(self, name: str, given: Mapping[str, Any], cwd: Path) -> str | None:
+        if not self.is_contained and kind_of({"name": name, "input": given}) == "outside":
+            return _SOME_HOST
+        # The files that this turn's commands have fetched are marked at its end.
+        if hosts := self._hosts():
+            return f"network:{hosts[0]}"
+        return self.outside.source_in(str(given.get("command") or given.get("path") or ""), cwd)
+
+    def _of_file(self, path: Path) -> str | None:
+        source, hosts = self.outside.source_of(path), self._hosts()
+        if source is None and hosts:
+            with suppress(OSError):
+                return f"network:{hosts[0]}" if path.stat().st_ctime >= self._turn_at else None
+        return source
+
+    def _hosts(self) -> list[str]:
+        """Return the hosts that this turn has reached, as far as they are known."""
+        return self.hosts_since(self._turn_at) if self.is_contained else []
+
+    async def _has_untrusted(self) -> bool:
+        hits = self._hits
+        if any(hit.kind == "learning" and hit.origin not in _TRUSTED_ORIGINS for hit in hits):
+            return True
+        try:
+            turns = await self._transcript.observations_of([hit.id for hit in hits if hit.kind == "turn"])
+        except StorageError:
+            return True
+        return any(turn.source is not None or sources_of([turn]) for turn in turns.values())
+
+    # --- files from outside ---
+
+    async def uploaded(self, path: str) -> None:
+        """Mark a file that a person uploaded."""
+        await self.outside.add({path: "upload"})
+
+    async def files_changed(self, changes: Sequence[FileChange], states: Mapping[str, Entry]) -> None:
+        """Mark files that a turn's commands fetched, before its change set is recorded."""
+        hosts = self._hosts()
+        origin = f"network:{hosts[0]}" if hosts else _SOME_HOST if self._has_run and not self.is_contained else None
+        root = f"{self._settings.workspace}/"
+        await self.outside.changed(changes, states, origin, {path.removeprefix(root) for path in self._written})
+
+    # --- what it may do ---
+
+    def asked_words(self, tool: str, given: Mapping[str, Any], *, only_reads: bool = False) -> list[ForeignSpan]:
+        """Return the foreign words of a call that a person must be asked about; empty for any other call."""
+        if not self._sources or self._settings.permissions == "bypass":
+            return []
+        effect = effect_of(tool, given, binds=self.binds, only_reads=only_reads)
+        return self._words.spans(given) if effect == "sink" else []
+
+    def foreign(self, given: Mapping[str, Any]) -> list[ForeignSpan]:
+        """Return the foreign words of an input."""
+        return self._words.spans(given) if self._sources else []
