@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -155,14 +155,7 @@ class Agent:
             origin_of=self._desk.label.tool_ended,
         )
         folders = CallFolders()
-        asks_always = self._settings.permissions == "ask" and not self._boundary.holds
-        label = self._desk.label
-        guard = guarding(
-            self._guard,
-            self._watch.begins,
-            folders,
-            lambda tool, given: (asks_always and tool == COMMANDS) or bool(label.asked_words(tool, given)),
-        )
+        guard = guarding(self._guard, self._watch.begins, folders, self._begins_asked)
         hooks["PreToolUse"] = [guard, *hooks.get("PreToolUse", [])]
         equipment = AgentOptions(
             tools=self._tools(listener),
@@ -178,6 +171,13 @@ class Agent:
             on_death=listener.died,
             on_end=self._watch.stops,
         )
+
+    def _begins_asked(self, call: Call) -> bool:
+        """Note that a call begins. Return whether a person decides on it, even if the CLI considers it harmless."""
+        label = self._desk.label
+        label.tool_began(call.tool_use_id or "", call.cwd or self._settings.workspace)
+        is_bare = call.tool == COMMANDS and self._settings.permissions == "ask" and not self._boundary.holds
+        return is_bare or bool(label.asked_words(call.tool, call.input))
 
     async def _deeds(self, prompt_id: str, prompt: str) -> str | None:
         """Return the person's file changes since the last turn as text, and log them with the turn of this prompt."""
@@ -300,10 +300,7 @@ class CallFolders:
 
 
 def guarding(
-    guard: Guard,
-    begins: Callable[[], Awaitable[None]],
-    folders: CallFolders,
-    is_asked: Callable[[str, Mapping[str, Any]], bool],
+    guard: Guard, begins: Callable[[], Awaitable[None]], folders: CallFolders, is_asked: Callable[[Call], bool]
 ) -> sdk.HookMatcher:
     """Return the PreToolUse matcher for every tool; the CLI waits for it. `begins` is awaited before each call.
 
@@ -318,7 +315,7 @@ def guarding(
             folders.note(tool_use_id or "", cwd)
             given = fields["tool_input"]
             refusal = guard.refusal(tool, given, cwd)
-            asks = refusal is None and is_asked(tool, given)
+            asks = refusal is None and is_asked(Call(tool, given, Path(cwd), tool_use_id))
         except Exception:
             # If the guard fails, deny the call.
             log.exception("a tool call could not be looked at and is denied")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, cast
 
 from claude_agent_sdk import HookContext, HookMatcher
@@ -37,7 +36,7 @@ def hook_matchers(
     before_compaction: Callable[[], Awaitable[None]],
     news: Callable[[], Awaitable[str | None]],
     deeds: Callable[[str, str], Awaitable[str | None]],
-    origin_of: Callable[[str, Any, Any, Path], Awaitable[str | None]],
+    origin_of: Callable[[str, str, Any, Any], Awaitable[str | None]],
 ) -> dict[HookEvent, list[HookMatcher]]:
     """Return the hook callbacks for `ClaudeAgentOptions.hooks`, which record the agent's turns.
 
@@ -77,7 +76,7 @@ def hook_matchers(
             result,
             is_error=is_error,
             agent_id=event.get("agent_id"),
-            origin=await origin_of(event["tool_name"], event["tool_input"], result, Path(event.get("cwd", ""))),
+            origin=await origin_of(event["tool_use_id"], event["tool_name"], event["tool_input"], result),
         )
 
     async def stopped(event: dict[str, Any]) -> None:

@@ -19,13 +19,15 @@ UNKNOWN = "unknown"
 MAX_WORDS = 200_000
 #: A question with more spans marks the rest as one.
 MAX_SPANS = 200
+#: A longer text is marked as a whole.
+MAX_CHARS = 20_000
 _WORD = re.compile(r"\w+")
 #: E-mail addresses, URLs, numbers as long as an account's, and text as long as an encoded one.
 _TELLING = re.compile(
-    r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?:\bhttps?://|\bwww\.)[^\s<>\"')\]]+|\+?\d(?:[ -]?\d){6,}|[\w+/=-]{24,}"
+    r"[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]+|(?:\bhttps?://|\bwww\.)[^\s<>\"')\]]+|\+?\d(?: ?\d){6,}|[\w+/=-]{16,}"
 )
 #: Signs between two words of one span.
-_MOST_BETWEEN = 3
+_MOST_BETWEEN = 5
 
 
 class ForeignWords:
@@ -67,10 +69,15 @@ class ForeignWords:
         return found
 
     def _of(self, path: str, text: str, exempt: set[str] | frozenset[str]) -> Iterator[ForeignSpan]:
+        if len(text) > MAX_CHARS:
+            found = sorted(form for form in forms_of(text) - exempt if form in self._sources)
+            if found or self._is_partial:
+                yield ForeignSpan(path, 0, len(text), self._sources[found[0]] if found else UNKNOWN)
+            return
         words = sorted([*self._words(text, exempt), *self._telling(text)])
         start, end, source = -1, -1, ""
         for first, last, origin in words:
-            if start >= 0 and first <= end + _MOST_BETWEEN and not text[end:first].strip("@.:/-_+&?=' "):
+            if start >= 0 and first <= end + _MOST_BETWEEN and not forms_of(text[end:first]):
                 end, source = max(end, last), source if source != UNKNOWN else origin
                 continue
             if start >= 0:
@@ -90,7 +97,8 @@ class ForeignWords:
 
     def _telling(self, text: str) -> Iterator[tuple[int, int, str]]:
         for found in _TELLING.finditer(text):
-            if forms_of(found[0]) - self._persons - self._trusted - self._sources.keys():
+            is_telling = any(map(str.isdigit, found[0])) or not found[0].isalpha()
+            if is_telling and forms_of(found[0]) - self._persons - self._trusted - self._sources.keys():
                 yield found.start(), found.end(), UNKNOWN
 
 

@@ -42,6 +42,8 @@ MOST_SOURCES = 50
 #: How the log marks a string that it has cut.
 _CUT = "characters cut]"
 _SERVER_TOOL = "mcp__"
+#: Calls that were denied never end.
+_MOST_FOLDERS = 200
 #: Tools that read whatever is below a folder.
 _COMMANDS = frozenset({"Bash", "Grep", "Glob"})
 
@@ -94,6 +96,8 @@ class SessionLabel:
         self._sources: dict[str, None] = {}
         self._words = ForeignWords()
         self._turn_at = time.time()
+        #: The folders of calls that run.
+        self._folders: dict[str, Path] = {}
         self._written: set[str] = set()
         self._has_run = False
         self._hits: Sequence[SearchHit] = ()
@@ -171,8 +175,15 @@ class SessionLabel:
         """Note the hits of a search of memory, whose result comes with the end of its call."""
         self._hits = hits
 
-    async def tool_ended(self, name: str, given: Any, result: Any, cwd: Path) -> str | None:
+    def tool_began(self, tool_use_id: str, cwd: Path) -> None:
+        """Note the folder in which a call begins; it may end in another one."""
+        self._folders[tool_use_id] = cwd
+        if len(self._folders) > _MOST_FOLDERS:
+            del self._folders[next(iter(self._folders))]
+
+    async def tool_ended(self, tool_use_id: str, name: str, given: Any, result: Any) -> str | None:
         """Return the origin of a call's result if it is untrusted, and take it in."""
+        cwd = self._folders.pop(tool_use_id, self._settings.workspace)
         given = given if isinstance(given, Mapping) else {}
         self._has_run |= name == "Bash"
         if name == "Write":
