@@ -98,7 +98,8 @@ def _told(request: PermissionRequest) -> list[tuple[str, Any]]:
     before = [("leads to", request.real_path), ("in folder", request.folder)]
     # The agent's own description of a call comes last.
     rows = sorted(request.input.items(), key=lambda row: row[0] == "description")
-    return [*((name, value) for name, value in before if value is not None), *rows]
+    foreign = drawing.foreign_words(request)
+    return [*((name, value) for name, value in before if value is not None), *rows, *foreign]
 
 
 def _diffs(name: str, tool_input: dict[str, Any]) -> list[ToolCallContentVariant]:

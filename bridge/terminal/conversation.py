@@ -80,6 +80,8 @@ class Conversation:
         self.next_due: messages.NextDue | None = None
         #: Why the agent is paused, if it is.
         self.paused: Paused | None = None
+        #: The untrusted content that the session has read.
+        self.sources: list[str] = []
         self.tz = ""
         #: Pictures for the next message.
         self.attached: list[messages.Image] = []
@@ -384,7 +386,7 @@ class Conversation:
 
     async def _count_session(self, session: SessionState) -> None:
         before, self.paused = self.paused, session.paused
-        self.turns = session.turns
+        self.turns, self.sources = session.turns, session.sources
         self.background = session.background
         self._titles |= {work.id: work.title for work in session.background}
         if self.paused is not None and self.paused != before:

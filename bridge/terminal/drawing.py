@@ -25,7 +25,7 @@ from rich.text import Text
 from sprite.protocol.events import ToolUse
 from sprite.protocol.messages import MemoryUpdate, PermissionRequest
 from sprite.protocol.shapes import Block, ChatMessage, Origin, Paused, UsedTool
-from sprite.protocol.tools import NETWORK, OWN_TOOLS, telling
+from sprite.protocol.tools import NETWORK, OWN_TOOLS, leaves_of, telling
 
 
 def counted(number: int, noun: str) -> str:
@@ -296,9 +296,25 @@ def question(request: PermissionRequest, asking: ToolUse | None = None) -> Rende
             expand=False,
         ),
         *_length(request),
+        *(Text(f"  {source}: {words}", style="yellow") for source, words in foreign_words(request)),
         *([] if asking is None else [Text("  ") + tool_started(asking.name or "a tool", asking.input)]),
         keys(request),
     )
+
+
+def foreign_words(request: PermissionRequest) -> list[tuple[str, str]]:
+    """Return the words of the input that come from outside, by their sources."""
+    texts = dict(leaves_of(request.input))
+    found: dict[str, dict[str, None]] = {}
+    for span in request.foreign:
+        words = one_line(texts.get(span.field, "")[span.start : span.end])[:_LONGEST_SUMMARY]
+        found.setdefault(span.source, {})[words] = None
+    return [(f"from outside, {source_words(source)}", ", ".join(words)) for source, words in found.items()]
+
+
+def source_words(source: str) -> str:
+    """Return a session's source as shown to people."""
+    return one_line(source.replace(":", " ", 1))
 
 
 def keys(request: PermissionRequest) -> Text:

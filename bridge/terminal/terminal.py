@@ -95,6 +95,7 @@ def state_line(conversation: Conversation, now: float | None = None) -> str:
         return " · ".join([*beside, "Ctrl-C stops"])
     turns, waiting = conversation.turns, conversation.waiting
     parts = ["idle" if conversation.paused is None else "paused (/go-on)", counted(turns, "turn")]
+    parts += [f"exposed by {drawing.source_words(source)}" for source in conversation.sources[:1]]
     if waiting:
         parts.append(f"{waiting} not learned from yet")
     if conversation.next_due is not None:

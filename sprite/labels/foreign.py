@@ -12,6 +12,7 @@ from typing import Any
 
 from sprite.memory.words import forms_of
 from sprite.protocol.messages import ForeignSpan
+from sprite.protocol.tools import leaves_of
 
 #: The source of words that nobody said.
 UNKNOWN = "unknown"
@@ -100,13 +101,3 @@ class ForeignWords:
             is_telling = any(map(str.isdigit, found[0])) or not found[0].isalpha()
             if is_telling and forms_of(found[0]) - self._persons - self._trusted - self._sources.keys():
                 yield found.start(), found.end(), UNKNOWN
-
-
-def leaves_of(given: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the path and text of each value of an input; keys and places are joined by dots."""
-    if isinstance(given, Mapping | list):
-        items = given.items() if isinstance(given, Mapping) else enumerate(given)
-        for name, value in items:
-            yield from leaves_of(value, f"{path}.{name}" if path else str(name))
-    elif isinstance(given, str | int | float) and not isinstance(given, bool):
-        yield path, str(given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 #: The MCP server that the sprite gives its agent.
@@ -89,3 +89,13 @@ def telling(given: Mapping[str, Any]) -> str:
     """Return the text in a call's input that identifies it best, or "" without any text."""
     texts = (given.get(name) for name in (*_TELLING, *given))
     return next((text.strip() for text in texts if isinstance(text, str) and text.strip()), "")
+
+
+def leaves_of(given: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the path and text of each value of an input; keys and places are joined by dots."""
+    if isinstance(given, Mapping | list):
+        items = given.items() if isinstance(given, Mapping) else enumerate(given)
+        for name, value in items:
+            yield from leaves_of(value, f"{path}.{name}" if path else str(name))
+    elif isinstance(given, str | int | float) and not isinstance(given, bool):
+        yield path, str(given)

@@ -168,7 +168,7 @@ export class Conversation {
     if (request.redacted || this.#question(request.request_id)) return;
     const entry = this.#byMission.get(request.mission_id ?? '') ?? this.running ?? this.#exchanges.at(-1);
     if (!entry) return;
-    entry.parts.push({ kind: 'permission', key: this.#key(), decision: undefined, ...request });
+    entry.parts.push({ ...request, kind: 'permission', key: this.#key(), decision: undefined });
     entry.version += 1;
   }
 

@@ -1,12 +1,13 @@
 // The top bar: the agent's state, a new session, and the palette for everything else.
 
+import { sourceWords } from '../chat/asked_input.js';
 import { moment, plural } from '../format.js';
 import { icon } from '../icons.js';
 import { button, iconButton } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { caps } from './commands.js';
 
-/** @import { Link, Page } from '../types/page.js' */
+/** @import { Link, Page, SessionState } from '../types/page.js' */
 
 const TICK_MS = 30_000;
 /** @type {Record<Link['state'], [kind: string, words: string]>} */
@@ -36,6 +37,18 @@ const DEMO = (page) =>
   );
 
 /**
+ * The label of the session, and why.
+ * @param {SessionState} session @param {Page} page
+ */
+function shield({ label = 'clean', sources = [], label_note = '' }, page) {
+  const isExposed = label === 'exposed';
+  const title = isExposed ? 'This session has read text from outside' : 'This session is clean';
+  const why = isExposed ? `It has read: ${sources.map(sourceWords).join(', ')}.` : 'It has read nothing from outside.';
+  return html`<button type="button" class="link shield" data-label=${label} title=${title} aria-label=${title}
+    @click=${() => page.confirm({ title, body: `${why} ${label_note}` })}>${icon('shield', true)}</button>`;
+}
+
+/**
  * @param {{ state: HTMLElement, actions: HTMLElement }} places
  * @param {Page} page
  * @param {{ newSession: () => Promise<void> }} chat
@@ -58,8 +71,8 @@ export function mountTopBar({ state, actions }, page, chat) {
     render(
       html`<span class="link-dot" data-kind=${kind} title=${link.detail || words}></span
         ><span class="link-words">${words}</span>${page.isOffline() ? DEMO(page) : nothing}
-        <button type="button" class="link session-words" title="All sessions" ?hidden=${!loaded}
-          @click=${run('sessions')}>${turns}</button>${
+        ${loaded ? shield(session, page) : nothing}<button type="button" class="link session-words" title="All sessions"
+          ?hidden=${!loaded} @click=${run('sessions')}>${turns}</button>${
             nextDue === null
               ? nothing
               : html`<button

@@ -133,7 +133,7 @@ export interface ToolPart {
   answer?: Decision | null;
 }
 
-export interface PermissionPart extends PermissionRequest {
+export interface PermissionPart extends Omit<PermissionRequest, 'kind'> {
   kind: 'permission';
   key: number;
   /** Undefined while the request is open, null if nobody answered in time. */
