@@ -16,6 +16,7 @@ from sprite.undo.scan import Entry
 from sprite.workspace.file_changes import FileChange, FileChanges
 
 _BETWEEN_WORDS = re.compile(r"[\s'\"`=;|&<>(){},:]+")
+_WILDCARD = re.compile(r"[*?\[$]")
 #: Words of a command that are looked at as paths.
 _MOST_WORDS = 500
 #: The name of a file whose name the person had forgotten.
@@ -83,7 +84,7 @@ class OutsideFiles:
         if not self._origins and not self._traces:
             return None
         words = _BETWEEN_WORDS.split(command)
-        paths = [cwd, *(cwd / word.replace("~", str(Path.home()), 1) for word in words[:_MOST_WORDS])]
+        paths = [cwd, *(cwd / _fixed(word) for word in words[:_MOST_WORDS])]
         if len(words) > _MOST_WORDS:
             paths.append(self._workspace)
         return next((source for path in paths if (source := self.source_of(path)) is not None), None)
@@ -96,3 +97,9 @@ class OutsideFiles:
 
     def _index(self) -> None:
         self._holding = {str(folder): path for path in self._origins for folder in Path(path).parents}
+
+
+def _fixed(word: str) -> str:
+    """Return the folder above the first wildcard or variable of a path, or the path without one."""
+    fixed = _WILDCARD.split(word, maxsplit=1)[0]
+    return (word if fixed == word else fixed.rpartition("/")[0]).replace("~", str(Path.home()), 1)

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 import stat
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from sprite.sandbox.egress import EgressProxy
 from sprite.sandbox.hosts import Answer, HostGate, HostRefusedError, HostUse, Moment
 from sprite.workspace.database import WorkspaceDB, open_workspace
 from tests.harness import PATIENCE
+from tests.looks import eventually
 
 HOST = "site.example"
 OTHER = "other.example"
@@ -435,6 +437,28 @@ async def test_answer_holds_as_long_as_said(
         assert await asked_again() == next_turn
         made.moment = Moment("next", "a third")
         assert await asked_again() == next_session
+
+
+@pytest.mark.parametrize("word", ["session", "always"])
+async def test_exposed_session_asks_about_host_again(tmp_path: Path, word: Answer) -> None:
+    async with stage(tmp_path, "ask") as made, server(echo) as port:
+        made.person.words[f"{HOST}:{port}"] = word
+        before = time.time()
+
+        async def asked() -> int:
+            status, _, writer = await made.tunnel(HOST, port)
+            writer.close()
+            assert status.split()[1] == b"200"
+            return len(made.person.asked)
+
+        assert [await asked(), await asked()] == [1, 1]
+        made.moment = Moment("session", "turn", exposed=True)
+        assert [await asked(), await asked()] == [2, 2]
+        made.moment = Moment("session", "another")
+        assert await asked() == 2
+        await made.uses(lambda found: sum(use.connections for use in found) == 5)
+        assert made.proxy.hosts_since(before) == [HOST]
+        await eventually(lambda: not made.proxy.hosts_since(time.time() + 1), "a closed connection counts as open")
 
 
 async def test_rule_covers_one_exact_host(tmp_path: Path) -> None:

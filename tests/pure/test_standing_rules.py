@@ -46,6 +46,16 @@ def always(rules: StandingRules, call: Call) -> str | None:
     return None if rule is None else rule.words
 
 
+def test_rule_of_clean_session_ends_with_exposure(workspace: Path) -> None:
+    rules, call = StandingRules(workspace), run(workspace, "git push")
+    always(rules, call)
+    assert (rules.cover(call), rules.cover(call, exposed=True)) == (True, False)
+    rule = rules.offer(call)
+    assert rule is not None
+    rules.add(rule, exposed=True)
+    assert (rules.cover(call), rules.cover(call, exposed=True), len(rules.listed())) == (True, True, 1)
+
+
 def test_command_is_allowed_verbatim_in_its_folder(workspace: Path) -> None:
     rules = StandingRules(workspace)
     loop = "for f in *; do echo $f; done"
