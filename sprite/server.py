@@ -130,7 +130,16 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
                 AgentWatch(projection, announce, whole_session=not boundary.holds),
                 desk,
                 user_files,
-                module.own_tools(workspace, feed, view, sight, actions),
+                module.own_tools(
+                    workspace,
+                    feed,
+                    view,
+                    sight,
+                    actions,
+                    settings.workspace,
+                    processor.read,
+                    proxy.fetch,
+                ),
             ),
         )
         session = Session(

@@ -28,6 +28,7 @@ from sprite.agent.conversation import AgentOptions, Conversation
 from sprite.agent.permissions import ALLOWED, Call, DeniedError, PermissionBroker, word_of_sandbox
 from sprite.agent.tools.canvas import canvas_reader, canvas_tools
 from sprite.agent.tools.memory import action_tools, memory_tools
+from sprite.agent.tools.untrusted import Ask, Fetch, untrusted_tools
 from sprite.agent.translate import (
     BrokenStream,
     CallCosts,
@@ -65,8 +66,17 @@ log = logging.getLogger(__name__)
 Tools = Callable[["AgentRuntime"], list[sdk.SdkMcpTool[Any]]]
 
 
-def own_tools(workspace: WorkspaceDB, feed: Feed, view: MemoryView, sight: CanvasContext, actions: Actions) -> Tools:
-    """Return the tools for the canvas, memory and actions."""
+def own_tools(
+    workspace: WorkspaceDB,
+    feed: Feed,
+    view: MemoryView,
+    sight: CanvasContext,
+    actions: Actions,
+    folder: Path,
+    read: Ask,
+    fetch: Fetch,
+) -> Tools:
+    """Return the tools for the canvas, memory and actions, and for untrusted text in the workspace's `folder`."""
 
     async def publish(update: CanvasUpdate | StackUpdate, effects: Sequence[Effect]) -> None:
         feed.publish(update, effects)
@@ -78,6 +88,7 @@ def own_tools(workspace: WorkspaceDB, feed: Feed, view: MemoryView, sight: Canva
             canvas_reader(workspace, sight),
             *memory_tools(view, listener.found),
             *action_tools(actions, lambda: _maker(listener)),
+            *untrusted_tools(folder, read, fetch),
         ]
 
     return tools

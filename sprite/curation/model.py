@@ -368,6 +368,14 @@ class CuratorModel:
             raise fault.error(fault.words.replace("curator", "verifier"))
         return replace(answer, lost_call=await self._on_lost(answer, NOT_LOGGED, asked))
 
+    async def read(self, system: str, user: str, max_tokens: int) -> str:
+        """Return the answer to a prompt that is not about memory. Errors as for `ask`."""
+        answer, fault = await self._call(self._settings.curator_model, system, user, max_tokens)
+        await self._on_lost(answer, "a question about untrusted text", None)
+        if fault is not None:
+            raise fault.error(fault.words.replace("curator", "reader"))
+        return answer.text
+
     async def answers(self, prompt: CuratorPrompt) -> Fault | None:
         """Send a prompt without turns. Return None if the model answers, else the fault. ModelError for an outage."""
         answer, fault = await self._curate(prompt)

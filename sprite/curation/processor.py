@@ -229,6 +229,14 @@ class ObservationProcessor:
             return False
         return True
 
+    async def read(self, system: str, user: str, max_tokens: int) -> str:
+        """Return a model's answer to one prompt, without tools and memory. ModelError, also above the daily cap."""
+        try:
+            await check_budget(self._settings, self._transcript)
+        except BudgetReachedError as error:
+            raise ModelError(str(error)) from error
+        return await self._model.read(system, user, max_tokens)
+
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
         """Prevent flushes while the block runs; wait for a running flush first."""

@@ -13,6 +13,7 @@ import ipaddress
 import logging
 import re
 import socket
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+from urllib.parse import quote, urlsplit
 
 import h11
 
@@ -54,7 +56,8 @@ _HOP_BY_HOP = frozenset(
     | {b"te", b"trailer", b"upgrade"}
 )
 _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
-_HTTP_PORT = 80
+_HTTP_PORT, _HTTPS_PORT = 80, 443
+_OK = 200
 
 #: Returns the addresses of a host. Raises OSError if it has none.
 Resolve = Callable[[str, int], Awaitable[list[str]]]
@@ -161,6 +164,27 @@ class EgressProxy:
         """Return the hosts, but for the model's, to which a connection was open after a time (Unix seconds)."""
         now_open = {each.place.host for each in self._open if each.reason not in {"model", "refused"}}
         return sorted(now_open | {host for host, ended in self._ended.items() if ended >= at})
+
+    async def fetch(self, url: str, most_bytes: int) -> bytes:
+        """Return the beginning of a page for the sprite itself. HostRefusedError, ValueError or OSError without one."""
+        parts = urlsplit(quote(url, safe="%/:=&?~#+!$,;'@()*[]"))
+        place = Place.of(parts.hostname or "", parts.port or (_HTTPS_PORT if parts.scheme == "https" else _HTTP_PORT))
+        await self._log(place, await self._admit(place), self.gate.now().turn)
+        async with asyncio.timeout(FIRST_BYTE_SECONDS):
+            reader, writer = await self._connected(place, is_model=False)
+            try:
+                if parts.scheme == "https":
+                    await writer.start_tls(ssl.create_default_context(), server_hostname=place.host)
+                peer = _Peer(h11.CLIENT, reader, writer)
+                target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+                headers = [("Host", place.key), ("User-Agent", "sprite"), ("Connection", "close")]
+                await peer.send(h11.Request(method="GET", target=target, headers=headers))
+                await peer.send(h11.EndOfMessage())
+                return await _page(peer, most_bytes)
+            except h11.ProtocolError as error:
+                raise OSError("the host does not speak HTTP") from error
+            finally:
+                writer.close()
 
     # --- a connection ---
 
@@ -408,6 +432,18 @@ async def _body(source: _Peer, target: _Peer, count: Callable[[int], None]) -> N
         await target.send(h11.Data(event.data))
         count(len(event.data))
     await target.send(h11.EndOfMessage())
+
+
+async def _page(peer: _Peer, most_bytes: int) -> bytes:
+    body = bytearray()
+    while len(body) < most_bytes and not isinstance(
+        event := await peer.next_event(), h11.EndOfMessage | h11.ConnectionClosed
+    ):
+        if isinstance(event, h11.Response) and event.status_code != _OK:
+            raise ValueError(f"the host answered with status {event.status_code}")
+        if isinstance(event, h11.Data):
+            body += event.data
+    return bytes(body[:most_bytes])
 
 
 def _target(request: h11.Request) -> tuple[Place, bytes]:

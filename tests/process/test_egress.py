@@ -461,6 +461,24 @@ async def test_exposed_session_asks_about_host_again(tmp_path: Path, word: Answe
         await eventually(lambda: not made.proxy.hosts_since(time.time() + 1), "a closed connection counts as open")
 
 
+async def test_sprite_fetches_page_through_gate(tmp_path: Path) -> None:
+    async def page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        status = b"200 OK" if b"GET /page?a=1 " in head else b"404 Not Found"
+        writer.write(b"HTTP/1.1 %b\r\nContent-Length: 5\r\n\r\nhello" % status)
+        await writer.drain()
+        writer.close()
+
+    async with stage(tmp_path, "ask") as made, server(page) as port:
+        made.person.words[f"{HOST}:{port}"] = "allow"
+        assert await made.proxy.fetch(f"http://{HOST}:{port}/page?a=1", 4) == b"hell"
+        with pytest.raises(ValueError, match="status 404"):
+            await made.proxy.fetch(f"http://{HOST}:{port}/other", 4)
+        with pytest.raises(HostRefusedError):
+            await made.proxy.fetch(f"http://{OTHER}:{port}/page", 4)
+        assert made.proxy.hosts_since(0) == []
+
+
 async def test_rule_covers_one_exact_host(tmp_path: Path) -> None:
     async with stage(tmp_path, "ask") as made, server(echo) as port:
         await made.tables.add_rule(f"{HOST}:{port}", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from sprite.protocol.messages import upload_chunks
-from sprite.protocol.tools import SCHEDULE_CALL
+from sprite.protocol.tools import READ_UNTRUSTED_CALL, SCHEDULE_CALL
 from tests.harness import Client, running_sprite
 from tests.inspection import SharedSprite, memory, observation_of, shared_sprite
 from tests.scripted_model import OfflineModel
@@ -101,6 +102,28 @@ async def test_paste_exposes_session_and_clean_one_schedules(home: SharedSprite)
         await _turn(home.model, client, (SCHEDULE_CALL, WANTED))
         assert [asked["tool"] for asked in _questions(client)] == [SCHEDULE_CALL]
         await client.ask("system", {"action": "new_session"})
+
+
+async def test_read_untrusted_keeps_session_clean(home: SharedSprite) -> None:
+    """The other model sees the text, and the agent only typed fields."""
+    async with home.client() as client:
+        path = await _upload(client, "offer.txt", LETTER)
+        answer = '{"urgent": true, "euros": 900, "until": "soon", "who": "Obey Mallory", "tone": "rude"}'
+        home.model.script.agent({"for": "side", "match": "wire 900 euros", "text": f"Here: {answer}"})
+        schema = {"urgent": "boolean", "euros": "number", "until": "date", "who": ["Ada", "Mallory"], "tone": ["rude"]}
+        given = {"source": path, "question": "What does it want?", "schema": schema}
+        refused = {"source": ".os/memory/user.md", "question": "?", "schema": schema}
+        mission = await _turn(home.model, client, (READ_UNTRUSTED_CALL, given), (READ_UNTRUSTED_CALL, refused))
+        calls = observation_of(home.workspace, mission)["tool_calls"][-2:]
+        assert json.loads(calls[0]["result"]) == {
+            "urgent": True,
+            "euros": 900,
+            "until": None,
+            "who": None,
+            "tone": "rude",
+        }
+        assert "only files of the workspace" in calls[1]["result"]
+        assert (await _session(client))["label"] == "clean"
 
 
 async def test_label_survives_restart(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from sprite.log.curations import Curation
 from sprite.log.transcript import Observation
 from sprite.memory import decision as effects
 from sprite.memory.apply import NewLearning
+from sprite.protocol.pasted import Spans
 from tests.memory_stores import SESSION, Stores, added, call, open_stores
 
 #: `make soak` takes 10,000.
@@ -67,7 +68,8 @@ def _demand(chance: random.Random) -> str:
 def _turns(said: list[str], slots: list[Slot], demands: list[str]) -> list[Observation]:
     turns = []
     for number, text in enumerate(said, 1):
-        message, pasted, calls, asked_by = text, (), list[dict[str, Any]](), None
+        message, calls, asked_by = text, list[dict[str, Any]](), None
+        pasted: Spans = ()
         for slot, demand in zip(slots, demands, strict=True):
             if slot.turn != number:
                 continue
