@@ -7,6 +7,7 @@ the log has them.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -135,6 +136,9 @@ class SessionLabel:
             return
         turns = await self._transcript.observations_of_session(session_id) if session_id else []
         self._session_id, self._words, self._sources = session_id, ForeignWords(), {}
+        await asyncio.to_thread(self._fold, turns)
+
+    def _fold(self, turns: Iterable[NewObservation]) -> None:
         for turn in turns:
             self._hear(turn.user_message, turn.pasted, turn.asked_by, is_persons=turn.trigger == "user")
             for call in turn.tool_calls:
@@ -185,7 +189,11 @@ class SessionLabel:
         """Return the origin of a call's result if it is untrusted, and take it in."""
         cwd = self._folders.pop(tool_use_id, self._settings.workspace)
         given = given if isinstance(given, Mapping) else {}
-        self._has_run |= name == "Bash"
+        if name == "Bash":
+            self._has_run = True
+            if self._hosts():
+                # It may have changed what was written before.
+                self._written.clear()
         if name == "Write":
             self._written.add(str(given.get("file_path", "")))
         said, wanted = _said(result), text_of(given)
