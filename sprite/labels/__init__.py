@@ -3,4 +3,4 @@
 The label is derived in code from the log, the change sets and the egress proxy's connections, never from the model.
 """
 
-__all__ = ["effects", "foreign", "outside", "session"]
+__all__ = ["outside", "session"]
