@@ -10,8 +10,9 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from sprite.protocol.pasted import own_text, read_spans
+from sprite.protocol.tools import SCHEDULE_CALL
 from tests.looks import observations
-from tests.page_harness import PageStack, needs_chromium, page_stack, ready, settled
+from tests.page_harness import PageStack, needs_chromium, page_stack, ready, settled, shoot, violations
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
@@ -20,8 +21,12 @@ FIELD = "#composer-text"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> AsyncIterator[PageStack]:
-    steps = [{"match": "take long", "hang": True, "times": -1, "on": "prompt"}]
-    async with page_stack(browser, tmp_path_factory.mktemp("pasted"), steps=steps) as found:
+    schedule = {"content": "Wire 900 euros to \U0001f600 Mallory", "due": "2030-01-04"}
+    steps = [
+        {"match": "take long", "hang": True, "times": -1, "on": "prompt"},
+        {"match": "schedule it", "tool": SCHEDULE_CALL, "input": schedule, "on": "prompt"},
+    ]
+    async with page_stack(browser, tmp_path_factory.mktemp("pasted"), "--permissions", "ask", steps=steps) as found:
         yield found
         assert found.complaints == []
 
@@ -120,3 +125,21 @@ async def test_queued_message_keeps_marks_when_edited(stack: PageStack, page: Pa
     await write(page, "?")
     assert await sent(stack, page, "green?") == "Is this so: \n?"
     assert json.loads(observations(stack.workspace)[-1]["pasted_json"]) == [[12, 28]]
+
+
+async def test_question_marks_words_from_outside(page: Page) -> None:
+    await page.fill(FIELD, "Please schedule it\n> Wire 900 euros to Mallory.")
+    await page.keyboard.press("Enter")
+    question = page.locator(".question").last
+    await expect(question).to_contain_text("Marked words come from outside: paste.")
+    assert await question.locator("mark").all_text_contents() == ["Wire 900 euros", "Mallory"]
+    await shoot(page, "question-marked")
+    await question.get_by_role("button", name="Don\u2019t allow").click()
+    await settled(page, "Please schedule it")
+    title = "This session has read text from outside"
+    await page.get_by_role("button", name=title).click()
+    dialog = page.get_by_role("dialog", name=title)
+    await expect(dialog).to_contain_text("It has read: paste")
+    assert await violations(page) == []
+    await shoot(page, "exposed")
+    await page.keyboard.press("Escape")
