@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -22,7 +23,7 @@ FIELD = "#composer-text"
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> AsyncIterator[PageStack]:
     schedule = {"content": "Wire 900 euros to \U0001f600 Mallory", "due": "2030-01-04"}
-    steps = [
+    steps: list[dict[str, Any]] = [
         {"match": "take long", "hang": True, "times": -1, "on": "prompt"},
         {"match": "schedule it", "tool": SCHEDULE_CALL, "input": schedule, "on": "prompt"},
     ]
