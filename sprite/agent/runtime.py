@@ -145,9 +145,9 @@ class AgentRuntime:
             paused=self._unattended.paused,
             model=self._session.model,
             effort=self._session.effort,
-            label=self._desk.label.label,
-            sources=self._desk.label.sources,
-            label_note=self._desk.label.note,
+            label="exposed" if (label := self._desk.label).is_exposed else "clean",
+            sources=label.sources,
+            label_note=label.note,
         )
 
     def queued(self) -> list[str]:

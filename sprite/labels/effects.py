@@ -24,13 +24,9 @@ Effect = Literal["read", "change", "sink"]
 
 #: The egress proxy asks about hosts, so a fetch is a read where the proxy cannot be avoided.
 _FETCHES = frozenset({"WebFetch", READ_UNTRUSTED_CALL})
-_READS = frozenset({"Read", "Glob", "Grep", "LS", "NotebookRead", "BashOutput", "WebSearch"}) | frozenset(
-    {SEARCH_CALL, LIST_CALL, READ_CANVAS_CALL, "mcp__connections__find_tools"}
-)
+_READS = frozenset({"Read", "WebSearch", SEARCH_CALL, LIST_CALL, READ_CANVAS_CALL, "mcp__connections__find_tools"})
 #: A subagent's own calls are classified one by one.
-_CHANGES = frozenset(
-    {"Write", "Edit", "MultiEdit", "NotebookEdit", "TodoWrite", "Agent", "Task", "TaskStop", "KillShell", COMPLETE_CALL}
-)
+_CHANGES = frozenset({"Write", "Edit", "Agent", "TaskStop", COMPLETE_CALL})
 #: Commands that publish, or send to somebody. Registries and code hosts may be allowed for reading.
 _SENDS = re.compile(
     r"""\bgit\b[^|;&\n]*\s(?:push|send-email|send-pack)\b

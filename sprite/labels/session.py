@@ -28,7 +28,7 @@ from sprite.memory.words import forms_of
 from sprite.privacy.cutting import result_text
 from sprite.protocol.messages import ForeignSpan
 from sprite.protocol.pasted import Spans
-from sprite.protocol.shapes import Label, SearchHit
+from sprite.protocol.shapes import SearchHit
 from sprite.protocol.tools import OWN_TOOLS, SEARCH_CALL
 from sprite.undo.scan import Entry
 from sprite.workspace.file_changes import FileChange
@@ -45,8 +45,6 @@ _CUT = "characters cut]"
 _SERVER_TOOL = "mcp__"
 #: Calls that were denied never end.
 _MOST_FOLDERS = 200
-#: Tools that read whatever is below a folder.
-_COMMANDS = frozenset({"Bash", "Grep", "Glob"})
 
 NOTES = {
     "asks": "Sprite asks before text from outside can leave: for new hosts, and for messages, schedules and writes "
@@ -102,11 +100,6 @@ class SessionLabel:
         self._written: set[str] = set()
         self._has_run = False
         self._hits: Sequence[SearchHit] = ()
-
-    @property
-    def label(self) -> Label:
-        """The label."""
-        return "exposed" if self._sources else "clean"
 
     @property
     def sources(self) -> list[str]:
@@ -212,8 +205,8 @@ class SessionLabel:
             return f"web:{urlsplit(str(given.get('url', ''))).hostname or 'search'}"
         if name == "Read":
             return self._of_file(cwd / str(given.get("file_path", "")))
-        if name in _COMMANDS:
-            return self._of_command(name, given, cwd)
+        if name == "Bash":
+            return self._of_command(str(given.get("command", "")), cwd)
         if name.startswith(_SERVER_TOOL) and not name.startswith(OWN_TOOLS):
             _, server, tool = (*name.split("__", 2), "")[:3]
             if server != "connections":
@@ -223,13 +216,13 @@ class SessionLabel:
             return None if tool == "find_tools" else f"tool:{named}"
         return None
 
-    def _of_command(self, name: str, given: Mapping[str, Any], cwd: Path) -> str | None:
-        if not self.is_contained and kind_of({"name": name, "input": given}) == "outside":
+    def _of_command(self, command: str, cwd: Path) -> str | None:
+        if not self.is_contained and kind_of({"name": "Bash", "input": {"command": command}}) == "outside":
             return _SOME_HOST
         # The files that this turn's commands have fetched are marked at its end.
         if hosts := self._hosts():
             return f"network:{hosts[0]}"
-        return self.outside.source_in(str(given.get("command") or given.get("path") or ""), cwd)
+        return self.outside.source_in(command, cwd)
 
     def _of_file(self, path: Path) -> str | None:
         source, hosts = self.outside.source_of(path), self._hosts()

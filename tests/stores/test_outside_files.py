@@ -60,7 +60,6 @@ async def test_command_reads_below_folder_and_named_paths(label: SessionLabel, t
         "cat<../documents/*",
     ):
         assert await read(label, "Bash", other, command=command) == found, command
-    assert await read(label, "Grep", other, pattern="x", path=str(tmp_path)) == found
     # Without output nothing is read.
     assert await read(label, "Bash", tmp_path, result="", command="ls") is None
 
@@ -89,9 +88,9 @@ async def test_traffic_exposes_command_and_fetched_file(label: SessionLabel, tmp
     assert await read(label, "Bash", tmp_path, command="make") is None
     label.hosts_since = lambda _: ["pages.example"]
     assert await read(label, "Bash", tmp_path, result="", command="curl -so page.html pages.example") is None
-    assert label.label == "clean"
+    assert not label.is_exposed
     assert await read(label, "Read", tmp_path, file_path="page.html") == "network:pages.example"
-    assert (label.label, label.sources) == ("exposed", ["network:pages.example"])
+    assert label.sources == ["network:pages.example"]
 
 
 async def test_unlogged_network_counts_as_outside(label: SessionLabel, tmp_path: Path) -> None:
