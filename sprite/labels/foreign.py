@@ -20,7 +20,7 @@ UNKNOWN = "unknown"
 MAX_WORDS = 200_000
 #: A question with more spans marks the rest as one.
 MAX_SPANS = 200
-#: A longer text is marked as a whole.
+#: The texts of a longer input are marked as a whole.
 MAX_CHARS = 20_000
 _WORD = re.compile(r"\w+")
 #: E-mail addresses, URLs, numbers as long as an account's, and text as long as an encoded one.
@@ -61,20 +61,21 @@ class ForeignWords:
         Words that the person said, too, count only if there are no others.
         """
         leaves = list(leaves_of(given))
-        found = [span for path, text in leaves for span in self._of(path, text, self._persons)]
-        found = found or [span for path, text in leaves for span in self._of(path, text, frozenset())]
+        find = self._of if sum(len(text) for _, text in leaves) <= MAX_CHARS else self._whole
+        found = [span for path, text in leaves for span in find(path, text, self._persons)]
+        found = found or [span for path, text in leaves for span in find(path, text, frozenset())]
         if len(found) > MAX_SPANS:
             texts = dict(leaves)
             rest = dict.fromkeys(span.field for span in found[MAX_SPANS:])
             found = found[:MAX_SPANS] + [ForeignSpan(path, 0, len(texts[path]), UNKNOWN) for path in rest]
         return found
 
+    def _whole(self, path: str, text: str, exempt: set[str] | frozenset[str]) -> Iterator[ForeignSpan]:
+        found = sorted(form for form in forms_of(text) - exempt if form in self._sources)
+        if found or self._is_partial:
+            yield ForeignSpan(path, 0, len(text), self._sources[found[0]] if found else UNKNOWN)
+
     def _of(self, path: str, text: str, exempt: set[str] | frozenset[str]) -> Iterator[ForeignSpan]:
-        if len(text) > MAX_CHARS:
-            found = sorted(form for form in forms_of(text) - exempt if form in self._sources)
-            if found or self._is_partial:
-                yield ForeignSpan(path, 0, len(text), self._sources[found[0]] if found else UNKNOWN)
-            return
         words = sorted([*self._words(text, exempt), *self._telling(text)])
         start, end, source = -1, -1, ""
         for first, last, origin in words:
