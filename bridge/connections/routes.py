@@ -1,0 +1,194 @@
+"""HTTP handlers of connections for sprites, people's pages and the control socket. See docs/connections.md."""
+
+import base64
+import hashlib
+import hmac
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from bridge.auth.login import Authenticator, bearer
+from bridge.connections.connections import Connections
+from bridge.connections.store import ConnectionsError, Definition, Given
+from bridge.db.database import DatabaseError
+from bridge.http import messages
+from bridge.proxy.sprite_tokens import SpriteTokens
+from bridge.replicas.store import StoreError
+
+log = logging.getLogger(__name__)
+
+CALLBACK: Final = "/connections/callback"
+_STATUS: Final = {
+    "unauthorized": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "changed": 409,
+    "login": 409,
+    "limit": 429,
+    "failed": 502,
+    "timeout": 504,
+}
+_MOST_BYTES = 1 << 20
+#: Returns the person of a request, or raises AnsweredError or ConnectionsError.
+Who = Callable[[web.Request], Awaitable[str]]
+#: Does what the person asked for with a connection (or ""), by the request's body, and returns the answer.
+Work = Callable[[str, str, Any], Awaitable[object]]
+
+
+class Query(msgspec.Struct):
+    """What a sprite's agent looks for."""
+
+    query: str
+
+
+class Use(msgspec.Struct):
+    """A call of a tool."""
+
+    connection: str
+    tool: str
+    arguments: dict[str, Any] = {}
+
+
+class Asked(Given):
+    """A new connection: a URL, or (on the control socket only) a command."""
+
+    name: str = ""
+
+
+class Chosen(msgspec.Struct):
+    """Names of tools to pin, or digests of changed tools to agree to."""
+
+    tools: list[str]
+
+
+def sprite_key(token: str, key: bytes) -> str:
+    """Return the key with which a sprite uses connections. The token alone, which its agent can read, does not do."""
+    digest = hmac.new(key, b"connections of a sprite\0" + token.encode(), hashlib.sha256).digest()
+    return f"{token}.{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
+
+
+def sprite_routes(connections: Connections, tokens: SpriteTokens, key: bytes) -> list[web.RouteDef]:
+    """Return the routes for sprites. They come before the model proxy's, which has the rest below /v1/."""
+
+    async def who(request: web.Request) -> str:
+        given = bearer(request) or ""
+        token = given.rpartition(".")[0]
+        is_good = hmac.compare_digest(sprite_key(token, key).encode(), given.encode(errors="replace"))
+        sprite = await tokens.sprite_of(token) if is_good else None
+        if sprite is None:
+            raise ConnectionsError("unauthorized", "The key is unknown or was revoked.")
+        return sprite
+
+    async def listed(person: str, _name: str, _body: None) -> object:
+        return {"connections": await connections.listed(person), "pinned": await connections.pinned(person)}
+
+    async def find(person: str, _name: str, asked: Query) -> object:
+        found, others = await connections.find(person, asked.query)
+        return {"tools": found, "others": others}
+
+    async def use(person: str, _name: str, asked: Use) -> object:
+        text, is_error = await connections.use(person, asked.connection, asked.tool, asked.arguments)
+        return {"text": text, "is_error": is_error}
+
+    return [
+        _route("GET", "/v1/connections", who, listed),
+        _route("POST", "/v1/connections/find", who, find, Query),
+        _route("POST", "/v1/connections/use", who, use, Use),
+    ]
+
+
+def peoples_routes(connections: Connections, prefix: str, who: Who, *, may_run: bool = False) -> list[web.RouteDef]:
+    """Return the routes for people below `prefix`; `may_run` permits commands on the bridge's machine."""
+
+    async def listed(person: str, _name: str, _body: None) -> object:
+        return {"connections": await connections.listed(person)}
+
+    async def add(person: str, _name: str, asked: Asked) -> object:
+        if asked.command and not may_run:
+            words = "A command runs on the bridge's machine. Add it there with `sprite connections add --command`."
+            raise ConnectionsError("forbidden", words)
+        return await connections.add(person, asked.name, Definition(*msgspec.structs.astuple(asked)[:-1]))
+
+    async def remove(person: str, name: str, _body: None) -> object:
+        await connections.remove(person, name)
+        return {}
+
+    one = f"{prefix}/{{connection}}"
+    return [
+        _route("GET", prefix, who, listed),
+        _route("POST", prefix, who, add, Asked),
+        _route("DELETE", one, who, remove),
+        _route("POST", f"{one}/test", who, lambda person, name, _: connections.test(person, name)),
+        _route("POST", f"{one}/agree", who, lambda person, name, it: connections.agree(person, name, it.tools), Chosen),
+        _route("POST", f"{one}/pin", who, lambda person, name, it: connections.pin(person, name, it.tools), Chosen),
+    ]
+
+
+def page_routes(
+    connections: Connections, authenticator: Authenticator, base: Callable[[str], str | None]
+) -> list[web.RouteDef]:
+    """Return the routes for pages, with logins at servers. `base` returns this bridge's URL for a request's host."""
+
+    async def who(request: web.Request) -> str:
+        return (await authenticator.known(request, acts=request.method != "GET")).person
+
+    async def begin(request: web.Request) -> web.StreamResponse:
+        person, here = await who(request), base(request.host)
+        if here is None:
+            raise ConnectionsError("forbidden", "A login needs https, or a browser on the bridge's machine.")
+        return _json({"url": await connections.login(person, request.match_info["connection"], f"{here}{CALLBACK}")})
+
+    async def back(request: web.Request) -> web.StreamResponse:
+        person, query = (await authenticator.who_looks(request)).person, request.query
+        try:
+            await connections.logged_in(person, query.get("code", ""), query.get("state", ""), query.get("iss"))
+        except ConnectionsError as error:
+            return messages.page(request, 400, "You are not logged in there", str(error), code=error.code)
+        return messages.redirect("/")
+
+    return [
+        # Before those with a name in their path.
+        web.get(CALLBACK, back, allow_head=False),
+        web.post("/connections/{connection}/login", _answered(begin)),
+        *peoples_routes(connections, "/connections", who),
+    ]
+
+
+def _route(method: str, path: str, who: Who, work: Work, type_: type[Any] | None = None) -> web.RouteDef:
+    """Return a route whose body is of a type, or none."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        person, body = await who(request), None
+        if type_ is not None:
+            try:
+                body = msgspec.json.decode(await messages.body_within(request, _MOST_BYTES) or b"", type=type_)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                raise ConnectionsError("invalid", "The request is not as docs/connections.md says.") from None
+        return _json(await work(person, request.match_info.get("connection", ""), body))
+
+    return web.route(method, path, _answered(answer))
+
+
+def _answered(handler: Handler) -> Handler:
+    """Return a handler whose errors become JSON: `{"error": {"code", "message"}}`."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except ConnectionsError as error:
+            code, words, status = error.code, str(error), _STATUS.get(error.code, 400)
+        except (DatabaseError, StoreError) as error:
+            log.warning("connections cannot be read or written (%s)", type(error).__name__)
+            code, words, status = "failed", "The bridge cannot reach what it stores. Try again soon.", 503
+        return _json({"error": {"code": code, "message": words}}, status)
+
+    return answer
+
+
+def _json(value: object, status: int = 200) -> web.Response:
+    body, headers = msgspec.json.encode(value), {"Cache-Control": "no-store"}
+    return web.Response(body=body, status=status, content_type="application/json", headers=headers)
