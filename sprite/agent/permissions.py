@@ -21,7 +21,7 @@ from sprite.errors import PeerError
 from sprite.labels.session import SessionLabel
 from sprite.protocol import messages
 from sprite.protocol.frames import arrives_as_it_is, encode
-from sprite.protocol.tools import NETWORK
+from sprite.protocol.tools import NETWORK, connection_call
 from sprite.sandbox.hosts import HostRefusedError
 from sprite.sandbox.places import RUNS_LATER, protected
 from sprite.workspace.feed import Feed
@@ -96,7 +96,22 @@ class FolderRule:
         return ""
 
 
-Rule = CommandRule | FolderRule
+@dataclass(frozen=True, slots=True)
+class ConnectionRule:
+    """A rule that allows one tool of a connection."""
+
+    words: str
+    connection: str
+    tool: str
+    shown: str = ""
+
+    def covers(self, call: Call) -> bool:
+        """Return whether this rule allows the call, whatever its arguments."""
+        called = connection_call(call.tool, call.input)
+        return called is not None and (called.connection, called.tool) == (self.connection, self.tool)
+
+
+Rule = CommandRule | FolderRule | ConnectionRule
 
 
 class StandingRules:
@@ -119,7 +134,7 @@ class StandingRules:
 
         Without a rule, "always" allows only this one call.
         """
-        rule = self._command(call) if call.tool == _COMMANDS else self._folder(call)
+        rule = self._command(call) if call.tool == _COMMANDS else _connection(call) or self._folder(call)
         return None if rule is None or len(self._rules) >= MAX_RULES or len(rule.words) > MAX_CHARS else rule
 
     def add(self, rule: Rule, *, exposed: bool = False) -> None:
@@ -171,6 +186,13 @@ class StandingRules:
 
 def _deeds(call: Call) -> dict[str, Any]:
     return {name: value for name, value in call.input.items() if name not in _WORDS_ONLY}
+
+
+def _connection(call: Call) -> ConnectionRule | None:
+    called = connection_call(call.tool, call.input)
+    if called is None:
+        return None
+    return ConnectionRule(f"{called.tool} of {called.connection}", called.connection, called.tool)
 
 
 def _written(call: Call, workspace: Path) -> Path | None:
@@ -300,6 +322,7 @@ class PermissionBroker:
             real_path=None if real_path is None or str(real_path) == call.input["file_path"] else str(real_path),
             always=None if rule is None else rule.words,
             tool_use_id=call.tool_use_id,
+            kind="tool" if connection_call(call.tool, call.input) is None else "connection",
             exposed=exposed,
             foreign=self.label.foreign(call.input),
         )

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from sprite.protocol.tools import (
     COMPLETE_CALL,
+    FIND_TOOLS_CALL,
     LIST_CALL,
     OWN_TOOLS,
     READ_CANVAS_CALL,
@@ -24,7 +25,7 @@ Effect = Literal["read", "change", "sink"]
 
 #: The egress proxy asks about hosts, so a fetch is a read where the proxy cannot be avoided.
 _FETCHES = frozenset({"WebFetch", READ_UNTRUSTED_CALL})
-_READS = frozenset({"Read", "WebSearch", SEARCH_CALL, LIST_CALL, READ_CANVAS_CALL, "mcp__connections__find_tools"})
+_READS = frozenset({"Read", "WebSearch", SEARCH_CALL, LIST_CALL, READ_CANVAS_CALL, FIND_TOOLS_CALL})
 #: A subagent's own calls are classified one by one.
 _CHANGES = frozenset({"Write", "Edit", "Agent", "TaskStop", COMPLETE_CALL})
 #: Commands that publish, or send to somebody. Registries and code hosts may be allowed for reading.
@@ -41,16 +42,13 @@ _SENDS = re.compile(
 )
 
 
-def effect_of(tool: str, given: Mapping[str, Any], *, binds: bool, only_reads: bool = False) -> Effect:
-    """Return what a call does. `binds`: no command can avoid the egress proxy, which asks about each new host.
-
-    `only_reads`: the person said of this tool of a connection that it only reads.
-    """
+def effect_of(tool: str, given: Mapping[str, Any], *, binds: bool) -> Effect:
+    """Return what a call does. `binds`: no command can avoid the egress proxy, which asks about each new host."""
     if tool == "Bash":
         return "change" if binds and not _SENDS.search(str(given.get("command", ""))) else "sink"
     if tool in _FETCHES:
         return "read" if binds else "sink"
-    if tool in _READS or only_reads:
+    if tool in _READS:
         return "read"
     if tool in _CHANGES or (tool.startswith(OWN_TOOLS) and tool != SCHEDULE_CALL):
         return "change"

@@ -29,7 +29,7 @@ from sprite.privacy.cutting import result_text
 from sprite.protocol.messages import ForeignSpan
 from sprite.protocol.pasted import Spans
 from sprite.protocol.shapes import SearchHit
-from sprite.protocol.tools import OWN_TOOLS, SEARCH_CALL
+from sprite.protocol.tools import SEARCH_CALL, connection_call
 from sprite.undo.scan import Entry
 from sprite.workspace.file_changes import FileChange
 
@@ -42,7 +42,6 @@ _TRUSTED_ORIGINS = frozenset({"user", "assistant", "tool"})
 MOST_SOURCES = 50
 #: How the log marks a string that it has cut.
 _CUT = "characters cut]"
-_SERVER_TOOL = "mcp__"
 #: Calls that were denied never end.
 _MOST_FOLDERS = 200
 
@@ -207,14 +206,9 @@ class SessionLabel:
             return self._of_file(cwd / str(given.get("file_path", "")))
         if name == "Bash":
             return self._of_command(str(given.get("command", "")), cwd)
-        if name.startswith(_SERVER_TOOL) and not name.startswith(OWN_TOOLS):
-            _, server, tool = (*name.split("__", 2), "")[:3]
-            if server != "connections":
-                return f"tool:{server}"
-            # The person agreed to the descriptions that a search finds.
-            named = given.get("connection") if tool == "use_tool" else tool.partition("__")[0]
-            return None if tool == "find_tools" else f"tool:{named}"
-        return None
+        # The person agreed to the descriptions that a search for tools finds.
+        connected = connection_call(name, given)
+        return None if connected is None else connected.origin
 
     def _of_command(self, command: str, cwd: Path) -> str | None:
         if not self.is_contained and kind_of({"name": "Bash", "input": {"command": command}}) == "outside":
@@ -260,12 +254,11 @@ class SessionLabel:
 
     # --- what it may do ---
 
-    def asked_words(self, tool: str, given: Mapping[str, Any], *, only_reads: bool = False) -> list[ForeignSpan]:
+    def asked_words(self, tool: str, given: Mapping[str, Any]) -> list[ForeignSpan]:
         """Return the foreign words of a call that a person must be asked about; empty for any other call."""
         if not self._sources or self._settings.permissions == "bypass":
             return []
-        effect = effect_of(tool, given, binds=self.binds, only_reads=only_reads)
-        return self._words.spans(given) if effect == "sink" else []
+        return self._words.spans(given) if effect_of(tool, given, binds=self.binds) == "sink" else []
 
     def foreign(self, given: Mapping[str, Any]) -> list[ForeignSpan]:
         """Return the foreign words of an input."""

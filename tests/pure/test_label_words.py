@@ -49,10 +49,6 @@ def test_every_command_is_sink_without_egress() -> None:
     assert effect_of("Read", {"file_path": "/a"}, binds=False) == "read"
 
 
-def test_persons_statement_makes_tool_a_read() -> None:
-    assert effect_of("mcp__connections__mail__search", {}, binds=True, only_reads=True) == "read"
-
-
 def marked(words: ForeignWords, **given: object) -> list[tuple[str, str, str]]:
     texts = dict(leaves_of(given))
     return [(span.field, texts[span.field][span.start : span.end], span.source) for span in words.spans(given)]

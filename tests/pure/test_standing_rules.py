@@ -56,6 +56,17 @@ def test_rule_of_clean_session_ends_with_exposure(workspace: Path) -> None:
     assert (rules.cover(call), rules.cover(call, exposed=True), len(rules.listed())) == (True, True, 1)
 
 
+def test_connection_rule_covers_one_tool(workspace: Path) -> None:
+    def use(connection: str, tool: str) -> Call:
+        given = {"connection": connection, "tool": tool, "arguments": {"q": "a"}}
+        return Call("mcp__connections__use_tool", given, workspace)
+
+    rules = StandingRules(workspace)
+    assert always(rules, use("mail", "search")) == "search of mail"
+    assert rules.cover(Call("mcp__connections__mail__search", {"q": "b"}, workspace))
+    assert not any(map(rules.cover, [use("mail", "send"), use("other", "search")]))
+
+
 def test_command_is_allowed_verbatim_in_its_folder(workspace: Path) -> None:
     rules = StandingRules(workspace)
     loop = "for f in *; do echo $f; done"
