@@ -118,6 +118,8 @@ def _of_call(call: Mapping[str, Any]) -> Iterator[Voice]:
     kind = kind_of(call)
     is_web = kind == "outside" and str(call.get("name", "")) in WEB_TOOLS
     origin = "web" if is_web else {"document": "file", "outside": "outside"}.get(kind, "tool")
+    if str(call.get("origin")).startswith("tool:"):
+        origin = str(call["origin"])
     yield Voice(text_of(result), origin, kind)
     # The curator is shown these as JSON, and a quote may reach across their fields.
     if isinstance(given, dict | list):
