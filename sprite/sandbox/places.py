@@ -179,11 +179,16 @@ def _persons_machine(workspace: Path) -> dict[Path, Kind]:
     folders = {Path(place) for place in OTHERS_PLACES if Path(place).is_dir() and not Path(place).is_symlink()}
     folders |= {home.resolve() for home in home_folders() if home.is_dir()}
     found: dict[Path, Kind] = {place: "private" for place in folders if not place.is_relative_to(workspace)}
+    found |= toolchains()
     for home in own_homes():
-        found |= {home / name: "show" for name in _TOOLCHAINS if (home / name).exists()}
         found |= {home / name: "cache" for name in _CACHES if (home / name).is_dir()}
     keys = [Path(place) for place in _ROOTS_KEYS if is_root() and os.path.lexists(place)]
     return found | dict.fromkeys((*keys, *_listening_sockets()), "hide") | {Path(sys.base_prefix).resolve(): "show"}
+
+
+def toolchains() -> dict[Path, Kind]:
+    """Return the rules that show toolchains in the home directories."""
+    return {home / name: "show" for home in own_homes() for name in _TOOLCHAINS if (home / name).exists()}
 
 
 def own_homes() -> list[Path]:

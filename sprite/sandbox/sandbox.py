@@ -28,7 +28,7 @@ from sprite.sandbox import seatbelt
 from sprite.sandbox.attempts import DONE
 from sprite.sandbox.cli_environment import SCRIPT
 from sprite.sandbox.model_door import inner_port, inner_url
-from sprite.sandbox.places import OTHERS_PLACES, Kind, bridge_folders, nested, rules, service_doors
+from sprite.sandbox.places import OTHERS_PLACES, Kind, bridge_folders, nested, rules, service_doors, toolchains
 
 PROBE_SECONDS = 20.0
 HIDDEN = (
@@ -373,14 +373,18 @@ def _offline(settings: Settings) -> list[str]:
 
 def _variables(settings: Settings) -> dict[str, str]:
     """Return the environment variables that lead programs to the sandbox's proxies."""
+    url = inner_url(settings)
+    variables = _proxied(_egress_port(settings) if settings.egress_socket.exists() else None)
+    return variables | ({"ANTHROPIC_BASE_URL": url} if url else {})
+
+
+def _proxied(port: int | None) -> dict[str, str]:
     variables = {"NO_PROXY": "127.0.0.1,localhost,::1"}
-    if settings.egress_socket.exists():
-        address = f"http://127.0.0.1:{_egress_port(settings)}"
+    if port is not None:
+        address = f"http://127.0.0.1:{port}"
         variables |= dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), address)
         variables |= {"YARN_HTTP_PROXY": address, "YARN_HTTPS_PROXY": address, "NODE_USE_ENV_PROXY": "1"}
-    variables |= {name.lower(): value for name, value in variables.items() if name.endswith("_PROXY")}
-    url = inner_url(settings)
-    return variables | ({"ANTHROPIC_BASE_URL": url} if url else {})
+    return variables | {name.lower(): value for name, value in variables.items() if name.endswith("_PROXY")}
 
 
 def confined_command(settings: Settings, script: Path) -> list[str]:
@@ -389,17 +393,42 @@ def confined_command(settings: Settings, script: Path) -> list[str]:
     Only its own folder and Python's are put back where they are inside. The script starts with this interpreter's
     packages. Raises OSError without bubblewrap.
     """
+    python = Path(sys.prefix).resolve() / "bin" / Path(sys.executable).name
+    return [
+        *_confined(settings, "hide", {script.resolve().parent: "show"}),
+        "--",
+        str(python),
+        "-I",
+        str(script.resolve()),
+    ]
+
+
+def server_command(settings: Settings, egress: Path) -> tuple[list[str], dict[str, str]]:
+    """Return the command to which an MCP server's own is added, and variables that lead it to the egress proxy.
+
+    It has no network but the proxy, no workspace and empty home directories with their toolchains. `egress` is the
+    proxy's socket in a folder for this server alone. Raises OSError without bubblewrap.
+    """
+    folder, inside = egress.parent.resolve(), egress.parent.resolve() / INSIDE.name
+    shutil.copyfile(INSIDE, inside)
+    (folder / "filter").write_bytes(_filter(on_vm=False))
+    command = [*_confined(settings, "private", {**toolchains(), folder: "show"}), "--seccomp", "8", "--"]
+    first = [os.path.realpath(sys.executable), "-I", "-S", str(inside), f"{EGRESS_PORT}={egress.name}", "--"]
+    filtered = ["/bin/sh", "-c", 'exec "$@" 8< "$0"', str(folder / "filter"), *command, *first, "/usr/bin/env"]
+    return filtered, _proxied(EGRESS_PORT)
+
+
+def _confined(settings: Settings, kind: Kind, shown: dict[Path, Kind]) -> list[str]:
+    """Return a bubblewrap command without network, in which this person's and Sprite's places are of one kind."""
     engine = next(_engines(), None)
     if engine is None:
         raise FileNotFoundError("bubblewrap is not installed")
     own = {settings.workspace, settings.system, *bridge_folders(settings), *home_folders(), *map(Path, OTHERS_PLACES)}
-    wanted: dict[Path, Kind] = dict.fromkeys({place.resolve() for place in own if place.is_dir()} - {Path("/")}, "hide")
+    wanted: dict[Path, Kind] = dict.fromkeys({place.resolve() for place in own if place.is_dir()} - {Path("/")}, kind)
     # Sockets are reachable by path, also without a network.
     wanted |= dict.fromkeys(filter(Path.exists, service_doors(settings)), "hide")
-    prefix = Path(sys.prefix).resolve()
-    wanted |= dict.fromkeys((prefix, Path(sys.base_prefix).resolve(), script.resolve().parent), "show")
+    wanted |= dict.fromkeys((Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()), "show")
     command = [engine.program, *_NEW, "--unshare-net", *_NO_RIGHTS, "--ro-bind", "/", "/", *_FRESH]
-    for place, kind in nested(wanted).items():
-        command += _mount(str(place), kind, place.is_dir(), engine)
-    python = prefix / "bin" / Path(sys.executable).name
-    return [*command, "--", str(python), "-I", str(script.resolve())]
+    for place, each in nested(wanted | shown).items():
+        command += _mount(str(place), each, place.is_dir(), engine)
+    return command
