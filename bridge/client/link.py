@@ -213,9 +213,7 @@ class BridgeLink:
             return
         await self._items.put(message)
 
-    def _is_answer(
-        self, message: RelayedMessage, payload: messages.ServerPayload | messages.LinkState, reply_to: str
-    ) -> bool:
+    def _is_answer(self, message: RelayedMessage, payload: messages.RelayedPayload, reply_to: str) -> bool:
         if (answer := self._asked.get(reply_to)) is not None:
             if not answer.done():
                 answer.set_result(message)

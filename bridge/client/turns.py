@@ -222,7 +222,7 @@ class Turns:
         turn = self.turns[mission_id] = Turn(mission_id, text, status="sending", is_own=True)
         return turn
 
-    def hear(self, payload: messages.ServerPayload | messages.LinkState, reply_to: str | None = None) -> list[Turn]:
+    def hear(self, payload: messages.RelayedPayload, reply_to: str | None = None) -> list[Turn]:
         """Apply the next message; return the turns that changed."""
         match payload:
             case events.AgentEvent(mission_id=str(turn_id)):

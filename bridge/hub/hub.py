@@ -20,7 +20,7 @@ from bridge.hub.subscriber import Subscriber
 from bridge.providers.provider import Host, Phase
 from sprite.common.tasks import TaskSet
 from sprite.protocol.frames import FatalPeerError, VisitorMessage
-from sprite.protocol.messages import Error, System
+from sprite.protocol.messages import ConnectionUpdate, Error, System
 from sprite.protocol.shapes import SlowWork
 
 log = logging.getLogger(__name__)
@@ -190,9 +190,13 @@ class Relay:
         return is_raised
 
     def warn(self, sprite: str, words: str) -> None:
-        """Send a warning of the bridge to all clients of a sprite."""
+        """Warn all clients of a sprite of its budget's end."""
+        self.tell(sprite, Error("budget", words))
+
+    def tell(self, sprite: str, payload: Error | ConnectionUpdate) -> None:
+        """Send a message of the bridge to all clients of a sprite."""
         if (room := self._rooms.get(sprite)) is not None:
-            room.warn("budget", words)
+            room.tell(payload)
 
     def _owner_changed(self, sprite: str) -> None:
         if (room := self._rooms.get(sprite)) is not None:

@@ -385,10 +385,10 @@ class SpriteHub:
             for member in tuple(self._members):
                 member.put(frame)
 
-    def warn(self, code: str, words: str) -> None:
-        """Send a warning of the bridge to all live members; it is not stored."""
+    def tell(self, payload: messages.Error | messages.ConnectionUpdate) -> None:
+        """Send a message of the bridge to all live members; it is not stored."""
         for member in tuple(self._live):
-            member.say(messages.Error(code, words))
+            member.say(payload)
 
     @property
     def offer(self) -> str | None:

@@ -67,7 +67,7 @@ class Subscriber:
 
     # --- out ---
 
-    def say(self, payload: messages.ServerPayload | messages.LinkState, *, reply_to: str | None = None) -> None:
+    def say(self, payload: messages.RelayedPayload, *, reply_to: str | None = None) -> None:
         """Send the client an answer, or a message of the bridge itself."""
         self.put(encode(payload, reply_to=reply_to)[:-1])
 

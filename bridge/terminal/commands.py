@@ -331,9 +331,7 @@ class Commands:
     async def _help(self, _rest: str) -> None:
         await self._screen.show(drawing.help_table(self._help_rows + _KEYS))
 
-    async def ask(
-        self, payload: messages.ClientPayload, doing: str, seconds: float
-    ) -> messages.ServerPayload | messages.LinkState | None:
+    async def ask(self, payload: messages.ClientPayload, doing: str, seconds: float) -> messages.RelayedPayload | None:
         """Send any request; the state line shows `doing` meanwhile."""
         try:
             with self._conversation.busy(doing):

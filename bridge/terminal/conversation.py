@@ -276,6 +276,9 @@ class Conversation:
         match message.payload:
             case messages.LinkState() as change:
                 await self._link_changed(change)
+            case messages.ConnectionUpdate():
+                # The page shows connections.
+                pass
             case messages.Ack() | messages.Error() as answer:
                 await self._answered(answer, message.reply_to)
             case messages.Status(session=session, memory=memory) as status:

@@ -49,7 +49,7 @@ class Message(Struct, Generic[_P]):
 ClientMessage = Message[messages.ClientPayload]
 ServerMessage = Message[messages.ServerPayload]
 VisitorMessage = Message[messages.ClientPayload | messages.ResumeFrom]
-RelayedMessage = Message[messages.ServerPayload | messages.LinkState]
+RelayedMessage = Message[messages.RelayedPayload]
 
 
 class _Outgoing(Struct, omit_defaults=True):
@@ -146,7 +146,7 @@ def _reason(error: Exception) -> str:
 
 
 def encode(
-    payload: messages.ClientPayload | messages.ServerPayload | messages.ResumeFrom | messages.LinkState,
+    payload: messages.ClientPayload | messages.ResumeFrom | messages.RelayedPayload,
     *,
     message_id: str | None = None,
     seq: int | None = None,

@@ -635,10 +635,19 @@ class LinkState(Payload, omit_defaults=False):
     as_of: float | None = None
 
 
+class ConnectionUpdate(Payload, omit_defaults=False):
+    """From the bridge to its pages and terminals: the person's connections as they now are."""
+
+    connections: list[shapes.Connection]
+
+
+RelayedPayload = ServerPayload | LinkState | ConnectionUpdate
+
 #: Messages that the bridge sends to pages and terminals.
 RELAYED_TYPES: dict[str, Any] = {
     **{name: payload for name, payload in SERVER_TYPES.items() if name not in _OF_BRIDGES},
     "link": LinkState,
+    "connection_update": ConnectionUpdate,
 }
 TYPE_NAMES: dict[type[Any], str] = {
     member: name

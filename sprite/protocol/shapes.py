@@ -636,3 +636,33 @@ def named_action(rows: Iterable[ActionRow], words: str) -> ActionRow | str:
     if len({text.casefold() for text, _ in found}) > 1:
         return f"Several have these words: {'; '.join(text for text, _ in found)}."
     return found[0][1]
+
+
+class ChangedTool(Struct):
+    """A connection's tool that waits for the person: it is new (`before` is null), or no longer as they agreed to.
+
+    To agree, send the `digest`: it covers everything that the server says about the tool.
+    """
+
+    name: str
+    description: str
+    before: str | None
+    digest: str
+
+
+class Connection(Struct):
+    """A person's connection to an MCP server. `tools` counts those that the agent may use.
+
+    `state`: `new` was not reached yet, `login` waits for the person to log in at the server. `detail` says what failed.
+    """
+
+    name: str
+    kind: Literal["remote", "local"]
+    address: str
+    state: Literal["new", "ready", "login", "failed"]
+    detail: str
+    tools: int
+    changed: list[ChangedTool]
+    pinned: list[str]
+    calls_today: int
+    daily: int

@@ -114,6 +114,7 @@ export interface Messages {
     reach_result: ReachResult;
     observed: Observed;
     link: LinkState;
+    connection_update: ConnectionUpdate;
   };
 }
 /**
@@ -1768,4 +1769,38 @@ export interface LinkState {
   detail: string;
   offer?: ("choose" | "restore") | null;
   as_of?: number | null;
+}
+/**
+ * From the bridge to its pages and terminals: the person's connections as they now are.
+ */
+export interface ConnectionUpdate {
+  connections: Connection[];
+}
+/**
+ * A person's connection to an MCP server. `tools` counts those that the agent may use.
+ *
+ *     `state`: `new` was not reached yet, `login` waits for the person to log in at the server. `detail` says what failed.
+ */
+export interface Connection {
+  name: string;
+  kind: "local" | "remote";
+  address: string;
+  state: "failed" | "login" | "new" | "ready";
+  detail: string;
+  tools: number;
+  changed: ChangedTool[];
+  pinned: string[];
+  calls_today: number;
+  daily: number;
+}
+/**
+ * A connection's tool that waits for the person: it is new (`before` is null), or no longer as they agreed to.
+ *
+ *     To agree, send the `digest`: it covers everything that the server says about the tool.
+ */
+export interface ChangedTool {
+  name: string;
+  description: string;
+  before: string | null;
+  digest: string;
 }
