@@ -129,6 +129,7 @@ _COMMANDS: tuple[tuple[str, str, Fill], ...] = (
         _operating("operate", "add_status_arguments"),
     ),
     ("users", "people, login links and tokens", _operating("operate", "add_users_arguments")),
+    ("connections", "MCP servers that an agent may use: add, list, pin, remove", _operating("connections")),
     (
         "audit",
         "audit log: what operators did, here and on the operators' page",

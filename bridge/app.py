@@ -34,6 +34,9 @@ from bridge.cluster.forward import Hops, RequestSigner
 from bridge.cluster.leases import Leases
 from bridge.cluster.ownership import Holder, Homes, Ownership, holders, this_machine
 from bridge.config import DEFAULT_HOST, DEFAULT_PORT, LOCAL_PERSON, Settings
+from bridge.connections.connections import Connections
+from bridge.connections.routes import PageRoutes, SpriteRoutes, sprite_key
+from bridge.connections.store import ConnectionStore
 from bridge.db import data_folder
 from bridge.db.database import Database, DatabaseError
 from bridge.db.open import open_database
@@ -71,6 +74,7 @@ from bridge.telemetry.metrics import Metrics
 from bridge.wakeups.waker import DueDates, Waker, stored
 from sprite.common import own_secrets
 from sprite.common.settings import default_data
+from sprite.protocol.messages import ConnectionUpdate
 from sprite.protocol.shapes import SlowKind
 
 #: Code that is deployed to VMs stands beside the bridge package.
@@ -109,7 +113,7 @@ async def running(
         stack.enter_context(data_folder.owned(settings))
         database = await enter(open_database(settings.database))
         people = people_of(settings, database)
-        await _prepared(settings, people)
+        key = await _prepared(settings, people)
         listener = stack.enter_context(bound(settings.host, settings.port))
         port: int = listener.getsockname()[1]
         url = f"http://{in_url(settings.host)}:{port}"
@@ -118,16 +122,17 @@ async def running(
         accounts, proxy = await enter(_model_calls(settings, database, tokens, notices.notification_rules, on_death))
         ownership, due = await enter(_ownership(settings, database, url, on_death))
         store = await enter(open_store(settings, database))
-        host, restorer = _home(settings, database, store, tokens, ownership, port, start_sprite)
+        host, restorer = _home(settings, database, store, tokens, ownership, port, key, start_sprite)
         relay, followers = await enter(_followed(store, host, restorer, ownership, due, notices, accounts, on_death))
         waker = Waker(relay, due, people.may_come, on_death, ownership=ownership)
-        open_sockets = OpenSockets()
+        connections = await enter(_connections(settings, database, store, relay, on_death))
+        open_sockets, addresses = OpenSockets(), Addresses(settings, port)
         readiness = Readiness(lambda: not accounts.is_behind)
         admission = Admission(people.tokens, lambda: readiness.is_ready)
         metrics = _measured(open_sockets, relay, proxy, accounts, waker, notices, followers)
-        authenticator = Authenticator(settings, people, await people.cookie_key(), port)
+        authenticator = Authenticator(settings, people, key, port)
         routes = Routes(settings, authenticator, people, open_sockets, host, relay, metrics, readiness)
-        inside = Inside(admission, open_sockets, partial(_revoke_sprite, waker, tokens))
+        inside = Inside(admission, open_sockets, partial(_revoke_sprite, waker, tokens, connections))
         owner_router = await enter(_owner_router(settings, database, authenticator, ownership, inside, on_death))
 
         overview = Overview(
@@ -147,16 +152,14 @@ async def running(
             Restoring(restorer, relay, ownership),
             partial(login_link, settings.public_url or url),
         )
-        api = RunningApi(operations, partial(_webhook_key, database), routes, owner_router)
+        api = RunningApi(operations, connections, partial(_webhook_key, database), routes, owner_router)
         arriving, lobby, doors = (
             Arriving(authenticator, people, open_sockets),
             ConnectionLimitMiddleware(),
             Doors(admission, relay),
         )
         company = await enter(_company_doors(settings, database, authenticator, arriving, operations.acts))
-        mcp = McpEntrance(
-            admission, authenticator, relay, Grants(database), await people.cookie_key(), Addresses(settings, port)
-        )
+        mcp = McpEntrance(admission, authenticator, relay, Grants(database), key, addresses)
         application = _application(
             lobby,
             SecurityMiddleware(
@@ -168,6 +171,8 @@ async def running(
             [
                 *doors.routes(proxy.list_models),
                 *mcp.routes(),
+                *SpriteRoutes(connections, tokens, key).table(),
+                *PageRoutes(connections, authenticator, addresses.base).table(),
                 *proxy.routes(),
                 *notices.routes(authenticator, relay),
                 web.post("/restore", operations.restoring.door(authenticator)),
@@ -258,10 +263,11 @@ async def operated(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
         tokens = SpriteTokens(database)
         ownership, _ = await enter(_ownership(settings, database, url, lambda: None))
         store = await enter(open_store(settings, database))
-        host, restorer = _home(settings, database, store, tokens, ownership, settings.port)
+        people = people_of(settings, database)
+        host, restorer = _home(settings, database, store, tokens, ownership, settings.port, await people.cookie_key())
         await enter(host)
         await enter(restorer)
-        people = people_of(settings, database)
+        relay = Relay(host, ownership=ownership)
         overview = Overview(
             people,
             partial(spend, database),
@@ -275,10 +281,11 @@ async def operated(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
             host,
             ownership,
             overview,
-            Restoring(restorer, Relay(host, ownership=ownership), ownership),
+            Restoring(restorer, relay, ownership),
             partial(login_link, settings.public_url or url),
         )
-        api = OperatorApi(operations, partial(_webhook_key, database))
+        connections = await enter(_connections(settings, database, store, relay, lambda: None))
+        api = OperatorApi(operations, connections, partial(_webhook_key, database))
         # Other commands wait for the folder; they do not share this process.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         listener = stack.enter_context(control.listening_socket(folder))
@@ -296,8 +303,11 @@ def _held(settings: Settings, database: Database) -> Callable[[], Awaitable[dict
     return partial(holders, database) if _is_shared(settings) else None
 
 
-async def _prepared(settings: Settings, people: People) -> None:
-    """Prepare the register of people. Raise OperatorError if the settings contradict the people who were added."""
+async def _prepared(settings: Settings, people: People) -> bytes:
+    """Prepare the register of people, and return the bridge's key for cookies.
+
+    Raise OperatorError if the settings contradict the people who were added.
+    """
     own_secrets.hold(*settings.secrets)
     await people.prepare()
     if settings.own_access and (not settings.is_alone or await people.any_added()):
@@ -307,6 +317,7 @@ async def _prepared(settings: Settings, people: People) -> None:
             f"Others could connect to {settings.host}, but no person has been added who may log in. Add "
             "yourself first: python -m bridge users add NAME"
         )
+    return await people.cookie_key()
 
 
 @asynccontextmanager
@@ -335,10 +346,23 @@ def _is_shared(settings: Settings) -> bool:
     return settings.database_url is not None
 
 
-async def _revoke_sprite(waker: Waker, tokens: SpriteTokens, name: str) -> None:
-    """Cancel a sprite's wake-ups and revoke its model token, so that it cannot spend any more."""
+def _connections(
+    settings: Settings, database: Database, store: SealedStore, relay: Relay, on_death: Callable[[], None]
+) -> Connections:
+    return Connections(
+        ConnectionStore(database, store.keyring),
+        settings.data,
+        on_death,
+        inside=settings.is_alone,
+        tell=lambda person, found: relay.tell(person, ConnectionUpdate(found)),
+    )
+
+
+async def _revoke_sprite(waker: Waker, tokens: SpriteTokens, connections: Connections, name: str) -> None:
+    """Cancel a sprite's wake-ups, revoke its token, so that it cannot spend any more, and end its connections."""
     waker.forget(name)
     await tokens.revoke(name)
+    await connections.end(name)
 
 
 async def _end_sockets(open_sockets: OpenSockets, owner_router: OwnerRouter | None) -> None:
@@ -385,11 +409,12 @@ def _home(
     tokens: SpriteTokens,
     ownership: Ownership,
     port: int,
+    key: bytes,
     start_sprite: StartSprite = Child.start,
 ) -> tuple[Restorable, Restorer]:
     """Return the host of the sprites, not yet open, and the restorer of lost sprites."""
     losses = LostSprites(database, store)
-    host = _host(settings, tokens, port, database, losses.refuse, ownership, start_sprite)
+    host = _host(settings, tokens, port, database, losses.refuse, ownership, start_sprite, key)
     return host, Restorer(store, losses, host, settings.run, Audit(database).note)
 
 
@@ -413,6 +438,7 @@ def _host(
     guard: Guard,
     ownership: Ownership,
     start_sprite: StartSprite,
+    key: bytes,
 ) -> Restorable:
     """Return the host of the sprites. Raises OperatorError if the provider lacks a setting."""
     if settings.provider == "sprites":
@@ -434,7 +460,7 @@ def _host(
         return SpritesHost(
             settings.sprites_token,
             plan_of(Archive.of(_ROOT), settings.public_url, settings.egress or "open", settings.for_sprites),
-            _access(tokens, settings.public_url),
+            _access(tokens, settings.public_url, key),
             tokens.sprite_of,
             api_url=settings.sprites_url,
             guard=guard,
@@ -444,7 +470,7 @@ def _host(
     name = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else in_url(settings.host)  # noqa: S104
     return LocalHost(
         settings.workspaces,
-        _access(tokens, f"http://{name}:{port}"),
+        _access(tokens, f"http://{name}:{port}", key),
         environment=settings.for_sprites,
         own_access=settings.own_access,
         permissions=settings.permissions,
@@ -535,14 +561,14 @@ async def _for_local_person(settings: Settings, people: People, host: Host) -> s
     return await people.local_link()
 
 
-def _access(tokens: SpriteTokens, base_url: str) -> Access:
+def _access(tokens: SpriteTokens, base_url: str, key: bytes) -> Access:
     async def access(sprite: str) -> ModelAccess:
         try:
             token = await tokens.rotate(sprite)
         except DatabaseError as error:
             raise HostError(f"The agent's token could not be stored: {error}") from error
         own_secrets.hold_passing(token)
-        return ModelAccess(base_url, token)
+        return ModelAccess(base_url, token, sprite_key(token, key))
 
     return access
 

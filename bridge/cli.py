@@ -31,6 +31,7 @@ _BRIDGE = {
     "deploy": "create or update an agent now, with its steps",
     "restore": "restore a lost agent from its replica",
     "store": "replicas: list, verify, accept, delete",
+    "connections": "MCP servers that your agent may use",
     "users": "people, login links and tokens",
     "audit": "audit log: what operators did",
     "notify": "notifications: the webhook's key",
@@ -81,4 +82,4 @@ def _help() -> str:
 
 
 def _lines(*names: str) -> str:
-    return "".join(f"  {name:<9} {(_BRIDGE | _SPRITE)[name]}\n" for name in names)
+    return "".join(f"  {name:<11} {(_BRIDGE | _SPRITE)[name]}\n" for name in names)

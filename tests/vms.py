@@ -45,7 +45,7 @@ class Tokens:
         self.owners = {token: owner for token, owner in self.owners.items() if owner != sprite}
         token = f"{MODEL_TOKEN}-{self.minted}"
         self.owners[token] = sprite
-        return ModelAccess(self.base_url, token)
+        return ModelAccess(self.base_url, token, f"{token}.key")
 
 
 @dataclass

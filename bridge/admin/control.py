@@ -13,6 +13,7 @@ that the program is not an agent's (`refusal`). It speaks HTTP:
     GET    /users/NAME/tokens   {"tokens": [{"label", "scopes", "created_at", "used_at"}]}
     POST   /users/NAME/tokens   {"label", "scopes"} -> {"token", "secret"}
     DELETE /users/NAME/tokens/LABEL   {}
+    GET, POST  /users/NAME/connections, and below it: as /connections for the person's page (docs/connections.md)
     GET    /audit?since=TIME    {"entries"}, see operator_actions.py; TIME in Unix seconds
     POST   /audit               {"action", "subject"}: records what a command does to the store itself
     POST   /deploy/NAME         JSON lines {"phase", "words"}, the last one {"phase": "done" | "failed", "words"}

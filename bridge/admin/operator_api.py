@@ -23,6 +23,8 @@ from bridge.auth.people import Person, Role
 from bridge.auth.tokens import Token
 from bridge.cluster.ownership import NotOwnedError
 from bridge.config import LOCAL_PERSON
+from bridge.connections.connections import Connections
+from bridge.connections.routes import PeoplesRoutes
 from bridge.db.database import DatabaseError
 from bridge.errors import BridgeError, OperatorError
 from bridge.http import messages
@@ -211,8 +213,11 @@ class MadeToken(msgspec.Struct):
 class OperatorApi:
     """Handlers for operators' commands on a data folder, whether or not a bridge runs on it."""
 
-    def __init__(self, operations: Operations, webhook_key: Callable[[], Awaitable[str]]) -> None:
+    def __init__(
+        self, operations: Operations, connections: Connections, webhook_key: Callable[[], Awaitable[str]]
+    ) -> None:
         self._operations = operations
+        self._connections = PeoplesRoutes(connections, "/users/{name}/connections", self._named, may_run=True)
         self._webhook_key = webhook_key
 
     def application(self) -> web.Application:
@@ -240,7 +245,13 @@ class OperatorApi:
             web.post("/deploy/{name}", self._deploy),
             web.get("/export/{name}", self.export, allow_head=False),
             web.post("/restore/{name}", self._restore_agent),
+            *self._connections.table(),
         ]
+
+    async def _named(self, request: web.Request, _acts: bool) -> str:
+        name = request.match_info["name"]
+        await self._operations.people.require(name)
+        return name
 
     async def _status(self, _request: web.Request) -> web.Response:
         return _json({"sprites": await self._operations.overview.rows()})
@@ -380,11 +391,12 @@ class RunningApi(OperatorApi):
     def __init__(
         self,
         operations: Operations,
+        connections: Connections,
         webhook_key: Callable[[], Awaitable[str]],
         routes: Routes,
         owner_router: OwnerRouter | None,
     ) -> None:
-        super().__init__(operations, webhook_key)
+        super().__init__(operations, connections, webhook_key)
         self._routes = routes
         self._owner_router = owner_router
         #: Time of the last audit line for a terminal that acts as a person, by the monotonic clock.

@@ -55,7 +55,9 @@ async def bridge_or_folder(settings: Settings) -> AsyncIterator[aiohttp.ClientSe
         yield session
 
 
-async def ask(settings: Settings, method: str, path: str, body: object = None, *, type_: Any = Any) -> Any:
+async def ask(
+    settings: Settings, method: str, path: str, body: object = None, *, type_: Any = Any, seconds: float = 30.0
+) -> Any:
     """Send one request to the running bridge, or do it on the data folder. Return the answer.
 
     A request that only reads does not create the folder: its name may be a slip.
@@ -65,7 +67,7 @@ async def ask(settings: Settings, method: str, path: str, body: object = None, *
             f"There is no data folder {settings.data}. Name it with --data DIR, or start a bridge on it."
         )
     async with bridge_or_folder(settings) as session:
-        return msgspec.convert(await control.ask(session, method, path, body), type_)
+        return msgspec.convert(await control.ask(session, method, path, body, seconds=seconds), type_)
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:

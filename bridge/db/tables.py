@@ -305,6 +305,20 @@ CREATE TABLE restores (
 ) STRICT;
 """
 
+#: Connections to MCP servers; `sealed` has their addresses and credentials (see bridge/connections/store.py).
+_CONNECTIONS = """
+CREATE TABLE connections (
+    person TEXT NOT NULL REFERENCES people(name) ON DELETE CASCADE,
+    name TEXT NOT NULL,
+    tools_json TEXT NOT NULL,
+    day INTEGER NOT NULL DEFAULT 0,
+    calls INTEGER NOT NULL DEFAULT 0,
+    key_id TEXT NOT NULL,
+    sealed BLOB NOT NULL,
+    PRIMARY KEY (person, name)
+) STRICT;
+"""
+
 _AUDIT = """
 CREATE TABLE audit (
     id INTEGER PRIMARY KEY,
@@ -319,5 +333,5 @@ CREATE INDEX audit_at ON audit(at);
 
 #: `MIGRATIONS[n]` takes a database from version n to n + 1; the first is the baseline.
 MIGRATIONS: tuple[str, ...] = (
-    _PEOPLE + _CALLS + _NOTIFY + _WAKING + _OAUTH + _CLUSTER + STORE_TABLES + _RESTORES + _AUDIT,
+    _PEOPLE + _CALLS + _NOTIFY + _WAKING + _OAUTH + _CLUSTER + STORE_TABLES + _RESTORES + _CONNECTIONS + _AUDIT,
 )

@@ -319,7 +319,7 @@ class Bootstrap:
             raise HostError(message, retryable=error.retryable) from error
 
     def _model_env(self, access: ModelAccess) -> bytes:
-        variables = {**self._plan.settings, "ANTHROPIC_BASE_URL": access.base_url, "ANTHROPIC_API_KEY": access.token}
+        variables = {**self._plan.settings, **access.variables}
         return "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items()).encode()
 
 

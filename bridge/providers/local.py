@@ -218,10 +218,9 @@ class LocalHost:
             raise WorkspaceTakenError("The sprite is already running.")
         if sprite not in self._made_aside:
             await asyncio.to_thread(_sweep_restores, workspace)
-        access = self._own_access
-        if not access:
-            found = await self._access(sprite)
-            access = {"ANTHROPIC_BASE_URL": found.base_url, "ANTHROPIC_API_KEY": found.token}
+        access = (await self._access(sprite)).variables
+        if self._own_access:
+            access = {**self._own_access, "SPRITE_CONNECTIONS": access["SPRITE_CONNECTIONS"]}
         environment = {
             **self._environment,
             **access,

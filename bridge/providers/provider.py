@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol, Self
+from urllib.parse import urlsplit
 
 from sprite.protocol.replication import Lease
 from sprite.protocol.shapes import FILE_FOLDERS
@@ -126,10 +127,21 @@ class HostState:
 
 @dataclass(frozen=True, slots=True)
 class ModelAccess:
-    """A sprite's only access to a model: the bridge's address, and a token with its budget."""
+    """A sprite's access to a model and to its person's connections.
+
+    `token` has the sprite's budget; the agent can read it. `key` is for connections, and the agent does not get it.
+    """
 
     base_url: str
     token: str = field(repr=False)
+    key: str = field(repr=False)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables by which a sprite uses them."""
+        parts = urlsplit(self.base_url)
+        connections = parts._replace(netloc=f"connections:{self.key}@{parts.netloc}").geturl()
+        return {"ANTHROPIC_BASE_URL": self.base_url, "ANTHROPIC_API_KEY": self.token, "SPRITE_CONNECTIONS": connections}
 
 
 #: Raises MachineGoneError if the sprite must be restored instead of being created or used as it is. The second

@@ -30,6 +30,15 @@ DOORS: Final[dict[str, _By]] = {
     "/push/permission": "cookie",
     "/restore": "anything",
     "/export": "cookie",
+    **dict.fromkeys(
+        (
+            "/connections",
+            "/connections/{connection}",
+            *(f"/connections/{{connection}}/{what}" for what in ("test", "agree", "pin", "login")),
+        ),
+        "anything",
+    ),
+    "/connections/callback": "cookie",
     "/v1/observations": "token",
     "/v1/memory/boot": "token",
     "/v1/chat/completions": "token",

@@ -38,6 +38,7 @@ def test_first_deploy_works_and_leaks_nothing(disk: Disk) -> None:
     assert (system / "run/model.env").read_text().splitlines() == [
         "ANTHROPIC_BASE_URL=http://127.0.0.1:9",
         f"ANTHROPIC_API_KEY={MODEL_TOKEN}-1",
+        f"SPRITE_CONNECTIONS=http://connections:{MODEL_TOKEN}-1.key@127.0.0.1:9",
     ]
     assert {p.name for p in (system / "memory").glob("*.md")} >= {"soul.md", "os.md"}
     assert deploy.policy == [], "the VM must reach the open internet: it is the person's computer"
@@ -155,6 +156,7 @@ async def test_changed_vm_is_repaired_once(emulator: Emulator, tokens: Tokens, d
         f"ANTHROPIC_API_KEY={MODEL_TOKEN}-2",
         "ANTHROPIC_BASE_URL=http://127.0.0.1:9",
         "SPRITE_BATCH_TURNS=7",
+        f"SPRITE_CONNECTIONS=http://connections:{MODEL_TOKEN}-2.key@127.0.0.1:9",
         "SPRITE_EGRESS=packages",
     ]
     assert "updating" in heard.phases

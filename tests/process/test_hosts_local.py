@@ -35,7 +35,7 @@ class Minted:
 
     async def __call__(self, sprite: str) -> ModelAccess:
         self.sprites.append(sprite)
-        return ModelAccess("http://127.0.0.1:9", f"token-{len(self.sprites)}")
+        return ModelAccess("http://127.0.0.1:9", f"token-{len(self.sprites)}", "key")
 
 
 class Heard:

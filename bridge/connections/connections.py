@@ -1,0 +1,495 @@
+"""People's connections: what they change, and what their sprites' agents ask for.
+
+A server is reached at its first use and left when it was idle for a while.
+"""
+
+import asyncio
+import importlib
+import logging
+import math
+import re
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from bridge.connections.store import NAME, ConnectionsError, ConnectionStore, Definition, Record, Tool, Tools
+from bridge.db.database import DatabaseError
+from bridge.replicas.store import StoreError
+from sprite.common.limits import TokenBucket
+from sprite.common.tasks import Service, TaskSet, owned_task
+from sprite.protocol import shapes
+
+if TYPE_CHECKING:
+    from bridge.connections.login import Flow
+    from bridge.connections.server import Server
+
+log = logging.getLogger(__name__)
+
+CALLS_PER_MINUTE = 60
+_AT_ONCE = 8
+_AGAIN_SECONDS = 5.0
+_RELIST_SECONDS = 60.0
+_IDLE_SECONDS = 600.0
+_UPKEEP_SECONDS = 5.0
+_LOGIN_SECONDS = 600.0
+_URL_SECONDS = 30.0
+_LONG_AGO = 1.0
+_MOST_FOUND = 8
+_MOST_FOUND_BYTES = 24_000
+#: Pinned tools are in every first request, which has room for these.
+MOST_PINNED_BYTES = 4000
+_MOST_CHANGED, _CHANGED_CHARS = 50, 1000
+_WORD = re.compile(r"[a-z0-9]+")
+#: The dynamic loader would obey them outside of the sandbox.
+_UNSAFE_VARIABLE = re.compile(r"LD_|DYLD_")
+
+
+class FoundTool(msgspec.Struct):
+    """A tool as agents see it; the hints are the server's own."""
+
+    connection: str
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    read_only: bool
+    destructive: bool
+
+
+class _Live:
+    """A connection in memory, with its session if it is open."""
+
+    def __init__(self, record: Record, per_minute: int) -> None:
+        self.record = record
+        self.server: Server | None = None
+        self.flow: Flow | None = None
+        self.opening = asyncio.Lock()
+        self.slots = asyncio.Semaphore(_AT_ONCE)
+        self.bucket = TokenBucket(per_minute / 60, per_minute)
+        self.state: Literal["new", "ready", "login", "failed"] = "new"
+        self.detail = ""
+        self.is_removed = self.is_uncounted = False
+        #: Monotonic times of the last call, and before which a failed server is not tried again.
+        self.used_at = self.again_at = 0.0
+
+    async def close(self) -> None:
+        """End the session with its calls."""
+        server, self.server = self.server, None
+        if server is not None:
+            await server.close()
+
+
+class Connections(Service):
+    """`async with Connections(...) as connections:`. Methods may raise ConnectionsError, DatabaseError or StoreError.
+
+    `data` is the bridge's folder. `inside` permits servers in the bridge's own network. `tell` receives a person's
+    connections after each change.
+    """
+
+    def __init__(
+        self,
+        store: ConnectionStore,
+        data: Path,
+        on_death: Callable[[], None] = lambda: None,
+        *,
+        inside: bool,
+        tell: Callable[[str, list[shapes.Connection]], None] = lambda _person, _all: None,
+        per_minute: int = CALLS_PER_MINUTE,
+    ) -> None:
+        self._store = store
+        self._data = data
+        self._on_death = on_death
+        self._inside = inside
+        self._tell = tell
+        self._per_minute = per_minute
+        self._people: dict[str, dict[str, _Live]] = {}
+        self._loading = asyncio.Lock()
+        self._tasks = TaskSet()
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        stack.push_async_callback(self._close)
+        for work, name in ((self._follow(), "connections"), (self._keep_up(), "connections' upkeep")):
+            await stack.enter_async_context(owned_task(work, name=name, on_death=self._on_death))
+
+    async def _close(self) -> None:
+        await self._tasks.close()
+        await self._write_counts()
+        await asyncio.gather(*(self.end(person) for person in tuple(self._people)))
+
+    # --- for people ---
+
+    async def listed(self, person: str) -> list[shapes.Connection]:
+        """Return a person's connections, by name."""
+        return [_shown(live) for _, live in sorted((await self._of(person)).items())]
+
+    async def add(self, person: str, name: str, definition: Definition) -> shapes.Connection:
+        """Add a connection and reach its server; it is kept also if that fails."""
+        self._check(name, definition)
+        await self._of(person)
+        record = Record(name, definition, Tools())
+        await self._store.add(person, record)
+        live = self._people[person][name] = _Live(record, self._per_minute)
+        definition.hold_secrets()
+        return await self._tested(person, live)
+
+    async def test(self, person: str, name: str) -> shapes.Connection:
+        """Reach a server anew and list its tools."""
+        live = await self._found(person, name)
+        await live.close()
+        live.again_at = 0.0
+        return await self._tested(person, live)
+
+    async def remove(self, person: str, name: str) -> None:
+        """Delete a connection and end its calls."""
+        live = await self._found(person, name)
+        live.is_removed = True
+        self._people[person].pop(name, None)
+        await live.close()
+        await self._store.remove(person, name)
+        self._changed(person)
+
+    async def agree(self, person: str, name: str, digests: Sequence[str]) -> shapes.Connection:
+        """Agree to the changed tools with these digests."""
+        live = await self._found(person, name)
+        tools = live.record.tools
+        agreed = {name: tool for name, tool in tools.changed().items() if tool.digest in digests}
+        tools.agreed = {**{name: tool for name, tool in (tools.agreed or {}).items() if name in tools.listed}, **agreed}
+        return await self._saved(person, live)
+
+    async def pin(self, person: str, name: str, pinned: Sequence[str]) -> shapes.Connection:
+        """Replace the tools that agents are offered directly."""
+        live = await self._found(person, name)
+        if unknown := [each for each in pinned if each not in live.record.tools.usable()]:
+            raise ConnectionsError("invalid", f"{name} has no tool {unknown[0][:60]!r} that may be used.")
+        before, live.record.tools.pinned = live.record.tools.pinned, list(dict.fromkeys(pinned))
+        if len(msgspec.json.encode(await self.pinned(person))) > MOST_PINNED_BYTES:
+            live.record.tools.pinned = before
+            raise ConnectionsError("limit", f"Pinned tools may have {MOST_PINNED_BYTES:,} bytes together. Unpin some.")
+        return await self._saved(person, live)
+
+    async def login(self, person: str, name: str, redirect_uri: str) -> str:
+        """Begin a login at the server. Return where the person logs in."""
+        live = await self._found(person, name)
+        if not live.record.definition.url:
+            raise ConnectionsError("invalid", f"{name} runs on this machine and has no login.")
+        await _loaded()
+        from bridge.connections.login import Flow
+
+        if live.flow is not None and live.flow.task is not None:
+            live.flow.task.cancel()
+        flow = live.flow = Flow(redirect_uri)
+        task = flow.task = self._tasks.start(self._log_in(person, live, flow), f"login of {person} at {name}")
+        waited: set[asyncio.Future[Any]] = {task, flow.url}
+        await asyncio.wait(waited, timeout=_URL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if not flow.url.done():
+            task.cancel()
+            raise ConnectionsError("failed", live.detail or f"{name} asks for no login.")
+        return flow.url.result()
+
+    async def logged_in(self, person: str, code: str, state: str, issuer: str | None) -> shapes.Connection:
+        """Finish the person's login to which a state belongs, with what they bring back."""
+        from mcp.shared.auth import AuthorizationCodeResult
+
+        for live in (await self._of(person)).values():
+            flow = live.flow
+            if flow is not None and flow.is_about(state):
+                flow.code.set_result(AuthorizationCodeResult(code=code, state=state, iss=issuer))
+                await asyncio.wait({flow.task} if flow.task is not None else set())
+                return _shown(live)
+        raise ConnectionsError("not_found", "This login was not begun here, or too long ago. Begin again.")
+
+    # --- for sprites ---
+
+    async def pinned(self, person: str) -> list[FoundTool]:
+        """Return the pinned tools that may be used."""
+        found = []
+        for live in (await self._of(person)).values():
+            usable = live.record.tools.usable()
+            found += [_offered(live, usable[name]) for name in live.record.tools.pinned if name in usable]
+        return found
+
+    async def find(self, person: str, query: str) -> tuple[list[FoundTool], int]:
+        """Return the tools that fit a query best, and how many others fit."""
+        words = set(_WORD.findall(query.lower()))
+        scores = [
+            (-score, live.record.name, tool.name, live, tool)
+            for live in (await self._of(person)).values()
+            for tool in live.record.tools.usable().values()
+            if (score := _score(words, live.record.name, tool))
+        ]
+        found: list[FoundTool] = []
+        size = 0
+        for *_, live, tool in sorted(scores, key=lambda each: each[:3]):
+            offered = _offered(live, tool)
+            size += len(msgspec.json.encode(offered))
+            if len(found) == _MOST_FOUND or (found and size > _MOST_FOUND_BYTES):
+                break
+            found.append(offered)
+        return found, len(scores) - len(found)
+
+    async def use(self, person: str, name: str, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
+        """Call a tool. Return its result as text, and whether it is an error."""
+        live = await self._found(person, name)
+        if live.slots.locked():
+            raise ConnectionsError(
+                "limit", f"{name} has {_AT_ONCE} calls under way, as many as it may. Try again soon."
+            )
+        async with live.slots:
+            server = await self._reached(person, live)
+            if server.has_news or time.monotonic() - server.listed_at > _RELIST_SECONDS:
+                await self._list(person, live, server)
+            _check_usable(live, tool)
+            self._count(live)
+            try:
+                return await server.call(tool, arguments)
+            except ConnectionsError as error:
+                self._note(person, live, error)
+                raise
+
+    async def end(self, person: str) -> None:
+        """End a person's sessions, with their calls."""
+        await asyncio.gather(*(live.close() for live in self._people.pop(person, {}).values()))
+
+    # --- records ---
+
+    async def _of(self, person: str) -> dict[str, _Live]:
+        if person not in self._people:
+            async with self._loading:
+                if person not in self._people:
+                    records = await self._store.of(person)
+                    self._people[person] = {record.name: _Live(record, self._per_minute) for record in records}
+        return self._people[person]
+
+    async def _found(self, person: str, name: str) -> _Live:
+        live = (await self._of(person)).get(name)
+        if live is None:
+            raise ConnectionsError("not_found", f"There is no connection {name[:40]!r}.")
+        return live
+
+    async def _saved(self, person: str, live: _Live) -> shapes.Connection:
+        await self._store.save(person, live.record)
+        self._changed(person)
+        return _shown(live)
+
+    def _changed(self, person: str) -> None:
+        self._tell(person, [_shown(live) for _, live in sorted(self._people.get(person, {}).items())])
+
+    def _check(self, name: str, definition: Definition) -> None:
+        if NAME.fullmatch(name) is None:
+            raise ConnectionsError("invalid", "A name has up to 24 of a-z, 0-9 and -, beginning with a letter.")
+        if not definition.url and not definition.command:
+            raise ConnectionsError("invalid", "A connection needs a URL or a command.")
+        if unsafe := next(filter(_UNSAFE_VARIABLE.match, definition.env), None):
+            raise ConnectionsError("invalid", f"The variable {unsafe} cannot be given to a server.")
+        try:
+            parts = urlsplit(definition.url or "https://command.invalid")
+        except ValueError:
+            parts = urlsplit("")
+        if parts.scheme not in ({"http", "https"} if self._inside else {"https"}) or not parts.hostname:
+            raise ConnectionsError("invalid", "A server has an address that begins with https://.")
+        if "@" in parts.netloc:
+            raise ConnectionsError("invalid", "Give the token with --token-stdin, not in the address.")
+
+    # --- sessions ---
+
+    async def _tested(self, person: str, live: _Live) -> shapes.Connection:
+        try:
+            await self._reached(person, live)
+        except ConnectionsError as error:
+            log.info("a connection cannot be reached (%s)", error.code, extra={"person": person})
+        self._changed(person)
+        return _shown(live)
+
+    async def _reached(self, person: str, live: _Live) -> "Server":
+        live.used_at = time.monotonic()
+        if live.server is not None and not live.server.is_broken:
+            return live.server
+        async with live.opening:
+            if live.server is not None and not live.server.is_broken:
+                return live.server
+            await live.close()
+            if time.monotonic() < live.again_at:
+                raise ConnectionsError("login" if live.state == "login" else "failed", live.detail)
+            definition = live.record.definition
+            try:
+                return await self._open_server(person, live, definition, None)
+            except ConnectionsError as error:
+                login = definition.login
+                if error.code != "login" or login is None or (login.expires_at or _LONG_AGO) <= _LONG_AGO:
+                    raise
+                # The server may have ended the access token early. With an expired one, the library refreshes it.
+                login.expires_at = _LONG_AGO
+                return await self._open_server(person, live, definition, None)
+
+    async def _open_server(self, person: str, live: _Live, definition: Definition, flow: "Flow | None") -> "Server":
+        await _loaded()
+        from bridge.connections.login import provider
+        from bridge.connections.server import Server
+
+        async def save() -> None:
+            if not live.is_removed:
+                live.record.definition = definition
+                await self._store.save(person, live.record)
+
+        # Without tokens every attempt would register this client anew.
+        has_login = flow is not None or (definition.login is not None and definition.login.tokens is not None)
+        auth = provider(definition, save, flow) if has_login else None
+        server = Server(definition, self._data, inside=self._inside, auth=auth)
+        try:
+            await server.open(*(() if flow is None else (_LOGIN_SECONDS,)))
+            await self._list(person, live, server)
+            _check_kept(live)
+        except BaseException as error:
+            await server.close()
+            if isinstance(error, ConnectionsError):
+                live.again_at = time.monotonic() + _AGAIN_SECONDS
+                self._note(person, live, error)
+            raise
+        before, live.server = live.server, server
+        self._note(person, live, None)
+        if before is not None:
+            await before.close()
+        return server
+
+    async def _log_in(self, person: str, live: _Live, flow: "Flow") -> None:
+        definition = msgspec.json.decode(msgspec.json.encode(live.record.definition), type=Definition)
+        definition.token = ""
+        try:
+            await self._open_server(person, live, definition, flow)
+        except (ConnectionsError, DatabaseError, StoreError) as error:
+            log.info("a login at a connection's server failed (%s)", type(error).__name__, extra={"person": person})
+        finally:
+            if live.flow is flow:
+                live.flow = None
+
+    async def _list(self, person: str, live: _Live, server: "Server") -> None:
+        """List the tools; new and changed ones wait for the person, except those of the first list."""
+        listed, tools = await server.list_tools(), live.record.tools
+        if tools.agreed is None or listed != tools.listed:
+            tools.listed = listed
+            if tools.agreed is None:
+                tools.agreed = dict(listed)
+            await self._saved(person, live)
+
+    def _note(self, person: str, live: _Live, error: ConnectionsError | None) -> None:
+        before = live.state, live.detail
+        live.state = "ready" if error is None else "login" if error.code == "login" else "failed"
+        live.detail = "" if error is None else str(error)
+        if before != (live.state, live.detail):
+            self._changed(person)
+
+    def _count(self, live: _Live) -> None:
+        now, daily = time.time(), live.record.definition.daily
+        if live.record.calls_on(now) >= daily:
+            raise ConnectionsError("limit", f"{live.record.name} has had its {daily:,} calls of today (UTC).")
+        if wait := live.bucket.wait(1):
+            words = f"{live.record.name} has had its {self._per_minute} calls of this minute."
+            raise ConnectionsError("limit", f"{words} Try again in {math.ceil(wait)} seconds.")
+        live.bucket.take(1)
+        live.record.count(now)
+        live.is_uncounted = True
+
+    # --- tasks ---
+
+    async def _follow(self) -> None:
+        """Take over what other bridges change. A session whose credentials changed serves its calls, and no others."""
+        async for person in self._store.changes():
+            if person not in self._people:
+                continue
+            try:
+                records = {record.name: record for record in await self._store.of(person)}
+            except (DatabaseError, StoreError):
+                # They are read again at the next use.
+                await self.end(person)
+                continue
+            known = self._people[person]
+            for name, live in tuple(known.items()):
+                if name not in records:
+                    live.is_removed = True
+                    await known.pop(name).close()
+                elif live.server is not None and records[name].definition != live.record.definition:
+                    live.server.is_broken = True
+            for name, record in records.items():
+                known.setdefault(name, _Live(record, self._per_minute)).record = record
+            self._changed(person)
+
+    async def _keep_up(self) -> None:
+        while True:
+            await asyncio.sleep(_UPKEEP_SECONDS)
+            await self._write_counts()
+            for live in [live for known in self._people.values() for live in known.values()]:
+                if live.server is not None and time.monotonic() - live.used_at > _IDLE_SECONDS:
+                    await live.close()
+
+    async def _write_counts(self) -> None:
+        for person, known in tuple(self._people.items()):
+            for live in [live for live in known.values() if live.is_uncounted]:
+                live.is_uncounted = False
+                try:
+                    await self._store.count(person, live.record)
+                except (DatabaseError, StoreError) as error:
+                    log.warning("the calls of a connection cannot be counted (%s)", type(error).__name__)
+                    live.is_uncounted = True
+
+
+async def _loaded() -> None:
+    """Import the MCP client in a thread."""
+    await asyncio.to_thread(importlib.import_module, "bridge.connections.login")
+
+
+def _check_kept(live: _Live) -> None:
+    if live.is_removed:
+        raise ConnectionsError("not_found", "The connection was removed.")
+
+
+def _check_usable(live: _Live, tool: str) -> None:
+    name, tools = live.record.name, live.record.tools
+    if tool in tools.usable():
+        return
+    if tool in tools.listed:
+        words = (
+            f"The tool {tool} of {name} changed. The person has to agree to it in the settings before it can be used."
+        )
+        raise ConnectionsError("changed", words)
+    raise ConnectionsError("not_found", f"{name} has no tool {tool[:60]!r}. find_tools lists what there is.")
+
+
+def _score(words: set[str], connection: str, tool: Tool) -> int:
+    name = set(_WORD.findall(f"{tool.name.lower()} {tool.name.lower().replace('_', ' ')}"))
+    described = set(_WORD.findall(tool.description.lower()))
+    return sum(
+        3 * (word in name) + 2 * (word in connection) + (word in described or f"{word}s" in described) for word in words
+    )
+
+
+def _offered(live: _Live, tool: Tool) -> FoundTool:
+    return FoundTool(live.record.name, tool.name, tool.description, tool.input_schema, tool.read_only, tool.destructive)
+
+
+def _shown(live: _Live) -> shapes.Connection:
+    record, agreed = live.record, live.record.tools.agreed or {}
+    changed = [
+        shapes.ChangedTool(
+            tool.name,
+            tool.description[:_CHANGED_CHARS],
+            agreed[tool.name].description[:_CHANGED_CHARS] if tool.name in agreed else None,
+            tool.digest,
+        )
+        for tool in record.tools.changed().values()
+    ]
+    return shapes.Connection(
+        name=record.name,
+        kind="remote" if record.definition.url else "local",
+        address=record.definition.address,
+        state=live.state,
+        detail=live.detail,
+        tools=len(record.tools.usable()),
+        changed=changed[:_MOST_CHANGED],
+        pinned=record.tools.pinned,
+        calls_today=record.calls_on(time.time()),
+        daily=record.definition.daily,
+    )

@@ -1,0 +1,218 @@
+"""Records of connections. Everything but the name, the tools and the count of calls is sealed with the store's key."""
+
+import hashlib
+import re
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from bridge.db.database import ConstraintError, Database, Transaction, in_snapshot, in_transaction
+from bridge.errors import BridgeError
+from bridge.replicas.keys import BrokenSealError, Keyring
+from bridge.replicas.store import StoreError
+from sprite.common import own_secrets
+
+NAME = re.compile(r"[a-z][a-z0-9-]{0,23}")
+MOST_CONNECTIONS = 30
+DAILY_CALLS = 2000
+#: Channel on which bridges announce the people whose connections changed.
+CHANNEL = "connections"
+#: Shorter values are words such as "true", which occur in any text.
+_SHORTEST_SECRET = 8
+_DAY_SECONDS = 86400
+
+
+class ConnectionsError(BridgeError):
+    """A connection cannot do what was asked; the message is for people and agents and holds no credential."""
+
+    def __init__(self, code: str, words: str) -> None:
+        super().__init__(words)
+        self.code = code
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """A tool as its server describes it; the hints are the server's own."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    read_only: bool = False
+    destructive: bool = True
+
+    @property
+    def digest(self) -> str:
+        """A hash of everything that the server says about the tool."""
+        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:16]
+
+
+class Tools(msgspec.Struct):
+    """A connection's tools: as last listed, as the person agreed to them (null: not listed yet), and pinned ones."""
+
+    listed: dict[str, Tool] = {}
+    agreed: dict[str, Tool] | None = None
+    pinned: list[str] = []
+
+    def usable(self) -> dict[str, Tool]:
+        """Return the tools that are still as the person agreed to."""
+        agreed = self.agreed or {}
+        return {name: tool for name, tool in self.listed.items() if agreed.get(name) == tool}
+
+    def changed(self) -> dict[str, Tool]:
+        """Return the tools that wait for the person."""
+        usable = self.usable()
+        return {name: tool for name, tool in self.listed.items() if name not in usable}
+
+
+class Login(msgspec.Struct):
+    """What OAuth has given: members are JSON of the `mcp` library's types. `expires_at` is in Unix seconds."""
+
+    tokens: str | None = None
+    client: str | None = None
+    server: str | None = None
+    resource: str | None = None
+    expires_at: float | None = None
+
+
+class Definition(msgspec.Struct):
+    """How a server is reached, with its credentials: a URL, or else a command."""
+
+    url: str = ""
+    token: str = ""
+    command: list[str] = []
+    env: dict[str, str] = {}
+    hosts: list[str] = []
+    daily: int = DAILY_CALLS
+    login: Login | None = None
+
+    @property
+    def address(self) -> str:
+        """The URL without user, query and fragment, or the command's program."""
+        if not self.url:
+            return self.command[0]
+        parts = urlsplit(self.url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+    def without_secrets(self, text: str) -> str:
+        """Return the text with a mark instead of each credential."""
+        for secret in self._secrets():
+            for spelling in {secret, quote(secret, safe="")}:
+                text = text.replace(spelling, "[redacted:credential]")
+        return text
+
+    def hold_secrets(self) -> None:
+        """Have the credentials redacted in this process's log."""
+        for secret in self._secrets():
+            own_secrets.hold_passing(secret)
+
+    def _secrets(self) -> list[str]:
+        login = self.login or Login()
+        found = [self.token, *self.env.values(), urlsplit(self.url).password or "", urlsplit(self.url).query]
+        for text in (login.tokens, login.client):
+            members = msgspec.json.decode(text) if text else {}
+            found += [str(members.get(name) or "") for name in ("access_token", "refresh_token", "client_secret")]
+        # The longest first: one may be a part of another.
+        return sorted((each for each in found if len(each) >= _SHORTEST_SECRET), key=len, reverse=True)
+
+
+class Record(msgspec.Struct):
+    """A stored connection, and the calls of a day (UTC, days since 1970)."""
+
+    name: str
+    definition: Definition
+    tools: Tools
+    day: int = 0
+    calls: int = 0
+
+    def calls_on(self, at: float) -> int:
+        """Return the number of calls on the day of a time (Unix seconds)."""
+        return self.calls if self.day == int(at // _DAY_SECONDS) else 0
+
+    def count(self, at: float) -> None:
+        """Count a call."""
+        self.calls, self.day = self.calls_on(at) + 1, int(at // _DAY_SECONDS)
+
+
+class ConnectionStore:
+    """Read and write the records. Methods may raise DatabaseError, and StoreError if the sealing key is missing."""
+
+    def __init__(self, database: Database, keyring: Keyring) -> None:
+        self._database = database
+        self._keyring = keyring
+        self._id = secrets.token_hex(8)
+
+    @in_snapshot
+    def of(self, db: Transaction, person: str) -> list[Record]:
+        """Return a person's connections, by name."""
+        rows = db.execute("SELECT * FROM connections WHERE person = ? ORDER BY name", (person,))
+        return [self._record(person, row) for row in rows]
+
+    async def add(self, person: str, record: Record) -> None:
+        """Store a new connection. Raise ConnectionsError if its name is taken or there are too many."""
+        row = (person, record.name, msgspec.json.encode(record.tools).decode(), *self._sealed(person, record))
+
+        def insert(tx: Transaction) -> None:
+            count = tx.execute("SELECT count(*) FROM connections WHERE person = ?", (person,)).fetchone()[0]
+            if count >= MOST_CONNECTIONS:
+                raise ConnectionsError("limit", f"There are {MOST_CONNECTIONS} connections, as many as there may be.")
+            tx.execute("INSERT INTO connections (person, name, tools_json, key_id, sealed) VALUES (?, ?, ?, ?, ?)", row)
+
+        try:
+            await self._database.write(insert)
+        except ConstraintError:
+            raise ConnectionsError(
+                "invalid", f"There is a connection {record.name} already, or no such person."
+            ) from None
+
+    @in_transaction
+    def save(self, tx: Transaction, person: str, record: Record) -> None:
+        """Update a connection, unless it was removed."""
+        tx.execute(
+            "UPDATE connections SET tools_json = ?, key_id = ?, sealed = ? WHERE person = ? AND name = ?",
+            (msgspec.json.encode(record.tools).decode(), *self._sealed(person, record), person, record.name),
+        )
+        self._tell_others(tx, person)
+
+    async def count(self, person: str, record: Record) -> None:
+        """Store the number of a connection's calls."""
+        await self._database.statement(
+            "UPDATE connections SET day = ?, calls = ? WHERE person = ? AND name = ?",
+            (record.day, record.calls, person, record.name),
+        )
+
+    @in_transaction
+    def remove(self, tx: Transaction, person: str, name: str) -> None:
+        """Delete a connection with its credentials."""
+        tx.execute("DELETE FROM connections WHERE person = ? AND name = ?", (person, name))
+        self._tell_others(tx, person)
+
+    async def changes(self) -> AsyncIterator[str]:
+        """Yield the people whose connections another bridge changed."""
+        async for text in self._database.listen(CHANNEL):
+            bridge, _, person = text.partition(":")
+            if bridge != self._id:
+                yield person
+
+    def _tell_others(self, tx: Transaction, person: str) -> None:
+        tx.execute("SELECT db_notify(?, ?)", (CHANNEL, f"{self._id}:{person}"))
+
+    def _sealed(self, person: str, record: Record) -> tuple[str, bytes]:
+        key = self._keyring.current()
+        return key.id, key.seal(person, _place(record.name), msgspec.json.encode(record.definition))
+
+    def _record(self, person: str, row: Any) -> Record:
+        name = str(row["name"])
+        try:
+            content = self._keyring.of(row["key_id"]).unseal(person, _place(name), bytes(row["sealed"]))
+        except BrokenSealError as error:
+            raise StoreError(f"The stored credentials of the connection {name} are damaged.") from error
+        definition = msgspec.json.decode(content, type=Definition)
+        definition.hold_secrets()
+        tools = msgspec.json.decode(row["tools_json"], type=Tools)
+        return Record(name, definition, tools, int(row["day"]), int(row["calls"]))
+
+
+def _place(name: str) -> bytes:
+    return b"connection\0" + name.encode()
