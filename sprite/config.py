@@ -164,6 +164,13 @@ class Settings:
         "address of an OpenAI-compatible embeddings endpoint, `https://:KEY@example.org/v1?model=NAME`",
         secret=True,
     )
+    connections: str | None = setting(
+        "SPRITE_CONNECTIONS",
+        settings.url,
+        None,
+        "where the bridge offers the person's connections, `http://connections:KEY@HOST:PORT`; the bridge sets it",
+        secret=True,
+    )
     #: Data folder of the bridge on this machine, whether it exists or not: hidden from the agent.
     bridge_data: Path | None = setting(
         "SPRITE_DATA",

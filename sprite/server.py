@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from sprite.agent.background import Background
 from sprite.agent.memory_events import MemoryEvents
@@ -213,7 +214,7 @@ def _taken(settings: Settings) -> Iterator[None]:
 def _token(settings: Settings) -> str:
     """Return the port's token; from now on it is redacted like the other credentials."""
     token = settings.token or _kept_token(settings.token_file)
-    own_secrets.hold(token, *secrets_of(settings))
+    own_secrets.hold(token, *secrets_of(settings), urlsplit(settings.connections or "").password)
     return token
 
 

@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +24,12 @@ from claude_agent_sdk.types import HookEvent
 from sprite import __version__
 from sprite.agent.parent_death import wrapped
 from sprite.agent.processes import end_commands, is_stopped
+from sprite.agent.tools.connections import ConnectionTools
 from sprite.common.tasks import TaskSet
 from sprite.config import Settings, is_root
 from sprite.errors import AgentError, PeerError
 from sprite.protocol.shapes import Effort
-from sprite.protocol.tools import TOOL_SERVER
+from sprite.protocol.tools import CONNECTION_SERVER, TOOL_SERVER
 from sprite.sandbox.cli_environment import SCRIPT, cli_environment
 from sprite.workspace.user_files import picture_blocks
 
@@ -74,9 +75,13 @@ COMPACT_COMMAND = "/compact"
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """Tools, hooks, the permission callback (in `ask` mode) and the CLI (None: the SDK's) of one conversation."""
+    """Tools, hooks, the permission callback (in `ask` mode) and the CLI (None: the SDK's) of one conversation.
+
+    `connections` are None without a bridge.
+    """
 
     tools: list[sdk.SdkMcpTool[Any]]
+    connections: ConnectionTools | None
     hooks: dict[HookEvent, list[sdk.HookMatcher]]
     can_use_tool: sdk.CanUseTool | None
     cli_path: Path | None
@@ -113,7 +118,10 @@ class Conversation:
 
     async def connect(self, resume: str | None, model: str | None = None, effort: Effort | None = None) -> None:
         """Start the CLI, or resume a conversation. Raises AgentError with the reason if it does not start."""
-        client = sdk.ClaudeSDKClient(self._options(resume, model, effort))
+        servers = {TOOL_SERVER: self._equipment.tools}
+        if self._equipment.connections is not None:
+            servers[CONNECTION_SERVER] = await self._equipment.connections.tools()
+        client = sdk.ClaudeSDKClient(self._options(servers, resume, model, effort))
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
                 await client.connect()
@@ -187,6 +195,8 @@ class Conversation:
             await disconnecting
         await end_commands(self._settings.cli_state)
         await self._tasks.close()
+        if self._equipment.connections is not None:
+            await self._equipment.connections.close()
         await self._on_end()
 
     async def _read(self, client: sdk.ClaudeSDKClient) -> None:
@@ -230,7 +240,13 @@ class Conversation:
     def _last_words(self, error: BaseException) -> str:
         return (" ".join(self._stderr) or str(error).partition("\n")[0] or type(error).__name__)[:400]
 
-    def _options(self, resume: str | None, model: str | None, effort: Effort | None) -> sdk.ClaudeAgentOptions:
+    def _options(
+        self,
+        servers: Mapping[str, list[sdk.SdkMcpTool[Any]]],
+        resume: str | None,
+        model: str | None,
+        effort: Effort | None,
+    ) -> sdk.ClaudeAgentOptions:
         bypass = self._settings.permissions == "bypass"
         configured = self._settings.models
         model = model or next(iter(configured), None)
@@ -251,7 +267,7 @@ class Conversation:
             permission_mode="bypassPermissions" if bypass else "default",
             can_use_tool=self._equipment.can_use_tool,
             hooks=self._equipment.hooks,
-            mcp_servers={TOOL_SERVER: sdk.create_sdk_mcp_server(TOOL_SERVER, __version__, self._equipment.tools)},
+            mcp_servers={name: sdk.create_sdk_mcp_server(name, __version__, tools) for name, tools in servers.items()},
             # The agent can write to its workspace; settings files there could run hooks or redirect the model.
             setting_sources=[],
             strict_mcp_config=True,

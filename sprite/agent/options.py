@@ -27,6 +27,7 @@ from sprite.agent.background import Background
 from sprite.agent.conversation import AgentOptions, Conversation
 from sprite.agent.permissions import ALLOWED, Call, DeniedError, PermissionBroker, word_of_sandbox
 from sprite.agent.tools.canvas import canvas_reader, canvas_tools
+from sprite.agent.tools.connections import ConnectionTools
 from sprite.agent.tools.memory import action_tools, memory_tools
 from sprite.agent.translate import (
     BrokenStream,
@@ -48,7 +49,7 @@ from sprite.memory.actions import Actions
 from sprite.memory.projection import AgentWatch
 from sprite.protocol.events import TextDelta, Thinking, WholeText
 from sprite.protocol.messages import CanvasUpdate, StackUpdate
-from sprite.protocol.tools import OWN_TOOLS
+from sprite.protocol.tools import FIND_TOOLS_CALL, OWN_TOOLS
 from sprite.sandbox.guard import SYSTEM_REFUSAL, Guard
 from sprite.sandbox.sandbox import Boundary, agent_command
 from sprite.search.view import MemoryView
@@ -158,6 +159,7 @@ class Agent:
         hooks["PreToolUse"] = [guard, *hooks.get("PreToolUse", [])]
         equipment = AgentOptions(
             tools=self._tools(listener),
+            connections=ConnectionTools(self._settings.connections) if self._settings.connections else None,
             hooks=hooks,
             can_use_tool=None if self._settings.permissions == "bypass" else self._asker(listener, folders),
             cli_path=agent_command(self._settings, self._boundary),
@@ -214,7 +216,7 @@ class Agent:
         async def ask(
             tool: str, tool_input: dict[str, Any], context: sdk.ToolPermissionContext
         ) -> sdk.PermissionResultAllow | sdk.PermissionResultDeny:
-            if tool.startswith(OWN_TOOLS):
+            if tool.startswith(OWN_TOOLS) or tool == FIND_TOOLS_CALL:
                 return sdk.PermissionResultAllow()
             begun_by = listener.background.turn_of(context.agent_id)
             call = Call(tool, tool_input, folders.take(context.tool_use_id), context.tool_use_id)

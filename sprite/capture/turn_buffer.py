@@ -19,6 +19,7 @@ from sprite.privacy.cutting import clean, cut, cut_value, result_text
 from sprite.privacy.private_text import PrivateText, is_off_record
 from sprite.privacy.secret_formats import kept_result
 from sprite.protocol.pasted import Marked, Spans, to_spans
+from sprite.protocol.tools import connection_call
 
 #: Id prefix of recorded calls that the agent never made: text added to its prompt.
 TOLD = "told_"
@@ -125,6 +126,8 @@ class TurnBuffer:
             call["result"] = cut(kept_result(tool_input, self._said(result)), discreet=self._discreet)
         if agent_id:
             call["agent_id"] = agent_id
+        if (connected := connection_call(name, tool_input)) is not None:
+            call["origin"] = cut(connected.origin)
         return call
 
     def known(self, tool_use_id: str) -> dict[str, Any] | None:

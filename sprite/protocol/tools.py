@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 #: The MCP server that the sprite gives its agent.
@@ -74,6 +75,38 @@ def from_elsewhere(name: str) -> str:
     if own is not None:
         return own
     return name.replace(OWN_TOOLS, _OTHER_SPRITE, 1) if name.startswith(OWN_TOOLS) else name
+
+
+#: The MCP server with the tools of the person's connections. Its name is not the sprite's, whose tools are trusted.
+CONNECTION_SERVER = "connections"
+FIND_TOOLS, USE_TOOL = "find_tools", "use_tool"
+_CONNECTED = f"mcp__{CONNECTION_SERVER}__"
+FIND_TOOLS_CALL, USE_TOOL_CALL = f"{_CONNECTED}{FIND_TOOLS}", f"{_CONNECTED}{USE_TOOL}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionCall:
+    """A call of a tool of a connection."""
+
+    connection: str
+    tool: str
+    arguments: Mapping[str, Any]
+
+    @property
+    def origin(self) -> str:
+        """The origin of the result's words."""
+        return f"tool:{self.connection}"
+
+
+def connection_call(name: str, given: Any) -> ConnectionCall | None:
+    """Return the call of a connection's tool that an agent's call is, by `use_tool` or of a pinned tool, or None."""
+    given = given if isinstance(given, Mapping) else {}
+    if name == USE_TOOL_CALL:
+        arguments = given.get("arguments")
+        chosen = arguments if isinstance(arguments, Mapping) else {}
+        return ConnectionCall(str(given.get("connection", "")), str(given.get("tool", "")), chosen)
+    connection, mark, tool = name.removeprefix(_CONNECTED).partition("__")
+    return ConnectionCall(connection, tool, given) if name.startswith(_CONNECTED) and mark else None
 
 
 #: Name of the tool in a question about a host.

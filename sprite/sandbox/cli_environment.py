@@ -42,8 +42,9 @@ def cli_environment(settings: Settings, state: Path) -> dict[str, str]:
         "ENABLE_TOOL_SEARCH": "false",
         # An agent that is a copy of the whole conversation is nothing the person asked for.
         "CLAUDE_CODE_FORK_SUBAGENT": "0",
-        # The agent must not get the server's token or the bridge's data.
+        # The agent must not get the server's token, the key of connections or the bridge's data.
         "SPRITE_TOKEN": "",
+        "SPRITE_CONNECTIONS": "",
         "SPRITE_DATA": "",
         # The CLI would prefer a login to a key.
         "CLAUDE_CODE_OAUTH_TOKEN": (settings.login or "") if settings.on_plan else "",

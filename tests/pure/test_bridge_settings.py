@@ -82,7 +82,7 @@ def test_flags_and_fake_model_reach_sprites() -> None:
 def test_each_sprite_setting_reaches_vms() -> None:
     """Exceptions: settings of the machine, and those that the deploy itself writes."""
     read = {name for field in fields(SpriteSettings) for name in field.metadata.get("names", ())}
-    of_machine = {"SPRITE_TOKEN", "SPRITE_DATA", "SPRITE_EGRESS", "SPRITE_EMBEDDINGS"}
+    of_machine = {"SPRITE_TOKEN", "SPRITE_CONNECTIONS", "SPRITE_DATA", "SPRITE_EGRESS", "SPRITE_EMBEDDINGS"}
     assert {name for name in read if name.startswith("SPRITE_")} - of_machine == set(SETTINGS)
 
 
@@ -116,7 +116,7 @@ def test_invalid_flag_is_refused_in_words(flag: str, value: str) -> None:
 def test_environment_variables_are_few() -> None:
     kinds = (Settings, SpriteSettings)
     names = {name for kind in kinds for field in fields(kind) for name in field.metadata.get("names", ())}
-    assert len([name for name in names if not name.startswith("--")]) <= 28
+    assert len([name for name in names if not name.startswith("--")]) <= 29
 
 
 @pytest.mark.parametrize(("main", "kind"), [(sprite_command, SpriteSettings), (bridge_command, Settings)])
