@@ -35,7 +35,7 @@ from bridge.cluster.leases import Leases
 from bridge.cluster.ownership import Holder, Homes, Ownership, holders, this_machine
 from bridge.config import DEFAULT_HOST, DEFAULT_PORT, LOCAL_PERSON, Settings
 from bridge.connections.connections import Connections
-from bridge.connections.routes import PageRoutes, SpriteRoutes, sprite_key
+from bridge.connections.routes import page_routes, sprite_key, sprite_routes
 from bridge.connections.store import ConnectionStore
 from bridge.db import data_folder
 from bridge.db.database import Database, DatabaseError
@@ -171,8 +171,8 @@ async def running(
             [
                 *doors.routes(proxy.list_models),
                 *mcp.routes(),
-                *SpriteRoutes(connections, tokens, key).table(),
-                *PageRoutes(connections, authenticator, addresses.base).table(),
+                *sprite_routes(connections, tokens, key),
+                *page_routes(connections, authenticator, addresses.base),
                 *proxy.routes(),
                 *notices.routes(authenticator, relay),
                 web.post("/restore", operations.restoring.door(authenticator)),

@@ -24,7 +24,7 @@ from bridge.auth.tokens import Token
 from bridge.cluster.ownership import NotOwnedError
 from bridge.config import LOCAL_PERSON
 from bridge.connections.connections import Connections
-from bridge.connections.routes import PeoplesRoutes
+from bridge.connections.routes import peoples_routes
 from bridge.db.database import DatabaseError
 from bridge.errors import BridgeError, OperatorError
 from bridge.http import messages
@@ -217,7 +217,7 @@ class OperatorApi:
         self, operations: Operations, connections: Connections, webhook_key: Callable[[], Awaitable[str]]
     ) -> None:
         self._operations = operations
-        self._connections = PeoplesRoutes(connections, "/users/{name}/connections", self._named, may_run=True)
+        self._connections = connections
         self._webhook_key = webhook_key
 
     def application(self) -> web.Application:
@@ -245,10 +245,10 @@ class OperatorApi:
             web.post("/deploy/{name}", self._deploy),
             web.get("/export/{name}", self.export, allow_head=False),
             web.post("/restore/{name}", self._restore_agent),
-            *self._connections.table(),
+            *peoples_routes(self._connections, "/users/{name}/connections", self._named, may_run=True),
         ]
 
-    async def _named(self, request: web.Request, _acts: bool) -> str:
+    async def _named(self, request: web.Request) -> str:
         name = request.match_info["name"]
         await self._operations.people.require(name)
         return name

@@ -74,13 +74,13 @@ async def _add(settings: Settings, arguments: argparse.Namespace) -> int:
     if missing:
         raise ControlError(f"The variable {missing[0]} is not set in this shell.")
     asked = Asked(
-        arguments.name,
         arguments.url,
         sys.stdin.readline().strip() if arguments.token_stdin else "",
         shlex.split(arguments.command),
         {name: os.environ[name] for name in arguments.env},  # noqa: TID251 - the same
         arguments.host,
         arguments.daily,
+        arguments.name,
     )
     return _told(await _ask(settings, arguments, "POST", "", asked))
 

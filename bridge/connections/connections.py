@@ -34,8 +34,6 @@ CALLS_PER_MINUTE = 60
 _AT_ONCE = 8
 _AGAIN_SECONDS = 5.0
 _RELIST_SECONDS = 60.0
-_IDLE_SECONDS = 600.0
-_UPKEEP_SECONDS = 5.0
 _LOGIN_SECONDS = 600.0
 _URL_SECONDS = 30.0
 _LONG_AGO = 1.0
@@ -47,17 +45,6 @@ _MOST_CHANGED, _CHANGED_CHARS = 50, 1000
 _WORD = re.compile(r"[a-z0-9]+")
 #: The dynamic loader would obey them outside of the sandbox.
 _UNSAFE_VARIABLE = re.compile(r"LD_|DYLD_")
-
-
-class FoundTool(msgspec.Struct):
-    """A tool as agents see it; the hints are the server's own."""
-
-    connection: str
-    name: str
-    description: str
-    input_schema: dict[str, Any]
-    read_only: bool
-    destructive: bool
 
 
 class _Live:
@@ -72,9 +59,9 @@ class _Live:
         self.bucket = TokenBucket(per_minute / 60, per_minute)
         self.state: Literal["new", "ready", "login", "failed"] = "new"
         self.detail = ""
-        self.is_removed = self.is_uncounted = False
-        #: Monotonic times of the last call, and before which a failed server is not tried again.
-        self.used_at = self.again_at = 0.0
+        self.is_removed = False
+        #: Monotonic time before which a failed server is not tried again.
+        self.again_at = 0.0
 
     async def close(self) -> None:
         """End the session with its calls."""
@@ -109,15 +96,16 @@ class Connections(Service):
         self._people: dict[str, dict[str, _Live]] = {}
         self._loading = asyncio.Lock()
         self._tasks = TaskSet()
+        self._counts = TaskSet()
 
     async def _open(self, stack: AsyncExitStack) -> None:
         stack.push_async_callback(self._close)
-        for work, name in ((self._follow(), "connections"), (self._keep_up(), "connections' upkeep")):
-            await stack.enter_async_context(owned_task(work, name=name, on_death=self._on_death))
+        await stack.enter_async_context(owned_task(self._follow(), name="connections", on_death=self._on_death))
 
     async def _close(self) -> None:
         await self._tasks.close()
-        await self._write_counts()
+        if counts := set(self._counts):
+            await asyncio.wait(counts)
         await asyncio.gather(*(self.end(person) for person in tuple(self._people)))
 
     # --- for people ---
@@ -190,7 +178,7 @@ class Connections(Service):
             raise ConnectionsError("failed", live.detail or f"{name} asks for no login.")
         return flow.url.result()
 
-    async def logged_in(self, person: str, code: str, state: str, issuer: str | None) -> shapes.Connection:
+    async def logged_in(self, person: str, code: str, state: str, issuer: str | None) -> None:
         """Finish the person's login to which a state belongs, with what they bring back."""
         from mcp.shared.auth import AuthorizationCodeResult
 
@@ -198,21 +186,24 @@ class Connections(Service):
             flow = live.flow
             if flow is not None and flow.is_about(state):
                 flow.code.set_result(AuthorizationCodeResult(code=code, state=state, iss=issuer))
-                await asyncio.wait({flow.task} if flow.task is not None else set())
-                return _shown(live)
+                assert flow.task is not None  # noqa: S101 - it is set before the URL is known
+                await asyncio.wait({flow.task})
+                if live.state != "ready":
+                    raise ConnectionsError(live.state, live.detail)
+                return
         raise ConnectionsError("not_found", "This login was not begun here, or too long ago. Begin again.")
 
     # --- for sprites ---
 
-    async def pinned(self, person: str) -> list[FoundTool]:
-        """Return the pinned tools that may be used."""
+    async def pinned(self, person: str) -> list[dict[str, Any]]:
+        """Return the pinned tools that may be used, as agents see tools: with the name of their connection."""
         found = []
         for live in (await self._of(person)).values():
             usable = live.record.tools.usable()
             found += [_offered(live, usable[name]) for name in live.record.tools.pinned if name in usable]
         return found
 
-    async def find(self, person: str, query: str) -> tuple[list[FoundTool], int]:
+    async def find(self, person: str, query: str) -> tuple[list[dict[str, Any]], int]:
         """Return the tools that fit a query best, and how many others fit."""
         words = set(_WORD.findall(query.lower()))
         scores = [
@@ -221,7 +212,7 @@ class Connections(Service):
             for tool in live.record.tools.usable().values()
             if (score := _score(words, live.record.name, tool))
         ]
-        found: list[FoundTool] = []
+        found: list[dict[str, Any]] = []
         size = 0
         for *_, live, tool in sorted(scores, key=lambda each: each[:3]):
             offered = _offered(live, tool)
@@ -243,7 +234,7 @@ class Connections(Service):
             if server.has_news or time.monotonic() - server.listed_at > _RELIST_SECONDS:
                 await self._list(person, live, server)
             _check_usable(live, tool)
-            self._count(live)
+            self._count(person, live)
             try:
                 return await server.call(tool, arguments)
             except ConnectionsError as error:
@@ -305,7 +296,6 @@ class Connections(Service):
         return _shown(live)
 
     async def _reached(self, person: str, live: _Live) -> "Server":
-        live.used_at = time.monotonic()
         if live.server is not None and not live.server.is_broken:
             return live.server
         async with live.opening:
@@ -382,16 +372,16 @@ class Connections(Service):
         if before != (live.state, live.detail):
             self._changed(person)
 
-    def _count(self, live: _Live) -> None:
-        now, daily = time.time(), live.record.definition.daily
-        if live.record.calls_on(now) >= daily:
+    def _count(self, person: str, live: _Live) -> None:
+        daily = live.record.definition.daily
+        if live.record.calls_today >= daily:
             raise ConnectionsError("limit", f"{live.record.name} has had its {daily:,} calls of today (UTC).")
         if wait := live.bucket.wait(1):
             words = f"{live.record.name} has had its {self._per_minute} calls of this minute."
             raise ConnectionsError("limit", f"{words} Try again in {math.ceil(wait)} seconds.")
         live.bucket.take(1)
-        live.record.count(now)
-        live.is_uncounted = True
+        live.record.count()
+        self._counts.start(self._store.count(person, live.record), "count of calls")
 
     # --- tasks ---
 
@@ -416,24 +406,6 @@ class Connections(Service):
             for name, record in records.items():
                 known.setdefault(name, _Live(record, self._per_minute)).record = record
             self._changed(person)
-
-    async def _keep_up(self) -> None:
-        while True:
-            await asyncio.sleep(_UPKEEP_SECONDS)
-            await self._write_counts()
-            for live in [live for known in self._people.values() for live in known.values()]:
-                if live.server is not None and time.monotonic() - live.used_at > _IDLE_SECONDS:
-                    await live.close()
-
-    async def _write_counts(self) -> None:
-        for person, known in tuple(self._people.items()):
-            for live in [live for live in known.values() if live.is_uncounted]:
-                live.is_uncounted = False
-                try:
-                    await self._store.count(person, live.record)
-                except (DatabaseError, StoreError) as error:
-                    log.warning("the calls of a connection cannot be counted (%s)", type(error).__name__)
-                    live.is_uncounted = True
 
 
 async def _loaded() -> None:
@@ -466,19 +438,15 @@ def _score(words: set[str], connection: str, tool: Tool) -> int:
     )
 
 
-def _offered(live: _Live, tool: Tool) -> FoundTool:
-    return FoundTool(live.record.name, tool.name, tool.description, tool.input_schema, tool.read_only, tool.destructive)
+def _offered(live: _Live, tool: Tool) -> dict[str, Any]:
+    return {"connection": live.record.name, **msgspec.structs.asdict(tool)}
 
 
 def _shown(live: _Live) -> shapes.Connection:
-    record, agreed = live.record, live.record.tools.agreed or {}
+    record = live.record
+    before = {name: tool.description[:_CHANGED_CHARS] for name, tool in (record.tools.agreed or {}).items()}
     changed = [
-        shapes.ChangedTool(
-            tool.name,
-            tool.description[:_CHANGED_CHARS],
-            agreed[tool.name].description[:_CHANGED_CHARS] if tool.name in agreed else None,
-            tool.digest,
-        )
+        shapes.ChangedTool(tool.name, tool.description[:_CHANGED_CHARS], before.get(tool.name), tool.digest)
         for tool in record.tools.changed().values()
     ]
     return shapes.Connection(
@@ -490,6 +458,6 @@ def _shown(live: _Live) -> shapes.Connection:
         tools=len(record.tools.usable()),
         changed=changed[:_MOST_CHANGED],
         pinned=record.tools.pinned,
-        calls_today=record.calls_on(time.time()),
+        calls_today=record.calls_today,
         daily=record.definition.daily,
     )

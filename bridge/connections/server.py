@@ -42,6 +42,8 @@ _MOST_PAGES = 20
 _OPEN_SECONDS = 30.0
 _CALL_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
+#: After this time without a call, a session is left.
+_IDLE_SECONDS = 600.0
 _NAMES_SECONDS = 60.0
 _LAST_WORDS_SECONDS = 0.5
 _MOST_WORDS = 300
@@ -77,6 +79,7 @@ class Server:
         self._owner = TaskSet()
         self._calls = TaskSet()
         self._last_words = ""
+        self._used_at = 0.0
         #: Whether the session is of no use any more.
         self.is_broken = False
         #: Whether the server said that its tools changed, and when they were listed (monotonic).
@@ -145,6 +148,7 @@ class Server:
             except Exception as error:  # noqa: BLE001 - explained; its text may hold anything
                 return error
 
+        self._used_at = time.monotonic()
         task = self._calls.start(asked(), "MCP call")
         try:
             async with asyncio.timeout(_CALL_SECONDS):
@@ -175,7 +179,10 @@ class Server:
             )
             async with client:
                 self._opened.set_result(client)
-                await self._end.wait()
+                self._used_at = time.monotonic()
+                while not self._end.is_set() and time.monotonic() - self._used_at < _IDLE_SECONDS:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._end.wait(), _IDLE_SECONDS)
         except Exception as error:  # noqa: BLE001 - explained to whoever waits; its text may hold anything
             if not self._opened.done():
                 self._opened.set_exception(self._explained(error))

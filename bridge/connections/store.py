@@ -3,6 +3,7 @@
 import hashlib
 import re
 import secrets
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -66,6 +67,17 @@ class Tools(msgspec.Struct):
         return {name: tool for name, tool in self.listed.items() if name not in usable}
 
 
+class Given(msgspec.Struct):
+    """How a server is reached, as a person gives it: a URL, or else a command."""
+
+    url: str = ""
+    token: str = ""
+    command: list[str] = []
+    env: dict[str, str] = {}
+    hosts: list[str] = []
+    daily: int = DAILY_CALLS
+
+
 class Login(msgspec.Struct):
     """What OAuth has given: members are JSON of the `mcp` library's types. `expires_at` is in Unix seconds."""
 
@@ -76,15 +88,9 @@ class Login(msgspec.Struct):
     expires_at: float | None = None
 
 
-class Definition(msgspec.Struct):
-    """How a server is reached, with its credentials: a URL, or else a command."""
+class Definition(Given):
+    """How a server is reached, with its credentials."""
 
-    url: str = ""
-    token: str = ""
-    command: list[str] = []
-    env: dict[str, str] = {}
-    hosts: list[str] = []
-    daily: int = DAILY_CALLS
     login: Login | None = None
 
     @property
@@ -126,13 +132,14 @@ class Record(msgspec.Struct):
     day: int = 0
     calls: int = 0
 
-    def calls_on(self, at: float) -> int:
-        """Return the number of calls on the day of a time (Unix seconds)."""
-        return self.calls if self.day == int(at // _DAY_SECONDS) else 0
+    @property
+    def calls_today(self) -> int:
+        """The number of calls of this day."""
+        return self.calls if self.day == _today() else 0
 
-    def count(self, at: float) -> None:
+    def count(self) -> None:
         """Count a call."""
-        self.calls, self.day = self.calls_on(at) + 1, int(at // _DAY_SECONDS)
+        self.calls, self.day = self.calls_today + 1, _today()
 
 
 class ConnectionStore:
@@ -212,6 +219,10 @@ class ConnectionStore:
         definition.hold_secrets()
         tools = msgspec.json.decode(row["tools_json"], type=Tools)
         return Record(name, definition, tools, int(row["day"]), int(row["calls"]))
+
+
+def _today() -> int:
+    return int(time.time() // _DAY_SECONDS)
 
 
 def _place(name: str) -> bytes:

@@ -117,7 +117,7 @@ async def test_changed_tools_wait_for_agreement(stage: Stage) -> None:
         assert (await stage.connections.test("local", "loop")).tools == 4
         assert [await stage.refused(name) for name in ("echo", "fresh")] == ["changed", "changed"]
         found, others = await stage.connections.find("local", "mail")
-        assert ([tool.name for tool in found], others) == ([], 0)
+        assert ([tool["name"] for tool in found], others) == ([], 0)
         shown = (await stage.connections.listed("local"))[0].changed
         assert [(tool.name, tool.before) for tool in shown] == [("echo", "Say the same words again."), ("fresh", None)]
         await stage.connections.agree("local", "loop", [shown[0].digest, "0" * 16])
@@ -184,14 +184,14 @@ async def test_many_tools_are_found_by_words(stage: Stage) -> None:
     async with serving(server(tools=240)) as url:
         assert (await stage.add(url=url)).tools == 200
     found, others = await stage.connections.find("local", "look up ledger record 7")
-    assert (found[0].name, len(found), others) == ("tool_7", 8, 188)
+    assert (found[0]["name"], len(found), others) == ("tool_7", 8, 188)
 
 
 async def test_pinned_tools_stay_small(stage: Stage) -> None:
     async with serving(server(tools=100)) as url:
         await stage.add(url=url)
         await stage.connections.pin("local", "loop", ["echo", "tool_1"])
-        assert [tool.name for tool in await stage.connections.pinned("local")] == ["echo", "tool_1"]
+        assert [tool["name"] for tool in await stage.connections.pinned("local")] == ["echo", "tool_1"]
         with pytest.raises(ConnectionsError, match="Unpin"):
             await stage.connections.pin("local", "loop", [f"tool_{number}" for number in range(50)])
 
@@ -223,8 +223,8 @@ async def test_login_is_finished_and_refreshed(tmp_path: Path) -> None:
                 brought = parse_qs(urlsplit(response.headers["Location"]).query)
             with pytest.raises(ConnectionsError):
                 await stage.connections.logged_in("local", brought["code"][0], "another state", None)
-            done = await stage.connections.logged_in("local", brought["code"][0], brought["state"][0], None)
-            assert (done.state, done.detail, len(house.clients)) == ("ready", "", 1)
+            await stage.connections.logged_in("local", brought["code"][0], brought["state"][0], None)
+            assert ((await stage.connections.listed("local"))[0].state, len(house.clients)) == ("ready", 1)
         house.access.clear()
         async with staged(tmp_path / "bridge.db", tmp_path) as stage:
             assert await stage.use("echo", words="in") == ("in", False)
