@@ -69,6 +69,13 @@ def processes_below(parent: int) -> Iterator[int]:
             continue
 
 
+def variables_of_sprite(bridge: int) -> dict[str, str]:
+    """Return the environment of the sprite below a bridge's process."""
+    found = [Path(f"/proc/{pid}/environ").read_bytes() for pid in processes_below(bridge)]
+    variables = next(each for each in found if b"SPRITE_CONNECTIONS=http" in each).decode().split("\0")
+    return dict(line.split("=", 1) for line in variables if "=" in line)
+
+
 def memory_holds(pid: int, secret: bytes) -> bool:
     """Return whether the secret is anywhere in a process's memory."""
     with Path(f"/proc/{pid}/mem").open("rb", 0) as memory:
@@ -135,9 +142,7 @@ async def test_model_token_opens_no_connections(tmp_path: Path) -> None:
         bridge.http() as session,
     ):
         await page.mission("Hello")
-        environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in processes_below(bridge.process.pid)]
-        variables = next(each for each in environments if b"SPRITE_CONNECTIONS=http" in each).decode().split("\0")
-        found = dict(line.split("=", 1) for line in variables if "=" in line)
+        found = variables_of_sprite(bridge.process.pid)
         key = urlsplit(found["SPRITE_CONNECTIONS"]).password
         for given, status in ((key, 200), (found["ANTHROPIC_API_KEY"], 401), (f"{key}x", 401), ("", 401)):
             bearer = {"Authorization": f"Bearer {given}"}
