@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -71,9 +71,13 @@ def processes_below(parent: int) -> Iterator[int]:
 
 def variables_of_sprite(bridge: int) -> dict[str, str]:
     """Return the environment of the sprite below a bridge's process."""
-    found = [Path(f"/proc/{pid}/environ").read_bytes() for pid in processes_below(bridge)]
-    variables = next(each for each in found if b"SPRITE_CONNECTIONS=http" in each).decode().split("\0")
-    return dict(line.split("=", 1) for line in variables if "=" in line)
+    for pid in processes_below(bridge):
+        with suppress(OSError):
+            lines = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+            variables = dict(line.split("=", 1) for line in lines if "=" in line)
+            if variables.get("SPRITE_CONNECTIONS"):
+                return variables
+    raise AssertionError("no sprite runs")
 
 
 def memory_holds(pid: int, secret: bytes) -> bool:

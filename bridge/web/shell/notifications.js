@@ -37,13 +37,13 @@ export async function turnOff() {
   if (!subscription) return;
   await subscription.unsubscribe();
   // The bridge also notices by itself that the address is gone.
-  await ask('DELETE', '/push/subscriptions', { endpoint: subscription.endpoint }).catch(() => null);
+  await askBridge('DELETE', '/push/subscriptions', { endpoint: subscription.endpoint }).catch(() => null);
 }
 
 /** Asks the bridge for a test notification to this browser. */
 export async function test() {
   const subscription = await subscribed();
-  await ask('POST', '/push/test', { endpoint: subscription.endpoint });
+  await askBridge('POST', '/push/test', { endpoint: subscription.endpoint });
 }
 
 /** Keeps the person's choice: renews a lost subscription, and removes one that a former user left. */
@@ -58,10 +58,10 @@ export async function keepUp() {
 }
 
 /** @returns {Promise<Choices>} */
-export const choices = async () => (await ask('GET', '/notify/settings')).json();
+export const choices = async () => (await askBridge('GET', '/notify/settings')).json();
 
 /** @param {Choices} chosen */
-export const choose = (chosen) => ask('PUT', '/notify/settings', chosen);
+export const choose = (chosen) => askBridge('PUT', '/notify/settings', chosen);
 
 // --- inside ---
 
@@ -75,7 +75,7 @@ async function present() {
 /** Returns this browser's subscription, created if needed and known to the bridge. */
 async function subscribed() {
   const registration = await ready();
-  const { key } = await (await ask('GET', '/push/key')).json();
+  const { key } = await (await askBridge('GET', '/push/key')).json();
   let subscription = await registration.pushManager.getSubscription();
   if (subscription && text(subscription.options.applicationServerKey) !== key) {
     await subscription.unsubscribe();
@@ -87,7 +87,7 @@ async function subscribed() {
     const why = error instanceof Error ? ` (${error.message})` : '';
     throw new Problem('push', `This browser could not reach its push service${why}.`);
   }
-  await ask('POST', '/push/subscriptions', subscription);
+  await askBridge('POST', '/push/subscriptions', subscription);
   return subscription;
 }
 
@@ -116,7 +116,7 @@ const text = (bytes) =>
  * @param {string} path
  * @param {unknown} [body]
  */
-async function ask(method, path, body) {
+export async function askBridge(method, path, body) {
   const headers = { Accept: 'application/json', 'Content-Type': 'application/json' };
   /** @type {Response} */
   let response;

@@ -1,4 +1,5 @@
-// Settings: the model and its key, the budget, notifications, permissions, access, appearance, and dangerous actions.
+// Settings: the model and its key, the budget, notifications, permissions, connections, access, appearance, and
+// dangerous actions.
 
 import { money } from '../format.js';
 import { wordsOf } from '../problem.js';
@@ -129,6 +130,11 @@ export async function showSettings(page) {
           'Permissions and hosts',
           html`<p>What the agent may do without asking, and which hosts it may reach.</p>`,
           button('What the agent may reach', run('reach')),
+        )}
+        ${part(
+          'Connections',
+          html`<p>Mail, calendars, code hosts and other services that the agent may use, through MCP servers.</p>`,
+          button('Connections …', async () => (await import('./connections.js')).showConnections(page)),
         )}
         ${part(
           'Access',
