@@ -145,7 +145,7 @@ async def _listed(settings: Settings, arguments: argparse.Namespace) -> list[Con
 def _told(each: Connection) -> int:
     """Print a connection. Return the exit status."""
     states = {
-        "new": "not reached yet",
+        "new": "not used since the bridge started",
         "ready": f"{each.tools} tools",
         "login": "log in at the page, under Settings",
         "failed": "failed",

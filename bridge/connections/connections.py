@@ -136,6 +136,8 @@ class Connections(Service):
         live = await self._found(person, name)
         live.is_removed = True
         self._people[person].pop(name, None)
+        if live.flow is not None and live.flow.task is not None:
+            live.flow.task.cancel()
         await live.close()
         await self._store.remove(person, name)
         self._changed(person)
@@ -151,8 +153,8 @@ class Connections(Service):
     async def pin(self, person: str, name: str, pinned: Sequence[str]) -> shapes.Connection:
         """Replace the tools that agents are offered directly."""
         live = await self._found(person, name)
-        if unknown := [each for each in pinned if each not in live.record.tools.usable()]:
-            raise ConnectionsError("invalid", f"{name} has no tool {unknown[0][:60]!r} that may be used.")
+        for tool in pinned:
+            _check_usable(live, tool)
         before, live.record.tools.pinned = live.record.tools.pinned, list(dict.fromkeys(pinned))
         if len(msgspec.json.encode(await self.pinned(person))) > MOST_PINNED_BYTES:
             live.record.tools.pinned = before
@@ -332,7 +334,6 @@ class Connections(Service):
         try:
             await server.open(*(() if flow is None else (_LOGIN_SECONDS,)))
             await self._list(person, live, server)
-            _check_kept(live)
         except BaseException as error:
             await server.close()
             if isinstance(error, ConnectionsError):
@@ -359,6 +360,8 @@ class Connections(Service):
     async def _list(self, person: str, live: _Live, server: "Server") -> None:
         """List the tools; new and changed ones wait for the person, except those of the first list."""
         listed, tools = await server.list_tools(), live.record.tools
+        if live.is_removed:
+            raise ConnectionsError("not_found", "The connection was removed.")
         if tools.agreed is None or listed != tools.listed:
             tools.listed = listed
             if tools.agreed is None:
@@ -413,14 +416,9 @@ async def _loaded() -> None:
     await asyncio.to_thread(importlib.import_module, "bridge.connections.login")
 
 
-def _check_kept(live: _Live) -> None:
-    if live.is_removed:
-        raise ConnectionsError("not_found", "The connection was removed.")
-
-
 def _check_usable(live: _Live, tool: str) -> None:
     name, tools = live.record.name, live.record.tools
-    if tool in tools.usable():
+    if tools.is_usable(tool):
         return
     if tool in tools.listed:
         words = (

@@ -56,15 +56,17 @@ class Tools(msgspec.Struct):
     agreed: dict[str, Tool] | None = None
     pinned: list[str] = []
 
+    def is_usable(self, name: str) -> bool:
+        """Return whether there is such a tool, and it is still as the person agreed to."""
+        return name in self.listed and self.listed[name] == (self.agreed or {}).get(name)
+
     def usable(self) -> dict[str, Tool]:
-        """Return the tools that are still as the person agreed to."""
-        agreed = self.agreed or {}
-        return {name: tool for name, tool in self.listed.items() if agreed.get(name) == tool}
+        """Return the tools that may be used."""
+        return {name: tool for name, tool in self.listed.items() if self.is_usable(name)}
 
     def changed(self) -> dict[str, Tool]:
         """Return the tools that wait for the person."""
-        usable = self.usable()
-        return {name: tool for name, tool in self.listed.items() if name not in usable}
+        return {name: tool for name, tool in self.listed.items() if not self.is_usable(name)}
 
 
 class Given(msgspec.Struct):
@@ -183,11 +185,13 @@ class ConnectionStore:
         self._tell_others(tx, person)
 
     async def count(self, person: str, record: Record) -> None:
-        """Store the number of a connection's calls."""
-        await self._database.statement(
-            "UPDATE connections SET day = ?, calls = ? WHERE person = ? AND name = ?",
-            (record.day, record.calls, person, record.name),
+        """Store a call, and take over those that other bridges counted."""
+        rows = await self._database.statement(
+            "UPDATE connections SET calls = CASE WHEN day = ? THEN calls + 1 ELSE 1 END, day = ? "
+            "WHERE person = ? AND name = ? RETURNING calls",
+            (record.day, record.day, person, record.name),
         )
+        record.calls = max([record.calls, *(int(row["calls"]) for row in rows)])
 
     @in_transaction
     def remove(self, tx: Transaction, person: str, name: str) -> None:

@@ -146,6 +146,14 @@ async def test_bad_local_server_fails_alone(stage: Stage, mode: str) -> None:
     assert (await stage.connections.listed("local"))[0].state == "ready"
 
 
+async def test_hanging_server_ends_at_limit(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(server("hang")) as url:
+        await stage.add(url=url)
+        monkeypatch.setattr("bridge.connections.server._CALL_SECONDS", 0.05)
+        assert await stage.refused("misbehave") == "timeout"
+    assert (await stage.connections.listed("local"))[0].state == "failed"
+
+
 async def test_noisy_server_is_cut_off(stage: Stage) -> None:
     assert (await stage.local("noisy")).state == "failed"
 
