@@ -137,6 +137,22 @@ async def test_removal_ends_call_in_flight(stage: Stage) -> None:
     assert await stage.connections.listed("local") == []
 
 
+async def test_removal_on_other_bridge_ends_call(postgres_url: str, tmp_path: Path) -> None:
+    async with (
+        serving(server("hang")) as url,
+        staged(postgres_url, tmp_path) as one,
+        staged(postgres_url, tmp_path) as other,
+    ):
+        await one.add(url=url)
+        assert await other.use("echo", words="hi") == ("hi", False)
+        call = asyncio.create_task(other.use("misbehave"))
+        await other.use("echo", words="the call before it was sent")
+        await one.connections.remove("local", "loop")
+        with pytest.raises(ConnectionsError, match="closed"):
+            await call
+        assert await other.refused("echo") == "not_found"
+
+
 @pytest.mark.parametrize("mode", ["die", "flood"])
 async def test_bad_local_server_fails_alone(stage: Stage, mode: str) -> None:
     await stage.local(mode)

@@ -46,7 +46,17 @@ def test_commands_refuse_what_is_no_port(port: str, tmp_path: Path, capsys: pyte
 
 COMMANDS = [
     *(f"users {what}" for what in ("add", "link", "revoke", "restore", "token", "tokens")),
-    *("deploy", "export", "restore", "status", "store accept", "store delete", "store verify", "chat --person"),
+    *(
+        "deploy",
+        "export",
+        "restore",
+        "status",
+        "store accept",
+        "store delete",
+        "store verify",
+        "chat --person",
+        "connections list --person",
+    ),
 ]
 
 
