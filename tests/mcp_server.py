@@ -142,7 +142,7 @@ def with_token(token: str, *, mode: str = "honest", tools: int = 0) -> MCPServer
     """Return a server that wants this token."""
     settings = AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1:1"), resource_server_url=None)
     made = server(mode, tools, token_verifier=Tokens(token), auth=settings)
-    made.add_tool(lambda: f"You sent Bearer {token}", name="leak", description="Say what was sent.")
+    made.add_tool(lambda: f"You sent Bearer {token}", name="leak", description=f"Say again {token}.")
     return made
 
 

@@ -116,16 +116,15 @@ class Server:
             cursor: str | None = None
             for _ in range(_MOST_PAGES):
                 page = await client.list_tools(cursor=cursor)
-                for tool in filter(None, map(_described, page.tools)):
-                    if len(found) < MOST_TOOLS:
-                        found[tool.name] = tool
+                described = (_described(tool, self._definition.without_secrets) for tool in page.tools)
+                found.update({tool.name: tool for tool in described if tool is not None})
                 if (cursor := page.next_cursor) is None or len(found) >= MOST_TOOLS:
                     return
 
         self.has_news = False
         await self._ask(pages)
         self.listed_at = time.monotonic()
-        return found
+        return dict(list(found.items())[:MOST_TOOLS])
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         """Return a tool's result as text, and whether it is an error. Raise ConnectionsError."""
@@ -133,13 +132,12 @@ class Server:
             result = await self._ask(lambda client: client.call_tool(tool, arguments))
         except _ToolError as error:
             return self._cleaned(str(error)), True
-        text = self._cleaned(_text_of(result))
-        if len(text) > MOST_RESULT_CHARS:
-            text = f"{text[:MOST_RESULT_CHARS]}\n[{len(text) - MOST_RESULT_CHARS:,} more characters were cut]"
-        return text, bool(result.is_error)
+        return self._cleaned(_text_of(result)), bool(result.is_error)
 
     def _cleaned(self, text: str) -> str:
-        return self._definition.without_secrets(text)
+        text = self._definition.without_secrets(text)
+        rest = len(text) - MOST_RESULT_CHARS
+        return text if rest <= 0 else f"{text[:MOST_RESULT_CHARS]}\n[{rest:,} more characters were cut]"
 
     async def _ask(self, work: Callable[[Client], Any]) -> Any:
         async def asked() -> Any:
@@ -381,16 +379,21 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-def _described(tool: types.Tool) -> Tool | None:
-    """Return a tool without unprintable characters, or None if it exceeds a limit."""
-    description, schema = _printable(tool.description or tool.title or ""), json.dumps(tool.input_schema)
-    if not _TOOL_NAME.fullmatch(tool.name) or len(description) > MOST_DESCRIPTION_CHARS:
+def _described(tool: types.Tool, clean: Callable[[str], str]) -> Tool | None:
+    """Return a tool without credentials and unprintable characters, or None if it exceeds a limit."""
+    description, schema = (
+        clean(tool.description or tool.title or ""),
+        clean(json.dumps(tool.input_schema, ensure_ascii=False)),
+    )
+    if not _TOOL_NAME.fullmatch(clean(tool.name)):
         return None
-    if len(schema) > MOST_SCHEMA_CHARS:
+    if len(description) > MOST_DESCRIPTION_CHARS or len(schema) > MOST_SCHEMA_CHARS:
         return None
     hints = tool.annotations or types.ToolAnnotations()
     destructive = hints.destructive_hint is not False and not hints.read_only_hint
-    return Tool(tool.name, description, json.loads(_printable(schema)), bool(hints.read_only_hint), destructive)
+    return Tool(
+        tool.name, _printable(description), json.loads(_printable(schema)), bool(hints.read_only_hint), destructive
+    )
 
 
 def _printable(text: str) -> str:

@@ -1,6 +1,7 @@
 """Records of connections. Everything but the name, the tools and the count of calls is sealed with the store's key."""
 
 import hashlib
+import json
 import re
 import secrets
 import time
@@ -106,7 +107,7 @@ class Definition(Given):
     def without_secrets(self, text: str) -> str:
         """Return the text with a mark instead of each credential."""
         for secret in self._secrets():
-            for spelling in {secret, quote(secret, safe="")}:
+            for spelling in {secret, quote(secret, safe=""), json.dumps(secret)[1:-1]}:
                 text = text.replace(spelling, "[redacted:credential]")
         return text
 

@@ -75,6 +75,8 @@ async def test_connection_survives_restart_without_readable_token(database_at: P
         async with staged(database_at, tmp_path) as stage:
             assert (await stage.connections.listed("local"))[0].calls_today == 1
             assert await stage.use("echo", words="again") == ("again", False)
+            ((leak, *_), _) = await stage.connections.find("local", "leak")
+            assert leak["description"] == "Say again [redacted:credential]."
         if isinstance(database_at, Path):
             kept = b"".join(each.read_bytes() for each in tmp_path.rglob("*") if each.is_file())
             assert TOKEN.encode() not in kept
