@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     every: tuple[tuple[str, str, Work], ...] = (
         ("add", "a server: by its URL, or by a command that starts it here in a sandbox", _add),
         ("list", "connections, their state and the tools that wait for agreement", _list),
-        ("test", "reach a server anew and list its tools", partial(_change, "test")),
+        ("test", "reach a server anew and list its tools", _test),
         ("agree", "agree to a server's changed tools, after they were shown", _agree),
         ("pin", "offer tools to the agent directly; without TOOL, none", _pin),
         ("remove", "delete a connection with its credentials, and end its calls", _remove),
@@ -82,11 +82,11 @@ async def _add(settings: Settings, arguments: argparse.Namespace) -> int:
         arguments.daily,
         arguments.name,
     )
-    return _told(await _ask(settings, arguments, "POST", "", asked))
+    return await _post(settings, arguments, "", asked)
 
 
-async def _change(what: str, settings: Settings, arguments: argparse.Namespace) -> int:
-    return _told(await _ask(settings, arguments, "POST", f"/{quote(arguments.name, safe='')}/{what}"))
+async def _test(settings: Settings, arguments: argparse.Namespace) -> int:
+    return await _post(settings, arguments, f"/{quote(arguments.name, safe='')}/test")
 
 
 async def _list(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -113,12 +113,11 @@ async def _agree(settings: Settings, arguments: argparse.Namespace) -> int:
         if not sys.stdin.isatty() or (await asyncio.to_thread(question)).strip().lower() != "y":
             return _FAILED
     chosen = Chosen([tool.digest for tool in found.changed])
-    return _told(await _ask(settings, arguments, "POST", f"/{quote(arguments.name, safe='')}/agree", chosen))
+    return await _post(settings, arguments, f"/{quote(arguments.name, safe='')}/agree", chosen)
 
 
 async def _pin(settings: Settings, arguments: argparse.Namespace) -> int:
-    chosen = Chosen(arguments.tools)
-    return _told(await _ask(settings, arguments, "POST", f"/{quote(arguments.name, safe='')}/pin", chosen))
+    return await _post(settings, arguments, f"/{quote(arguments.name, safe='')}/pin", Chosen(arguments.tools))
 
 
 async def _remove(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -127,13 +126,10 @@ async def _remove(settings: Settings, arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _ask(
-    settings: Settings, arguments: argparse.Namespace, method: str, path: str, body: object = None
-) -> Connection:
+async def _post(settings: Settings, arguments: argparse.Namespace, path: str, body: object = None) -> int:
     path = f"/users/{arguments.person}/connections{path}"
-    found = await reach.ask(settings, method, path, msgspec.to_builtins(body), type_=Connection, seconds=_SECONDS)
-    assert isinstance(found, Connection)  # noqa: S101 - its type was asked for
-    return found
+    body = msgspec.to_builtins(body)
+    return _told(await reach.ask(settings, "POST", path, body, type_=Connection, seconds=_SECONDS))
 
 
 async def _listed(settings: Settings, arguments: argparse.Namespace) -> list[Connection]:
