@@ -10,7 +10,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 CALLS_PER_MINUTE = 60
 _AT_ONCE = 8
 _AGAIN_SECONDS = 5.0
+#: The number of calls is written behind this time.
+_COUNT_SECONDS = 1.0
 _RELIST_SECONDS = 60.0
 _LOGIN_SECONDS = 600.0
 _URL_SECONDS = 30.0
@@ -60,6 +62,7 @@ class _Live:
         self.state: Literal["new", "ready", "login", "failed"] = "new"
         self.detail = ""
         self.is_removed = False
+        self.uncounted = 0
         #: Monotonic time before which a failed server is not tried again.
         self.again_at = 0.0
 
@@ -104,8 +107,9 @@ class Connections(Service):
 
     async def _close(self) -> None:
         await self._tasks.close()
-        if counts := set(self._counts):
-            await asyncio.wait(counts)
+        await self._counts.close()
+        with suppress(DatabaseError):
+            await self._write_counts()
         await asyncio.gather(*(self.end(person) for person in tuple(self._people)))
 
     # --- for people ---
@@ -236,7 +240,7 @@ class Connections(Service):
             if server.has_news or time.monotonic() - server.listed_at > _RELIST_SECONDS:
                 await self._list(person, live, server)
             _check_usable(live, tool)
-            self._count(person, live)
+            self._count(live)
             try:
                 return await server.call(tool, arguments)
             except ConnectionsError as error:
@@ -375,7 +379,7 @@ class Connections(Service):
         if before != (live.state, live.detail):
             self._changed(person)
 
-    def _count(self, person: str, live: _Live) -> None:
+    def _count(self, live: _Live) -> None:
         daily = live.record.definition.daily
         if live.record.calls_today >= daily:
             raise ConnectionsError("limit", f"{live.record.name} has had its {daily:,} calls of today (UTC).")
@@ -384,7 +388,16 @@ class Connections(Service):
             raise ConnectionsError("limit", f"{words} Try again in {math.ceil(wait)} seconds.")
         live.bucket.take(1)
         live.record.count()
-        self._counts.start(self._store.count(person, live.record), "count of calls")
+        live.uncounted += 1
+        if not self._counts:
+            self._counts.start(self._write_counts(_COUNT_SECONDS), "count of calls")
+
+    async def _write_counts(self, seconds: float = 0.0) -> None:
+        await asyncio.sleep(seconds)
+        for person, live in [(person, live) for person, known in self._people.items() for live in known.values()]:
+            if live.uncounted:
+                calls, live.uncounted = live.uncounted, 0
+                await self._store.count(person, live.record, calls)
 
     # --- tasks ---
 

@@ -185,12 +185,12 @@ class ConnectionStore:
         )
         self._tell_others(tx, person)
 
-    async def count(self, person: str, record: Record) -> None:
-        """Store a call, and take over those that other bridges counted."""
+    async def count(self, person: str, record: Record, calls: int) -> None:
+        """Add so many calls, and take over those that other bridges counted."""
         rows = await self._database.statement(
-            "UPDATE connections SET calls = CASE WHEN day = ? THEN calls + 1 ELSE 1 END, day = ? "
+            "UPDATE connections SET calls = CASE WHEN day = ? THEN calls + ? ELSE ? END, day = ? "
             "WHERE person = ? AND name = ? RETURNING calls",
-            (record.day, record.day, person, record.name),
+            (record.day, calls, calls, record.day, person, record.name),
         )
         record.calls = max([record.calls, *(int(row["calls"]) for row in rows)])
 
