@@ -19,8 +19,9 @@ from pathlib import Path
 
 from sprite.agent.background import Background
 from sprite.agent.memory_events import MemoryEvents
-from sprite.agent.permissions import PermissionBroker, StandingRules
+from sprite.agent.permissions import PermissionBroker
 from sprite.agent.processes import end_orphans, end_programs
+from sprite.agent.rules import open_rules
 from sprite.agent.runtime import AgentRuntime
 from sprite.agent.session import LazyAgent, Session
 from sprite.backup import restore as moving_in
@@ -112,7 +113,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await stack.enter_async_context(announce.running(stop.set))
         await stack.enter_async_context(processor.running(stop.set))
         recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), private_text)
-        desk = PermissionBroker(feed, StandingRules(settings.workspace))
+        rules = await open_rules(settings.workspace, transcript, memory, projection, feed, announce)
         (uploads := Uploads(settings.workspace, settings.run / UPLOADS)).prepare()
 
         sight = CanvasContext(workspace)
@@ -124,7 +125,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
                 recorder,
                 boundary,
                 AgentWatch(projection, announce, whole_session=not boundary.holds),
-                desk,
+                rules,
                 user_files,
                 module.own_tools(workspace, feed, view, sight, actions),
             ),
@@ -138,9 +139,9 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             Background(private_text.others),
             sight,
         )
-        runtime = AgentRuntime(transcript, workspace, feed, recorder, processor, session, desk, settings)
+        runtime = AgentRuntime(transcript, workspace, feed, recorder, processor, session, rules.desk, settings)
         proxy = await stack.enter_async_context(
-            _egress(settings, workspace, desk, lambda: Moment(session.id, runtime.turn_id))
+            _egress(settings, workspace, rules.desk, lambda: Moment(session.id, runtime.turn_id))
         )
         await runtime.restore(tracker)
         scheduler = Scheduler(actions, transcript.curations, workspace, feed, runtime, Allowance(settings, workspace))
@@ -149,7 +150,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             settings,
             workspace,
             feed,
-            Work(runtime, desk, scheduler.run_due, actions, proxy, lambda: agent.boundary),
+            Work(runtime, rules, scheduler.run_due, actions, proxy, lambda: agent.boundary),
             Memory(
                 view,
                 projection,

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import claude_agent_sdk as sdk
 from claude_agent_sdk.types import (
@@ -25,7 +25,14 @@ from claude_agent_sdk.types import (
 
 from sprite.agent.background import Background
 from sprite.agent.conversation import AgentOptions, Conversation
-from sprite.agent.permissions import ALLOWED, Call, DeniedError, PermissionBroker, word_of_sandbox
+from sprite.agent.permissions import (
+    ALLOWED,
+    ANSWER_TIMEOUT_SECONDS,
+    Call,
+    DeniedError,
+    word_of_sandbox,
+)
+from sprite.agent.rules import RuleDesk
 from sprite.agent.tools.canvas import canvas_reader, canvas_tools
 from sprite.agent.tools.memory import action_tools, memory_tools
 from sprite.agent.translate import (
@@ -39,7 +46,7 @@ from sprite.agent.translate import (
     size_of_calls,
 )
 from sprite.boot.canvas import CanvasContext
-from sprite.capture.hooks import hook_matchers
+from sprite.capture.hooks import HOOK_TIMEOUT_SECONDS, hook_matchers
 from sprite.capture.recorder import TurnRecorder
 from sprite.common.tasks import WORDS, off_loop
 from sprite.config import Settings
@@ -93,7 +100,7 @@ class Agent:
         recorder: TurnRecorder,
         boundary: Boundary,
         watch: AgentWatch,
-        desk: PermissionBroker,
+        rules: RuleDesk,
         user_files: UserFiles,
         tools: Tools,
     ) -> None:
@@ -103,9 +110,10 @@ class Agent:
         self._watch = watch
         self._boundary = boundary
         self._guard = Guard(settings, sandboxed=boundary.holds)
-        self._desk = desk
+        self._desk = rules.desk
         self._user_files = user_files
         self._tools = tools
+        self._rules = rules
 
     def conversation(self, listener: AgentRuntime) -> Conversation:
         """Return a new conversation, not yet connected. The listener receives its events."""
@@ -154,7 +162,8 @@ class Agent:
         )
         folders = CallFolders()
         asks_always = self._settings.permissions == "ask" and not self._boundary.holds
-        guard = guarding(self._guard, self._watch.begins, folders, asks_always=asks_always)
+        rules = partial(self._refusal_by_rule, listener)
+        guard = guarding(self._guard, self._watch.begins, folders, rules, asks_always=asks_always)
         hooks["PreToolUse"] = [guard, *hooks.get("PreToolUse", [])]
         equipment = AgentOptions(
             tools=self._tools(listener),
@@ -169,6 +178,18 @@ class Agent:
             on_message=on_message,
             on_death=listener.died,
             on_end=self._watch.stops,
+        )
+
+    async def _refusal_by_rule(self, listener: AgentRuntime, call: Call, agent_id: str | None) -> str | None:
+        """Return why a rule of the person's stops a call, or None."""
+        if self._rules.is_empty:
+            return None
+        begun_by = listener.background.turn_of(agent_id)
+        return await self._rules.refusal(
+            call,
+            begun_by or listener.turn_id,
+            of_background=begun_by is not None,
+            waits=listener.turn_origin == "schedule",
         )
 
     async def _deeds(self, prompt_id: str, prompt: str) -> str | None:
@@ -223,6 +244,9 @@ class Agent:
                 word = word_of_sandbox(call, self._settings)
                 if word is not None:
                     return sdk.PermissionResultAllow() if word == ALLOWED else sdk.PermissionResultDeny(message=word)
+            if self._desk.answers.get(call.tool_use_id or "") == "allow":
+                # The person has just let it run in spite of a rule.
+                return sdk.PermissionResultAllow()
             try:
                 await self._desk.ask(
                     begun_by or listener.turn_id,
@@ -290,12 +314,22 @@ class CallFolders:
         return self._folders.pop(tool_use_id or "", None)
 
 
+#: Returns why a rule stops a call, or None; the second argument is the id of the background agent that calls.
+CheckRules = Callable[[Call, str | None], Awaitable[str | None]]
+
+
 def guarding(
-    guard: Guard, begins: Callable[[], Awaitable[None]], folders: CallFolders, *, asks_always: bool
+    guard: Guard,
+    begins: Callable[[], Awaitable[None]],
+    folders: CallFolders,
+    rules: CheckRules,
+    *,
+    asks_always: bool,
 ) -> sdk.HookMatcher:
     """Return the PreToolUse matcher for every tool; the CLI waits for it. `begins` is awaited before each call.
 
-    With `asks_always`, a person decides on each command, even if the CLI considers it harmless.
+    `rules` is asked after the guard. With `asks_always`, a person decides on each command, even if the CLI considers it
+    harmless.
     """
 
     async def before_tool(event: HookInput, tool_use_id: str | None, _context: sdk.HookContext) -> HookJSONOutput:
@@ -305,6 +339,10 @@ def guarding(
             tool, cwd = str(fields["tool_name"]), str(fields["cwd"])
             folders.note(tool_use_id or "", cwd)
             refusal = guard.refusal(tool, fields["tool_input"], cwd)
+            if refusal is None and isinstance(fields["tool_input"], dict):
+                refusal = await rules(
+                    Call(tool, fields["tool_input"], Path(cwd), tool_use_id), cast("str | None", fields.get("agent_id"))
+                )
         except Exception:
             # If the guard fails, deny the call.
             log.exception("a tool call could not be looked at and is denied")
@@ -313,7 +351,7 @@ def guarding(
             return _decided("deny", refusal)
         return _decided("ask", "No sandbox holds here.") if asks_always and tool == COMMANDS else {}
 
-    return sdk.HookMatcher(hooks=[before_tool])
+    return sdk.HookMatcher(hooks=[before_tool], timeout=ANSWER_TIMEOUT_SECONDS + HOOK_TIMEOUT_SECONDS)
 
 
 def _decided(decision: Literal["deny", "ask"], reason: str) -> SyncHookJSONOutput:

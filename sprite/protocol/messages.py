@@ -293,6 +293,22 @@ class System(Payload):
     effort: shapes.Effort | UnsetType | None = UNSET
 
 
+#: A person's word on a rule that there is.
+RuleWord = Literal["accept", "dismiss", "retire", "override"]
+
+
+class Rule(Payload):
+    """The person's word on a rule about tool calls: never sent for a program.
+
+    `override` lets the call that the rule stopped last run once. `propose` has a new rule in one line as `text`, to be
+    accepted like one of the curator's; with an `id`, it changes that rule.
+    """
+
+    action: RuleWord | Literal["propose"]
+    id: int | None = None
+    text: str = ""
+
+
 class Ping(Payload):
     """Keeps a network path open. It has no answer."""
 
@@ -306,6 +322,7 @@ ClientPayload = (
     | FileUpload
     | AnyMemoryRequest
     | Permission
+    | Rule
     | System
     | Reach
     | Observe
@@ -332,6 +349,7 @@ CLIENT_TYPES: dict[str, Any] = {
     "file_upload": FileUpload,
     "memory": AnyMemoryRequest,
     "permission": Permission,
+    "rule": Rule,
     "system": System,
     "reach": Reach,
     "observe": Observe,
@@ -551,7 +569,7 @@ class PermissionRequest(Payload, omit_defaults=False):
     if it is null, "always" means once. For the tool `network`, the host is in `input`: "allow" holds for the turn,
     `session` describes what "session" would allow, and "always" holds until it is revoked. `redacted` marks the
     stored copy of a closed question: parts of its input may be missing, and it cannot be allowed. `tool_use_id` is
-    the waiting call.
+    the waiting call. `rule` is set if a rule of the person's asks.
     """
 
     request_id: str
@@ -565,6 +583,27 @@ class PermissionRequest(Payload, omit_defaults=False):
     session: str | None = None
     redacted: bool = False
     tool_use_id: str | None = None
+    rule: str | None = None
+
+
+class RuleOffered(Payload, omit_defaults=False):
+    """A rule waits for the person's word, or is otherwise new: accepted, dismissed, retired, or in doubt."""
+
+    rule: shapes.RuleRow
+
+
+class RuleApplied(Payload, omit_defaults=False):
+    """A rule was about a call: `said` is what the agent is told, and `did` what became of the call.
+
+    `passed`: the person had let it run this once. `allowed` and `denied` are their answer to a rule that asks.
+    """
+
+    rule_id: int
+    mission_id: str | None
+    tool_use_id: str | None
+    tool: str
+    did: Literal["stopped", "allowed", "denied", "passed"]
+    said: str
 
 
 class PermissionResolved(Payload, omit_defaults=False):
@@ -587,6 +626,8 @@ ServerPayload = (
     | AnyMemoryResult
     | PermissionRequest
     | PermissionResolved
+    | RuleOffered
+    | RuleApplied
     | ChatSaid
     | StackUpdate
     | SessionUpdate
@@ -610,6 +651,8 @@ SERVER_TYPES: dict[str, Any] = {
     "memory_result": AnyMemoryResult,
     "permission_request": PermissionRequest,
     "permission_resolved": PermissionResolved,
+    "rule_offered": RuleOffered,
+    "rule_applied": RuleApplied,
     "chat_said": ChatSaid,
     "stack_update": StackUpdate,
     "session_update": SessionUpdate,
