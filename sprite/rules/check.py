@@ -183,10 +183,10 @@ class Rule:
         #: The programs that it is about, or none if it is about other calls, too.
         programs = [pattern.split(maxsplit=1)[0].casefold() for pattern in condition.command]
         self.programs = programs if all(map(_NAME.fullmatch, programs)) else []
-        #: A call whose text has none of one of these is not meant. Most calls are told by this alone.
+        #: A call is not meant whose text lacks a part of every value. Most calls are told by this alone.
         self._needles = [
-            [key(value) for value in values]
-            for values, key in ((condition.command, _program), (condition.path, _name), (condition.host, _literal))
+            [_literals(value) for value in values]
+            for values in (condition.command, condition.path, condition.host)
             if values
         ]
 
@@ -201,7 +201,7 @@ class Rule:
         """Return whether the condition is about a call. UncertainError if that cannot be told."""
         text = facts.text
         for needles in self._needles:
-            if not any(needle in text for needle in needles):
+            if not any(all(part in text for part in parts) for parts in needles):
                 return False
         condition, unless = self._condition, self._condition.unless
         if not all(_is(key, condition, facts) for key in _OF_CALL if getattr(condition, key)):
@@ -211,17 +211,10 @@ class Rule:
         return any(_holds_for(condition, facts, command) for command in facts.commands)
 
 
-def _program(pattern: str) -> str:
-    return _literal(pattern.split(maxsplit=1)[0])
-
-
-def _name(pattern: str) -> str:
-    return max((_literal(part) for part in pattern.split("/") if part != "~"), key=len, default="")
-
-
-def _literal(pattern: str) -> str:
-    """Return the longest part of a pattern without a `*`."""
-    return max(pattern.casefold().split("*"), key=len)
+def _literals(pattern: str) -> list[str]:
+    """Return what a text has if it fits a pattern, or has words that fit it."""
+    words = pattern.casefold().removeprefix("~").translate(_SPELLING).replace("*", " ").replace("/", " ").split()
+    return [word for word in words if word != "..."]
 
 
 #: Kinds of values that a call has as a whole, not each of its commands.
