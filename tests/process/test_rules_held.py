@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.command_line import command
 from tests.harness import Client, running_sprite
 from tests.inspection import SharedSprite, observation_of, shared_sprite
 
@@ -35,8 +37,8 @@ async def accepted(client: Client, text: str) -> int:
 
 def disobey(home: SharedSprite, *commands: str) -> None:
     """Let the model call Bash with each command in turn, whatever it is told."""
-    for command in commands:
-        home.model.script.agent({"match": "disobey", "tool": "Bash", "input": {"command": command}})
+    for each in commands:
+        home.model.script.agent({"match": "disobey", "tool": "Bash", "input": {"command": each}})
     home.model.script.agent({"match": "disobey", "text": "Done."})
 
 
@@ -142,3 +144,26 @@ async def test_rule_holds_after_restart(home: SharedSprite, tmp_path: Path) -> N
             disobey(own, "rmdir kept")
             await client.mission("disobey")
             assert (tmp_path / "kept").exists()
+
+
+async def test_commands_list_and_test_rules(home: SharedSprite, tmp_path: Path) -> None:
+    async with running_sprite(tmp_path, home.model.url, permissions="bypass") as sprite, sprite.client() as client:
+        assert (await command(tmp_path, "rules", "list"))[1].startswith("There are no rules.")
+        own = SharedSprite(home.model, tmp_path, sprite)
+        disobey(own, "touch a")
+        await client.mission("disobey")
+        number = await accepted(client, 'ask when command "touch": Ask before making files.')
+        code, told, _ = await command(tmp_path, "rules", "list")
+        assert (code, told.split()[:2]) == (0, [str(number), "active"])
+        assert "Ask before making files. (never used)" in told
+        (row,) = json.loads((await command(tmp_path, "rules", "list", "--json"))[1])
+        assert (row["checked"], row["stops"]) == (1, 1)
+        assert (await command(tmp_path, "rules", "test"))[:2] == (
+            0,
+            f"ask   rule {number} (active): turn 1, Bash: touch a\n",
+        )
+        met = await command(tmp_path, "rules", "test", "env touch 'b c'", "--json")
+        assert json.loads(met[1]) == [{"rule": number, "call": "env touch 'b c'", "verdict": "ask"}]
+        assert (await command(tmp_path, "rules", "test", "ls"))[1] == "No rule is about this call.\n"
+        await client.ask("rule", {"action": "retire", "id": number})
+        assert "retired" in (await command(tmp_path, "rules", "list", "--all"))[1]

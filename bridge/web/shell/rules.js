@@ -33,6 +33,7 @@ export async function showRules(page) {
       await page.connection.ask('rule', change);
       problem = '';
       changed = null;
+      body.querySelector('form')?.reset();
     } catch (error) {
       problem = wordsOf(error);
     }
@@ -82,8 +83,9 @@ export async function showRules(page) {
             : html`<p class="muted">No rules yet. Sprite offers one when a correction can be checked by code.</p>`
         }
         <form class="row" @submit=${propose}>
-          <label class="grow">${changed ? 'Changed rule' : 'New rule'}
-            <input name="text" required placeholder=${EXAMPLE}
+          <label class="field grow">
+            <span>${changed ? 'Changed rule' : 'New rule'}</span>
+            <input class="input" name="text" required placeholder=${EXAMPLE}
               .value=${changed ? `${changed.words}: ${changed.reason}` : ''}>
           </label>
           <button type="submit" class="button">Check it</button>
