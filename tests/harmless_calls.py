@@ -124,7 +124,7 @@ def write_sessions(folder: Path, calls: list[tuple[str, dict[str, Any]]], each: 
 
 def _turn(session: int, at: int, calls: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
     # A Tuesday: one rule is about weekends.
-    common = {
+    common: dict[str, Any] = {
         "sessionId": f"s{session}",
         "cwd": "/work/shop",
         "timestamp": f"2026-01-06T10:{at:02}:00Z",

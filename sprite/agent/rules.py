@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -22,14 +21,14 @@ from sprite.forget.plan import all_rows
 from sprite.log.transcript import Observation, TranscriptDB
 from sprite.memory.action_rows import Known
 from sprite.memory.database import MemoryDB
-from sprite.memory.decision import Change, Proposed
+from sprite.memory.decision import Change
 from sprite.memory.projection import Projection
 from sprite.memory.rule_rows import Applied, Offer, Said
 from sprite.protocol.messages import RuleApplied, RuleOffered, RuleWord
 from sprite.protocol.shapes import RuleExample, RuleRow
 from sprite.rules import condition as language
 from sprite.rules.check import Book, Facts, Match, Rule, UncertainError
-from sprite.rules.condition import Condition
+from sprite.rules.condition import Values
 from sprite.workspace.feed import Feed
 
 log = logging.getLogger(__name__)
@@ -40,16 +39,6 @@ MOST_EXAMPLES = 6
 _EXAMPLE_CHARS = 300
 _NEXT = {"accept": "offered", "dismiss": "offered", "retire": "active", "override": "active"}
 _Did = Literal["stopped", "allowed", "denied", "passed"]
-
-
-@dataclass(slots=True)
-class Review:
-    """Calls of the log that a condition is about, and how many were checked."""
-
-    checked: int = 0
-    stops: int = 0
-    asked: int = 0
-    examples: list[RuleExample] = field(default_factory=list)
 
 
 class RuleDesk:
@@ -161,30 +150,23 @@ class RuleDesk:
             raise PeerError(f"There is no rule {instead_of}.", code="not_found")
         if any(row.status in {"offered", "active"} for row in self._like(rule)):
             raise PeerError("There is this rule already.", code="conflict")
-        await self._offer(rule, Offer(rule.condition, rule.action, rule.reason, "person", instead_of=instead_of))
+        await self._offer(Offer(rule.condition, rule.action, rule.reason, "person", instead_of=instead_of))
 
     async def heard(self, change: Change) -> None:
         """Offer the rules that the curator proposes, each once."""
         for each in change.proposed:
             rule = language.parse(each.rule)
-            if not self._like(rule):
-                await self._offer(rule, await self._from_curator(rule, each))
+            if self._like(rule):
+                continue
+            offer = Offer(rule.condition, rule.action, rule.reason, "curator", each.turn, each.quote)
+            learning = None if each.learning is None else await self._memory.learning(each.learning)
+            if learning is not None:
+                offer.learning, offer.of = learning.id, Known(learning.content, learning.source_observation_id)
+                offer.instead_of = await self._memory.rule_before(learning.id)
+            await self._offer(offer)
 
-    async def _from_curator(self, rule: language.Proposed, each: Proposed) -> Offer:
-        learning = None if each.learning is None else await self._memory.learning(each.learning)
-        offer = Offer(rule.condition, rule.action, rule.reason, "curator", each.turn, each.quote)
-        if learning is not None:
-            offer.learning, offer.of = learning.id, Known(learning.content, learning.source_observation_id)
-        return offer
-
-    async def _offer(self, rule: language.Proposed, offer: Offer) -> None:
-        found = await review(rule.condition, self._transcript, self._zone)
-        offer.checked, offer.stops, offer.asked, offer.examples = (
-            found.checked,
-            found.stops,
-            found.asked,
-            found.examples,
-        )
+    async def _offer(self, offer: Offer) -> None:
+        await review(offer, self._transcript, self._zone)
         number = await self._log(offer)
         self._feed.publish(RuleOffered(self._rows[number]))
 
@@ -233,14 +215,14 @@ def _words(row: RuleRow, match: Match, zone: str) -> str:
 # --- the check against the log ---
 
 
-async def review(condition: Condition, transcript: TranscriptDB, zone: str) -> Review:
-    """Check a condition against every call in the log; the newest calls that it is about are the examples."""
-    found, rule = Review(), Rule(condition)
+async def review(offer: Offer, transcript: TranscriptDB, zone: str) -> None:
+    """Check a rule against every call in the log; the newest calls that it is about become its examples."""
+    rule, offer.examples = Rule(offer.condition), []
     async for turn in all_rows(transcript.observations_after):
         for call in turn.tool_calls:
             if not isinstance(call, dict) or not isinstance(call.get("input"), dict):
                 continue
-            found.checked += 1
+            offer.checked += 1
             name, tool_input = str(call.get("name", "")), call["input"]
             facts = Facts(name, tool_input, None, datetime.fromtimestamp(turn.timestamp, ZoneInfo(zone)), is_past=True)
             is_certain = True
@@ -249,24 +231,22 @@ async def review(condition: Condition, transcript: TranscriptDB, zone: str) -> R
                     continue
             except UncertainError:
                 is_certain = False
-            found.stops += 1
-            asked = _asked_for(condition, turn)
-            found.asked += asked
+            asked = _asked_for(offer.condition.given, turn)
+            offer.stops, offer.asked = offer.stops + 1, offer.asked + asked
             shown = dict(_shown(tool_input))
-            found.examples.append(RuleExample(turn.id, turn.timestamp, name, shown, asked, is_certain))
-            del found.examples[:-MOST_EXAMPLES]
-    return found
+            offer.examples.append(RuleExample(turn.id, turn.timestamp, name, shown, asked, is_certain))
+            del offer.examples[:-MOST_EXAMPLES]
 
 
-def _asked_for(condition: Condition, turn: Observation) -> bool:
+def _asked_for(given: Values, turn: Observation) -> bool:
     """Return whether the person's message names what the condition is about."""
     if turn.trigger != "user":
         return False
     message = turn.user_message.casefold()
-    named = [word for pattern in condition.command for word in pattern.split()[1:] or [pattern] if word.isalnum()]
-    named += [value.strip("*/").rpartition("/")[2] for value in (*condition.path, *condition.host) if value.strip("*/")]
-    named += [value.rpartition("__")[2] for value in condition.tool if not condition.path]
-    return any(word.casefold() in message for word in named)
+    named = [word for pattern in given.get("command", ()) for word in pattern.split()[1:] or [pattern]]
+    named += [value.strip("*/").rpartition("/")[2] for key in ("path", "host") for value in given.get(key, ())]
+    named += [value.rpartition("__")[2] for value in given.get("tool", ()) if "path" not in given]
+    return any(word.casefold() in message for word in named if word.strip(".*-"))
 
 
 def _shown(tool_input: dict[str, Any]) -> Iterator[tuple[str, str]]:

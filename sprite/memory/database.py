@@ -332,6 +332,15 @@ class MemoryDB(Tables):
         """Return every rule with its condition, the oldest first."""
         return await self._db.read(lambda connection: all_rules(connection, time.time()))
 
+    async def rule_before(self, learning_id: int) -> int | None:
+        """Return the active rule from a learning that this one supersedes, or None."""
+        found: int | None = await self._db.fetch_value(
+            "SELECT max(r.id) FROM rules r JOIN learnings l ON l.id = r.source_learning_id "
+            "WHERE r.status = 'active' AND l.superseded_by = ?",
+            (learning_id,),
+        )
+        return found
+
     # --- actions ---
 
     async def actions(self, status: str | None = None) -> list[Action]:

@@ -15,7 +15,7 @@ from sprite.memory.apply import Projected
 from sprite.memory.words import FORGOTTEN
 from sprite.protocol.messages import RuleWord
 from sprite.protocol.shapes import RuleExample, RuleRow
-from sprite.rules.condition import Action, Condition, read_condition, shown, write_condition
+from sprite.rules.condition import Action, Condition, shown
 
 RULES_TABLE = """
 CREATE TABLE rules (
@@ -106,7 +106,7 @@ def fold_rule(tx: Projected, curation: Curation) -> None:
             "INSERT INTO rules (id, created_at, condition_json, action, reason, source_learning_id, offer_json) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
-                *(curation.id, at, write_condition(record.condition), record.action, record.reason),
+                *(curation.id, at, msgspec.json.encode(record.condition).decode(), record.action, record.reason),
                 *(learning.id if learning else None, curation.response),
             ),
         )
@@ -147,7 +147,7 @@ def all_rules(connection: sqlite3.Connection, now: float) -> list[tuple[RuleRow,
 def _rule(
     now: float, number: int, created_at: float, condition: str, status: str, *rest: Any
 ) -> tuple[RuleRow, Condition]:
-    offer, known = msgspec.json.decode(rest[0], type=Offer), read_condition(condition)
+    offer, known = msgspec.json.decode(rest[0], type=Offer), msgspec.json.decode(condition, type=Condition)
     accepted_at, used_at, uses, overrides = rest[1:]
     doubt = ""
     if status == "active" and overrides >= OVERRIDES:

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from sprite.rules.condition import Condition, Unless, fits, fits_any, fits_command, fits_path, fits_time, strings
+from sprite.rules.condition import Condition, Values, fits, fits_any, fits_command, fits_path, fits_time, strings
 from sprite.rules.shell import UNKNOWN, Command, UnreadableError, read, unversioned
 
 log = logging.getLogger(__name__)
@@ -179,23 +179,21 @@ class Rule:
     """One condition, ready to check calls."""
 
     def __init__(self, condition: Condition) -> None:
-        self._condition = condition
+        self._given, self._unless = condition.given, condition.unless
         #: The programs that it is about, or none if it is about other calls, too.
-        programs = [pattern.split(maxsplit=1)[0].casefold() for pattern in condition.command]
+        programs = [pattern.split(maxsplit=1)[0].casefold() for pattern in self._given.get("command", ())]
         self.programs = programs if all(map(_NAME.fullmatch, programs)) else []
         #: A call is not meant whose text lacks a part of every value. Most calls are told by this alone.
         self._needles = [
-            [_literals(value) for value in values]
-            for values in (condition.command, condition.path, condition.host)
-            if values
+            [_literals(value) for value in self._given[key]]
+            for key in ("command", "path", "host")
+            if key in self._given
         ]
 
-    def may_be_about(self, tools: Sequence[str], *, is_shell: bool) -> bool:
-        """Return whether the condition can be about calls of a tool, by its names."""
-        condition = self._condition
-        return (not condition.tool or any(fits_any(condition.tool, name) for name in tools)) and (
-            is_shell or not condition.command
-        )
+    def may_be_about(self, facts: Facts) -> bool:
+        """Return whether it can be about calls of the same tool."""
+        is_tool = "tool" not in self._given or _is("tool", self._given, facts)
+        return is_tool and (facts.shell is not None or "command" not in self._given)
 
     def is_about(self, facts: Facts) -> bool:
         """Return whether the condition is about a call. UncertainError if that cannot be told."""
@@ -203,12 +201,11 @@ class Rule:
         for needles in self._needles:
             if not any(all(part in text for part in parts) for parts in needles):
                 return False
-        condition, unless = self._condition, self._condition.unless
-        if not all(_is(key, condition, facts) for key in _OF_CALL if getattr(condition, key)):
+        if not all(_is(key, self._given, facts) for key in _OF_CALL if key in self._given):
             return False
-        if any(_is(key, unless, facts) for key in _OF_CALL if getattr(unless, key)):
+        if any(_is(key, self._unless, facts) for key in _OF_CALL if key in self._unless):
             return False
-        return any(_holds_for(condition, facts, command) for command in facts.commands)
+        return any(_holds_for(self._given, self._unless, facts, command) for command in facts.commands)
 
 
 def _literals(pattern: str) -> list[str]:
@@ -221,33 +218,36 @@ def _literals(pattern: str) -> list[str]:
 _OF_CALL = ("tool", "connection", "time")
 
 
-def _is(key: str, values: Unless, facts: Facts) -> bool:
+def _is(key: str, values: Values, facts: Facts) -> bool:
     if key == "tool":
-        return any(fits_any(values.tool, name) for name in facts.tools)
+        return any(fits_any(values["tool"], name) for name in facts.tools)
     if key == "connection":
-        return fits_any(values.connection, facts.connection)
-    return any(fits_time(span, facts.now) for span in values.time)
+        return fits_any(values["connection"], facts.connection)
+    return any(fits_time(span, facts.now) for span in values["time"])
 
 
-def _holds_for(condition: Condition, facts: Facts, command: Command | None) -> bool:
-    for values, is_unless in ((condition, False), (condition.unless, True)):
-        if values.command:
-            is_met = command is not None and any(fits_command(pattern, command) for pattern in values.command)
-            if is_met is is_unless:
+def _holds_for(given: Values, unless: Values, facts: Facts, command: Command | None) -> bool:
+    # The branch comes last, because it reads the disk and may not be known.
+    for key in ("command", "path", "host", "project", "branch"):
+        for values, is_unless in ((given, False), (unless, True)):
+            if key in values and _has(key, values[key], facts, command, every=is_unless) is is_unless:
                 return False
-        if values.path and _met(values.path, facts.paths(command), fits_path, every=is_unless) is is_unless:
-            return False
-        if values.host:
-            hosts = facts.hosts(command, also_bare=not is_unless)
-            if _met(values.host, hosts, _fits_host, every=is_unless) is is_unless:
-                return False
-        if values.project and _met(values.project, _names(facts.folder(command)), fits, every=False) is is_unless:
-            return False
-    # Last, because it reads the disk and may not be known.
-    for values, is_unless in ((condition, False), (condition.unless, True)):
-        if values.branch and _met(values.branch, facts.branches(command), fits, every=is_unless) is is_unless:
-            return False
     return True
+
+
+def _has(key: str, patterns: Sequence[str], facts: Facts, command: Command | None, *, every: bool) -> bool:
+    """Return whether a command has a value that fits; with `every`, whether all its values do."""
+    match key:
+        case "command":
+            return command is not None and any(fits_command(pattern, command) for pattern in patterns)
+        case "path":
+            return _met(patterns, facts.paths(command), fits_path, every=every)
+        case "host":
+            return _met(patterns, facts.hosts(command, also_bare=not every), _fits_host, every=every)
+        case "project":
+            return _met(patterns, (facts.folder(command) or "").strip("/").split("/"), fits, every=False)
+        case _:
+            return _met(patterns, facts.branches(command), fits, every=every)
 
 
 def _fits_host(pattern: str, host: str) -> bool:
@@ -257,10 +257,6 @@ def _fits_host(pattern: str, host: str) -> bool:
 def _met(patterns: Sequence[str], values: Sequence[str], fit: Callable[[str, str], bool], *, every: bool) -> bool:
     found = (any(fit(pattern, value) for pattern in patterns) for value in values)
     return bool(values) and all(found) if every else any(found)
-
-
-def _names(folder: str | None) -> list[str]:
-    return [] if folder is None else folder.strip("/").split("/")
 
 
 class Book:
@@ -299,11 +295,7 @@ class Book:
         kind = (facts.shell is not None, *facts.tools)
         others = self._others.get(kind)
         if others is None:
-            others = [
-                number
-                for number, rule in self._rules.items()
-                if not rule.programs and rule.may_be_about(facts.tools, is_shell=facts.shell is not None)
-            ]
+            others = [number for number, rule in self._rules.items() if not rule.programs and rule.may_be_about(facts)]
             if len(self._others) < _MOST_TOOLS:
                 self._others[kind] = others
         named = facts.names & self._of_program.keys()

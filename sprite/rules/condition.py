@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -23,8 +23,7 @@ from msgspec import Meta, Struct, field
 from sprite.errors import PeerError
 from sprite.rules.shell import Command, after_options, unversioned
 
-Key = Literal["tool", "command", "path", "host", "connection", "project", "branch", "time"]
-KEYS: tuple[Key, ...] = get_args(Key)
+KEYS = ("tool", "command", "path", "host", "connection", "project", "branch", "time")
 Action = Literal["stop", "ask"]
 MAX_VALUES = 12
 MAX_VALUE_CHARS = 120
@@ -32,46 +31,29 @@ MAX_REASON_CHARS = 300
 #: Longer names and words match by their beginning.
 _MAX_SEEN = 4096
 
-Values = Annotated[
-    tuple[Annotated[str, Meta(min_length=1, max_length=MAX_VALUE_CHARS)], ...], Meta(max_length=MAX_VALUES)
-]
+_Value = Annotated[str, Meta(min_length=1, max_length=MAX_VALUE_CHARS)]
+#: Values by kind.
+Values = dict[str, Annotated[list[_Value], Meta(min_length=1, max_length=MAX_VALUES)]]
 
 
-class Unless(Struct, frozen=True, omit_defaults=True):
-    """Values by kind; a call that has only these is left out."""
+class Condition(Struct, frozen=True, omit_defaults=True):
+    """Which calls a rule is about: they have one value of each kind in `given`, and not only those in `unless`."""
 
-    tool: Values = ()
-    command: Values = ()
-    path: Values = ()
-    host: Values = ()
-    connection: Values = ()
-    project: Values = ()
-    branch: Values = ()
-    time: Values = ()
-
-
-_NOTHING = Unless()
-
-
-class Condition(Unless, frozen=True, omit_defaults=True):
-    """Which calls a rule is about."""
-
-    without: Unless | None = field(default=None, name="not")
-
-    @property
-    def unless(self) -> Unless:
-        """Return the values that leave a call out."""
-        return self.without or _NOTHING
+    given: Values = field(name="when")
+    unless: Values = field(name="not", default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise ValueError if it would be about every call, or a time cannot be read."""
-        if not any((self.tool, self.command, self.path, self.host, self.connection)):
+        """Raise ValueError if it would be about every call, or a value cannot be read."""
+        if not self.given.keys() & {"tool", "command", "path", "host", "connection"}:
             raise ValueError("name a tool, a command, a path, a host or a connection")
-        for pattern in (*self.command, *self.unless.command):
-            if pattern.split()[:1] in ([], ["..."]) or pattern.startswith("-"):
-                raise ValueError(f"{pattern!r} must begin with a program")
-        for span in (*self.time, *self.unless.time):
-            read_time(span)
+        for values in (self.given, self.unless):
+            if not values.keys() <= set(KEYS):
+                raise ValueError(f"there are {', '.join(KEYS)}")
+            for pattern in values.get("command", ()):
+                if pattern.split()[:1] in ([], ["..."]) or pattern.startswith("-"):
+                    raise ValueError(f"{pattern!r} must begin with a program")
+            for span in values.get("time", ()):
+                read_time(span)
 
 
 class Proposed(Struct, frozen=True):
@@ -83,10 +65,13 @@ class Proposed(Struct, frozen=True):
 
 
 _HEAD = re.compile(r"\s*(stop|ask)\s+when\s+", re.IGNORECASE)
-_PART = re.compile(rf"\s*(not\s+)?({'|'.join(KEYS)})\s*(?:=|:|is\s)?\s*(?=[\"“])", re.IGNORECASE)
-_VALUE = re.compile(r"\s*[\"“]([^\"”\n]{1,400})[\"”]")
-_OR, _AND = re.compile(r"\s*(?:or\b|,)", re.IGNORECASE), re.compile(r"\s*(?:and\b|,|;)", re.IGNORECASE)
-_REASON = re.compile(r"\s*:\s*(.*)", re.DOTALL)
+_QUOTED = re.compile(r"[\"“]([^\"”\n]{1,400})[\"”]")
+#: `not branch "main" or "master" and`; the kind may be repeated before a value.
+_CLAUSE = re.compile(
+    rf"\s*(not\s+)?({'|'.join(KEYS)})((?:\s*(?:or\b|,|=|:|is\b)?\s*(?:\2\s*)?{_QUOTED.pattern})+)\s*(?:and\b|[,;])?",
+    re.IGNORECASE,
+)
+_REASON = re.compile(r"\s*(?::\s*(.*)|[\s.]*)", re.DOTALL)
 
 
 def parse(text: str) -> Proposed:
@@ -94,61 +79,34 @@ def parse(text: str) -> Proposed:
     head = _HEAD.match(text)
     if head is None:
         raise PeerError('A rule begins with "stop when" or "ask when".')
-    found: dict[tuple[bool, str], list[str]] = {}
+    given: dict[str, list[str]] = {}
+    unless: dict[str, list[str]] = {}
     at = head.end()
-    while (part := _PART.match(text, at)) is not None:
-        values = found.setdefault((bool(part[1]), part[2].lower()), [])
-        at = part.end()
-        while (value := _VALUE.match(text, at)) is not None:
-            values.append(" ".join(value[1].split()))
-            at = value.end()
-            # `or branch "x"` says the same as `or "x"`.
-            more = _OR.match(text, at)
-            if more is None or (_VALUE.match(text, more.end()) is None and not _again(text, more.end(), part[2])):
-                break
-            again = _PART.match(text, more.end())
-            at = more.end() if again is None else again.end()
-        if (joined := _AND.match(text, at)) is None:
-            break
-        at = joined.end()
-    reason = _REASON.match(text, at)
-    if not found or (reason is None and text[at:].strip(" .")):
+    while (clause := _CLAUSE.match(text, at)) is not None:
+        values = [" ".join(value.split()) for value in _QUOTED.findall(clause[3])]
+        (unless if clause[1] else given).setdefault(clause[2].lower(), []).extend(values)
+        at = clause.end()
+    reason = _REASON.fullmatch(text, at)
+    if reason is None:
         names = ", ".join(KEYS)
         raise PeerError(f"{text[at : at + 60].strip()!r} is no condition. There are {names}, each with a quoted value.")
-    given = {key: tuple(values) for (is_not, key), values in found.items() if not is_not}
-    unless = {key: tuple(values) for (is_not, key), values in found.items() if is_not}
     try:
-        condition = msgspec.convert({**given, "not": unless or None}, Condition, strict=False)
+        condition = msgspec.convert({"when": given, "not": unless}, Condition)
     except (msgspec.ValidationError, ValueError) as error:
         raise PeerError(f"This is no rule: {error}.") from error
-    words = " ".join(reason[1].split()) if reason is not None else ""
-    return Proposed(condition, cast("Action", head[1].lower()), words[:MAX_REASON_CHARS])
-
-
-def _again(text: str, at: int, key: str) -> bool:
-    part = _PART.match(text, at)
-    return part is not None and not part[1] and part[2].lower() == key.lower()
+    words = " ".join((reason[1] or "").split())
+    return Proposed(condition, "ask" if head[1].lower() == "ask" else "stop", words[:MAX_REASON_CHARS])
 
 
 def shown(condition: Condition, action: str) -> str:
     """Return the line that `parse` reads."""
-    return f"{action} when " + " and ".join([*_parts(condition, ""), *_parts(condition.unless, "not ")])
-
-
-def _parts(values: Unless, before: str) -> Iterator[str]:
-    for key in KEYS:
-        if given := getattr(values, key):
-            yield f"{before}{key} " + " or ".join(f'"{value}"' for value in given)
-
-
-def read_condition(text: str) -> Condition:
-    """Read a condition's JSON. Raise ValueError if it is none."""
-    return msgspec.json.decode(text, type=Condition)
-
-
-def write_condition(condition: Condition) -> str:
-    """Return a condition's JSON."""
-    return msgspec.json.encode(condition).decode()
+    parts = [
+        f"{before}{key} " + " or ".join(f'"{value}"' for value in values[key])
+        for before, values in (("", condition.given), ("not ", condition.unless))
+        for key in KEYS
+        if key in values
+    ]
+    return f"{action} when {' and '.join(parts)}"
 
 
 # --- values ---

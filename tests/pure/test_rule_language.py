@@ -7,23 +7,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sprite.errors import PeerError
 from sprite.rules.check import Book, Facts, Rule, UncertainError
-from sprite.rules.condition import (
-    KEYS,
-    MAX_VALUES,
-    fits,
-    fits_path,
-    fits_time,
-    parse,
-    read_condition,
-    shown,
-    write_condition,
-)
+from sprite.rules.condition import KEYS, MAX_VALUES, Condition, fits, fits_path, fits_time, parse, shown
 from sprite.rules.shell import MAX_CHARS, UnreadableError, read
 
 NOON = datetime(2026, 12, 1, 12, 0)  # noqa: DTZ001 - the person's own wall clock
@@ -64,7 +55,7 @@ def test_written_rule_reads_as_same(clauses: list[tuple[bool, str, list[str]]], 
     again = parse(shown(rule.condition, rule.action))
     assert (again.condition, again.action) == (rule.condition, action)
     assert rule.reason == "because"
-    assert read_condition(write_condition(rule.condition)) == rule.condition
+    assert msgspec.json.decode(msgspec.json.encode(rule.condition), type=Condition) == rule.condition
 
 
 @given(st.text(max_size=300))

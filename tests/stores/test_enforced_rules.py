@@ -94,7 +94,7 @@ async def test_correction_offers_rule_with_past_calls(stores: Stores) -> None:
         await taught(stores, desk)
         assert len(await rules_in(stores)) == 1
         (row,) = await stores.memory._db.fetch_all("SELECT condition_json, action, source_learning_id FROM rules")
-        assert tuple(row) == ('{"command":["git commit"],"branch":["main"]}', "stop", 1)
+        assert tuple(row) == ('{"when":{"command":["git commit"],"branch":["main"]}}', "stop", 1)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +150,19 @@ async def test_persons_word_decides_about_rule(stores: Stores) -> None:
         assert [each.status for each in await rules_in(stores)] == ["retired", "active"]
         await desk.answer(changed.id, "retire")
         assert desk.is_empty
+
+
+async def test_later_correction_changes_rule(stores: Stores) -> None:
+    async with desk_of(stores) as desk:
+        await taught(stores, desk)
+        (rule,) = await rules_in(stores)
+        await desk.answer(rule.id, "accept")
+        later = TAUGHT.replace("CORRECTION [t]", "CORRECTION [t] supersedes L1:").replace("to main", "to trunk")
+        await taught(stores, desk, later.replace('"main"', '"trunk"'), "never commit to trunk, not main")
+        (_, changed) = await rules_in(stores)
+        assert changed.instead_of == rule.id
+        await desk.answer(changed.id, "accept")
+        assert [each.status for each in await rules_in(stores)] == ["retired", "active"]
 
 
 async def test_rules_survive_rebuild_and_re_extraction(stores: Stores) -> None:
@@ -209,7 +222,11 @@ async def test_forget_of_example_keeps_rule(stores: Stores) -> None:
 
 
 async def test_damaged_rule_row_is_reported(stores: Stores) -> None:
-    for response in ("{", '{"op":"offer"}', '{"op":"offer","condition":{"branch":["a"]},"action":"stop","reason":""}'):
+    for response in (
+        "{",
+        '{"op":"offer"}',
+        '{"op":"offer","condition":{"when":{"branch":["a"]}},"action":"stop","reason":""}',
+    ):
         await stores.transcript.curations.append_event(Curation("rule", response))
     await stores.transcript.curations.append_event(Curation("rule", write_rule(Said(999, "accept"))))
     await stores.projection.settle()
@@ -272,6 +289,7 @@ async def test_review_reads_any_logged_call(stores: Stores) -> None:
         call("x__", ""),
     ]
     await stores.turn("Hi", calls=[*odd, {**call("Bash", ""), "input": "git commit"}, {"name": None, "input": {}}])
-    found = await review(parse(RULE).condition, stores.transcript, "UTC")
+    found = Offer(parse(RULE).condition, "stop", "", "person")
+    await review(found, stores.transcript, "UTC")
     assert (found.checked, found.stops) == (4, 1)
     assert not found.examples[0].certain

@@ -13,6 +13,7 @@ from sprite.agent.rules import review
 from sprite.cli.import_logs import import_logs
 from sprite.config import Settings
 from sprite.log.transcript import read_transcript
+from sprite.memory.rule_rows import Offer
 from sprite.rules.check import Book, Facts
 from sprite.rules.condition import parse
 from tests.harmless_calls import RULES, harmless_calls, write_sessions
@@ -72,7 +73,8 @@ async def test_imported_calls_meet_no_rule(tmp_path: Path, capsys: pytest.Captur
                 at = datetime.fromtimestamp(turn.timestamp, UTC)
                 if rules.find(Facts(call["name"], call["input"], None, at, is_past=True)):
                     stopped.append(call)
-        found = await review(parse(RULES[0]).condition, transcript, "UTC")
+        found = Offer(parse(RULES[0]).condition, "stop", "", "person")
+        await review(found, transcript, "UTC")
     assert (count, stopped) == (3_200, [])
     assert (found.checked, found.examples) == (3_200, [])
 
