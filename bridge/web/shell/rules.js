@@ -110,5 +110,6 @@ const example = ({ turn, tool, input, asked }) =>
 function told({ status, quote, checked, stops, asked, uses, doubt, accepted_at: since }) {
   const evidence = quote ? `You said: “${quote}”. ` : '';
   if (status !== 'offered') return `${evidence}Accepted ${ago(since ?? 0)}, used ${plural(uses, 'time')}. ${doubt}`;
-  return `${evidence}It is about ${number(stops)} of ${number(checked)} past calls; you had asked for ${number(asked)}.`;
+  const found = `It is about ${number(stops)} of ${number(checked)} past calls`;
+  return `${evidence}${found}; you had asked for ${number(asked)}.`;
 }

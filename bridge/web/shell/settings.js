@@ -130,7 +130,11 @@ export async function showSettings(page) {
           html`<p>What the agent may do without asking, and which hosts it may reach.</p>`,
           button('What the agent may reach', run('reach')),
         )}
-        ${part('Rules', html`<p>Which tool calls are stopped, or asked about first.</p>`, button('Rules …', leaveTo('rules')))}
+        ${part(
+          'Rules',
+          html`<p>Which tool calls are stopped, or asked about first.</p>`,
+          button('Rules …', leaveTo('rules')),
+        )}
         ${part(
           'Access',
           html`<p>Passkeys log you in without a link.</p>`,

@@ -13,7 +13,8 @@ const ICONS = { error: 'alert', success: 'check', info: 'spark', busy: 'spark' }
 /** @param {HTMLElement} root @param {Announce} announce */
 export function createToasts(root, announce) {
   /**
-   * Shows `{text, kind: 'info'|'success'|'error'|'busy', action: {label, run}, stays}`; returns a function that removes it.
+   * Shows `{text, kind: 'info'|'success'|'error'|'busy', action: {label, run}, stays}`.
+   * Returns a function that removes it.
    * @param {Toast} toast
    */
   return function toast({ text, kind = 'info', action = null, stays = kind === 'error' || kind === 'busy' }) {
