@@ -25,6 +25,10 @@ nothing wider. If a later word changes a rule, write the whole rule anew.
 """
 
 
+#: Rules that one answer may propose: each is checked against the whole log.
+MOST_PROPOSED = 5
+
+
 def propose(
     rules: Sequence[str],
     draft: effects.Fold,
@@ -34,7 +38,7 @@ def propose(
     zone: str,
 ) -> None:
     """Take over the rules of an answer that the person's own words carry. They are offered, and hold nothing yet."""
-    for text in rules:
+    for text in rules[:MOST_PROPOSED]:
         line = read_line(text)
         try:
             proposed = parse(line.text)

@@ -123,6 +123,28 @@ async def test_commit_to_main_is_stopped_in_repository(home: SharedSprite) -> No
         assert [call["is_error"] for call in calls] == [False, True, False, False]
 
 
+async def test_wish_for_rule_is_offered_after_curation(home: SharedSprite, tmp_path: Path) -> None:
+    wish = "Make it a rule that you never shred anything"
+    async with running_sprite(tmp_path, home.model.url, permissions="bypass") as sprite, sprite.client() as client:
+        own = SharedSprite(home.model, tmp_path, sprite)
+        disobey(own, "shred x")
+        await client.mission("disobey")
+        await client.mission(wish)
+        rule = 'stop when command "shred": Shred nothing.'
+        answer = f'PREFERENCE [t2] Sprite shreds nothing. | "{wish}"\nRULE [t2] {rule} | "{wish}"'
+        home.model.script.curator({"raw_text": answer})
+        await client.ask("system", {"action": "flush"})
+        offered = (await client.ever(lambda m: m["type"] == "rule_offered"))["payload"]["rule"]
+        assert (offered["by"], offered["quote"], offered["stops"]) == ("curator", wish, 1)
+        disobey(own, "shred x || touch ran")
+        await client.mission("disobey")
+        assert (tmp_path / "ran").exists()
+        await client.ask("rule", {"action": "accept", "id": offered["id"]})
+        disobey(own, "shred x || touch again")
+        await client.mission("disobey")
+        assert not (tmp_path / "again").exists()
+
+
 async def test_forged_words_about_rules_are_refused(home: SharedSprite) -> None:
     async with home.client() as client:
         for payload, code in (
