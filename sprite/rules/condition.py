@@ -28,6 +28,7 @@ Action = Literal["stop", "ask"]
 MAX_VALUES = 12
 MAX_VALUE_CHARS = 120
 MAX_REASON_CHARS = 300
+MAX_RULE_CHARS = 4_000
 #: Longer names and words match by their beginning.
 _MAX_SEEN = 4096
 
@@ -76,15 +77,15 @@ _REASON = re.compile(r"\s*(?::\s*(.*)|[\s.]*)", re.DOTALL)
 
 def parse(text: str) -> Proposed:
     """Read a rule in one line. Raise PeerError with what is wrong."""
+    text = " ".join(text.split())
     head = _HEAD.match(text)
-    if head is None:
-        raise PeerError('A rule begins with "stop when" or "ask when".')
+    if head is None or len(text) > MAX_RULE_CHARS:
+        raise PeerError(f'A rule has at most {MAX_RULE_CHARS:,} characters and begins with "stop when" or "ask when".')
     given: dict[str, list[str]] = {}
     unless: dict[str, list[str]] = {}
     at = head.end()
     while (clause := _CLAUSE.match(text, at)) is not None:
-        values = [" ".join(value.split()) for value in _QUOTED.findall(clause[3])]
-        (unless if clause[1] else given).setdefault(clause[2].lower(), []).extend(values)
+        (unless if clause[1] else given).setdefault(clause[2].lower(), []).extend(_QUOTED.findall(clause[3]))
         at = clause.end()
     reason = _REASON.fullmatch(text, at)
     if reason is None:
@@ -94,8 +95,7 @@ def parse(text: str) -> Proposed:
         condition = msgspec.convert({"when": given, "not": unless}, Condition)
     except (msgspec.ValidationError, ValueError) as error:
         raise PeerError(f"This is no rule: {error}.") from error
-    words = " ".join((reason[1] or "").split())
-    return Proposed(condition, "ask" if head[1].lower() == "ask" else "stop", words[:MAX_REASON_CHARS])
+    return Proposed(condition, "ask" if head[1].lower() == "ask" else "stop", (reason[1] or "")[:MAX_REASON_CHARS])
 
 
 def shown(condition: Condition, action: str) -> str:

@@ -44,7 +44,9 @@ _RUNNERS = {
     **dict.fromkeys(("uv", "poetry", "pipenv", "pdm", "hatch", "rye", "conda"), "run"),
     **dict.fromkeys(("npm", "pnpm", "bundle", "mise"), "exec"),
 }
-_SHELLS = frozenset("sh bash dash zsh ksh ash".split())
+_SHELLS = frozenset("sh bash dash zsh ksh ash su script".split())
+#: Options of git before its command that have a value.
+_GIT_VALUES = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace"})
 
 
 class UnreadableError(ValueError):
@@ -117,6 +119,8 @@ class _Reader:
         self._at = 0
         self._words: list[str] = []
         self._word: list[str] | None = None
+        #: Files that the command reads or writes; they count as its last words.
+        self._files: list[str] = []
         #: Words that wait for the text of a here-document, and what the last command reads.
         self._here: list[str] = []
         self._redirect = ""
@@ -209,11 +213,10 @@ class _Reader:
             self._here.append(word)
         elif redirect == "<<<":
             self._input = word
-        elif redirect and redirect[-1] != "&":
-            # A file that the command reads or writes is one of its words, after all others.
-            self._words.append(f"{redirect}{word}" if not self._words else word)
         elif not redirect:
             self._words.append(word)
+        elif redirect[-1] != "&":
+            self._files.append(word)
 
     def _skip_here(self) -> None:
         """Skip here-documents. A shell that reads one runs it."""
@@ -234,13 +237,14 @@ class _Reader:
         self._finish_word()
         self._redirect = ""
         words, self._words = self._words, []
+        files, self._files = self._files, []
         given, self._input = self._input, ""
         while words and (words[0] in _RESERVED or (match := _ASSIGNMENT.fullmatch(words[0])) is not None):
             if words[0] not in _RESERVED and match is not None:
                 self._state.variables[match[1]] = match[2]
             words = words[1:]
-        if words:
-            self._run(tuple(words), given, self._level)
+        if words or files:
+            self._run((*(words or [":"]), *files), given, self._level)
 
     # --- commands in commands ---
 
@@ -250,12 +254,13 @@ class _Reader:
         state = self._state
         command = Command(words, state.folder, state.branch, state.may_fail)
         name = unversioned(command.program)
-        self._found.append(self._elsewhere(command) if name == "git" else command)
+        if name == "git":
+            self._git(words)
+        else:
+            self._found.append(command)
         if name in {"cd", "pushd"}:
             state.folder = _below(state.folder, words[1] if len(words) > 1 else "~")
             state.branch = None
-        elif name == "git":
-            self._switch(words)
         elif name in _SHELLS:
             scripts = [words[at + 1] for at in range(1, len(words) - 1) if re.fullmatch(r"-[a-z]*c", words[at])]
             for script in [*scripts[:1], *([given] if given else [])]:
@@ -263,6 +268,8 @@ class _Reader:
         elif name == "eval":
             _Reader(" ".join(words[1:]), state, self._found, level + 1).read()
         for at in sorted(self._starts(name, words)):
+            if " " in words[at]:
+                _Reader(words[at], state, self._found, level + 1).read()
             self._run(words[at:], given, level + 1)
 
     def _starts(self, name: str, words: tuple[str, ...]) -> set[int]:
@@ -286,30 +293,25 @@ class _Reader:
                 starts.add(at)
         return starts
 
-    def _elsewhere(self, command: Command) -> Command:
-        """Return a git command with the folder that its options or the environment name."""
-        words, folder, is_here = command.words, command.folder, True
-        if self._state.variables.keys() & {"GIT_DIR", "GIT_WORK_TREE"}:
-            folder, is_here = None, False
-        for at, word in enumerate(words[:-1]):
-            if word == "-C":
+    def _git(self, words: tuple[str, ...]) -> None:
+        """Add a git command with the folder that its options or the environment name, and track its branch."""
+        state, at = self._state, 1
+        is_here = not state.variables.keys() & {"GIT_DIR", "GIT_WORK_TREE"}
+        folder = state.folder if is_here else None
+        while at < len(words) and words[at].startswith("-"):
+            if words[at] == "-C" and at + 1 < len(words):
                 folder, is_here = _below(folder, words[at + 1]), False
-            elif word.startswith(("--git-dir", "--work-tree")):
+            elif words[at].startswith(("--git-dir", "--work-tree")):
                 folder, is_here = None, False
-            elif word in {"commit", "checkout", "switch"}:
-                break
-        return command if is_here else Command(words, folder)
-
-    def _switch(self, words: tuple[str, ...]) -> None:
-        """Track the branch after `git checkout` and `git switch`."""
-        at = next((at for at in after_options(words, {1}) if words[at] in {"checkout", "switch"}), None)
-        if at is None or "-C" in words[:at] or "--" in words[at:]:
-            return
+            at += 2 if words[at] in _GIT_VALUES else 1
+        self._found.append(Command(words, folder, state.branch if is_here else None, state.may_fail))
         rest = words[at + 1 :]
+        if not is_here or words[at : at + 1] not in {("checkout",), ("switch",)} or "--" in rest:
+            return
         made = next((here for here, word in enumerate(rest) if re.fullmatch(r"-[a-z]*[bBcC]|--orphan", word)), None)
         names = rest[made + 1 :] if made is not None else [word for word in rest if not word.startswith("-")]
         if names:
-            self._state.branch, self._state.may_fail = names[0], made is None
+            state.branch, state.may_fail = names[0], made is None
 
 
 def _below(folder: str | None, name: str) -> str | None:
