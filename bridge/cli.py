@@ -15,6 +15,7 @@ _SPRITE = {
     "actions": "to-dos: list, add, done, dismiss",
     "changes": "files that a turn changed",
     "undo": "take a turn's file changes back",
+    "rules": "rules about tool calls: list, test",
     "reach": "hosts that the agent may reach: list, revoke",
     "import": "read session logs of Claude Code, or an archive",
     "export": "write everything as one archive",

@@ -227,7 +227,16 @@ def _add_file_commands(
     here: argparse.ArgumentParser,
     printed: argparse.ArgumentParser,
 ) -> None:
-    """Add the commands about hosts and changed files."""
+    """Add the commands about rules, hosts and changed files."""
+    rules = commands.add_parser("rules", help="your rules about the agent's tool calls")
+    ruling = rules.add_subparsers(required=True, metavar="COMMAND")
+    listed = _add(ruling, "list", "cli.rules.list_rules", "the active rules, and those that wait", here, printed)
+    listed.add_argument("--all", action="store_true", help="also dismissed and retired ones")
+    test = _add(
+        ruling, "test", "cli.rules.test", "run the rules' examples, or say what a call would meet", here, printed
+    )
+    test.add_argument("call", nargs="?", metavar="COMMAND", help="a shell command, as if it ran in this folder")
+
     reach = commands.add_parser("reach", help="hosts that the agent may reach, and those that it has reached")
     reaching = reach.add_subparsers(required=True, metavar="COMMAND")
     _add(

@@ -22,6 +22,7 @@ from sprite.agent.background import Background
 from sprite.agent.memory_events import MemoryEvents
 from sprite.agent.permissions import PermissionBroker, StandingRules
 from sprite.agent.processes import end_orphans, end_programs
+from sprite.agent.rules import open_rules
 from sprite.agent.runtime import AgentRuntime
 from sprite.agent.session import LazyAgent, Session
 from sprite.backup import restore as moving_in
@@ -115,9 +116,8 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await stack.enter_async_context(announce.running(stop.set))
         await stack.enter_async_context(processor.running(stop.set))
         recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), private_text)
-        desk = PermissionBroker(
-            feed, StandingRules(settings.workspace), await _label(settings, transcript, workspace, user_files)
-        )
+        desk = await _desk(settings, transcript, workspace, user_files, feed)
+        rules = await open_rules(desk, transcript, memory, projection, feed, announce)
         (uploads := Uploads(settings.workspace, settings.run / UPLOADS)).prepare()
 
         sight = CanvasContext(workspace)
@@ -129,7 +129,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
                 recorder,
                 boundary,
                 AgentWatch(projection, announce, whole_session=not boundary.holds),
-                desk,
+                rules,
                 user_files,
                 module.own_tools(
                     workspace,
@@ -163,7 +163,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             settings,
             workspace,
             feed,
-            Work(runtime, desk, scheduler.run_due, actions, proxy, lambda: agent.boundary),
+            Work(runtime, rules, scheduler.run_due, actions, proxy, lambda: agent.boundary),
             Memory(
                 view,
                 projection,
@@ -183,15 +183,21 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         # Load the redaction rules before any client can connect, so that no turn waits for them or fails for lack of
         # memory.
         await asyncio.to_thread(prepare)
-        service = Service(
-            token,
-            feed,
-            gateway.snapshot,
-            gateway.handle,
-            runtime.expect_mission,
-            Leases(workspace, await workspace.lease()),
+        port = await stack.enter_async_context(
+            _listening(
+                settings,
+                Service(
+                    token,
+                    feed,
+                    gateway.snapshot,
+                    gateway.handle,
+                    runtime.expect_mission,
+                    Leases(workspace, await workspace.lease()),
+                ),
+                stop.set,
+                shipping,
+            )
         )
-        port = await stack.enter_async_context(_listening(settings, service, stop.set, shipping))
         stack.enter_context(_address_file(settings.address_file, "{}:{}".format(*port.address)))
         on_listening(*port.address)
         # Parallel to the listener: importing the SDKs takes a second, and clients should not wait for it.
@@ -242,14 +248,15 @@ def _kept_token(path: Path) -> str:
     return path.read_text().strip()
 
 
-async def _label(
-    settings: Settings, transcript: TranscriptDB, workspace: WorkspaceDB, user_files: UserFiles
-) -> SessionLabel:
+async def _desk(
+    settings: Settings, transcript: TranscriptDB, workspace: WorkspaceDB, user_files: UserFiles, feed: Feed
+) -> PermissionBroker:
+    """Return the broker of the person's answers, with the label of the session."""
     outside = OutsideFiles(workspace.file_changes, settings.workspace)
     await outside.load()
     label = SessionLabel(settings, transcript, outside)
     user_files.on_upload = label.uploaded
-    return label
+    return PermissionBroker(feed, StandingRules(settings.workspace), label)
 
 
 @asynccontextmanager

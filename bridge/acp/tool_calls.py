@@ -95,7 +95,7 @@ def fenced(text: str) -> str:
 
 
 def _told(request: PermissionRequest) -> list[tuple[str, Any]]:
-    before = [("leads to", request.real_path), ("in folder", request.folder)]
+    before = [("rule", request.rule), ("leads to", request.real_path), ("in folder", request.folder)]
     # The agent's own description of a call comes last.
     rows = sorted(request.input.items(), key=lambda row: row[0] == "description")
     foreign = drawing.foreign_words(request)

@@ -120,6 +120,8 @@ _EVENTS = (
     messages.MemoryUpdate,
     messages.PermissionRequest,
     messages.PermissionResolved,
+    messages.RuleApplied,
+    messages.RuleOffered,
     messages.ScheduleUpdate,
     messages.SessionUpdate,
     messages.StackUpdate,

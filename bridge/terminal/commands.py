@@ -18,6 +18,7 @@ from bridge.terminal.terminal import NobodyHereError, Screen
 from sprite.protocol import memory, messages
 from sprite.protocol.files import picture_kind
 from sprite.protocol.memory import AnyMemoryRequest
+from sprite.protocol.messages import RuleWord
 from sprite.protocol.shapes import Effort, LearningRow, named_action
 
 _RECENT_LEARNINGS = 8
@@ -33,6 +34,7 @@ _KEYS = [
 #: The action status for each word.
 _RESOLVED = {"done": "done", "dismiss": "dismissed", "reopen": "open"}
 _CLOSE_ADVICE = "Name it by its words, such as /actions done call Bo. To add or change an action, ask the agent."
+_RULES_USAGE = "/rules accept|dismiss|retire|override N, or /rules stop when ...; /rules lists them."
 _NOTHING_ALLOWED = "nothing is always allowed: the agent asks each time"
 _UNDO_USAGE = "/undo [TURN] [FILE...] [--over FILE...]; TURN is a number as /search shows it, or `undo`: the last undo."
 
@@ -63,6 +65,7 @@ class Commands:
             ("/changes [TURN]", "which files the last or another turn changed", self._changes),
             ("/undo [TURN] [FILE...]", "takes the file changes of a turn back", self._undo),
             ("/permissions [revoke N]", "what runs without asking; `revoke all` ends it", self._permissions),
+            ("/rules [accept N]", "lists rules on tool calls; decides on one", self._rules),
             ("/model [NAME]", "shows or sets this session's model, or `default`", self._model),
             ("/effort [LEVEL]", "how much it thinks: low to max, or `default`", self._effort),
             ("/attach FILE", "adds a picture to your next message", self._attach),
@@ -327,6 +330,20 @@ class Commands:
             await self._screen.show(memory_views.rules(status.rules))
         else:
             await self._screen.line(drawing.note(_NOTHING_ALLOWED))
+
+    async def _rules(self, rest: str) -> None:
+        word, _, number = rest.partition(" ")
+        change = next((each for each in get_args(RuleWord) if each == word), None)
+        if word in {"stop", "ask"}:
+            rule: messages.Rule | None = messages.Rule("propose", text=rest)
+        else:
+            rule = messages.Rule(change, int(number)) if change and number.isdecimal() else None
+        if rest and rule is None:
+            await self._screen.show(drawing.problem("Which one, and how?", _RULES_USAGE))
+        elif rule is None or await self.ask(rule, "asking", MODEL_SECONDS) is not None:
+            found = await self.look(memory.RulesRequest(), memory.RulesResult)
+            if found is not None:
+                await self._screen.show(memory_views.call_rules(found.rules))
 
     async def _help(self, _rest: str) -> None:
         await self._screen.show(drawing.help_table(self._help_rows + _KEYS))

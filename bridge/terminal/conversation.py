@@ -314,6 +314,9 @@ class Conversation:
                 self._refresh()
             case messages.ScheduleUpdate(next_due=next_due):
                 self.next_due = next_due
+            case messages.RuleOffered() | messages.RuleApplied() as rule:
+                if (drawn := drawing.rule_event(rule)) is not None:
+                    await self._screen.show(drawn)
             case _:
                 pass
 

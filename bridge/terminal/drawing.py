@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sprite.protocol.events import ToolUse
-from sprite.protocol.messages import MemoryUpdate, PermissionRequest
+from sprite.protocol.messages import MemoryUpdate, PermissionRequest, RuleApplied, RuleOffered
 from sprite.protocol.shapes import Block, ChatMessage, Origin, Paused, UsedTool
 from sprite.protocol.tools import NETWORK, OWN_TOOLS, leaves_of, telling
 
@@ -270,6 +270,21 @@ def drifted(names: list[str]) -> Text:
     return line(("! ", "bold yellow"), (f"{who} changed on disk: accept or discard the change on your page", ""))
 
 
+def rule_event(event: RuleOffered | RuleApplied) -> RenderableType | None:
+    """Draw the offer of a rule, or what a rule did to a call; None for other changes of a rule."""
+    if isinstance(event, RuleApplied):
+        again = f"  /rules override {event.rule_id} lets this call run once" if event.did == "stopped" else ""
+        return Group(line(("! ", "bold yellow"), (one_line(event.said), "")), *([note(again)] if again else []))
+    rule = event.rule
+    if rule.status == "offered":
+        told = f"of {rule.checked:,} past calls it is about {rule.stops:,}; you had asked for {rule.asked:,} of these"
+        examples = [f"  {each.tool}: {telling(dict(each.input))}" for each in rule.examples[-3:]]
+        ask = f"Make it a rule? {rule.words}"
+        keys = f"  /rules accept {rule.id}, or /rules dismiss {rule.id}"
+        return Group(line(("? ", "bold yellow"), (one_line(ask), "")), *map(note, [f"  {told}", *examples, keys]))
+    return note(f"rule {rule.id}: {one_line(rule.doubt)} /rules retire {rule.id} ends it") if rule.doubt else None
+
+
 def history(chat: list[ChatMessage]) -> Group | None:
     """Draw the last few messages of the conversation, shortened."""
     newest = chat[-_HISTORY_MESSAGES:]
@@ -389,6 +404,8 @@ def _whole_input(request: PermissionRequest) -> RenderableType:
         return Text("without any input", style="dim italic")
     # Short values come first, and the agent's own description comes last.
     rows.sort(key=lambda row: (row[0] == "description", len(_field(row[1])) > _CHARS_AT_A_GLANCE))
+    if request.rule is not None:
+        rows.insert(0, ("rule", request.rule))
     if request.folder is not None:
         rows.insert(0, ("in folder", request.folder))
     if request.real_path is not None:

@@ -252,6 +252,18 @@ def rules(rules: list[StandingRule]) -> Table:
     return drawn
 
 
+def call_rules(rules: list[shapes.RuleRow]) -> RenderableType:
+    """Draw the rules about tool calls that hold or wait, by number."""
+    drawn = Table.grid(padding=(0, 2))
+    for style in ("bold", "cyan", ""):
+        drawn.add_column(style=style)
+    for rule in rules:
+        if rule.status in {"active", "offered"}:
+            told = f"{rule.reason} {rule.doubt}".strip()
+            drawn.add_row(str(rule.id), rule.status, Text(f"{one_line(rule.words)}\n{one_line(told)}"))
+    return drawn if drawn.row_count else Text("no rules yet", style="dim")
+
+
 _KINDS = {"added": ("+ ", "green"), "modified": ("~ ", "yellow"), "deleted": ("- ", "red")}
 _LINES = {"+": "green", "-": "red", "@": "cyan"}
 #: Lines shown of one diff.

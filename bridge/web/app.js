@@ -18,7 +18,7 @@ import { createStore } from './store.js';
 import { loadStyle } from './style.js';
 import { createZone } from './zone.js';
 
-/** @import { Announce, Page, PanelName } from './types/page.js' */
+/** @import { Announce, Page, PanelName, RuleRow } from './types/page.js' */
 /** @import { mountMemory } from './memory/memory.js' */
 
 const STATUS_AFTER_MS = 400;
@@ -171,6 +171,8 @@ store.listen('state_sync', async () => {
     const { curations } = await connection.ask('memory', { op: 'curations', limit: 100 });
     store.conversation.taughtBefore(learnings, curations);
     store.touch('chat');
+    const { rules } = await connection.ask('memory', { op: 'rules' });
+    rules.forEach(offer);
   } catch {
     // The connection is lost: another state follows.
   }
@@ -268,6 +270,12 @@ commands.add({
   run: async () => (await import('./shell/sessions.js')).showSessions(page, chat.resume),
 });
 commands.add({
+  id: 'rules',
+  title: 'Rules about tool calls',
+  group: 'Chat',
+  run: () => void showRules(),
+});
+commands.add({
   id: 'install',
   title: 'Install Sprite as an app',
   group: 'Everywhere',
@@ -297,6 +305,24 @@ store.listen('status', ({ memory }) => (memory.unshipped_forgets ?? 0) > 0 && re
 store.listen('agent_event', (event) => event.event === 'complete' && layout.unread('chat'));
 store.listen('canvas_update', () => layout.unread('canvas'));
 store.listen('memory_update', () => layout.unread('memory'));
+
+// Rules about tool calls.
+const showRules = async () => (await import('./shell/rules.js')).showRules(page);
+/** @param {RuleRow} rule */
+function offer({ status, doubt, reason, words }) {
+  const action = { label: 'Look', run: showRules };
+  if (status === 'offered') toast({ text: `Make it a rule? ${reason || words}`, action, stays: true });
+  else if (doubt) toast({ text: `${doubt} Retire this rule? ${reason || words}`, action, stays: true });
+}
+store.listen('rule_offered', ({ rule }) => offer(rule));
+store.listen('rule_applied', ({ did, rule_id: id, said }) => {
+  const letRun = () =>
+    connection.ask('rule', { action: 'override', id }).then(
+      () => toast({ text: 'The same call may run once. Ask Sprite to try it again.' }),
+      (problem) => toast({ kind: 'error', text: wordsOf(problem) }),
+    );
+  if (did === 'stopped') toast({ text: said, action: { label: 'Let it run once', run: letRun }, stays: true });
+});
 
 // A background tab shows in its title that the answer has arrived.
 store.listen('agent_event', (event) => {

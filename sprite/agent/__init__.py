@@ -1,3 +1,3 @@
 """The agent: run missions one at a time through the SDK and its CLI, and publish events."""
 
-__all__ = ["background", "memory_events", "permissions", "processes", "runtime", "session"]
+__all__ = ["background", "memory_events", "permissions", "processes", "rules", "runtime", "session"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from sprite.common.tasks import owned_task
@@ -27,6 +27,7 @@ class MemoryEvents:
         self._view = view
         self._on_change = on_change
         self._tell_of_actions: Callable[[], None] = lambda: None
+        self._offer_rules: Callable[[Change], Awaitable[None]] | None = None
         #: None ends the task.
         self._changes: asyncio.Queue[Change | None] = asyncio.Queue()
 
@@ -40,6 +41,10 @@ class MemoryEvents:
     def when_actions_change(self, tell: Callable[[], None]) -> None:
         """Set the callback for changes of actions."""
         self._tell_of_actions = tell
+
+    def when_rules_are_proposed(self, offer: Callable[[Change], Awaitable[None]]) -> None:
+        """Set the callback for a change that proposes rules."""
+        self._offer_rules = offer
 
     @asynccontextmanager
     async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
@@ -69,6 +74,8 @@ class MemoryEvents:
             for action_id in change.actions:
                 if (action := await self._memory.action(action_id)) is not None:
                     self._feed.publish(ActionUpdate(action_row(action)))
+            if change.proposed and self._offer_rules is not None:
+                await self._offer_rules(change)
         except Exception:
             # A failed announcement must not stop the following ones.
             log.exception("a change of memory could not be announced")

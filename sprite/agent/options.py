@@ -25,7 +25,14 @@ from claude_agent_sdk.types import (
 
 from sprite.agent.background import Background
 from sprite.agent.conversation import AgentOptions, Conversation
-from sprite.agent.permissions import ALLOWED, Call, DeniedError, PermissionBroker, word_of_sandbox
+from sprite.agent.permissions import (
+    ALLOWED,
+    ANSWER_TIMEOUT_SECONDS,
+    Call,
+    DeniedError,
+    word_of_sandbox,
+)
+from sprite.agent.rules import RuleDesk
 from sprite.agent.tools.canvas import canvas_reader, canvas_tools
 from sprite.agent.tools.connections import ConnectionTools
 from sprite.agent.tools.memory import action_tools, memory_tools
@@ -41,7 +48,7 @@ from sprite.agent.translate import (
     size_of_calls,
 )
 from sprite.boot.canvas import CanvasContext
-from sprite.capture.hooks import hook_matchers
+from sprite.capture.hooks import HOOK_TIMEOUT_SECONDS, hook_matchers
 from sprite.capture.recorder import TurnRecorder
 from sprite.common.tasks import WORDS, off_loop
 from sprite.config import Settings
@@ -105,7 +112,7 @@ class Agent:
         recorder: TurnRecorder,
         boundary: Boundary,
         watch: AgentWatch,
-        desk: PermissionBroker,
+        rules: RuleDesk,
         user_files: UserFiles,
         tools: Tools,
     ) -> None:
@@ -115,10 +122,11 @@ class Agent:
         self._watch = watch
         self._boundary = boundary
         self._guard = Guard(settings, sandboxed=boundary.holds)
-        self._desk = desk
-        desk.label.is_contained = boundary.holds and not settings.vm_socket.exists()
+        self._desk = rules.desk
+        self._desk.label.is_contained = boundary.holds and not settings.vm_socket.exists()
         self._user_files = user_files
         self._tools = tools
+        self._rules = rules
 
     def conversation(self, listener: AgentRuntime) -> Conversation:
         """Return a new conversation, not yet connected. The listener receives its events."""
@@ -167,7 +175,8 @@ class Agent:
             origin_of=self._desk.label.tool_ended,
         )
         folders = CallFolders()
-        guard = guarding(self._guard, self._watch.begins, folders, self._begins_asked)
+        rules = partial(self._refusal_by_rule, listener)
+        guard = guarding(self._guard, self._watch.begins, folders, rules, self._begins_asked)
         hooks["PreToolUse"] = [guard, *hooks.get("PreToolUse", [])]
         equipment = AgentOptions(
             tools=self._tools(listener),
@@ -191,6 +200,18 @@ class Agent:
         label.tool_began(call.tool_use_id or "", call.cwd or self._settings.workspace)
         is_bare = call.tool == COMMANDS and self._settings.permissions == "ask" and not self._boundary.holds
         return is_bare or bool(label.asked_words(call.tool, call.input))
+
+    async def _refusal_by_rule(self, listener: AgentRuntime, call: Call, agent_id: str | None) -> str | None:
+        """Return why a rule of the person's stops a call, or None."""
+        if self._rules.is_empty:
+            return None
+        begun_by = listener.background.turn_of(agent_id)
+        return await self._rules.refusal(
+            call,
+            begun_by or listener.turn_id,
+            of_background=begun_by is not None,
+            waits=listener.turn_origin == "schedule",
+        )
 
     async def _deeds(self, prompt_id: str, prompt: str) -> str | None:
         """Return the person's file changes since the last turn as text, and log them with the turn of this prompt."""
@@ -245,6 +266,9 @@ class Agent:
                 word = word_of_sandbox(call, self._settings)
                 if word is not None and not (is_asked and word == ALLOWED):
                     return sdk.PermissionResultAllow() if word == ALLOWED else sdk.PermissionResultDeny(message=word)
+            if self._desk.answers.get(call.tool_use_id or "") == "allow":
+                # The person has just let it run in spite of a rule.
+                return sdk.PermissionResultAllow()
             try:
                 await self._desk.ask(
                     begun_by or listener.turn_id,
@@ -312,12 +336,21 @@ class CallFolders:
         return self._folders.pop(tool_use_id or "", None)
 
 
+#: Returns why a rule stops a call, or None; the second argument is the id of the background agent that calls.
+CheckRules = Callable[[Call, str | None], Awaitable[str | None]]
+
+
 def guarding(
-    guard: Guard, begins: Callable[[], Awaitable[None]], folders: CallFolders, is_asked: Callable[[Call], bool]
+    guard: Guard,
+    begins: Callable[[], Awaitable[None]],
+    folders: CallFolders,
+    rules: CheckRules,
+    is_asked: Callable[[Call], bool],
 ) -> sdk.HookMatcher:
     """Return the PreToolUse matcher for every tool; the CLI waits for it. `begins` is awaited before each call.
 
-    `is_asked` returns whether a person decides on a call, even if the CLI considers it harmless.
+    `rules` is asked after the guard. `is_asked` returns whether a person decides on a call, even if the CLI considers
+    it harmless.
     """
 
     async def before_tool(event: HookInput, tool_use_id: str | None, _context: sdk.HookContext) -> HookJSONOutput:
@@ -326,9 +359,11 @@ def guarding(
             fields: dict[str, Any] = dict(event)
             tool, cwd = str(fields["tool_name"]), str(fields["cwd"])
             folders.note(tool_use_id or "", cwd)
-            given = fields["tool_input"]
-            refusal = guard.refusal(tool, given, cwd)
-            asks = refusal is None and is_asked(Call(tool, given, Path(cwd), tool_use_id))
+            refusal, asks = guard.refusal(tool, fields["tool_input"], cwd), False
+            if refusal is None:
+                call = Call(tool, fields["tool_input"], Path(cwd), tool_use_id)
+                refusal = await rules(call, fields.get("agent_id"))
+                asks = refusal is None and is_asked(call)
         except Exception:
             # If the guard fails, deny the call.
             log.exception("a tool call could not be looked at and is denied")
@@ -337,7 +372,7 @@ def guarding(
             return _decided("deny", refusal)
         return _decided("ask", "The person decides on this call.") if asks else {}
 
-    return sdk.HookMatcher(hooks=[before_tool])
+    return sdk.HookMatcher(hooks=[before_tool], timeout=ANSWER_TIMEOUT_SECONDS + HOOK_TIMEOUT_SECONDS)
 
 
 def _decided(decision: Literal["deny", "ask"], reason: str) -> SyncHookJSONOutput:

@@ -65,7 +65,7 @@ class CommandRule:
 
     def covers(self, call: Call) -> bool:
         """Return whether this rule allows the call."""
-        return (call.tool, call.cwd, _deeds(call)) == (self.call.tool, self.call.cwd, _deeds(self.call))
+        return (call.tool, call.cwd, deeds_of(call)) == (self.call.tool, self.call.cwd, deeds_of(self.call))
 
     @property
     def shown(self) -> str:
@@ -184,7 +184,8 @@ class StandingRules:
         return FolderRule(f"writing files {where}", workspace, folder)
 
 
-def _deeds(call: Call) -> dict[str, Any]:
+def deeds_of(call: Call) -> dict[str, Any]:
+    """Return the input of a call without the words that only describe it."""
     return {name: value for name, value in call.input.items() if name not in _WORDS_ONLY}
 
 
@@ -298,20 +299,27 @@ class PermissionBroker:
         return list(self._requests.values())
 
     async def ask(
-        self, mission_id: str | None, call: Call, *, of_background: bool = False, is_unattended: bool = False
+        self,
+        mission_id: str | None,
+        call: Call,
+        *,
+        of_background: bool = False,
+        is_unattended: bool = False,
+        rule: str | None = None,
     ) -> None:
         """Return when the call may run, by a rule or a person's answer.
 
         Raises DeniedError on "deny", without a connected client, without an answer in time, or if the input cannot
         be shown whole. A question `of_background` work stays open when its turn ends. A question of `is_unattended`
-        work waits for a client to connect, because a schedule may begin a turn while no client is connected.
+        work waits for a client to connect, because a schedule may begin a turn while no client is connected. What the
+        person has always allowed is asked again if a `rule` of theirs asks.
         """
         exposed = self.label.is_exposed
-        if self.rules.cover(call, exposed=exposed):
+        if rule is None and self.rules.cover(call, exposed=exposed):
             return
         if self._feed.audience == 0 and not is_unattended:
             raise DeniedError(_NOBODY)
-        rule, real_path = self.rules.offer(call), call.real_path
+        always, real_path = None if rule else self.rules.offer(call), call.real_path
         request = messages.PermissionRequest(
             str(uuid.uuid4()),
             mission_id,
@@ -320,11 +328,12 @@ class PermissionBroker:
             background=of_background,
             folder=self.rules.folder_of(call),
             real_path=None if real_path is None or str(real_path) == call.input["file_path"] else str(real_path),
-            always=None if rule is None else rule.words,
+            always=None if always is None else always.words,
             tool_use_id=call.tool_use_id,
-            kind="tool" if connection_call(call.tool, call.input) is None else "connection",
+            kind="rule" if rule else "tool" if connection_call(call.tool, call.input) is None else "connection",
             exposed=exposed,
             foreign=self.label.foreign(call.input),
+            rule=rule,
         )
         decision = await self._word_on(request)
         if call.tool_use_id is not None:
@@ -333,8 +342,8 @@ class PermissionBroker:
             raise DeniedError(_SAID_NO)
         if call.real_path != real_path:
             raise DeniedError("The path changed after the person was asked. Ask again.")
-        if decision == "always" and rule is not None:
-            self.rules.add(rule, exposed=exposed)
+        if decision == "always" and always is not None:
+            self.rules.add(always, exposed=exposed)
 
     async def ask_host(self, host: str, mission_id: str | None) -> messages.Decision:
         """Return a person's answer about a host that a program of the agent connects to.

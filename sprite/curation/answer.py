@@ -6,6 +6,7 @@
     ACTION [tN] due 2026-12-01T09:00 every FREQ=WEEKLY;BYDAY=MO: content | "verbatim quote"
     DONE L61 "first words" | [t33] reason | "verbatim quote"
     OFF_RECORD [t34]
+    RULE [t31] stop when command "git commit" and branch "main": reason | "verbatim quote"
     USER_MD_EDIT:
     DELETE 5 "- first words" | [tN] why | "verbatim quote"
     REPLACE 8 "- first words" | [tN] - the new line | "verbatim quote"
@@ -83,6 +84,7 @@ _DONE = re.compile(
 _OFF_RECORD = re.compile(
     r"[ \t>]{0,16}(?:[-*+][ \t])?(?:\*\*|`)?OFF[_ ]RECORD(?:\*\*|`)?[ \t:]{1,4}(?=\[?t[0-9])", re.IGNORECASE | re.ASCII
 )
+_RULE = re.compile(r"[ \t>]{0,16}(?:[-*+][ \t])?(?:\*\*|`)?RULE(?:\*\*|`)?[ \t:]{1,4}(?=\[|stop|ask)", re.IGNORECASE)
 _TURN_ID = re.compile(r"\bt([0-9]{1,15})\b", re.IGNORECASE | re.ASCII)
 _COLON = re.compile(r"[ \t]*:")
 _QUOTE_START = re.compile(r"\|[ \t]{0,4}[\"“]")
@@ -128,12 +130,14 @@ class ParsedDone:
 class CuratorResponse:
     """A parsed answer: learnings in order, finished actions, and per file either edits or complete new content.
 
-    Complete content ends in one newline. `off_record` are turns that the user seems to want off the record.
+    Complete content ends in one newline. `off_record` are turns that the user seems to want off the record,
+    `rules` the texts of proposed rules.
     """
 
     learnings: tuple[ParsedLearning, ...]
     done: tuple[ParsedDone, ...]
     off_record: tuple[int, ...]
+    rules: tuple[str, ...]
     files: Mapping[str, str]
     edits: Mapping[str, tuple[Edit, ...]]
     nothing: bool
@@ -144,7 +148,9 @@ class CuratorResponse:
     @property
     def usable(self) -> bool:
         """Return whether the answer can be logged: it says NONE, or has a learning, an edit or a finished action."""
-        return self.nothing or bool(self.learnings or self.done or self.off_record or self.files or self.edits)
+        return self.nothing or bool(
+            self.learnings or self.done or self.off_record or self.rules or self.files or self.edits
+        )
 
 
 def parse_response(text: str) -> CuratorResponse:
@@ -153,6 +159,7 @@ def parse_response(text: str) -> CuratorResponse:
     learnings: list[ParsedLearning] = []
     done: list[ParsedDone] = []
     hidden: list[int] = []
+    rules: list[str] = []
     unparsed: list[str] = []
     said_none = False
     wrapped = False  # inside a code fence around the whole answer
@@ -171,9 +178,9 @@ def parse_response(text: str) -> CuratorResponse:
         elif PLACEHOLDER.fullmatch(line):
             said_none = True
         else:
-            _read_other(line, done, hidden, unparsed)
+            _read_other(line, done, hidden, rules, unparsed)
     for line in bodies.left:
-        _read_other(line, done, hidden, unparsed)
+        _read_other(line, done, hidden, rules, unparsed)
     reported = [_cut(line.strip(), MAX_UNPARSED_CHARS) for line in unparsed[:MAX_UNPARSED_LINES]]
     if len(unparsed) > MAX_UNPARSED_LINES:
         reported.append(f"({len(unparsed) - MAX_UNPARSED_LINES} more lines)")
@@ -181,19 +188,24 @@ def parse_response(text: str) -> CuratorResponse:
         learnings=tuple(learnings),
         done=tuple(done),
         off_record=tuple(dict.fromkeys(hidden)),
+        rules=tuple(rules),
         files=bodies.files,
         edits=bodies.edits,
-        nothing=said_none and not (learnings or done or hidden or bodies.files or bodies.edits),
+        nothing=said_none and not (learnings or done or hidden or rules or bodies.files or bodies.edits),
         unparsed=tuple(reported),
     )
 
 
-def _read_other(line: str, done: list[ParsedDone], off_record: list[int], unparsed: list[str]) -> None:
+def _read_other(
+    line: str, done: list[ParsedDone], off_record: list[int], rules: list[str], unparsed: list[str]
+) -> None:
     """Parse a line that is no learning and no edit."""
     if (finished := read_done(line)) is not None:
         done.append(finished)
     elif turns := read_off_record(line):
         off_record += turns
+    elif (rule := _RULE.match(line)) is not None:
+        rules.append(line[rule.end() :])
     else:
         unparsed.append(line)
 

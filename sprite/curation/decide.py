@@ -25,6 +25,7 @@ from sprite.curation.file_decisions import NEAREST, FileFold, Replaced, rests_on
 from sprite.curation.provenance.checks import Given, disguise
 from sprite.curation.provenance.evidence import Evidence, Turns, day_of, flaw
 from sprite.curation.provenance.voices import Turn
+from sprite.curation.rule_lines import propose
 from sprite.curation.verifier import Item, Request, Ruling, Rulings, Verification, build_request, keep_item
 from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation
@@ -148,6 +149,7 @@ class BatchFold(FileFold):
         for name, edits in self._edits.items():
             self._edit(name, edits)
         self._take_out_past()
+        propose(response.rules, self._draft, self._turns, self._rulings, self._taught, self._zone)
         # After the files: a line may rest on an action that is finished here.
         for done in response.done:
             self._finish(done)

@@ -19,6 +19,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from sprite.curation.provenance.checks import CALENDAR_DAYS
+from sprite.curation.rule_lines import ON_RULES
 from sprite.log.transcript import Observation
 from sprite.memory.apply import Action
 from sprite.memory.files import CURATED, LINE_LIMITS, estimate_tokens
@@ -129,14 +130,15 @@ def build_prompt(
 
 def _fitting(turns: Sequence[Observation], tz: str | None, room: int) -> int:
     """Return the number of leading turns that fit uncut, at least 1 if there is one."""
-    used = estimate_tokens(_closing(turns[:1], tz)) + estimate_tokens(_notes(turns))
+    # The notes are a part of the closing that grows with the turns.
+    used = estimate_tokens(_closing(turns[:1], tz)) - estimate_tokens(_notes(turns[:1]))
     days: set[str] = set()
     for count, turn in enumerate(turns):
         used += estimate_tokens(_turn(turn, tz, None))
         if (day := _day(turn, tz)) not in days:
             days.add(day)
             used += estimate_tokens(f", {day}")
-        if used > room:
+        if used + estimate_tokens(_notes(turns[: count + 1])) > room:
             return max(count, 1)
     return len(turns)
 
@@ -310,7 +312,9 @@ def _closing(turns: Sequence[Observation], tz: str | None) -> str:
 def _notes(turns: Sequence[Observation]) -> str:
     on_projects = _ON_PROJECTS if any(turn.project is not None for turn in turns) else ""
     on_programs = _ON_PROGRAMS if any(turn.trigger == "program" for turn in turns) else ""
-    return on_projects + on_programs + (_ON_UNDONE if any(turn.undone for turn in turns) else "")
+    has_both = any(turn.trigger == "user" for turn in turns) and any(turn.tool_calls for turn in turns)
+    on_rules = ON_RULES if has_both else ""
+    return on_projects + on_programs + (_ON_UNDONE if any(turn.undone for turn in turns) else "") + on_rules
 
 
 def _project(shown: Observation | OpenLearning) -> str:

@@ -129,14 +129,19 @@ class DecisionScrubber:
                     yield replace(part, learning=now, **by)
             case effects.Written(_, content):
                 yield replace(part, content=self._scrubber.lines(content, keep=self._typed))
-            case effects.Refusal(_, detail):
-                if not (self._scrubber.finds(detail) or self._scrubber.takes_line(detail)):
+            case effects.Refusal() | effects.Proposed():
+                if not self._is_gone(part):
                     yield part
             case effects.Again(number, parts):
                 change = self._changes.get(number)
                 yield part if change is None else replace(part, parts=self.row(change, parts))
             case _:
                 yield part
+
+    def _is_gone(self, part: effects.Refusal | effects.Proposed) -> bool:
+        if isinstance(part, effects.Proposed):
+            return self._scrubber.takes_rule(part.rule, part.turn, part.quote)
+        return self._scrubber.finds(part.detail) or self._scrubber.takes_line(part.detail)
 
     def _number(self, number: int) -> int | None:
         """Return the new number of a learning, or None if it is gone."""

@@ -237,6 +237,12 @@ class MemoryStore:
             for action in actions
             if scrubber.finds(action.content) or scrubber.finds(action.history_json)
         ]
+        found += [
+            Place("a rule", rule.words)
+            for rule, _ in await self._memory.rules()
+            if any(scrubber.finds(text) for text in (rule.words, rule.reason, rule.quote))
+            or any(scrubber.finds(text) for each in rule.examples for text in each.input.values())
+        ]
         return found + [
             Place(f"a refusal of entry {report.curation_id} of the log", report.detail)
             for report in reports

@@ -16,7 +16,7 @@ from sprite.common.tasks import Breaks
 from sprite.curation.answer import parse_response
 from sprite.curation.provenance.voices import text_of
 from sprite.errors import PeerError
-from sprite.forget.scrub import ActionScrubber, Scrubber, map_strings, scrubbed_answer
+from sprite.forget.scrub import ActionScrubber, Scrubber, map_strings, rule_without, scrubbed_answer
 from sprite.forget.statements import Statement, Statements, core, statement
 from sprite.log.curations import Curation
 from sprite.log.transcript import Observation, TranscriptDB
@@ -137,6 +137,8 @@ class Plan:
             where = f"{json.loads(curation.response).get('name')}, {how}"
         elif curation.kind == "learning":
             where, before, after = "your word on a learning", _action_words(curation.response), _action_words(response)
+        elif curation.kind == "rule":
+            where, before, after = "a rule", _action_words(curation.response), _action_words(response)
         elif curation.kind == "action":
             where, before, after = "an action", _action_words(curation.response), _action_words(response)
         else:
@@ -217,6 +219,8 @@ async def survey(made: Plan, transcript: TranscriptDB, memory: MemoryDB, step: S
             response = scrubbed_answer(curation.response, made.scrubber, made.gone)
         elif curation.kind == "action":
             response = actions.row(curation.id, curation.response)
+        elif curation.kind == "rule":
+            response = rule_without(curation.response, made.scrubber, made.gone)
         else:
             response = _scrubbed_response(curation, made.scrubber, made.typed)
         if response != curation.response:
@@ -464,13 +468,13 @@ async def _typed(transcript: TranscriptDB) -> AsyncIterator[list[str]]:
 
 
 def _action_words(response: str) -> str:
-    """Return the text in a row about an action, one item per line."""
+    """Return the text in a row about an action or a rule, one item per line."""
     try:
         row = json.loads(response)
     except ValueError:
         return response
     of = row.get("of") or {}
-    said = (row.get("content"), row.get("note"), row.get("what"), of.get("content"))
+    said = (row.get("content"), row.get("note"), row.get("what"), row.get("reason"), of.get("content"))
     return "\n".join(text for text in said if isinstance(text, str))
 
 

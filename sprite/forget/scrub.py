@@ -9,13 +9,16 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from sprite.curation.answer import read_learning
-from sprite.curation.answer_files import read_header
+from sprite.curation.answer import parse_response, read_learning
+from sprite.curation.answer_files import read_header, read_line
 from sprite.forget.statements import Span, Statement, Statements, core, statement, without
 from sprite.memory.action_rows import Added, Changed, Known, Noted, Resolved, Updated, read_record, write_record
 from sprite.memory.answers import read_answer, write_answer
 from sprite.memory.apply import MADE_IDS
+from sprite.memory.rule_rows import Offer, read_rule, write_rule
 from sprite.memory.words import FORGOTTEN, content_words, plain
+from sprite.rules.condition import shown
+from sprite.storage.connection import to_json
 
 
 class Scrubber:
@@ -88,6 +91,10 @@ class Scrubber:
         return (
             self.finds(content) or self.has_own(content) or (turn_id in self._sources and core(quote) in self._quotes)
         )
+
+    def takes_rule(self, words: str, turn_id: int | None, quote: str) -> bool:
+        """Return whether a rule is removed: its words or its evidence are forgotten."""
+        return self.takes_learning(words, turn_id, quote) or self.finds(quote)
 
     # --- sentences ---
 
@@ -172,7 +179,12 @@ class Scrubber:
         head = []
         for line in lines[:start]:
             learning = read_learning(line)
-            if learning is None:
+            if learning is None and any(
+                self.takes_rule(rule.text, rule.turn_id, rule.quote or "")
+                for rule in map(read_line, parse_response(line).rules)
+            ):
+                head.append("")
+            elif learning is None:
                 head.append(line if not self.takes_line(line) else "")
             elif self.takes_learning(learning.content, learning.turn_id, learning.quote or ""):
                 head.append(f"{learning.type}: {FORGOTTEN}")
@@ -299,6 +311,28 @@ def scrubbed_answer(response: str, scrubber: Scrubber, learnings: Mapping[int, s
     is_kept = not answer.content or not scrubber.takes_learning(answer.content, None)
     left = replace(answer, of=of, content=answer.content if is_kept else FORGOTTEN)
     return response if left == answer else write_answer(left)
+
+
+def rule_without(response: str, scrubber: Scrubber, learnings: Mapping[int, str]) -> str:
+    """Return the new text of a rule's row. A rule that rests on forgotten text is gone, or else its examples are."""
+    try:
+        offer = read_rule(response)
+    except ValueError:
+        return scrubber.text(response)
+    if not isinstance(offer, Offer):
+        return response
+    of, words = offer.of, f"{shown(offer.condition, offer.action)}: {offer.reason}"
+    is_gone = of is not None and (
+        learnings.get(offer.learning or 0) == of.content or scrubber.takes_learning(of.content, of.turn)
+    )
+    if is_gone or scrubber.takes_rule(words, offer.turn, offer.quote):
+        return to_json({"op": FORGOTTEN})
+    kept = [
+        each
+        for each in offer.examples
+        if each.turn not in scrubber.turns and not any(scrubber.takes_line(text) for text in each.input.values())
+    ]
+    return response if kept == offer.examples else write_rule(replace(offer, examples=kept))
 
 
 def text_of(record: Changed) -> str:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from sprite.agent.permissions import PermissionBroker
+from sprite.agent.rules import RuleDesk
 from sprite.agent.runtime import AgentRuntime
 from sprite.backup.replicator import Shipping
 from sprite.boot.project import BootFiles
@@ -61,7 +61,7 @@ class Work:
     """The objects that do the agent's work."""
 
     runtime: AgentRuntime
-    desk: PermissionBroker
+    rules: RuleDesk
     #: Runs the actions that are due, and returns when they have ended.
     run_due: Callable[[], Awaitable[None]]
     actions: Actions
@@ -132,7 +132,7 @@ class Gateway:
             chat=shown(chat),
             session=runtime.session_state(),
             memory=memory,
-            permissions=self._work.desk.questions(),
+            permissions=self._work.rules.desk.questions(),
             running=self._feed.underway.shown(),
             queued=runtime.queued(),
             model=runtime.model,
@@ -173,9 +173,8 @@ class Gateway:
                 answer = await self._asked_of_memory(request)
             case Observe() as observed:
                 answer = await self._memory.intake.take(observed)
-            case messages.Permission(request_id, decision):
-                self._work.desk.answer(request_id, decision)
-                self._undoing.permitted()
+            case messages.Permission() | messages.Rule() as word:
+                await self._permit(word)
             case messages.System() as system:
                 answer = await self._system(system)
             case messages.Reach(revoke):
@@ -183,6 +182,16 @@ class Gateway:
             case _:
                 raise PeerError("This connection is authenticated already.", code="unexpected")
         return answer
+
+    async def _permit(self, word: messages.Permission | messages.Rule) -> None:
+        """Apply a person's word on a question or a rule."""
+        if isinstance(word, messages.Permission):
+            self._work.rules.desk.answer(word.request_id, word.decision)
+            self._undoing.permitted()
+        elif word.action == "propose":
+            await self._work.rules.propose(own_secrets.without(word.text[:MAX_WORDS_CHARS]), word.id)
+        else:
+            await self._work.rules.answer(word.id, word.action)
 
     async def _mission(self, connection: Connection, mission_id: str, mission: messages.Mission) -> None:
         if not 0 < len(mission_id) <= MAX_ID_CHARS:
@@ -243,13 +252,14 @@ class Gateway:
         elif system.action == "flush":
             await self._memory.processor.flush_all_within(FLUSH_SECONDS)
         elif system.action == "revoke":
-            self._work.desk.rules.revoke(system.rule_id)
+            self._work.rules.desk.rules.revoke(system.rule_id)
         elif system.action == "model":
             await self._work.runtime.choose_model(system.model, system.effort)
         elif system.action == "go_on":
             await self._work.runtime.go_on()
         elif system.action == "zone":
             await self._work.actions.set_zone(system.tz or "")
+            await self._work.rules.load()
         answers, words = await self._model_check() if system.action == "check_model" else (None, None)
         memory, next_due, tz = (
             await self._memory_state(),
@@ -268,7 +278,7 @@ class Gateway:
             model_answers=answers,
             model_words=words,
             stopped=stopped,
-            rules=self._work.desk.rules.listed(),
+            rules=self._work.rules.desk.rules.listed(),
             next_due=next_due,
             tz=tz,
             spend=spend,
@@ -446,6 +456,7 @@ class Gateway:
 
         made = await self._work.runtime.at_rest(forget)
         self._memory.boots.changed()
+        await self._work.rules.load()
         # Clients still show the text, so send everyone the new state.
         self._feed.publish(await self.snapshot(), durable=False)
         # If the machine is lost now, it would be restored with the text from an old replica.

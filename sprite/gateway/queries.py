@@ -22,7 +22,12 @@ from sprite.search.view import MemoryView, action_row, drifted
 PAGE_ROWS = 100
 
 Lists = (
-    wire.SearchRequest | wire.LearningsRequest | wire.ActionsRequest | wire.CurationsRequest | wire.ObservationsRequest
+    wire.SearchRequest
+    | wire.LearningsRequest
+    | wire.ActionsRequest
+    | wire.RulesRequest
+    | wire.CurationsRequest
+    | wire.ObservationsRequest
 )
 Look = wire.FilesRequest | wire.FileRequest | wire.HistoryRequest | wire.TurnRequest | wire.AroundRequest | Lists
 
@@ -56,6 +61,8 @@ async def _list(view: MemoryView, request: Lists) -> wire.AnyMemoryResult:
             result = await _learnings(view, request)
         case wire.ActionsRequest():
             result = wire.ActionsResult(await view.actions())
+        case wire.RulesRequest():
+            result = wire.RulesResult(await view.rules())
         case wire.CurationsRequest(before, limit):
             result = wire.CurationsResult(await view.curations(before, limit or PAGE_ROWS))
         case wire.ObservationsRequest(before, limit):

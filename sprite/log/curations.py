@@ -263,6 +263,10 @@ class Curations(Tables):
             (before,),
         )
 
+    async def rules(self, before: int) -> list[Curation]:
+        """Return the events of rules below a row, oldest first."""
+        return await self._select("WHERE id < ? AND kind = 'rule' ORDER BY id", (before,))
+
     async def batches(self, generation: int) -> list[tuple[int, int]]:
         """Return the inclusive ranges of turns that an extraction has curated."""
         rows = await self._db.fetch_all(

@@ -13,6 +13,7 @@ __all__ = [
     "opening",
     "projection",
     "query",
+    "rule_rows",
     "sections",
     "words",
 ]

@@ -87,7 +87,7 @@ def decide_answer(draft: Fold) -> None:
     except ValueError as error:
         draft.refuse("damaged", f"an answer about a learning could not be read: {str(error)[:300]}")
         return
-    known = _find(draft.tx, answer)
+    known = find_learning(draft.tx, answer.learning, answer.of)
     if known is None:
         if FORGOTTEN not in answer.of.content:
             draft.refuse("learning_missing", f"there is no such learning any more: {answer.of.content}")
@@ -152,10 +152,9 @@ def _rewrite_lines(draft: Fold, old: str, new: str) -> None:
             draft.put(Written(name, changed))
 
 
-def _find(tx: Projected, answer: Answer) -> LearningRow | None:
-    """Return the learning that an answer is about: by number if it still matches, else by its words."""
-    of = answer.of
-    known = tx.known(answer.learning)
+def find_learning(tx: Projected, number: int, of: Known) -> LearningRow | None:
+    """Return the learning that a row is about: by number if it still matches, else by its words."""
+    known = tx.known(number)
     if known is not None and known.content == of.content:
         return known
     nearest = tx.nearest(any_term(significant(of.content)), _NEAREST)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -27,7 +28,9 @@ from sprite.memory.apply import (
     LearningLook,
     Projected,
 )
-from sprite.protocol.shapes import LearningRow, Refusal
+from sprite.memory.rule_rows import RULES_TABLE, all_rules
+from sprite.protocol.shapes import LearningRow, Refusal, RuleRow
+from sprite.rules.condition import Condition
 from sprite.storage.connection import Tables, in_transaction, open_database, open_reader
 
 _T = TypeVar("_T")
@@ -120,6 +123,7 @@ SCHEMA = Schema(
         INSERT INTO log_seen VALUES (1, NULL, 0, 0, 0, 0);
         """  # noqa: S608 - our own schema
         + LEARNING_INDEX
+        + RULES_TABLE
     ],
 )
 
@@ -204,7 +208,7 @@ class MemoryDB(Tables):
             _note_log(tx, mark)
         for table in ("learnings_fts", TRUSTED.table, UNTRUSTED.table):
             tx.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")  # noqa: S608 - our own tables
-        for table in ("pending_actions", "file_versions", "reports"):
+        for table in ("pending_actions", "file_versions", "reports", "rules"):
             tx.execute(f"DELETE FROM {table}")  # noqa: S608 - our own tables
         tx.execute("UPDATE learnings SET superseded_by = NULL")
         tx.execute("DELETE FROM learnings")
@@ -323,6 +327,19 @@ class MemoryDB(Tables):
         return await self._learnings(
             f"WHERE superseded_by IS NULL AND type IN ({places}) ORDER BY id DESC LIMIT ?", (*types, limit)
         )
+
+    async def rules(self) -> list[tuple[RuleRow, Condition]]:
+        """Return every rule with its condition, the oldest first."""
+        return await self._db.read(lambda connection: all_rules(connection, time.time()))
+
+    async def rule_before(self, learning_id: int) -> int | None:
+        """Return the active rule from a learning that this one supersedes, or None."""
+        found: int | None = await self._db.fetch_value(
+            "SELECT max(r.id) FROM rules r JOIN learnings l ON l.id = r.source_learning_id "
+            "WHERE r.status = 'active' AND l.superseded_by = ?",
+            (learning_id,),
+        )
+        return found
 
     # --- actions ---
 

@@ -24,7 +24,7 @@ from sprite.protocol.shapes import RETIRED
 class Change:
     """The result of one curation: the rewritten files, the added learnings and the changed actions by id.
 
-    `is_of_memory` is False if it only changed the action list, without curation of turns.
+    `is_of_memory` is False if it only changed the action list or a rule, without curation of turns.
     """
 
     curation_id: int
@@ -33,6 +33,8 @@ class Change:
     actions: list[int] = field(default_factory=list)
     #: Earlier learnings that the person confirmed or retired.
     answered: list[int] = field(default_factory=list)
+    #: Rules to offer.
+    proposed: list[Proposed] = field(default_factory=list)
     is_of_memory: bool = True
 
 
@@ -100,6 +102,15 @@ class Refusal(_Part, frozen=True, tag="refuse"):
     turn: int | None = None
 
 
+class Proposed(_Part, frozen=True, tag="rule"):
+    """A rule that the curator proposes, in one line, with its evidence and the number of its learning."""
+
+    rule: str
+    turn: int
+    quote: str
+    learning: int | None = None
+
+
 class Acted(_Part, frozen=True, tag="act", kw_only=True):
     """A new action, or a change of one.
 
@@ -139,7 +150,7 @@ class Again(_Part, frozen=True, tag="again"):
 
 
 _OfLearning = NewLearning | Numbered | Repeated | Heard | Superseded | Confirmed | MadeOwn
-Part = _OfLearning | Written | Refusal | Acted | Zone | Again
+Part = _OfLearning | Written | Refusal | Proposed | Acted | Zone | Again
 _DECODER: msgspec.json.Decoder[list[Part]] = msgspec.json.Decoder(list[Part])
 _NO_COLUMNS = frozenset({"action", "is_new", "by", "note"})
 
@@ -234,7 +245,8 @@ class Fold:
 
     def change(self) -> Change:
         """Return what the parts so far changed."""
-        change = Change(self.curation.id, is_of_memory=self.curation.kind != "action")
+        change = Change(self.curation.id, is_of_memory=self.curation.kind not in {"action", "rule"})
+        change.proposed += [part for part in self.parts if isinstance(part, Proposed)]
         for part in self.parts:
             match part:
                 case Written(name):

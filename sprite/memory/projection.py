@@ -26,6 +26,7 @@ from sprite.memory.database import MemoryDB
 from sprite.memory.decision import DECIDED, Change, Fold, Written, in_order, read_decision, write_decision
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
 from sprite.memory.hand_changes import HandChanges, held_back, in_memory
+from sprite.memory.rule_rows import Offer, Record, fold_rule, write_rule
 
 
 def fold(tx: Projected, curation: Curation) -> Change:
@@ -37,6 +38,8 @@ def fold(tx: Projected, curation: Curation) -> Change:
                 folding.put(part)
         elif curation.kind == "edit":
             _fold_edit(folding)
+        elif curation.kind == "rule":
+            fold_rule(tx, curation)
         elif curation.kind not in {"forget", "quarantine", "drift", "undo"}:
             # A newer Sprite may have written it. Report it and go on.
             folding.refuse("unknown_kind", f"a curation of kind {curation.kind[:40]!r}")
@@ -197,6 +200,14 @@ class Projection:
             await self._log_decided(row)
             return changes + await self.settle_held()
 
+    async def log_rule(self, record: Record) -> tuple[int, list[Change]]:
+        """Log and apply an event of a rule. Return the row's number and all changes."""
+        turn = record.turn if isinstance(record, Offer) else None
+        row = Curation("rule", write_rule(record), first_observation_id=turn, last_observation_id=turn)
+        async with self._lock:
+            logged = await self._transcript.curations.append_event(row)
+            return logged.id, await self.settle_held()
+
     async def _log_decided(self, row: Curation) -> int:
         """Log a row with the decision about it; return its number."""
         row = replace(row, created_at=time.time())
@@ -239,7 +250,8 @@ class Projection:
             (activated,) = await self._transcript.curations.after(activation - 1, 1)
             answers = await self._transcript.curations.extraction(generation, activation)
             changes = await self._transcript.curations.peoples_changes(activation)
-            for curation in in_order([*answers, activated], changes):
+            rules = await self._transcript.curations.rules(activation)
+            for curation in [*in_order(answers, changes), *rules, *in_order([activated], changes)]:
                 # The cursor stays at 0 until all is applied, so an interrupted run begins again.
                 on_change(await self.apply(curation, cursor=activation if curation is activated else 0))
         while curations := await self._transcript.curations.fold(await self._memory.cursor(), until, generation):

@@ -77,7 +77,7 @@ PARTS: Final = (
         "transcript.db",
         "curations",
         "everything that changed memory: the curator's answers as they came and the decisions about them, edits by "
-        "hand, what was forgotten",
+        "hand, rules about tool calls, what was forgotten",
     ),
     Part("log/lost_calls.jsonl", "transcript.db", "lost_calls", "calls that were paid for and gave no answer"),
     Part(

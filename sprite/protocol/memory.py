@@ -242,6 +242,10 @@ class RenameSessionRequest(MemoryRequest, tag="rename_session"):
     title: str
 
 
+class RulesRequest(MemoryRequest, tag="rules"):
+    """The rules about tool calls: offered, active, dismissed and retired."""
+
+
 class HealthRequest(MemoryRequest, tag="health"):
     """Asks for the size, state and cost of memory."""
 
@@ -274,6 +278,7 @@ AnyMemoryRequest = (
     | ChatRequest
     | SessionsRequest
     | RenameSessionRequest
+    | RulesRequest
     | HealthRequest
 )
 
@@ -486,6 +491,12 @@ class RenameSessionResult(MemoryResult, tag="rename_session"):
     session_id: str
 
 
+class RulesResult(MemoryResult, tag="rules"):
+    """The rules, oldest first."""
+
+    rules: list[shapes.RuleRow]
+
+
 class HealthResult(MemoryResult, tag="health"):
     """The size, state and cost of memory."""
 
@@ -520,5 +531,6 @@ AnyMemoryResult = (
     | ChatResult
     | SessionsResult
     | RenameSessionResult
+    | RulesResult
     | HealthResult
 )

@@ -293,6 +293,22 @@ class System(Payload):
     effort: shapes.Effort | UnsetType | None = UNSET
 
 
+#: A person's word on a rule that there is.
+RuleWord = Literal["accept", "dismiss", "retire", "override"]
+
+
+class Rule(Payload):
+    """The person's word on a rule about tool calls: never sent for a program.
+
+    `override` lets the call that the rule stopped last run once. `propose` has a new rule in one line as `text`, to be
+    accepted like one of the curator's; with an `id`, it changes that rule.
+    """
+
+    action: RuleWord | Literal["propose"]
+    id: int | None = None
+    text: str = ""
+
+
 class Ping(Payload):
     """Keeps a network path open. It has no answer."""
 
@@ -306,6 +322,7 @@ ClientPayload = (
     | FileUpload
     | AnyMemoryRequest
     | Permission
+    | Rule
     | System
     | Reach
     | Observe
@@ -332,6 +349,7 @@ CLIENT_TYPES: dict[str, Any] = {
     "file_upload": FileUpload,
     "memory": AnyMemoryRequest,
     "permission": Permission,
+    "rule": Rule,
     "system": System,
     "reach": Reach,
     "observe": Observe,
@@ -565,7 +583,7 @@ class PermissionRequest(Payload, omit_defaults=False):
     `session` describes what "session" would allow, and "always" holds until it is revoked. `redacted` marks the
     stored copy of a closed question: parts of its input may be missing, and it cannot be allowed. `tool_use_id` is
     the waiting call. `exposed`: the session has read untrusted content, and earlier rules do not apply; `foreign`
-    are the words of the input that come from there.
+    are the words of the input that come from there. `rule` names the person's rule that asks.
     """
 
     request_id: str
@@ -582,6 +600,27 @@ class PermissionRequest(Payload, omit_defaults=False):
     kind: Literal["tool", "host", "connection", "rule"] = "tool"
     exposed: bool = False
     foreign: list[ForeignSpan] = field(default_factory=list)
+    rule: str | None = None
+
+
+class RuleOffered(Payload, omit_defaults=False):
+    """A rule was offered to the person, or its status changed."""
+
+    rule: shapes.RuleRow
+
+
+class RuleApplied(Payload, omit_defaults=False):
+    """A rule applied to a call: `said` is the text for the agent, and `did` the outcome.
+
+    `passed`: the person had let the call run once. `allowed` and `denied` are their answers to a rule that asks.
+    """
+
+    rule_id: int
+    mission_id: str | None
+    tool_use_id: str | None
+    tool: str
+    did: Literal["stopped", "allowed", "denied", "passed"]
+    said: str
 
 
 class PermissionResolved(Payload, omit_defaults=False):
@@ -604,6 +643,8 @@ ServerPayload = (
     | AnyMemoryResult
     | PermissionRequest
     | PermissionResolved
+    | RuleOffered
+    | RuleApplied
     | ChatSaid
     | StackUpdate
     | SessionUpdate
@@ -627,6 +668,8 @@ SERVER_TYPES: dict[str, Any] = {
     "memory_result": AnyMemoryResult,
     "permission_request": PermissionRequest,
     "permission_resolved": PermissionResolved,
+    "rule_offered": RuleOffered,
+    "rule_applied": RuleApplied,
     "chat_said": ChatSaid,
     "stack_update": StackUpdate,
     "session_update": SessionUpdate,

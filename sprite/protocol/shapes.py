@@ -348,6 +348,48 @@ class LearningRow(Struct):
         return self.proposed is not None or self.origin == "none"
 
 
+class RuleExample(Struct):
+    """A past tool call that a rule is about. `asked`: the person's message names it.
+
+    Not `certain`: the log does not tell everything that the rule asks for, such as the branch.
+    """
+
+    turn: int
+    at: float
+    tool: str
+    input: dict[str, str]
+    asked: bool
+    certain: bool
+
+
+class RuleRow(Struct):
+    """A rule about tool calls; `status` is offered, active, dismissed or retired.
+
+    `words` is the rule in one line, `turn` and `quote` its evidence. Of `checked` calls in the log it is about `stops`,
+    of which the person had asked for `asked`. `instead_of` is the rule that it replaces once it is accepted. `doubt`
+    says why it may retire, or is empty.
+    """
+
+    id: int
+    created_at: float
+    words: str
+    action: Literal["stop", "ask"]
+    reason: str
+    status: str
+    by: str
+    turn: int | None
+    quote: str
+    instead_of: int | None
+    examples: list[RuleExample]
+    checked: int
+    stops: int
+    asked: int
+    accepted_at: float | None
+    used_at: float | None
+    uses: int
+    doubt: str
+
+
 class ActionChange(Struct):
     """An entry of an action's history: time, author (curator, person, agent, schedule, sprite), and change."""
 

@@ -372,6 +372,10 @@ class MemoryView:
             words.append(f"search by meaning is off: {self._meaning.trouble}")
         return words
 
+    async def rules(self) -> list[shapes.RuleRow]:
+        """Return every rule about tool calls, the oldest first."""
+        return [row for row, _ in await self._memory.rules()]
+
     async def actions(self) -> list[shapes.ActionRow]:
         """Return every action as a row, most urgent first."""
         return [action_row(action) for action in await self._memory.actions()]

@@ -12,15 +12,17 @@ import pytest
 
 from bridge.terminal.terminal import state_line
 from sprite.protocol.events import Started, TextDelta, Thinking
-from sprite.protocol.memory import ForgetResult
+from sprite.protocol.memory import ForgetResult, RulesResult
 from sprite.protocol.messages import (
     Ack,
     MemoryUpdate,
     PermissionRequest,
+    RuleApplied,
+    RuleOffered,
     StandingRule,
     Status,
 )
-from sprite.protocol.shapes import Cost, Costs, Forgotten, MemoryState, Place, PlanLimit, Spend
+from sprite.protocol.shapes import Cost, Costs, Forgotten, MemoryState, Place, PlanLimit, RuleExample, RuleRow, Spend
 from tests.chat_stage import Chat, in_a_pipe, in_a_terminal
 from tests.chat_stand_in import state_sync
 
@@ -274,3 +276,38 @@ async def test_state_line_shows_thinking_and_its_time() -> None:
         await chat.visitor.send(TextDelta("m1", "A bird."))
         await chat.until(lambda now: "Thinking" not in state_line(now))
     assert "parrot" not in chat.seen
+
+
+async def test_rules_are_offered_listed_and_decided() -> None:
+    rule = RuleRow(
+        *(7, 0.0, 'stop when command "touch"', "stop", "Make no files.", "offered", "curator", 3, "no files", None),
+        *(
+            [RuleExample(2, 0.0, "Bash", {"command": "touch a"}, asked=False, certain=True)],
+            12,
+            1,
+            0,
+            None,
+            None,
+            0,
+            "",
+        ),
+    )
+    async with in_a_terminal() as chat:
+        await chat.visitor.send(RuleOffered(rule))
+        await chat.until_seen("/rules accept 7, or /rules dismiss 7")
+        assert "Make it a rule? stop when command" in chat.seen
+        assert "of 12 past calls it is about 1" in chat.seen
+        assert "touch a" in chat.seen
+        chat.type("/rules accept 7\r")
+        used, payload = await asked(chat, "rule")
+        assert payload == {"action": "accept", "id": 7}
+        await chat.visitor.send(Ack("done"), reply_to=used)
+        used, payload = await asked(chat)
+        assert payload == {"op": "rules"}
+        await chat.visitor.send(RulesResult([msgspec.structs.replace(rule, status="active")]), reply_to=used)
+        await chat.until_seen("active")
+        await chat.visitor.send(RuleApplied(7, "m", "t", "Bash", "stopped", "Stopped by your rule of 14 March: x"))
+        await chat.until_seen("/rules override 7 lets this call run once")
+        chat.type('/rules stop when tool "Write": No.\r')
+        _, payload = await asked(chat, "rule")
+        assert payload == {"action": "propose", "text": 'stop when tool "Write": No.'}

@@ -68,6 +68,7 @@ CLIENT_PAYLOADS: dict[str, dict[str, Any]] = {
     "permission": {"request_id": "r", "decision": "always"},
     "system": {"action": "status"},
     "reach": {"revoke": "example.org"},
+    "rule": {"action": "propose", "text": 'stop when tool "Bash"', "id": 3},
     "observe": {"source": "claude-code", "project": "/p", "turns": []},
     "ship": {"after": 7, "log": "l"},
     "ship_ack": {"through": 9},

@@ -33,6 +33,7 @@ REGISTERED: dict[str, dict[str, tuple[str, ...]]] = {
         "file_versions": ("content",),
         "reports": ("detail",),
         "pending_actions": ("content", "history_json"),
+        "rules": ("condition_json", "reason", "offer_json"),
         "learnings_fts": ("content", "type"),
         "trusted_fts": ("content",),
         "untrusted_fts": ("content",),
@@ -76,6 +77,7 @@ FREE: dict[str, dict[str, tuple[str, ...]]] = {
         "projection": ("tz",),
         "log_seen": ("log_id",),
         "pending_actions": ("status", "rrule", "tz", "origin", "mission_id"),
+        "rules": ("action", "status"),
     },
     "vectors.db": {"model": ("id",)},
     "workspace.db": {

@@ -43,6 +43,7 @@ export function question(part, page, redraw) {
   // The input is long, and never changes.
   return html`<div class="question ${decision === undefined ? '' : 'answered'}" role="group" aria-labelledby=${id}>
     <h4 id=${id}>${icon('alert', true)}May Sprite ${wants(part.tool)}?</h4>
+    ${part.rule ? html`<p>${escapeVisible(part.rule)}</p>` : nothing}
     ${guard([part], () => askedInput(part))}
     ${
       decision === undefined

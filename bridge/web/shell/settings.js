@@ -137,6 +137,11 @@ export async function showSettings(page) {
           button('Connections …', async () => (await import('./connections.js')).showConnections(page)),
         )}
         ${part(
+          'Rules',
+          html`<p>Which tool calls are stopped, or asked about first.</p>`,
+          button('Rules …', leaveTo('rules')),
+        )}
+        ${part(
           'Access',
           html`<p>Passkeys log you in without a link.</p>`,
           button('Passkeys', run('passkeys')),

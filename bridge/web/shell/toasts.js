@@ -13,16 +13,17 @@ const ICONS = { error: 'alert', success: 'check', info: 'spark', busy: 'spark' }
 /** @param {HTMLElement} root @param {Announce} announce */
 export function createToasts(root, announce) {
   /**
-   * Shows `{text, kind: 'info'|'success'|'error'|'busy', action: {label, run}}`; returns a function that removes it.
+   * Shows `{text, kind: 'info'|'success'|'error'|'busy', action: {label, run}, stays}`.
+   * Returns a function that removes it.
    * @param {Toast} toast
    */
-  return function toast({ text, kind = 'info', action = null }) {
+  return function toast({ text, kind = 'info', action = null, stays = kind === 'error' || kind === 'busy' }) {
     for (const old of [...root.children].filter((each) => each.getAttribute('data-text') === text)) old.remove();
     let clock = 0;
     const hold = () => clearTimeout(clock);
     const go = () => {
       hold();
-      if (kind !== 'error' && kind !== 'busy') clock = setTimeout(close, SHOWN_MS);
+      if (!stays) clock = setTimeout(close, SHOWN_MS);
     };
     const close = () => {
       hold();

@@ -45,8 +45,10 @@ export interface Messages {
       | ChatRequest
       | SessionsRequest
       | RenameSessionRequest
+      | RulesRequest
       | HealthRequest;
     permission: Permission;
+    rule: Rule;
     system: System;
     reach: Reach;
     observe: Observe;
@@ -103,9 +105,12 @@ export interface Messages {
       | ChatResult
       | SessionsResult
       | RenameSessionResult
+      | RulesResult
       | HealthResult;
     permission_request: PermissionRequest;
     permission_resolved: PermissionResolved;
+    rule_offered: RuleOffered;
+    rule_applied: RuleApplied;
     chat_said: ChatSaid;
     stack_update: StackUpdate;
     session_update: SessionUpdate;
@@ -520,6 +525,12 @@ export interface RenameSessionRequest {
   title: string;
 }
 /**
+ * The rules about tool calls: offered, active, dismissed and retired.
+ */
+export interface RulesRequest {
+  op: "rules";
+}
+/**
  * Asks for the size, state and cost of memory.
  */
 export interface HealthRequest {
@@ -531,6 +542,17 @@ export interface HealthRequest {
 export interface Permission {
   request_id: string;
   decision: "allow" | "always" | "deny" | "session";
+}
+/**
+ * The person's word on a rule about tool calls: never sent for a program.
+ *
+ *     `override` lets the call that the rule stopped last run once. `propose` has a new rule in one line as `text`, to be
+ *     accepted like one of the curator's; with an `id`, it changes that rule.
+ */
+export interface Rule {
+  action: ("accept" | "dismiss" | "override" | "retire") | "propose";
+  id?: number | null;
+  text?: string;
 }
 /**
  * A command: `status`, `new_session`, `resume_session`, `flush` (curate the waiting turns) and others.
@@ -886,7 +908,7 @@ export interface QuarantinedTurn {
  *     `session` describes what "session" would allow, and "always" holds until it is revoked. `redacted` marks the
  *     stored copy of a closed question: parts of its input may be missing, and it cannot be allowed. `tool_use_id` is
  *     the waiting call. `exposed`: the session has read untrusted content, and earlier rules do not apply; `foreign`
- *     are the words of the input that come from there.
+ *     are the words of the input that come from there. `rule` names the person's rule that asks.
  */
 export interface PermissionRequest {
   request_id: string;
@@ -905,6 +927,7 @@ export interface PermissionRequest {
   kind?: "connection" | "host" | "rule" | "tool";
   exposed?: boolean;
   foreign?: ForeignSpan[];
+  rule?: string | null;
 }
 /**
  * Words of a question's input that come from untrusted content, by code points from `start` to `end`.
@@ -1634,6 +1657,55 @@ export interface RenameSessionResult {
   session_id: string;
 }
 /**
+ * The rules, oldest first.
+ */
+export interface RulesResult {
+  op: "rules";
+  rules: RuleRow[];
+}
+/**
+ * A rule about tool calls; `status` is offered, active, dismissed or retired.
+ *
+ *     `words` is the rule in one line, `turn` and `quote` its evidence. Of `checked` calls in the log it is about `stops`,
+ *     of which the person had asked for `asked`. `instead_of` is the rule that it replaces once it is accepted. `doubt`
+ *     says why it may retire, or is empty.
+ */
+export interface RuleRow {
+  id: number;
+  created_at: number;
+  words: string;
+  action: "ask" | "stop";
+  reason: string;
+  status: string;
+  by: string;
+  turn: number | null;
+  quote: string;
+  instead_of: number | null;
+  examples: RuleExample[];
+  checked: number;
+  stops: number;
+  asked: number;
+  accepted_at: number | null;
+  used_at: number | null;
+  uses: number;
+  doubt: string;
+}
+/**
+ * A past tool call that a rule is about. `asked`: the person's message names it.
+ *
+ *     Not `certain`: the log does not tell everything that the rule asks for, such as the branch.
+ */
+export interface RuleExample {
+  turn: number;
+  at: number;
+  tool: string;
+  input: {
+    [k: string]: string;
+  };
+  asked: boolean;
+  certain: boolean;
+}
+/**
  * The size, state and cost of memory.
  */
 export interface HealthResult {
@@ -1679,6 +1751,25 @@ export interface Refusal {
 export interface PermissionResolved {
   request_id: string;
   decision: ("allow" | "always" | "deny" | "session") | null;
+}
+/**
+ * A rule was offered to the person, or its status changed.
+ */
+export interface RuleOffered {
+  rule: RuleRow;
+}
+/**
+ * A rule applied to a call: `said` is the text for the agent, and `did` the outcome.
+ *
+ *     `passed`: the person had let the call run once. `allowed` and `denied` are their answers to a rule that asks.
+ */
+export interface RuleApplied {
+  rule_id: number;
+  mission_id: string | null;
+  tool_use_id: string | null;
+  tool: string;
+  did: "allowed" | "denied" | "passed" | "stopped";
+  said: string;
 }
 /**
  * A mission was accepted; `at` in Unix seconds. The reply follows as agent events.

@@ -297,6 +297,7 @@ export interface Toast {
   text: string;
   kind?: 'info' | 'success' | 'error' | 'busy';
   action?: { label: string; run(): unknown } | null;
+  stays?: boolean;
 }
 
 export interface DialogAction<T> {

@@ -1,0 +1,55 @@
+"""Rules about tool calls in the page: written, accepted, stopping, overridden and retired."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from tests.page_harness import PageStack, ask, needs_chromium, page_stack, shoot, violations
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), needs_chromium()]
+
+RULE = 'stop when command "touch": Make no files.'
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> AsyncIterator[PageStack]:
+    """Run one bridge and browser; the agent works without asking."""
+    step = {"match": "make it", "tool": "Bash", "input": {"command": "touch made"}, "on": "prompt", "times": -1}
+    folder = tmp_path_factory.mktemp("page")
+    async with page_stack(browser, folder, "--permissions", "bypass", steps=[step]) as stack:
+        yield stack
+        assert stack.complaints == []
+
+
+async def test_rule_is_written_accepted_and_overridden(stack: PageStack, page: Page) -> None:
+    await ask(page, "Please make it.")
+    (stack.workspace / "made").unlink()
+    await page.get_by_role("button", name="Settings").click()
+    await page.get_by_role("button", name="Rules …").click()
+    dialog = page.get_by_role("dialog", name="Rules")
+    await expect(dialog).to_contain_text("No rules yet")
+    await dialog.get_by_label("New rule").fill("stop everything")
+    await dialog.get_by_role("button", name="Check it").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("begins with")
+    await dialog.get_by_label("New rule").fill(RULE)
+    await dialog.get_by_role("button", name="Check it").click()
+    await expect(dialog).to_contain_text("It is about 1 of 1 past calls")
+    await expect(dialog).to_contain_text("touch made")
+    await shoot(page, "rules")
+    assert await violations(page) == []
+    await dialog.get_by_role("button", name="Make it a rule").click()
+    await expect(dialog.get_by_role("button", name="Retire")).to_be_visible()
+    await dialog.get_by_role("button", name="Close").click()
+
+    await ask(page, "Now make it again.")
+    toast = page.locator(".toast", has_text="Stopped by your rule of")
+    await expect(toast).to_contain_text("Make no files.")
+    assert not (stack.workspace / "made").exists()
+    await toast.get_by_role("button", name="Let it run once").click()
+    await expect(page.locator(".toast", has_text="may run once")).to_be_visible()
+    await ask(page, "And make it once more.")
+    assert (stack.workspace / "made").exists()
