@@ -22,7 +22,7 @@ from sprite.memory.action_rows import Known
 from sprite.memory.database import MemoryDB
 from sprite.memory.decision import Change
 from sprite.memory.projection import Projection
-from sprite.memory.rule_rows import Applied, Offer, Said
+from sprite.memory.rule_rows import Applied, Offer, Said, all_rules
 from sprite.protocol.messages import RuleApplied, RuleOffered, RuleWord
 from sprite.protocol.shapes import RuleExample, RuleRow
 from sprite.rules import condition as language
@@ -73,7 +73,7 @@ class RuleDesk:
 
     async def load(self) -> None:
         """Read the rules and the person's time zone again."""
-        rules = await self._memory.rules()
+        rules = await all_rules(self._memory)
         self._zone = await self._memory.zone() or DEFAULT_ZONE
         self._rows = {row.id: row for row, _ in rules}
         self._book = Book([(row.id, condition, row.action) for row, condition in rules if row.status == "active"])

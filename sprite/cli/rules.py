@@ -10,6 +10,7 @@ import msgspec
 
 from sprite.cli.output import day_and_time, say, say_json
 from sprite.config import Settings
+from sprite.memory.rule_rows import all_rules
 from sprite.owner import open_stores
 from sprite.protocol.framing import one_line
 from sprite.protocol.shapes import RuleExample, RuleRow
@@ -77,4 +78,4 @@ def _verdict(row: RuleRow, rule: Rule, facts: Facts) -> str | None:
 
 async def _rules(settings: Settings) -> list[tuple[RuleRow, Condition]]:
     async with open_stores(settings) as stores:
-        return await stores.memory.rules()
+        return await all_rules(stores.memory)

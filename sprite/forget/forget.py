@@ -32,6 +32,7 @@ from sprite.memory.database import MemoryDB
 from sprite.memory.files import CURATED, DEPLOYED
 from sprite.memory.folders import refuse_links
 from sprite.memory.projection import Projection
+from sprite.memory.rule_rows import all_rules
 from sprite.protocol.shapes import Forgotten, Place
 from sprite.undo.contents import Contents
 from sprite.workspace.database import SeenText, WorkspaceDB
@@ -239,7 +240,7 @@ class MemoryStore:
         ]
         found += [
             Place("a rule", rule.words)
-            for rule, _ in await self._memory.rules()
+            for rule, _ in await all_rules(self._memory)
             if any(scrubber.finds(text) for text in (rule.words, rule.reason, rule.quote))
             or any(scrubber.finds(text) for each in rule.examples for text in each.input.values())
         ]

@@ -14,7 +14,9 @@ from sprite.common.recurrence import DEFAULT_ZONE, LATEST, MAX_RULE_CHARS, known
 from sprite.errors import PeerError
 from sprite.memory.apply import Action, Projected
 from sprite.memory.decision import Acted, Fold, Zone
+from sprite.memory.query import any_term, significant
 from sprite.memory.words import FORGOTTEN, content_words, said, share
+from sprite.protocol.shapes import LearningRow
 
 _T = TypeVar("_T")
 MAX_ACTION_CHARS = 2000
@@ -139,6 +141,8 @@ def read_record(response: str) -> AnyRecord:
 
 #: Minimum word overlap to recognise a relearned action: in the same turn, and in another one.
 ALIKE_IN_TURN, ALIKE = 0.5, 0.8
+#: Learnings of another extraction that are compared with a known one.
+_NEAREST = 20
 #: A reminder whose time is over is closed after this time.
 CLOSED_AFTER_DAYS = 7
 CLOSED_AFTER_SECONDS = CLOSED_AFTER_DAYS * 86_400.0
@@ -197,6 +201,15 @@ def most_alike(of: Known, found: Iterable[tuple[_T, str, int | None]]) -> _T | N
         if alike >= wanted and (best is None or alike > best[0]):
             best = (alike, each)
     return best[1] if best else None
+
+
+def find_learning(tx: Projected, number: int, of: Known) -> LearningRow | None:
+    """Return the learning that a row is about: by number if it still matches, else by its words."""
+    known = tx.known(number)
+    if known is not None and known.content == of.content:
+        return known
+    nearest = tx.nearest(any_term(significant(of.content)), _NEAREST)
+    return most_alike(of, [(each, each.content, each.source_observation_id) for each in nearest])
 
 
 def alikeness(one: str, other: str) -> float:

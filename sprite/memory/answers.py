@@ -8,11 +8,10 @@ import msgspec
 from msgspec import Meta, Struct
 
 from sprite.errors import PeerError
-from sprite.memory.action_rows import Known, decide_action, most_alike, pass_over
-from sprite.memory.apply import VERIFIED, NewLearning, Projected
+from sprite.memory.action_rows import Known, decide_action, find_learning, pass_over
+from sprite.memory.apply import VERIFIED, NewLearning
 from sprite.memory.decision import Acted, Confirmed, Fold, MadeOwn, Numbered, Part, Superseded, Written
 from sprite.memory.files import CURATED, over_limit
-from sprite.memory.query import any_term, significant
 from sprite.memory.sections import PIN, UNPIN
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 from sprite.protocol.shapes import RETIRED, LearningRow
@@ -20,8 +19,6 @@ from sprite.protocol.shapes import RETIRED, LearningRow
 Op = Literal["confirm", "retire", "edit"]
 #: A line of a memory file that has this part of a retired learning's words leaves with it.
 LIVES_ON = 0.6
-#: Learnings of another extraction that are compared with the answered one.
-_NEAREST = 20
 
 
 class Answer(Struct, omit_defaults=True):
@@ -150,12 +147,3 @@ def _rewrite_lines(draft: Fold, old: str, new: str) -> None:
         changed = "\n".join(lines)
         if changed != content and not over_limit(name, changed):
             draft.put(Written(name, changed))
-
-
-def find_learning(tx: Projected, number: int, of: Known) -> LearningRow | None:
-    """Return the learning that a row is about: by number if it still matches, else by its words."""
-    known = tx.known(number)
-    if known is not None and known.content == of.content:
-        return known
-    nearest = tx.nearest(any_term(significant(of.content)), _NEAREST)
-    return most_alike(of, [(each, each.content, each.source_observation_id) for each in nearest])

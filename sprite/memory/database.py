@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,9 +27,7 @@ from sprite.memory.apply import (
     LearningLook,
     Projected,
 )
-from sprite.memory.rule_rows import RULES_TABLE, all_rules
-from sprite.protocol.shapes import LearningRow, Refusal, RuleRow
-from sprite.rules.condition import Condition
+from sprite.protocol.shapes import LearningRow, Refusal
 from sprite.storage.connection import Tables, in_transaction, open_database, open_reader
 
 _T = TypeVar("_T")
@@ -121,9 +118,24 @@ SCHEMA = Schema(
             curation_id INTEGER NOT NULL, curation_at REAL NOT NULL
         );
         INSERT INTO log_seen VALUES (1, NULL, 0, 0, 0, 0);
+        CREATE TABLE rules (
+            id INTEGER PRIMARY KEY,
+            created_at REAL NOT NULL,
+            condition_json TEXT NOT NULL,
+            action TEXT NOT NULL,
+            reason TEXT NOT NULL,
+            source_learning_id INTEGER,
+            status TEXT NOT NULL DEFAULT 'offered',
+            offer_json TEXT NOT NULL,
+            accepted_at REAL,
+            used_at REAL,
+            uses INTEGER NOT NULL DEFAULT 0,
+            -- How often the person overrode it, since it last stopped a call without that.
+            overrides INTEGER NOT NULL DEFAULT 0,
+            is_overridden INTEGER NOT NULL DEFAULT 1
+        );
         """  # noqa: S608 - our own schema
         + LEARNING_INDEX
-        + RULES_TABLE
     ],
 )
 
@@ -328,9 +340,12 @@ class MemoryDB(Tables):
             f"WHERE superseded_by IS NULL AND type IN ({places}) ORDER BY id DESC LIMIT ?", (*types, limit)
         )
 
-    async def rules(self) -> list[tuple[RuleRow, Condition]]:
-        """Return every rule with its condition, the oldest first."""
-        return await self._db.read(lambda connection: all_rules(connection, time.time()))
+    async def rules(self) -> list[sqlite3.Row]:
+        """Return the columns of every rule, the oldest first; see `rule_rows.all_rules`."""
+        return await self._db.fetch_all(
+            "SELECT id, created_at, condition_json, status, offer_json, accepted_at, used_at, uses, overrides "
+            "FROM rules ORDER BY id"
+        )
 
     async def rule_before(self, learning_id: int) -> int | None:
         """Return the active rule from a learning that this one supersedes, or None."""

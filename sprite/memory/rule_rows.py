@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import sqlite3
-from typing import Any, Literal
+import time
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from sprite.log.curations import Curation
-from sprite.memory.action_rows import Known
-from sprite.memory.answers import find_learning
+from sprite.memory.action_rows import Known, find_learning
 from sprite.memory.apply import Projected
 from sprite.memory.words import FORGOTTEN
 from sprite.protocol.messages import RuleWord
 from sprite.protocol.shapes import RuleExample, RuleRow
 from sprite.rules.condition import Action, Condition, shown
 
-RULES_TABLE = """
-CREATE TABLE rules (
-    id INTEGER PRIMARY KEY,
-    created_at REAL NOT NULL,
-    condition_json TEXT NOT NULL,
-    action TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    source_learning_id INTEGER,
-    status TEXT NOT NULL DEFAULT 'offered',
-    offer_json TEXT NOT NULL,
-    accepted_at REAL,
-    used_at REAL,
-    uses INTEGER NOT NULL DEFAULT 0,
-    -- How often the person overrode it, since it last stopped a call without that.
-    overrides INTEGER NOT NULL DEFAULT 0,
-    is_overridden INTEGER NOT NULL DEFAULT 1
-);
-"""
+if TYPE_CHECKING:
+    from sprite.memory.database import MemoryDB
 
 
 class RuleRecord(Struct, tag_field="op", omit_defaults=True):
@@ -132,16 +115,14 @@ def fold_rule(tx: Projected, curation: Curation) -> None:
             )
 
 
-_COLUMNS = "id, created_at, condition_json, status, offer_json, accepted_at, used_at, uses, overrides"
 UNUSED_SECONDS = 90 * 86_400.0
 #: So many overrides in a row, and a rule is offered for retirement.
 OVERRIDES = 2
 
 
-def all_rules(connection: sqlite3.Connection, now: float) -> list[tuple[RuleRow, Condition]]:
+async def all_rules(memory: MemoryDB) -> list[tuple[RuleRow, Condition]]:
     """Return every rule with its condition, the oldest first."""
-    rows = connection.execute(f"SELECT {_COLUMNS} FROM rules ORDER BY id").fetchall()  # noqa: S608 - our columns
-    return [_rule(now, *row) for row in rows]
+    return [_rule(time.time(), *row) for row in await memory.rules()]
 
 
 def _rule(

@@ -24,6 +24,7 @@ from sprite.memory.apply import MADE_IDS, Action, Projected
 from sprite.memory.database import FileVersion, MemoryDB, open_memory
 from sprite.memory.opening import replay_aside
 from sprite.memory.query import any_term, own_names, significant
+from sprite.memory.rule_rows import all_rules
 from sprite.memory.words import content_words, share
 from sprite.protocol import shapes
 from sprite.protocol.observing import others_project, project_or_name
@@ -374,7 +375,7 @@ class MemoryView:
 
     async def rules(self) -> list[shapes.RuleRow]:
         """Return every rule about tool calls, the oldest first."""
-        return [row for row, _ in await self._memory.rules()]
+        return [row for row, _ in await all_rules(self._memory)]
 
     async def actions(self) -> list[shapes.ActionRow]:
         """Return every action as a row, most urgent first."""

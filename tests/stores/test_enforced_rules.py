@@ -22,7 +22,7 @@ from sprite.errors import PeerError
 from sprite.labels.outside import OutsideFiles
 from sprite.labels.session import SessionLabel
 from sprite.log.curations import Curation
-from sprite.memory.rule_rows import Offer, Said, write_rule
+from sprite.memory.rule_rows import Offer, Said, all_rules, write_rule
 from sprite.protocol.shapes import RuleRow
 from sprite.rules.condition import parse
 from sprite.sandbox.guard import Guard
@@ -76,7 +76,7 @@ async def taught(stores: Stores, desk: RuleDesk, answer: str = TAUGHT, said: str
 
 
 async def rules_in(stores: Stores) -> list[RuleRow]:
-    return [row for row, _ in await stores.memory.rules()]
+    return [row for row, _ in await all_rules(stores.memory)]
 
 
 async def test_correction_offers_rule_with_past_calls(stores: Stores) -> None:
