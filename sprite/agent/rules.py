@@ -9,10 +9,9 @@ import json
 import logging
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from zoneinfo import ZoneInfo
 
-from sprite.agent.memory_events import MemoryEvents
 from sprite.agent.permissions import Call, DeniedError, PermissionBroker, deeds_of
 from sprite.common.recurrence import DEFAULT_ZONE
 from sprite.errors import PeerError, SpriteError
@@ -29,6 +28,9 @@ from sprite.rules import condition as language
 from sprite.rules.check import Book, Facts, Match, Rule, UncertainError
 from sprite.rules.condition import Values
 from sprite.workspace.feed import Feed
+
+if TYPE_CHECKING:
+    from sprite.agent.memory_events import MemoryEvents
 
 log = logging.getLogger(__name__)
 

@@ -19,13 +19,23 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from sprite.curation.provenance.checks import CALENDAR_DAYS
-from sprite.curation.rule_lines import ON_RULES
 from sprite.log.transcript import Observation
 from sprite.memory.apply import Action
 from sprite.memory.files import CURATED, LINE_LIMITS, estimate_tokens
 from sprite.memory.words import plain_text
 
 # Shorter strings would not be recognisable.
+#: Added to batches with a message of the user's and a tool call. The system prompt has its own limit.
+ON_RULES = """\
+Where a CORRECTION, a PREFERENCE or a wish for a rule forbids or bounds tool calls, and these conditions can tell which
+calls, add a line after it: `RULE [t31] stop when command "terraform apply" and not project "sandbox": Terraform changes
+the sandbox only. | "nothing but the sandbox"`. Write `ask` for `stop` where the user allows it case by case. The
+sentence says the wish alone, as the learning does. Conditions are joined by `and`, their values by `or`; `not` makes
+exceptions: tool "NotebookEdit" or "mcp__crm__merge", command "docker push" (the program and its first words; "..." for
+any words: "rsync ... *nas*"), path "contracts/**", host "*.example.org" (of a URL, or an address), connection, project
+(its folder), branch, time "Mon-Fri 18:00-08:00". Name what the forbidden calls have, with the tools seen here, and
+nothing wider. If a later word changes a rule, write the whole rule anew.
+"""
 MIN_CUT_CHARS = 40
 # Under a tight budget the user's words keep four times as much as a tool's: only they can prove a preference.
 USER_SHARE, ASSISTANT_SHARE = 4, 2

@@ -12,19 +12,6 @@ from sprite.memory import decision as effects
 from sprite.memory.apply import NewLearning
 from sprite.rules.condition import parse, shown
 
-#: Added to batches with a message of the user's and a tool call. The system prompt has its own limit.
-ON_RULES = """\
-Where a CORRECTION, a PREFERENCE or a wish for a rule forbids or bounds tool calls, and these conditions can tell which
-calls, add a line after it: `RULE [t31] stop when command "terraform apply" and not project "sandbox": Terraform changes
-the sandbox only. | "nothing but the sandbox"`. Write `ask` for `stop` where the user allows it case by case. The
-sentence says the wish alone, as the learning does. Conditions are joined by `and`, their values by `or`; `not` makes
-exceptions: tool "NotebookEdit" or "mcp__crm__merge", command "docker push" (the program and its first words; "..." for
-any words: "rsync ... *nas*"), path "contracts/**", host "*.example.org" (of a URL, or an address), connection, project
-(its folder), branch, time "Mon-Fri 18:00-08:00". Name what the forbidden calls have, with the tools seen here, and
-nothing wider. If a later word changes a rule, write the whole rule anew.
-"""
-
-
 #: Rules that one answer may propose: each is checked against the whole log.
 MOST_PROPOSED = 5
 

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.curation.prompt import CuratorPrompt, OpenLearning, build_prompt
-from sprite.curation.rule_lines import ON_RULES
+from sprite.curation.prompt import ON_RULES, CuratorPrompt, OpenLearning, build_prompt
 from sprite.log.transcript import Observation
 from sprite.memory.files import estimate_tokens
 from sprite.memory.words import plain_text
