@@ -1,3 +1,3 @@
 """Sealed replicas of sprites' logs, and restore from them."""
 
-__all__ = ["replicator", "restore", "sealed_store", "store", "upkeep"]
+__all__ = ["keys", "replicator", "restore", "sealed_store", "store", "upkeep"]
