@@ -266,7 +266,7 @@ async def test_background_work_has_line_and_stop(page: Page, wire: Wire) -> None
     await expect(stop).to_be_visible()
     await shoot(page, "background")
     wire.event("started", "t1", origin="agent")
-    await expect(line.get_by_role("button", name="Stop all")).to_be_visible()
+    await expect(line.get_by_role("button", name="Stop everything")).to_be_visible()
     wire.event("complete", "t1", text="Meanwhile.", usage=None, cost_usd=None, duration_ms=5)
     await stop.click()
     await expect(page.locator(".toast", has_text="Stopped: npm test")).to_be_visible()

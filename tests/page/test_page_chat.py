@@ -296,7 +296,7 @@ async def test_settings_gather_every_choice(page: Page) -> None:
     dialog = page.get_by_role("dialog", name="Settings")
     await dialog.get_by_role("button", name="Check the model").click()
     await expect(dialog.get_by_role("status")).to_contain_text("The model works")
-    await expect(dialog.get_by_role("heading", level=3)).to_have_count(11)
+    await expect(dialog.get_by_role("heading", level=3)).to_have_count(12)
     await expect(dialog).to_contain_text(re.compile(r"Today: \$[\d.]+ for the agent and memory"))
     await dialog.get_by_label("Name of the new token").fill("my editor")
     await dialog.get_by_role("button", name="Make a token").click()

@@ -45,13 +45,13 @@ MEANING = "meaning"
 CONNECTION = "connection sender"
 #: Tasks that a bridge requires. `LINK` names those of the connection to one sprite.
 BRIDGE = (
-    *("accept", "due dates", "ledger", "notices", "sprite tokens"),
+    *("accept", "connections", "due dates", "ledger", "notices"),
     *("store checks", "store upkeep", "waker", "write behind"),
 )
 #: Tasks that a bridge requires when it shares its database.
 SHARED = (
     *("lease beats", "lease news", "lease watch"),
-    *("revocations", "revocations that were missed", "notices that were left"),
+    *("revocations", "notices that were left"),
 )
 LINK = "link {}"
 #: Task that the editor's program requires.

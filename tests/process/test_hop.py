@@ -384,7 +384,7 @@ async def test_unreachable_owner_returns_503(tmp_path: Path) -> None:
         stage.places.at["ada"] = ("http://127.0.0.1:9", 1)
         async with stage.ask("POST", data=b"x") as response:
             assert (response.status, response.headers["Retry-After"]) == (503, "2")
-            assert "another one takes over" in (await response.json())["error"]["message"]
+            assert "another bridge takes over" in (await response.json())["error"]["message"]
 
 
 async def test_unreachable_owner_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -94,6 +94,6 @@ async def test_no_client_gets_raw_text(tmp_path: Path, access: str) -> None:
         told = told.replace('"details": "API Error: 418 ', "")
         assert [told[max(at - 300, 0) : at + 100] for word in RAW if (at := told.find(word)) >= 0] == [], client
         assert told.count("The model declined to answer") >= 2, client
-    changed = f"{FIRST_MODEL} declined to answer: {SECOND_MODEL} goes on."
+    changed = f"{FIRST_MODEL} declined to answer: {SECOND_MODEL} continues."
     assert all(changed in json.dumps(got[client]) for client in ("page", "terminal", "editor"))
     assert changed in "".join(turn["notice"] for turn in observations(bridge.workspace))

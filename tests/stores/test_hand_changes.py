@@ -153,7 +153,7 @@ async def test_page_edit_waits_until_drift_is_decided(stores: Stores) -> None:
 async def test_stale_drift_version_cannot_be_accepted(stores: Stores) -> None:
     await drifted(stores)
     stores.path("user.md").write_text(AGENT + "Later.\n")
-    with pytest.raises(PeerError, match="once more"):
+    with pytest.raises(PeerError, match="changed again"):
         await stores.projection.accept("user.md")
     assert stores.files.read("user.md") == PERSON
 
@@ -164,7 +164,7 @@ async def test_drift_decision_applies_to_viewed_version(stores: Stores) -> None:
     stores.path("user.md").write_text(AGENT + "Later.\n")
     await stores.projection.settle()
     for decide in (stores.projection.accept, stores.projection.reject):
-        with pytest.raises(PeerError, match="once more"):
+        with pytest.raises(PeerError, match="changed again"):
             await decide("user.md", seen.curation_id)
     (newest,) = (await stores.transcript.curations.open_drift()).values()
     await stores.projection.accept("user.md", newest.curation_id)

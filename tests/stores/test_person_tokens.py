@@ -103,7 +103,7 @@ async def test_revoked_person_has_and_gets_no_tokens(people: People) -> None:
 async def test_local_person_has_tokens_before_first_start(people: People) -> None:
     token, _ = await people.tokens.make("local", None, ["observe"])
     assert (await holder(people, token)).person == "local"
-    with pytest.raises(PeopleError, match="nobody called 'bob'"):
+    with pytest.raises(PeopleError, match="no person called 'bob'"):
         await people.tokens.make("bob", None, ["observe"])
 
 

@@ -1,3 +1,3 @@
 """The agent's own tools: canvas, memory, actions, untrusted text."""
 
-__all__ = ["blocks", "canvas", "memory", "untrusted"]
+__all__ = ["blocks", "canvas", "connections", "memory", "untrusted"]
