@@ -20,8 +20,7 @@ from aiohttp import web
 
 from bridge.admin import control
 from bridge.admin.operator_actions import Acts, Audit, Inside, Operations, acts_of, people_of
-from bridge.admin.operator_api import OperatorApi, OperatorPage, RunningApi
-from bridge.admin.own_routes import OwnRoutes
+from bridge.admin.operator_api import OperatorApi, OperatorPage, OwnRoutes, RunningApi
 from bridge.admin.status import Overview, Running, slow_by_sprite
 from bridge.api.routes import Doors
 from bridge.auth.admission import Admission, OpenSockets, Revocations

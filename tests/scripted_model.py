@@ -45,8 +45,9 @@ from typing import Any, Literal, Self
 import msgspec
 from aiohttp import web
 
+from bridge.fake_model import curator as verifier
 from bridge.fake_model import model as fake_model
-from bridge.fake_model import verifier, wire
+from bridge.fake_model import wire
 from bridge.fake_model.request import Body, Kind, Request, TimelineEntry, understand
 
 #: Places where a stream can break off.

@@ -1,3 +1,3 @@
 """Operators: the control socket, their page and the audit log."""
 
-__all__ = ["control", "operator_actions", "operator_api", "own_routes", "status"]
+__all__ = ["control", "operator_actions", "operator_api", "status"]

@@ -4,22 +4,23 @@ Archives are written to a temporary file and renamed once they are complete.
 """
 
 import argparse
+import asyncio
 import sys
 import time
 import zipfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 from urllib.parse import unquote
 
 import aiohttp
+import msgspec
 
 from bridge.admin.control import ControlError
 from bridge.admin.operator_api import AS_OF, LEFT_OUT
 from bridge.admin.status import ago
 from bridge.commands.reach import add_as_of, add_data, bridge_or_folder, moment
-from bridge.commands.steps import Steps, follow_steps
 from bridge.config import Settings
 from bridge.providers.provider import person_name
 from bridge.replicas.restore import Source
@@ -27,6 +28,53 @@ from bridge.replicas.restore import moment as moment_words
 from sprite.common.files import whole_file
 from sprite.protocol.archive import MANIFEST
 from sprite.protocol.files import size_in_words
+
+_MARKS = {"done": "✓", "failed": "✗"}
+#: Separates a step from its details, such as the package being downloaded.
+_DETAIL = ": "
+
+
+class Steps:
+    """`show(phase, message)` prints each step once; the last phase is "done" or "failed"."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+        self._step = ""
+
+    def __call__(self, phase: str, message: str) -> None:
+        """Show the next step or the outcome."""
+        step = message.partition(_DETAIL)[0].rstrip(".")
+        if phase in _MARKS or step != self._step:
+            self._stream.write(f"{_MARKS.get(phase, ' ')} {message}\n")
+            self._stream.flush()
+        self._step = step
+
+
+_FAILED = 1
+#: A first deploy creates a machine and installs packages. A restore also transfers all of the agent's files.
+_LONGEST_SECONDS = 3600.0
+
+
+class _Step(msgspec.Struct):
+    phase: str
+    words: str
+
+
+async def follow_steps(session: aiohttp.ClientSession, path: str, query: Mapping[str, str] | None = None) -> int:
+    """Start the work and show its steps. Return the exit status. Raises ControlError if it is refused or cut off."""
+    last = _Step("failed", "The bridge stopped before this was finished.")
+    try:
+        async with asyncio.timeout(_LONGEST_SECONDS), session.post(path, params=query) as response:
+            if not response.ok:
+                raise ControlError((await response.json())["error"]["message"])
+            show = Steps()
+            async for line in response.content:
+                last = msgspec.json.decode(line, type=_Step)
+                show(last.phase, last.words)
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise ControlError(last.words) from error
+    return 0 if last.phase == "done" else _FAILED
+
 
 _CHUNK_BYTES = 1 << 18
 #: A sleeping VM is woken and updated before the first byte arrives.

@@ -169,7 +169,7 @@ async def _notify_key(settings: Settings, _arguments: argparse.Namespace) -> int
 
 
 async def _deploy(settings: Settings, arguments: argparse.Namespace) -> int:
-    from bridge.commands.steps import follow_steps
+    from bridge.commands.archive import follow_steps
 
     if settings.provider == "local" and not data_folder.is_taken(settings):
         say("Sprites on this machine need no deploy: `python -m bridge serve` starts each when it is needed.")

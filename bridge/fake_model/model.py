@@ -13,7 +13,6 @@ from aiohttp import web
 
 from bridge.fake_model import agent as offline_agent
 from bridge.fake_model import curator as offline_curator
-from bridge.fake_model import verifier as offline_verifier
 from bridge.fake_model import wire
 from bridge.fake_model.request import Body, Request, understand
 from sprite.common.tasks import Service, off_loop
@@ -71,7 +70,7 @@ def answer(request: Request) -> list[dict[str, Any]]:
     """Return the content of the fake model's answer to any request."""
     match request.kind:
         case "verifier":
-            return [{"type": "text", "text": offline_verifier.verify("\n".join(request.user_texts))}]
+            return [{"type": "text", "text": offline_curator.verify("\n".join(request.user_texts))}]
         case "curator":
             return [{"type": "text", "text": offline_curator.curate("\n".join(request.user_texts))}]
         case _:

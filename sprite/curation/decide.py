@@ -12,7 +12,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -20,12 +20,11 @@ import msgspec
 from sprite.common.due_times import parse_due
 from sprite.common.recurrence import first_after, next_after, parse_rule
 from sprite.curation.answer import ParsedDone, ParsedLearning, parse_response, read_learning
-from sprite.curation.answer_files import Header, begins, read_header
+from sprite.curation.answer_files import Header, begins, read_header, read_line
 from sprite.curation.file_decisions import NEAREST, FileFold, Replaced, rests_on
 from sprite.curation.provenance.checks import Given, disguise
 from sprite.curation.provenance.evidence import Evidence, Turns, day_of, flaw
 from sprite.curation.provenance.voices import Turn
-from sprite.curation.rule_lines import propose
 from sprite.curation.verifier import Item, Request, Ruling, Rulings, Verification, build_request, keep_item
 from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation
@@ -47,6 +46,7 @@ from sprite.memory.files import CURATED
 from sprite.memory.query import any_term, significant
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 from sprite.protocol.shapes import LearningRow
+from sprite.rules.condition import parse, shown
 
 #: A time that passed while its turn waited for curation still fires, late. A time from long ago, in imported
 #: conversations, does not.
@@ -598,3 +598,41 @@ def without_off_record(answer: Curation, parts: Sequence[effects.Part], turns: T
     rulings = [Ruling(keep_item(number).key, "no") for number in answer.off_record]
     blank = msgspec.structs.replace(verification, request_sha256="", answer="", rulings=rulings)
     return replace(answer, response="\n".join(left), verification_json=msgspec.json.encode(blank).decode())
+
+
+#: Rules that one answer may propose: each is checked against the whole log.
+MOST_PROPOSED = 5
+
+
+def propose(
+    rules: Sequence[str],
+    draft: effects.Fold,
+    turns: Turns,
+    rulings: Rulings,
+    taught: Mapping[int, NewLearning],
+    zone: str,
+) -> None:
+    """Take over the rules of an answer that the person's own words carry. They are offered, and hold nothing yet."""
+    for text in rules[:MOST_PROPOSED]:
+        line = read_line(text)
+        try:
+            proposed = parse(line.text)
+        except PeerError as error:
+            draft.refuse("rule_refused", f"{error} {line.text}", line.turn_id)
+            continue
+        evidence = turns.find(line.turn_id, line.quote)
+        if evidence is None or (evidence.voice.kind, evidence.voice.origin) != ("person", "user"):
+            draft.refuse("rule_refused", f"the user did not say it: {line.text}", line.turn_id)
+            continue
+        turn = evidence.turn.logged.id
+        if not rulings.keeps(turn):
+            continue
+        item = Item("preference", proposed.reason, turn, evidence.quote)
+        why = flaw(proposed.reason, evidence, turns, zone, item.kind.upper())
+        if (why := why or rulings.objection(item, "the user's messages do not say it")) is not None:
+            draft.refuse("rule_refused", f"{why}: {line.text}", turn)
+            continue
+        of_turn = [new for new in taught.values() if new.turn == turn and new.origin == "user"]
+        near = next((new for new in of_turn if new.quote == evidence.quote), of_turn[0] if of_turn else None)
+        rule = f"{shown(proposed.condition, proposed.action)}: {proposed.reason}"
+        draft.put(effects.Proposed(rule, turn, evidence.quote, near.number if near else None))

@@ -2,8 +2,7 @@ from html import escape
 
 import pytest
 
-from bridge.fake_model.curator import curate, parse_batch
-from bridge.fake_model.verifier import verify
+from bridge.fake_model.curator import curate, parse_batch, verify
 from sprite.curation.answer import parse_response
 from sprite.curation.answer_files import EditedFile
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sprite.labels.effects import effect_of
 from sprite.labels.foreign import MAX_CHARS, MAX_SPANS, ForeignWords
+from sprite.labels.session import effect_of
 from sprite.memory.words import forms_of
 from sprite.protocol.tools import SCHEDULE_CALL, SEARCH_CALL, leaves_of
 

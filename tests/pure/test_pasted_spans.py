@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.terminal.pasted import PastedSpans
+from bridge.terminal.terminal import PastedSpans
 from sprite.memory.words import given as from_memory
 from sprite.memory.words import marked_without_memory
 from sprite.privacy.private_text import PrivateText

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from io import StringIO
 
-from bridge.commands.steps import Steps
+from bridge.commands.archive import Steps
 
 
 def test_each_step_is_one_line() -> None:
