@@ -101,7 +101,7 @@ async def test_deploy_stops_after_lost_lease(emulator: Emulator, tokens: Tokens,
     async with host_of(emulator, newer_archive(), tokens, epoch=epochs.get) as host:
         # Another bridge takes the sprite during that call, which is still answered.
         emulator.faults += [Fault("", "", times=step), Fault("", "", then=epochs.clear)]
-        with pytest.raises(HostError, match="Another bridge has this sprite now"):
+        with pytest.raises(HostError, match="Another bridge may have this sprite now"):
             await host.reach("ada", Heard())
         assert len(emulator.calls) == step + 1
         emulator.faults.clear()
