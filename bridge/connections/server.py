@@ -350,7 +350,7 @@ class _Transport(httpx2.AsyncBaseTransport):
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
             public = next(filter(is_public, (ipaddress.ip_address(each[4][0]) for each in found)), None)
             if public is None:
-                raise ConnectionsError("invalid", "The server has no address on the internet.")
+                raise ConnectionsError("invalid", "The MCP server's address is not on the public internet.")
             address = f"[{public}]" if isinstance(public, ipaddress.IPv6Address) else str(public)
             self._known[host, port] = address, time.monotonic() + _NAMES_SECONDS
         extensions = {**request.extensions, "sni_hostname": host}

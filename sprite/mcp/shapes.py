@@ -72,7 +72,7 @@ class ListActions(Arguments):
 
 
 class AskSprite(Arguments):
-    """A mission."""
+    """Arguments of `ask_sprite`: a message to the agent."""
 
     text: Annotated[
         str, Meta(description="what the agent is to do or answer", min_length=1, max_length=MAX_MISSION_CHARS)

@@ -419,7 +419,10 @@ def server_command(settings: Settings, egress: Path) -> tuple[list[str], dict[st
 
 
 def _confined(settings: Settings, kind: Kind, shown: dict[Path, Kind]) -> list[str]:
-    """Return a bubblewrap command without network, in which this person's and Sprite's places are of one kind."""
+    """Return a bubblewrap command without network, in which folders of the person and of Sprite are mounted as `kind`.
+
+    `shown` are exceptions: other folders and how they are mounted.
+    """
     engine = next(_engines(), None)
     if engine is None:
         raise FileNotFoundError("bubblewrap is not installed")

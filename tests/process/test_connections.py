@@ -233,7 +233,7 @@ async def test_shared_bridge_reaches_internet_only(tmp_path: Path) -> None:
     async with staged(tmp_path / "bridge.db", tmp_path, inside=False) as stage:
         for name in ("127.0.0.1", "localhost", "[::1]", "169.254.169.254"):
             detail = (await stage.add(f"x{len(stage.updates)}", url=f"https://{name}/mcp")).detail
-            assert detail == "The server has no address on the internet."
+            assert detail == "The MCP server's address is not on the public internet."
 
 
 async def test_login_is_finished_and_refreshed(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class Turns:
 
     @cached_property
     def first_use(self) -> FirstUse:
-        """Return who used words first in these turns."""
+        """Return the index that finds who used a word first in these turns: the person, the agent or a tool."""
         return FirstUse(self.all.values())
 
     def find(self, turn_id: int | None, quote: str | None) -> Evidence | None:
