@@ -155,8 +155,11 @@ def curated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def _curated(workspace: Path) -> Path:
     from tests.curated_workspace import curate_workspace
+    from tests.looks import eventually
 
     await curate_workspace(workspace)
+    # Other workers copy it from here on.
+    await eventually(lambda: not any(workspace.rglob("*-shm")), "a database is still open")
     return workspace
 
 
