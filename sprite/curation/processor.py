@@ -162,6 +162,8 @@ class ObservationProcessor:
 
     async def turn_ended(self) -> None:
         """Request a flush at the batch size; below it, start the idle timer."""
+        # At once: a machine that can sleep must not be let go while the log is read.
+        self._rest.begin()
         self._on_turn()
         if await self._transcript.waiting_count() >= self._settings.batch_turns:
             self.request()
