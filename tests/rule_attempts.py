@@ -66,7 +66,7 @@ def _others() -> list[tuple[str, list[Attempt]]]:
         rules.append((f'tool "send_{name}"', tools))
         used = {"connection": f"{name}-hub"}
         calls = [(f"mcp__{name}-hub__{each}", {}) for each in "abcde"]
-        calls += [("mcp__sprite__use_tool", {**used, "tool": each}) for each in "abcde"]
+        calls += [("mcp__connections__use_tool", {**used, "tool": each}) for each in "abcde"]
         rules.append((f'connection "{name}-*"', calls))
     return rules
 

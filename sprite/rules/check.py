@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from sprite.protocol.tools import connection_call
 from sprite.rules.condition import Condition, Values, fits, fits_any, fits_command, fits_path, fits_time, strings
 from sprite.rules.shell import UNKNOWN, Command, UnreadableError, read, unversioned
 
@@ -52,18 +53,17 @@ class Facts:
     def __init__(
         self, tool: str, tool_input: Mapping[str, Any], folder: str | None, now: datetime, *, is_past: bool = False
     ) -> None:
-        self.input = tool_input
         self.now = now
         self._folder = folder
         self._is_past = is_past
         self._named: list[str] | None = None
         _, server, *parts = tool.split("__") if tool.startswith("mcp__") else ("", "")
-        inner = tool_input.get("connection"), tool_input.get("tool")
-        is_use = parts[-1:] == ["use_tool"] and isinstance(inner[0], str)
-        self.connection = str(inner[0]) if is_use else server
-        name = str(inner[1]) if is_use and isinstance(inner[1], str) else parts[-1] if parts else tool
+        called = connection_call(tool, tool_input)
+        self.connection = server if called is None else called.connection
+        self._arguments = tool_input if called is None else called.arguments
+        name = called.tool if called is not None else parts[-1] if parts else tool
         #: The names under which a rule may know the tool.
-        self.tools = tuple(dict.fromkeys((tool, name, *([f"mcp__{self.connection}__{name}"] if is_use else []))))
+        self.tools = tuple(dict.fromkeys((tool, name, *([f"mcp__{self.connection}__{name}"] if called else []))))
         command = tool_input.get("command")
         self.shell = command if isinstance(command, str) and not server else None
 
@@ -105,11 +105,6 @@ class Facts:
             texts = [text for key in _HOST_KEYS for text in strings(self._arguments.get(key))]
         found = [host for text in texts for host in _HOST.findall(text)]
         return [*found, *(text.partition(":")[0] for text in texts if "/" not in text)] if also_bare else found
-
-    @property
-    def _arguments(self) -> Mapping[str, Any]:
-        inner = self.input.get("arguments")
-        return inner if isinstance(inner, dict) else self.input
 
     def paths(self, command: Command | None) -> list[str]:
         """Return the paths that the call or command names; those of a call also with links resolved."""

@@ -86,7 +86,9 @@ def test_any_call_is_told_or_uncertain(text: str, clauses: list[tuple[bool, str,
     for facts in (
         Facts("Bash", {"command": text}, "/nowhere", NOON),
         Facts("Write", {"file_path": text, "content": text}, None, NOON),
-        Facts("mcp__sprite__use_tool", {"connection": "mail", "tool": "send", "arguments": {"to": [text]}}, "/", NOON),
+        Facts(
+            "mcp__connections__use_tool", {"connection": "mail", "tool": "send", "arguments": {"to": [text]}}, "/", NOON
+        ),
     ):
         try:
             assert rule.is_about(facts) in {True, False}
@@ -180,9 +182,12 @@ def test_exception_needs_every_address() -> None:
     assert is_about(rule, send, to=["tilda@oxna.example", "ceo@client.example"])
     assert is_about(rule, send, to="tilda@oxna.example", cc="ceo@client.example")
     assert is_about(rule, send, subject="no address")
-    inner = {"connection": "mail", "tool": "send", "arguments": {"to": "ceo@client.example"}}
-    assert is_about(rule, "mcp__sprite__use_tool", **inner)
-    assert is_about('stop when connection "mail"', "mcp__sprite__use_tool", **inner)
+    arguments = {"to": "ceo@client.example"}
+    inner = {"connection": "mail", "tool": "send", "arguments": arguments}
+    assert is_about(rule, "mcp__connections__use_tool", **inner)
+    assert is_about('stop when connection "mail"', "mcp__connections__use_tool", **inner)
+    assert is_about(rule, "mcp__connections__mail__send", **arguments)
+    assert is_about('stop when connection "mail"', "mcp__connections__mail__send", **arguments)
 
 
 def test_link_to_forbidden_path_is_resolved(tmp_path: Path) -> None:
