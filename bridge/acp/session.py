@@ -69,7 +69,7 @@ class Session:
         self._hidden: WeakSet[Turn] = WeakSet()
         #: The number of shown calls that were missed.
         self._past_calls = 0
-        #: Since when the model thinks, as was shown last.
+        #: Start of the thought that was shown last, in monotonic seconds.
         self._thinks_since: float | None = None
         #: Whether the agent's text was shown last, to which an editor would append the next one.
         self._after_text = False

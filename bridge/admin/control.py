@@ -182,7 +182,7 @@ def _is_agents(pid: int) -> bool:
         return True
     if _has_agents_environment(pid) and not _has_agents_environment(us):
         return True
-    # A bridge that an agent runs answers that agent's programs. What its own sprites have detached is below it.
+    # A bridge that an agent runs answers that agent's programs. Its sprites' detached programs are below it.
     ours, line = set(_line(us)), list(_line(pid))
     return (us in line and adopts()) or any(_is_sprite(each) for each in line if each not in ours)
 

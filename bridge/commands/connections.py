@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     every: tuple[tuple[str, str, Work], ...] = (
         ("add", "a server: by its URL, or by a command that starts it here in a sandbox", _add),
         ("list", "connections, their state and the tools that wait for agreement", _list),
-        ("test", "reach a server anew and list its tools", _test),
+        ("test", "reach a server again and list its tools", _test),
         ("agree", "agree to a server's changed tools, after they were shown", _agree),
         ("pin", "offer tools to the agent directly; without TOOL, none", _pin),
         ("remove", "delete a connection with its credentials, and end its calls", _remove),

@@ -129,7 +129,7 @@ class Connections(Service):
         return await self._tested(person, live)
 
     async def test(self, person: str, name: str) -> shapes.Connection:
-        """Reach a server anew and list its tools."""
+        """Reach a server again and list its tools."""
         live = await self._found(person, name)
         await live.close()
         live.again_at = 0.0
@@ -331,7 +331,7 @@ class Connections(Service):
                 live.record.definition = definition
                 await self._store.save(person, live.record)
 
-        # Without tokens every attempt would register this client anew.
+        # Without tokens every attempt would register this client again.
         has_login = flow is not None or (definition.login is not None and definition.login.tokens is not None)
         auth = provider(definition, save, flow) if has_login else None
         server = Server(definition, self._data, inside=self._inside, auth=auth)

@@ -87,7 +87,7 @@ def provider(definition: Definition, save: Callable[[], Awaitable[None]], flow: 
 
 
 class _Kept:
-    """The library's storage. A new login registers anew: its redirect URI may differ."""
+    """The library's storage. Each login registers the client again, because its redirect URI may differ."""
 
     def __init__(self, login: Login, keep: Callable[[], Awaitable[None]], *, is_new: bool) -> None:
         self._login = login

@@ -40,7 +40,7 @@ Work = Callable[[str, str, Any], Awaitable[object]]
 
 
 class Query(msgspec.Struct):
-    """What a sprite's agent looks for."""
+    """A search for tools by a sprite's agent."""
 
     query: str
 

@@ -71,7 +71,7 @@ class Tools(msgspec.Struct):
 
 
 class Given(msgspec.Struct):
-    """How a server is reached, as a person gives it: a URL, or else a command."""
+    """A server as a person adds it: by its URL, or by a command that starts it."""
 
     url: str = ""
     token: str = ""
@@ -82,7 +82,7 @@ class Given(msgspec.Struct):
 
 
 class Login(msgspec.Struct):
-    """What OAuth has given: members are JSON of the `mcp` library's types. `expires_at` is in Unix seconds."""
+    """The results of an OAuth login, as JSON of the `mcp` library's types. `expires_at` is in Unix seconds."""
 
     tokens: str | None = None
     client: str | None = None
@@ -92,7 +92,7 @@ class Login(msgspec.Struct):
 
 
 class Definition(Given):
-    """How a server is reached, with its credentials."""
+    """A server with its credentials."""
 
     login: Login | None = None
 

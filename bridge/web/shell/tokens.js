@@ -7,7 +7,7 @@ import { html, nothing } from '../vendor/lit-html/lit-html.js';
 
 /** @typedef {{ label: string, scopes: string[] | null, created_at: number, used_at: number | null }} Token */
 
-/** What a program may do with a token, by scope. @type {Record<string, string>} */
+/** The rights of a token, by scope. @type {Record<string, string>} */
 const SCOPES = {
   'memory:read': 'read memory',
   observe: 'add turns',
