@@ -355,7 +355,7 @@ class BatchFold(FileFold):
                 continue
             if turn is None:
                 self._draft.refuse("done_refused", f"L{number} stays open: name the turn that finished it")
-            elif self._is_finished(open_[0].content, done.why.text, turn, f"L{number}"):
+            elif self._is_finished(open_[0].content, done.why.text, turn, evidence, f"L{number}"):
                 for action in open_:
                     self._close(action)
                 if known is not None:
@@ -381,13 +381,17 @@ class BatchFold(FileFold):
         self._draft.refuse("done_refused", f"{why} like this: {done.words}", done.why.turn_id)
         return ()
 
-    def _is_finished(self, content: str, reason: str, turn: Turn, name: str) -> bool:
-        """Return whether a turn finishes an action: by a command that concerns it, or by the user's word."""
+    def _is_finished(self, content: str, reason: str, turn: Turn, evidence: Evidence | None, name: str) -> bool:
+        """Return whether a turn finishes an action: by a command that concerns it, or by the user's word.
+
+        A command may end with an error and finish it all the same, if its quoted result names the thing.
+        """
         number = turn.logged.id
         if not self._rulings.keeps(number):
             return False
         words = content_words(content)
-        is_act = any(words & content_words(text) for text in turn.done)
+        shown = evidence.quote if evidence is not None and words & content_words(evidence.quote) else ""
+        is_act = any(words & content_words(text) for text in turn.done(shown))
         line = f"{content} (by the agent's command in t{number})" if is_act else f"{content}: {reason}"
         unproven = "neither a command nor the user's words finish it"
         is_possible = is_act or bool(turn.own)
@@ -406,7 +410,7 @@ class BatchFold(FileFold):
         if replaced > MADE_IDS:
             action = self._tx.actions.get(replaced)
             is_open = action is not None and action.status == "open"
-            if action and is_open and self._is_finished(action.content, new.content, evidence.turn, name):
+            if action and is_open and self._is_finished(action.content, new.content, evidence.turn, evidence, name):
                 self._close(action)
             return
         known = self._tx.known(replaced)
@@ -478,7 +482,7 @@ class BatchFold(FileFold):
         if not is_asked_about and not shared and not self._replaces(known.content, new.content):
             return "the new learning is not about it"
         if known.type == "ACTION":
-            is_done = self._is_finished(known.content, new.content, evidence.turn, f"L{known.id}")
+            is_done = self._is_finished(known.content, new.content, evidence.turn, evidence, f"L{known.id}")
             return None if is_done else "it is not finished"
         if known.origin != "user":
             is_outranked = new.origin in {"user", "assistant"} or known.origin not in {"user", "assistant"}

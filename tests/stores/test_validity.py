@@ -80,6 +80,29 @@ async def test_action_is_closed_by_command_or_person(
     assert action.status == ("done" if is_done else "open")
 
 
+def believe_commands(line: str) -> str:
+    return "no: nobody did it" if line.startswith("done") and "(by the agent's command" not in line else "yes"
+
+
+@pytest.mark.parametrize(
+    ("command", "quote", "is_done"),
+    [
+        ("rm -r ~/scans && ls ~/scans", "cannot access '/home/ada/scans'", True),
+        ("rm -r ~/scans && ls ~/scans", "No such file or directory", False),
+        ("rm -r ~/scans && ls ~/scans", "rm -r ~/scans", False),
+        ("rm -r ~/old", "cannot access '/home/ada/scans'", False),
+    ],
+    ids=["names the thing", "names nothing", "command alone", "other command"],
+)
+async def test_quoted_error_can_close_action(command: str, quote: str, is_done: bool, stores: Stores) -> None:
+    await stores.learn('ACTION [t] Delete the scans. | "delete the scans"', "Please delete the scans tomorrow")
+    gone = "ls: cannot access '/home/ada/scans': No such file or directory"
+    calls = [call("Bash", gone, {"command": command}, is_error=True)]
+    await stores.learn(f'DONE L1 | [t] deleted | "{quote}"', calls=calls, verify=believe_commands)
+    (action,) = await stores.memory.actions()
+    assert action.status == ("done" if is_done else "open")
+
+
 async def test_agent_cannot_retract_persons_statement(stores: Stores) -> None:
     await stores.learn('PREFERENCE [t] Ada wants tables. | "I want tables"', "I want tables")
     await stores.learn('FACT [t] supersedes L1: Ada wants prose. | "you want prose"', "ok", "Noted, you want prose")

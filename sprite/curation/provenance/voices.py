@@ -92,10 +92,14 @@ class Turn:
         found += [Voice(turn.agent_response, "assistant", "reply"), Voice(turn.notice, "tool", "outside")]
         return [voice for voice in found if voice.text]
 
-    @property
-    def done(self) -> list[str]:
-        """Return the inputs of the turn's tool calls that did not fail."""
-        calls = [call for call in self.logged.tool_calls if not call.get("is_error")]
+    def done(self, shown: str = "") -> list[str]:
+        """Return the inputs of the turn's tool calls that did not fail, or whose result has the quote `shown`."""
+        calls = [
+            call
+            for call in self.logged.tool_calls
+            if not call.get("is_error")
+            or (shown and any(voice.kind == "result" and shown in voice.text for voice in _of_call(call)))
+        ]
         return [voice.text for call in calls for voice in _of_call(call) if voice.kind == "input"]
 
     @property
