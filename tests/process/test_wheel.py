@@ -80,19 +80,20 @@ def test_command_before_first_run(command: Path, home: Path) -> None:
     assert (code, "no sprite has run there yet" in error) == (2, True)
 
 
-def test_update_installs_newest_version(tmp_path: Path) -> None:
-    """pip installed the command and finds a newer wheel, whose first start backs up the data."""
-    command = installed_command(tmp_path)
-    code = tmp_path / "code/sprite/__init__.py"
+def test_update_installs_newest_version(command: Path, home: Path) -> None:
+    """pip installed the command and finds a newer wheel, whose first start backs up the data.
+
+    The last test here, because the others use the same installation.
+    """
+    source = command.parents[2] / "code"
+    code = source / "sprite/__init__.py"
     code.write_text(code.read_text().replace(f'"{__version__}"', '"99.0.0"'))
-    shutil.rmtree(tmp_path / "code/build")
-    build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path / "new")]
-    subprocess.run([*build, str(tmp_path / "code")], check=True, timeout=PATIENCE)
-    home = tmp_path / "home"
-    home.mkdir()
+    shutil.rmtree(source / "build")
+    build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(home / "new")]
+    subprocess.run([*build, str(source)], check=True, timeout=PATIENCE)
     assert _run(command, home, "chat", said="My name is Ada.\n/flush\n")[0] == 0
 
-    index = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_FIND_LINKS": str(tmp_path / "new")}
+    index = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_FIND_LINKS": str(home / "new")}
     _, out, error = _run(command, home, "update", **index)
     assert f"Updated Sprite from {__version__} to 99.0.0." in out, error
 

@@ -344,7 +344,7 @@ def test_payload_round_trips_and_fits_schema() -> None:
     for member in dict.fromkeys(member for _, member in MEMBERS):
         senders = [side for side, found in MEMBERS if found is member]
         payloads = values(inspect.type_info(member))
-        settings(max_examples=5)(given(payloads, st.just(senders))(survives))()
+        settings(max_examples=3)(given(payloads, st.just(senders))(survives))()
 
 
 @given(messages(CLIENT_TYPES))

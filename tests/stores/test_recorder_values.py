@@ -32,13 +32,10 @@ def test_long_string_is_cut_and_reports_missing_length() -> None:
     assert len(cut("x" * 2001)) <= 2000
 
 
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters())
 JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.just("x" * 5000),
-    lambda inner: (
-        st.lists(inner)
-        | st.dictionaries(st.text(st.characters()), inner)
-        | st.lists(inner, max_size=1).map(lambda i: i * 201)
-    ),
+    SCALARS | st.just("x" * 5000) | st.lists(SCALARS, min_size=1, max_size=1).map(lambda items: items * 201),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters()), inner),
     max_leaves=4,
 )
 

@@ -24,7 +24,7 @@ from sprite.protocol.pasted import Spans
 from tests.memory_stores import SESSION, Stores, added, call, open_stores
 
 #: `make soak` takes 10,000.
-PAIRS = int(os.environ.get("SOAK_TURNS", "300"))
+PAIRS = int(os.environ.get("SOAK_TURNS", "100"))
 AT = 1_795_353_600.0
 PERSON = (
     "I take my coffee black.",
