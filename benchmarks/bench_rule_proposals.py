@@ -28,7 +28,7 @@ from benchmarks.report import line
 from sprite.curation.answer import parse_response
 from sprite.curation.answer_files import read_line
 from sprite.errors import PeerError
-from sprite.rules.check import Facts, Rule, UncertainError
+from sprite.rules.check import Book, Facts
 from sprite.rules.condition import parse
 
 WANTED_SHARE = 0.8
@@ -59,7 +59,7 @@ def corrections() -> list[Correction]:
 def expresses(text: str, wanted: Correction) -> bool:
     """Whether a rule in one line is about the forbidden calls, and about no other."""
     try:
-        rule = Rule(parse(text).condition)
+        rule = Book([(1, parse(text))])
     except PeerError:
         return False
     with tempfile.TemporaryDirectory() as name:
@@ -70,18 +70,14 @@ def expresses(text: str, wanted: Correction) -> bool:
         return is_complete and not any(_is_about(rule, call, Path(name)) for call in wanted.runs)
 
 
-def _is_about(rule: Rule, call: list[Any], folder: Path) -> bool:
+def _is_about(rule: Book, call: list[Any], folder: Path) -> bool:
     tool, tool_input, *place = call
     if place:
         project, branch = place
         folder /= project
         (folder / ".git").mkdir(parents=True, exist_ok=True)
         (folder / ".git/HEAD").write_text(f"ref: refs/heads/{branch}\n")
-    try:
-        return rule.is_about(Facts(tool, tool_input, str(folder), NOON))
-    except UncertainError:
-        # The person is asked.
-        return True
+    return bool(rule.find(Facts(tool, tool_input, str(folder), NOON)))
 
 
 class Kept(Recordings):

@@ -24,7 +24,7 @@ from sprite.agent.options import CallFolders, guarding
 from sprite.agent.permissions import Call
 from sprite.config import Settings
 from sprite.rules.check import Book, Facts
-from sprite.rules.condition import Action, Condition, parse
+from sprite.rules.condition import parse
 from sprite.sandbox.guard import Guard
 from tests.harmless_calls import RULES, harmless_calls
 from tests.rule_attempts import attempts
@@ -38,11 +38,7 @@ Calls = Sequence[tuple[str, dict[str, Any]]]
 
 def book(rules: Sequence[str]) -> Book:
     """The rules, ready to check calls."""
-    read: list[tuple[int, Condition, Action]] = []
-    for number, text in enumerate(rules):
-        rule = parse(text)
-        read.append((number, rule.condition, rule.action))
-    return Book(read)
+    return Book(list(enumerate(map(parse, rules))))
 
 
 def hook_of(rules: Book, folder: Path) -> HookMatcher:

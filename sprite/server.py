@@ -22,7 +22,7 @@ from sprite.agent.background import Background
 from sprite.agent.memory_events import MemoryEvents
 from sprite.agent.permissions import PermissionBroker, StandingRules
 from sprite.agent.processes import end_orphans, end_programs
-from sprite.agent.rules import open_rules
+from sprite.agent.rules import RuleDesk
 from sprite.agent.runtime import AgentRuntime
 from sprite.agent.session import LazyAgent, Session
 from sprite.backup import restore as moving_in
@@ -117,7 +117,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await stack.enter_async_context(processor.running(stop.set))
         recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), private_text)
         desk = await _desk(settings, transcript, workspace, user_files, feed)
-        rules = await open_rules(desk, transcript, memory, projection, feed, announce)
+        await (rules := RuleDesk(transcript, memory, projection, feed, desk, announce)).load()
         (uploads := Uploads(settings.workspace, settings.run / UPLOADS)).prepare()
 
         sight = CanvasContext(workspace)

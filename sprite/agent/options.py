@@ -203,8 +203,6 @@ class Agent:
 
     async def _refusal_by_rule(self, listener: AgentRuntime, call: Call, agent_id: str | None) -> str | None:
         """Return why a rule of the person's stops a call, or None."""
-        if self._rules.is_empty:
-            return None
         begun_by = listener.background.turn_of(agent_id)
         return await self._rules.refusal(
             call,

@@ -13,18 +13,15 @@ from sprite.config import Settings
 from sprite.memory.rule_rows import all_rules
 from sprite.owner import open_stores
 from sprite.protocol.framing import one_line
-from sprite.protocol.shapes import RuleExample, RuleRow
-from sprite.rules.check import Facts, Rule, UncertainError
-from sprite.rules.condition import Condition
-
-#: The statuses of rules that are shown and tested.
-_HELD = frozenset({"active", "offered"})
+from sprite.protocol.shapes import RuleRow
+from sprite.protocol.tools import telling
+from sprite.rules.check import Book, Facts
+from sprite.rules.condition import parse
 
 
 async def list_rules(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print the rules, oldest first."""
-    found = await _rules(settings)
-    shown = [row for row, _ in found if arguments.all or row.status in _HELD]
+    shown = await _rules(settings, with_ended=arguments.all)
     if arguments.json:
         say_json(msgspec.to_builtins(shown))
         return 0
@@ -41,41 +38,32 @@ async def list_rules(settings: Settings, arguments: argparse.Namespace) -> int:
 
 async def test(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print which rules a command would meet, or run all examples; 1 if one does not meet its rule."""
-    rules = [(row, Rule(condition)) for row, condition in await _rules(settings) if row.status in _HELD]
-    if arguments.call is not None:
-        now = Facts("Bash", {"command": arguments.call}, str(Path.cwd()), datetime.now().astimezone())
-        calls = [(row, rule, now, arguments.call) for row, rule in rules]
-    else:
-        calls = [(row, rule, _past(each), _text(each)) for row, rule in rules for each in row.examples]
-    results = [(row, text, _verdict(row, rule, facts)) for row, rule, facts, text in calls]
-    if arguments.call is not None:
-        results = [result for result in results if result[2] is not None]
+    results: list[tuple[RuleRow, str, str]] = []
+    for row in await _rules(settings):
+        book = Book([(row.id, parse(row.words))])
+        calls = [
+            (
+                f"turn {each.turn}, {each.tool}: {telling(each.input)[:100]}",
+                Facts(each.tool, each.input, None, datetime.fromtimestamp(each.at).astimezone(), is_past=True),
+            )
+            for each in row.examples
+        ]
+        if arguments.call is not None:
+            now = datetime.now().astimezone()
+            calls = [(arguments.call, Facts("Bash", {"command": arguments.call}, str(Path.cwd()), now))]
+        for text, facts in calls:
+            found = book.find(facts)
+            if found or arguments.call is None:
+                results.append((row, text, "MISS" if not found else "stop" if found[0].stops else "ask"))
     if arguments.json:
         say_json([{"rule": row.id, "call": text, "verdict": verdict} for row, text, verdict in results])
     for row, text, verdict in results if not arguments.json else ():
-        what = one_line(row.words if arguments.call is not None else text)
-        say(f"{verdict or 'MISS':<5} rule {row.id} ({row.status}): {what}")
+        say(f"{verdict:<5} rule {row.id} ({row.status}): {one_line(text if arguments.call is None else row.words)}")
     if not results and not arguments.json:
-        say("No rule is about this call." if arguments.call is not None else "No rule has an example in the log.")
-    return 0 if all(verdict for _, _, verdict in results) else 1
+        say("No rule has an example in the log." if arguments.call is None else "No rule is about this call.")
+    return 1 if any(verdict == "MISS" for _, _, verdict in results) else 0
 
 
-def _past(each: RuleExample) -> Facts:
-    return Facts(each.tool, each.input, None, datetime.fromtimestamp(each.at).astimezone(), is_past=True)
-
-
-def _text(each: RuleExample) -> str:
-    return f"turn {each.turn}, {each.tool}: {next(iter(each.input.values()), '')[:100]}"
-
-
-def _verdict(row: RuleRow, rule: Rule, facts: Facts) -> str | None:
-    """Return what a rule does about a call, or None."""
-    try:
-        return row.action if rule.is_about(facts) else None
-    except UncertainError:
-        return "ask"
-
-
-async def _rules(settings: Settings) -> list[tuple[RuleRow, Condition]]:
+async def _rules(settings: Settings, *, with_ended: bool = False) -> list[RuleRow]:
     async with open_stores(settings) as stores:
-        return await all_rules(stores.memory)
+        return [row for row in await all_rules(stores.memory) if with_ended or row.status in {"active", "offered"}]

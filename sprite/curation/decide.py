@@ -638,5 +638,5 @@ def propose(
             continue
         of_turn = [new for new in taught.values() if new.turn == turn and new.origin == "user"]
         near = next((new for new in of_turn if new.quote == evidence.quote), of_turn[0] if of_turn else None)
-        rule = f"{shown(proposed.condition, proposed.action)}: {proposed.reason}"
+        rule = f"{shown(proposed)}: {proposed.reason}"
         draft.put(effects.Proposed(rule, turn, evidence.quote, near.number if near else None))

@@ -240,7 +240,7 @@ class MemoryStore:
         ]
         found += [
             Place("a rule", rule.words)
-            for rule, _ in await all_rules(self._memory)
+            for rule in await all_rules(self._memory)
             if any(scrubber.finds(text) for text in (rule.words, rule.reason, rule.quote))
             or any(scrubber.finds(text) for each in rule.examples for text in each.input.values())
         ]

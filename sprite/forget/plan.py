@@ -473,8 +473,12 @@ def _action_words(response: str) -> str:
         row = json.loads(response)
     except ValueError:
         return response
-    of = row.get("of") or {}
-    said = (row.get("content"), row.get("note"), row.get("what"), row.get("reason"), of.get("content"))
+    said = [
+        part.get(name)
+        for part in (row, row.get("rule"), row.get("of"))
+        if isinstance(part, dict)
+        for name in ("content", "note", "what", "words", "reason", "quote")
+    ]
     return "\n".join(text for text in said if isinstance(text, str))
 
 

@@ -17,7 +17,6 @@ from sprite.memory.answers import read_answer, write_answer
 from sprite.memory.apply import MADE_IDS
 from sprite.memory.rule_rows import Offer, read_rule, write_rule
 from sprite.memory.words import FORGOTTEN, content_words, plain
-from sprite.rules.condition import shown
 from sprite.storage.connection import to_json
 
 
@@ -321,18 +320,21 @@ def rule_without(response: str, scrubber: Scrubber, learnings: Mapping[int, str]
         return scrubber.text(response)
     if not isinstance(offer, Offer):
         return response
-    of, words = offer.of, f"{shown(offer.condition, offer.action)}: {offer.reason}"
+    of, rule = offer.of, offer.rule
     is_gone = of is not None and (
         learnings.get(offer.learning or 0) == of.content or scrubber.takes_learning(of.content, of.turn)
     )
-    if is_gone or scrubber.takes_rule(words, offer.turn, offer.quote):
+    if is_gone or scrubber.takes_rule(f"{rule.words}: {rule.reason}", rule.turn, rule.quote):
         return to_json({"op": FORGOTTEN})
     kept = [
         each
-        for each in offer.examples
+        for each in rule.examples
         if each.turn not in scrubber.turns and not any(scrubber.takes_line(text) for text in each.input.values())
     ]
-    return response if kept == offer.examples else write_rule(replace(offer, examples=kept))
+    if kept == rule.examples:
+        return response
+    rule.examples = kept
+    return write_rule(offer)
 
 
 def text_of(record: Changed) -> str:

@@ -126,13 +126,7 @@ SCHEMA = Schema(
             reason TEXT NOT NULL,
             source_learning_id INTEGER,
             status TEXT NOT NULL DEFAULT 'offered',
-            offer_json TEXT NOT NULL,
-            accepted_at REAL,
-            used_at REAL,
-            uses INTEGER NOT NULL DEFAULT 0,
-            -- How often the person overrode it, since it last stopped a call without that.
-            overrides INTEGER NOT NULL DEFAULT 0,
-            is_overridden INTEGER NOT NULL DEFAULT 1
+            row_json TEXT NOT NULL
         );
         """  # noqa: S608 - our own schema
         + LEARNING_INDEX
@@ -341,11 +335,8 @@ class MemoryDB(Tables):
         )
 
     async def rules(self) -> list[sqlite3.Row]:
-        """Return the columns of every rule, the oldest first; see `rule_rows.all_rules`."""
-        return await self._db.fetch_all(
-            "SELECT id, created_at, condition_json, status, offer_json, accepted_at, used_at, uses, overrides "
-            "FROM rules ORDER BY id"
-        )
+        """Return the JSON of every rule, the oldest first; see `rule_rows.all_rules`."""
+        return await self._db.fetch_all("SELECT row_json FROM rules ORDER BY id")
 
     async def rule_before(self, learning_id: int) -> int | None:
         """Return the active rule from a learning that this one supersedes, or None."""

@@ -43,7 +43,7 @@ def fold(tx: Projected, curation: Curation) -> Change:
         elif curation.kind not in {"forget", "quarantine", "drift", "undo"}:
             # A newer Sprite may have written it. Report it and go on.
             folding.refuse("unknown_kind", f"a curation of kind {curation.kind[:40]!r}")
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (PeerError, ValueError, KeyError, TypeError, RecursionError):
         # One damaged row must not stop memory. Report it and go on.
         words = "an edit" if curation.kind == "edit" else f"a curation of kind {curation.kind!r}"
         folding.refuse("damaged", f"{words} could not be read")
@@ -202,7 +202,7 @@ class Projection:
 
     async def log_rule(self, record: Record) -> tuple[int, list[Change]]:
         """Log and apply an event of a rule. Return the row's number and all changes."""
-        turn = record.turn if isinstance(record, Offer) else None
+        turn = record.rule.turn if isinstance(record, Offer) else None
         row = Curation("rule", write_rule(record), first_observation_id=turn, last_observation_id=turn)
         async with self._lock:
             logged = await self._transcript.curations.append_event(row)

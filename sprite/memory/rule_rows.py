@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -12,58 +12,35 @@ from sprite.log.curations import Curation
 from sprite.memory.action_rows import Known, find_learning
 from sprite.memory.apply import Projected
 from sprite.memory.words import FORGOTTEN
-from sprite.protocol.messages import RuleWord
-from sprite.protocol.shapes import RuleExample, RuleRow
-from sprite.rules.condition import Action, Condition, shown
+from sprite.protocol.messages import RuleOutcome, RuleWord
+from sprite.protocol.shapes import RuleRow
+from sprite.rules.condition import parse
 
 if TYPE_CHECKING:
     from sprite.memory.database import MemoryDB
 
 
-class RuleRecord(Struct, tag_field="op", omit_defaults=True):
-    """One event of a rule, as logged."""
+class Offer(Struct, tag_field="op", tag="offer", omit_defaults=True):
+    """A rule to decide about; its number is that of the log's row.
 
-
-class Offer(RuleRecord, tag="offer"):
-    """A rule to decide about; its number is the row's. `turn` and `quote` are its evidence.
-
-    `of` is the learning that it comes from, by `learning`, its number. `instead_of` is the rule that it changes. The
-    examples are its tests: `checked` calls of the log, of which it is about so many, and of these so many were asked
-    for.
+    `of` is the learning that it comes from, by `learning`, its number.
     """
 
-    condition: Condition
-    action: Action
-    reason: str
-    by: Literal["curator", "person"]
-    turn: int | None = None
-    quote: str = ""
+    rule: RuleRow
     learning: int | None = None
     of: Known | None = None
-    instead_of: int | None = None
-    examples: list[RuleExample] = []
-    checked: int = 0
-    stops: int = 0
-    asked: int = 0
 
 
-class Said(RuleRecord, tag="said"):
-    """A person's word on a rule."""
+class Event(Struct, tag_field="op", tag="event", omit_defaults=True):
+    """A person's word on a rule, or what became of a call: `passed` is one that they let run in spite of it."""
 
     rule: int
-    word: RuleWord
-
-
-class Applied(RuleRecord, tag="applied"):
-    """A rule was about a call, and what became of it: `passed` is one that the person let run in spite of it."""
-
-    rule: int
-    did: Literal["stopped", "allowed", "denied", "passed"]
+    what: RuleWord | RuleOutcome
     mission: str | None = None
     tool_use_id: str | None = None
 
 
-Record = Offer | Said | Applied
+Record = Offer | Event
 _DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 _STATUS = {"accept": "active", "dismiss": "dismissed", "retire": "retired"}
 
@@ -82,37 +59,43 @@ def fold_rule(tx: Projected, curation: Curation) -> None:
     """Apply one event to the table. Raise ValueError if it is damaged."""
     if FORGOTTEN in curation.response:
         return
-    record, at, sql = read_rule(curation.response), curation.created_at, tx.tx
-    if isinstance(record, Offer):
-        learning = None if record.of is None else find_learning(tx, record.learning or 0, record.of)
-        sql.execute(
-            "INSERT INTO rules (id, created_at, condition_json, action, reason, source_learning_id, offer_json) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (
-                *(curation.id, at, msgspec.json.encode(record.condition).decode(), record.action, record.reason),
-                *(learning.id if learning else None, curation.response),
-            ),
+    record = read_rule(curation.response)
+    if isinstance(record, Event):
+        found = tx.tx.execute("SELECT row_json FROM rules WHERE id = ?", (record.rule,)).fetchone()
+        if found is not None:
+            _happened(tx, msgspec.json.decode(found[0], type=RuleRow), record, curation.created_at)
+        return
+    rule, learning = record.rule, record.of and find_learning(tx, record.learning or 0, record.of)
+    rule.id, read = curation.id, parse(record.rule.words)
+    condition = msgspec.json.encode({"when": read.given, "not": read.unless}).decode()
+    columns = (
+        *(rule.id, curation.created_at, condition, rule.action),
+        *(rule.reason, learning.id if learning else None, rule.status, msgspec.json.encode(rule).decode()),
+    )
+    tx.tx.execute("INSERT INTO rules VALUES (?, ?, ?, ?, ?, ?, ?, ?)", columns)
+
+
+def _happened(tx: Projected, rule: RuleRow, event: Event, at: float) -> None:
+    match event.what:
+        case "accept" | "dismiss" | "retire":
+            rule.status, rule.overrides = _STATUS[event.what], 0
+        case "override":
+            rule.overrides += 1
+        case _:
+            rule.uses, rule.used_at = rule.uses + 1, at
+            # The stop before this one was not overridden.
+            if rule.last == event.what == "stopped":
+                rule.overrides = 0
+    rule.last = event.what
+    if event.what == "accept":
+        rule.accepted_at = at
+        tx.tx.execute(
+            "UPDATE rules SET status = 'retired', row_json = json_set(row_json, '$.status', 'retired') "
+            "WHERE id = ? AND status = 'active'",
+            (rule.instead_of,),
         )
-    elif isinstance(record, Applied):
-        sql.execute(
-            "UPDATE rules SET used_at = ?1, uses = uses + 1, overrides = CASE WHEN ?3 AND NOT is_overridden THEN 0 "
-            "ELSE overrides END, is_overridden = CASE WHEN ?3 THEN 0 ELSE is_overridden END WHERE id = ?2",
-            (at, record.rule, record.did == "stopped"),
-        )
-    elif record.word == "override":
-        sql.execute("UPDATE rules SET overrides = overrides + 1, is_overridden = 1 WHERE id = ?", (record.rule,))
-    else:
-        sql.execute(
-            "UPDATE rules SET status = ?1, accepted_at = CASE WHEN ?1 = 'active' THEN ?2 ELSE accepted_at END, "
-            "overrides = 0, is_overridden = 1 WHERE id = ?3",
-            (_STATUS[record.word], at, record.rule),
-        )
-        if record.word == "accept":
-            sql.execute(
-                "UPDATE rules SET status = 'retired' WHERE status = 'active' AND id = "
-                "(SELECT json_extract(offer_json, '$.instead_of') FROM rules WHERE id = ?)",
-                (record.rule,),
-            )
+    columns = (rule.status, msgspec.json.encode(rule).decode(), rule.id)
+    tx.tx.execute("UPDATE rules SET status = ?, row_json = ? WHERE id = ?", columns)
 
 
 UNUSED_SECONDS = 90 * 86_400.0
@@ -120,24 +103,12 @@ UNUSED_SECONDS = 90 * 86_400.0
 OVERRIDES = 2
 
 
-async def all_rules(memory: MemoryDB) -> list[tuple[RuleRow, Condition]]:
-    """Return every rule with its condition, the oldest first."""
-    return [_rule(time.time(), *row) for row in await memory.rules()]
-
-
-def _rule(
-    now: float, number: int, created_at: float, condition: str, status: str, *rest: Any
-) -> tuple[RuleRow, Condition]:
-    offer, known = msgspec.json.decode(rest[0], type=Offer), msgspec.json.decode(condition, type=Condition)
-    accepted_at, used_at, uses, overrides = rest[1:]
-    doubt = ""
-    if status == "active" and overrides >= OVERRIDES:
-        doubt = f"You let it pass {overrides} times in a row."
-    elif status == "active" and max(accepted_at, used_at or 0.0) + UNUSED_SECONDS < now:
-        doubt = "It has not been needed for 90 days."
-    row = RuleRow(
-        *(number, created_at, shown(known, offer.action), offer.action, offer.reason, status, offer.by),
-        *(offer.turn, offer.quote, offer.instead_of, offer.examples, offer.checked, offer.stops, offer.asked),
-        *(accepted_at, used_at, uses, doubt),
-    )
-    return row, known
+async def all_rules(memory: MemoryDB) -> list[RuleRow]:
+    """Return every rule, the oldest first."""
+    rules = [msgspec.json.decode(row[0], type=RuleRow) for row in await memory.rules()]
+    for rule in rules:
+        if rule.status == "active" and rule.overrides >= OVERRIDES:
+            rule.doubt = f"You let it pass {rule.overrides} times in a row."
+        elif rule.status == "active" and max(rule.accepted_at or 0, rule.used_at or 0) + UNUSED_SECONDS < time.time():
+            rule.doubt = "It has not been needed for 90 days."
+    return rules

@@ -293,8 +293,9 @@ class System(Payload):
     effort: shapes.Effort | UnsetType | None = UNSET
 
 
-#: A person's word on a rule that there is.
+#: A person's word on a rule that there is, and what became of a call that a rule is about.
 RuleWord = Literal["accept", "dismiss", "retire", "override"]
+RuleOutcome = Literal["stopped", "allowed", "denied", "passed"]
 
 
 class Rule(Payload):
@@ -617,9 +618,7 @@ class RuleApplied(Payload, omit_defaults=False):
 
     rule_id: int
     mission_id: str | None
-    tool_use_id: str | None
-    tool: str
-    did: Literal["stopped", "allowed", "denied", "passed"]
+    did: RuleOutcome
     said: str
 
 

@@ -366,17 +366,15 @@ class RuleRow(Struct):
     """A rule about tool calls; `status` is offered, active, dismissed or retired.
 
     `words` is the rule in one line, `turn` and `quote` its evidence. Of `checked` calls in the log it is about `stops`,
-    of which the person had asked for `asked`. `instead_of` is the rule that it replaces once it is accepted. `doubt`
-    says why it may retire, or is empty.
+    of which the person had asked for `asked`. `instead_of` is the rule that it replaces once it is accepted. Since the
+    rule last stopped a call for good, the person has overridden it `overrides` times; `last` is its newest event.
+    `doubt` says why it may retire, or is empty.
     """
 
     id: int
-    created_at: float
     words: str
     action: Literal["stop", "ask"]
     reason: str
-    status: str
-    by: str
     turn: int | None
     quote: str
     instead_of: int | None
@@ -384,9 +382,12 @@ class RuleRow(Struct):
     checked: int
     stops: int
     asked: int
+    status: str
     accepted_at: float | None
     used_at: float | None
     uses: int
+    overrides: int
+    last: str
     doubt: str
 
 

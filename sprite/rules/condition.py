@@ -11,20 +11,20 @@ and an option may stand anywhere. There are no regular expressions and no code; 
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
-from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from functools import lru_cache
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from sprite.errors import PeerError
 from sprite.rules.shell import Command, after_options, unversioned
 
 KEYS = ("tool", "command", "path", "host", "connection", "project", "branch", "time")
-Action = Literal["stop", "ask"]
 MAX_VALUES = 12
 MAX_VALUE_CHARS = 120
 MAX_REASON_CHARS = 300
@@ -37,32 +37,24 @@ _Value = Annotated[str, Meta(min_length=1, max_length=MAX_VALUE_CHARS)]
 Values = dict[str, Annotated[list[_Value], Meta(min_length=1, max_length=MAX_VALUES)]]
 
 
-class Condition(Struct, frozen=True, omit_defaults=True):
-    """Which calls a rule is about: they have one value of each kind in `given`, and not only those in `unless`."""
+class Rule(Struct, frozen=True):
+    """A rule, about calls that have one value of each kind in `given`, and not only those in `unless`."""
 
-    given: Values = field(name="when")
-    unless: Values = field(name="not", default_factory=dict)
+    action: Literal["stop", "ask"]
+    given: Values
+    unless: Values
+    reason: str
 
     def __post_init__(self) -> None:
         """Raise ValueError if it would be about every call, or a value cannot be read."""
         if not self.given.keys() & {"tool", "command", "path", "host", "connection"}:
             raise ValueError("name a tool, a command, a path, a host or a connection")
         for values in (self.given, self.unless):
-            if not values.keys() <= set(KEYS):
-                raise ValueError(f"there are {', '.join(KEYS)}")
             for pattern in values.get("command", ()):
                 if pattern.split()[:1] in ([], ["..."]) or pattern.startswith("-"):
                     raise ValueError(f"{pattern!r} must begin with a program")
             for span in values.get("time", ()):
                 read_time(span)
-
-
-class Proposed(Struct, frozen=True):
-    """A rule as written in one line."""
-
-    condition: Condition
-    action: Action
-    reason: str
 
 
 _HEAD = re.compile(r"\s*(stop|ask)\s+when\s+", re.IGNORECASE)
@@ -75,7 +67,8 @@ _CLAUSE = re.compile(
 _REASON = re.compile(r"\s*(?::\s*(.*)|[\s.]*)", re.DOTALL)
 
 
-def parse(text: str) -> Proposed:
+@lru_cache(maxsize=1024)
+def parse(text: str) -> Rule:
     """Read a rule in one line. Raise PeerError with what is wrong."""
     text = " ".join(text.split())
     head = _HEAD.match(text)
@@ -91,69 +84,50 @@ def parse(text: str) -> Proposed:
     if reason is None:
         names = ", ".join(KEYS)
         raise PeerError(f"{text[at : at + 60].strip()!r} is no condition. There are {names}, each with a quoted value.")
+    said = (reason[1] or "")[:MAX_REASON_CHARS]
+    rule = {"action": head[1].lower(), "given": given, "unless": unless, "reason": said}
     try:
-        condition = msgspec.convert({"when": given, "not": unless}, Condition)
+        return msgspec.convert(rule, Rule)
     except (msgspec.ValidationError, ValueError) as error:
         raise PeerError(f"This is no rule: {error}.") from error
-    return Proposed(condition, "ask" if head[1].lower() == "ask" else "stop", (reason[1] or "")[:MAX_REASON_CHARS])
 
 
-def shown(condition: Condition, action: str) -> str:
-    """Return the line that `parse` reads."""
+def shown(rule: Rule) -> str:
+    """Return the line that `parse` reads, without the reason."""
     parts = [
         f"{before}{key} " + " or ".join(f'"{value}"' for value in values[key])
-        for before, values in (("", condition.given), ("not ", condition.unless))
+        for before, values in (("", rule.given), ("not ", rule.unless))
         for key in KEYS
         if key in values
     ]
-    return f"{action} when {' and '.join(parts)}"
+    return f"{rule.action} when {' and '.join(parts)}"
 
 
 # --- values ---
 
 
+@lru_cache(maxsize=4096)
+def _pattern(pattern: str) -> re.Pattern[str]:
+    # Its groups are atomic, so that a match takes linear time.
+    return re.compile(fnmatch.translate(re.sub(r"[?[]", r"[\g<0>]", pattern.casefold())))
+
+
 def fits(pattern: str, value: str) -> bool:
-    """Return whether a text fits a pattern with `*`, whatever the case, in linear time."""
-    pattern, value = pattern.casefold(), value[:_MAX_SEEN].casefold()
-    first, *rest = pattern.split("*")
-    if not rest:
-        return value == first
-    last = rest.pop()
-    if len(value) < len(first) + len(last) or not value.startswith(first) or not value.endswith(last):
-        return False
-    at, end = len(first), len(value) - len(last)
-    for part in rest:
-        found = value.find(part, at, end)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return True
-
-
-def fits_any(patterns: Sequence[str], value: str) -> bool:
-    """Return whether a text fits one of these patterns."""
-    return any(fits(pattern, value) for pattern in patterns)
+    """Return whether a text fits a pattern with `*`, whatever the case."""
+    return _pattern(pattern).match(value[:_MAX_SEEN].casefold()) is not None
 
 
 def fits_path(pattern: str, path: str) -> bool:
     """Return whether a path fits: a pattern without a folder at its start fits below any folder."""
     pattern = os.path.expanduser(pattern)  # noqa: PTH111 - a string, and fast
-    names, parts = path[:_MAX_SEEN].strip("/").split("/"), pattern.strip("/").split("/")
-    if not pattern.startswith("/"):
-        parts = ["**", *parts]
-    at = place = 0
-    star, taken = -1, 0
-    while at < len(names):
-        if place < len(parts) and parts[place] == "**":
-            star, taken, place = place, at, place + 1
-        elif place < len(parts) and fits(parts[place], names[at]):
-            at, place = at + 1, place + 1
-        elif star >= 0:
-            taken += 1
-            at, place = taken, star + 1
-        else:
-            return False
-    return all(part == "**" for part in parts[place:])
+    whole = pattern if pattern.startswith("/") else f"**/{pattern}"
+    parts = re.sub(r"(?:\*\*/)+", "**/", whole.strip("/")).split("/")
+    reached = {0}
+    for name in path[:_MAX_SEEN].strip("/").split("/"):
+        reached |= {at + 1 for at in reached if parts[at : at + 1] == ["**"]}
+        here = [at for at in reached if at < len(parts) and (parts[at] == "**" or fits(parts[at], name))]
+        reached = {at + (parts[at] != "**") for at in here}
+    return any(parts[at:] in ([], ["**"]) for at in reached)
 
 
 def fits_command(pattern: str, command: Command) -> bool:
@@ -208,12 +182,3 @@ def fits_time(span: str, now: datetime) -> bool:
     if start <= end:
         return day in days and start <= minute < end
     return (day in days and minute >= start) or ((day - 1) % 7 in days and minute < end)
-
-
-def strings(value: Any, levels: int = 4) -> Iterator[str]:
-    """Yield the strings of a JSON value, not too deep ones."""
-    if isinstance(value, str):
-        yield value
-    elif levels and isinstance(value, dict | list | tuple):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from strings(item, levels - 1)

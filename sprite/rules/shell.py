@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import dropwhile
 
 #: Longer commands are not read. The log keeps 2,000 characters of one.
 MAX_CHARS = 32_000
@@ -19,38 +20,46 @@ _MAX_COMMANDS = 400
 #: Stands for text that only the shell knows.
 UNKNOWN = "\0"
 
+_EXPANSION = r"(?P<tick>`)|\$(?P<name>\w+|\{\w+\})|(?P<dollar>\$)"
 _TOKEN = re.compile(
-    r"""(?P<space>[ \t\r]+|\\\n)|(?P<end>\n|;[;&]*|&&|&(?!>)|\|[|&]?)|(?P<open>\()|(?P<close>\))
-    |(?P<redirect>\d*(?:&>>?|<<<|<<-?|>>|>[|&]|<[>&]|[<>](?!\()))|(?P<process>[<>]\()
-    |(?P<plain>[^\s;&|()<>'"\\$`\#]+|\#)|'(?P<single>[^']*)'|\$'(?P<ansi>(?:[^'\\]|\\.)*)'|(?P<double>\$?")
-    |\\(?P<escaped>.)|(?P<sub>\$\()|(?P<tick>`)|\$(?:\{(?P<braced>\w+)\}|(?P<name>\w+))|(?P<dollar>\$)""",
-    re.VERBOSE | re.DOTALL,
+    r"(?P<space>[ \t\r]+)|(?P<nothing>\\\n|(?<![^\s;&|()<>])\#[^\n]*)|(?P<end>\n|;[;&]*|&&|&(?!>)|\|[|&]?)|(?P<open>\()"
+    r"|(?P<close>\))|(?P<redirect>\d*(?:&>>?|<<<|<<-?|>>|>[|&]|<[>&]|[<>](?!\()))|(?P<plain>[^\s;&|()<>'\"\\$`]+)"
+    rf"|'(?P<single>[^']*)'|\$'(?P<ansi>(?:[^'\\]|\\.)*)'|(?P<quote>\$?\")|\\(?P<escaped>.)|(?P<sub>[$<>]\()|{_EXPANSION}",
+    re.DOTALL,
 )
 _QUOTED = re.compile(
-    r'(?P<plain>[^"\\$`]+)|\\(?P<escaped>["\\$`\n])|(?P<slash>\\)|(?P<sub>\$\()|(?P<tick>`)'
-    r'|\$(?:\{(?P<braced>\w+)\}|(?P<name>\w+))|(?P<dollar>\$)|(?P<quote>")'
+    r"(?P<plain>(?:[^\"\\$`]|\\(?![\"\\$`\n]))+)|(?P<nothing>\\\n)|\\(?P<escaped>.)|(?P<quote>\")|(?P<sub>\$\()"
+    rf"|{_EXPANSION}",
+    re.DOTALL,
 )
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
-_NUMBER = re.compile(r"\d+(?:\.\d+)?[smhd]?")
+#: Words between a wrapper and its command: `env A=b`, `timeout 5`.
+_BETWEEN = re.compile(rf"\d+(?:\.\d+)?[smhd]?|{_ASSIGNMENT.pattern}", re.DOTALL)
 _VERSION = re.compile(r"(?<=[a-z])-?\d[\d.]*$")
 _RESERVED = frozenset("if then elif else fi for while until do done case esac in ! { } time coproc function".split())
+_SHELLS = frozenset("sh bash dash zsh ksh ash su script".split())
 #: Programs that run the command in their arguments.
 _WRAPPERS = frozenset(
     "sudo doas env nohup command exec builtin time nice ionice timeout stdbuf setsid xargs unbuffer busybox chronic "
     "npx bunx uvx watch eatmydata caffeinate strace".split()
 )
-#: The same after a word of their own.
-_RUNNERS = {
-    **dict.fromkeys(("uv", "poetry", "pipenv", "pdm", "hatch", "rye", "conda"), "run"),
-    **dict.fromkeys(("npm", "pnpm", "bundle", "mise"), "exec"),
+#: The same after one of these words.
+_BEFORE = {
+    **dict.fromkeys(("uv", "poetry", "pipenv", "pdm", "hatch", "rye", "conda"), re.compile("run")),
+    **dict.fromkeys(("npm", "pnpm", "bundle", "mise"), re.compile("exec")),
+    **dict.fromkeys(("find", "fd"), re.compile("-exec|-execdir|-ok|-[xX]")),
+    **dict.fromkeys(("python", "py"), re.compile("-m")),
+    **dict.fromkeys(_SHELLS, re.compile("-[a-z]*c")),
 }
-_SHELLS = frozenset("sh bash dash zsh ksh ash su script".split())
+#: A text that is more than one word for a shell.
+_SCRIPT = re.compile(r"[\s;&|()<>]")
 #: Options of git before its command that have a value.
 _GIT_VALUES = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace"})
+_NEW_BRANCH = re.compile(r"(?:^| )(?:-[a-z]*[bBcC]|--orphan) (\S+)")
 
 
-class UnreadableError(ValueError):
-    """The command is too long, too deep or unfinished."""
+class UncertainError(ValueError):
+    """A value of the call cannot be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,26 +86,29 @@ def unversioned(program: str) -> str:
 
 
 def read(text: str, folder: str | None = None) -> list[Command]:
-    """Return every simple command of a shell text. Raises UnreadableError."""
+    """Return every simple command of a shell text. Raises UncertainError if it is too long, too deep or unfinished."""
     if len(text) > MAX_CHARS:
-        raise UnreadableError
+        raise UncertainError
     found: list[Command] = []
     _Reader(text, _State(folder), found, 0).read()
     return found
 
 
-def after_options(words: Sequence[str], starts: set[int]) -> Iterator[int]:
+def after_options(words: Sequence[str], starts: set[int], skipped: re.Pattern[str] | None = None) -> Iterator[int]:
     """Yield the places of the next words that may be no options; an option may have a value."""
-    waiting, seen = sorted(starts, reverse=True), set(starts)
+    waiting, seen = list(starts), set(starts)
     while waiting:
         at = waiting.pop()
         if at >= len(words):
             continue
-        if not words[at].startswith("-") or words[at] == "-":
+        steps: set[int] = set()
+        if words[at].startswith("-") and words[at] != "-":
+            steps = {at + 1} if "=" in words[at] or words[at] == "--" else {at + 1, at + 2}
+        elif skipped is not None and skipped.fullmatch(words[at]):
+            steps = {at + 1}
+        else:
             yield at
-            continue
-        steps = {at + 1} if "=" in words[at] or words[at] == "--" else {at + 1, at + 2}
-        waiting.extend(sorted(steps - seen, reverse=True))
+        waiting += steps - seen
         seen |= steps
 
 
@@ -109,110 +121,80 @@ class _State:
 
 
 class _Reader:
-    def __init__(self, text: str, state: _State, found: list[Command], level: int) -> None:
+    def __init__(self, text: str, state: _State, found: list[Command], level: int, at: int = 0) -> None:
         if level > _MAX_LEVELS:
-            raise UnreadableError
-        self._text = text
-        self._state = state
-        self._found = found
-        self._level = level
-        self._at = 0
+            raise UncertainError
+        self._text, self._state, self._found, self._level, self._at = text, state, found, level, at
+        self._word: str | None = None
+        self._is_quoted = False
         self._words: list[str] = []
-        self._word: list[str] | None = None
         #: Files that the command reads or writes; they count as its last words.
         self._files: list[str] = []
         #: Words that wait for the text of a here-document, and what the last command reads.
         self._here: list[str] = []
-        self._redirect = ""
-        self._input = ""
+        self._redirect = self._input = ""
 
-    def read(self, closing: str = "") -> None:
-        """Read up to the end, or to the closing sign."""
+    def read(self, closing: str = "") -> int:
+        """Read up to the end, or to the closing sign. Return the place after it."""
         while self._at < len(self._text):
-            match = _TOKEN.match(self._text, self._at)
+            match = (_QUOTED if self._is_quoted else _TOKEN).match(self._text, self._at)
             if match is None:
-                raise UnreadableError
+                raise UncertainError
             self._at = match.end()
-            if match.lastgroup in {"close", "tick"} and match[0] == closing:
-                self._end()
-                return
-            self._take(match)
-        if closing:
-            raise UnreadableError
+            if match[0] == closing and not self._is_quoted:
+                break
+            self._take(match.lastgroup or "", match)
+        else:
+            if closing or self._is_quoted:
+                raise UncertainError
         self._end()
+        return self._at
 
-    def _take(self, match: re.Match[str]) -> None:
-        kind, text = match.lastgroup or "", match[0]
-        if kind == "plain" and text == "#" and self._word is None:
-            self._at = (self._text + "\n").index("\n", self._at)
-        elif kind in {"plain", "single", "escaped", "dollar"}:
-            self._add(match[kind])
-        elif kind == "ansi":
-            self._add(match[kind].encode("utf-8", "replace").decode("unicode_escape", "replace"))
-        elif kind == "double":
-            self._add("")
-            self._quoted()
-        elif kind in {"braced", "name"}:
-            # Without quotes, the shell splits the value into words.
-            first, *rest = self._state.variables.get(match[kind], text).split() or [""]
-            self._add(first)
-            for part in rest:
-                self._finish_word()
-                self._add(part)
-        elif kind in {"sub", "process", "tick"}:
-            self._add(UNKNOWN)
-            self._inner("`" if kind == "tick" else ")")
-        else:
-            self._separate(kind, text)
-
-    def _separate(self, kind: str, text: str) -> None:
-        if kind == "space":
-            self._finish_word()
-        elif kind == "redirect":
-            self._finish_word()
-            self._redirect = text.lstrip("0123456789")
-        else:
-            self._end()
-            if kind == "open":
-                self._inner(")")
-            elif text == "\n":
-                self._skip_here()
-
-    def _inner(self, closing: str) -> None:
-        inner = _Reader(self._text, replace(self._state), self._found, self._level + 1)
-        inner._at = self._at
-        inner.read(closing)
-        self._at = inner._at
-
-    def _quoted(self) -> None:
-        while match := _QUOTED.match(self._text, self._at):
-            self._at = match.end()
-            kind = match.lastgroup or ""
-            if kind == "quote":
-                return
-            if kind in {"sub", "tick"}:
+    def _take(self, kind: str, match: re.Match[str]) -> None:
+        match kind:
+            case "sub" | "tick":
                 self._add(UNKNOWN)
                 self._inner("`" if kind == "tick" else ")")
-            elif kind in {"braced", "name"}:
-                self._add(self._state.variables.get(match[kind], match[0]))
-            else:
+            case "quote":
+                self._is_quoted = not self._is_quoted
+                self._add("")
+            case "name":
+                value = self._state.variables.get(match["name"].strip("{}"), match[0])
+                # Without quotes, the shell splits the value into words.
+                first, *rest = [value] if self._is_quoted else value.split() or [""]
+                self._add(first)
+                for part in rest:
+                    self._finish_word()
+                    self._add(part)
+            case "space" | "redirect":
+                self._finish_word()
+                self._redirect = match[0].strip(" \t\r0123456789") or self._redirect
+            case "end" | "open" | "close":
+                self._end()
+                if kind == "open":
+                    self._inner(")")
+                elif match[0] == "\n":
+                    self._skip_here()
+            case "nothing":
+                pass
+            case _:
                 self._add(match[kind])
-        raise UnreadableError
+
+    def _inner(self, closing: str) -> None:
+        self._at = _Reader(self._text, replace(self._state), self._found, self._level + 1, self._at).read(closing)
 
     def _add(self, text: str) -> None:
-        if self._word is None:
-            self._word = []
-        self._word.append(text)
+        self._word = (self._word or "") + text
 
     def _finish_word(self) -> None:
         if self._word is None:
             return
-        word, self._word = "".join(self._word), None
+        word, self._word = self._word, None
         redirect, self._redirect = self._redirect, ""
-        if redirect.startswith("<<") and redirect != "<<<":
-            self._here.append(word)
-        elif redirect == "<<<":
+        if redirect == "<<<":
             self._input = word
+        elif redirect.startswith("<<"):
+            self._here.append(word)
         elif not redirect:
             self._words.append(word)
         elif redirect[-1] != "&":
@@ -223,8 +205,7 @@ class _Reader:
         for word in self._here:
             lines = []
             while self._at < len(self._text):
-                end = self._text.find("\n", self._at)
-                end = len(self._text) if end < 0 else end
+                end = self._text.find("\n", self._at) % (len(self._text) + 1)
                 line, self._at = self._text[self._at : end], end + 1
                 if line.strip("\t") == word:
                     break
@@ -235,83 +216,66 @@ class _Reader:
 
     def _end(self) -> None:
         self._finish_word()
-        self._redirect = ""
-        words, self._words = self._words, []
-        files, self._files = self._files, []
-        given, self._input = self._input, ""
-        while words and (words[0] in _RESERVED or (match := _ASSIGNMENT.fullmatch(words[0])) is not None):
-            if words[0] not in _RESERVED and match is not None:
-                self._state.variables[match[1]] = match[2]
-            words = words[1:]
+        words, files, given = [*dropwhile(self._assigns, self._words)], self._files, self._input
+        self._words, self._files, self._input, self._redirect = [], [], "", ""
         if words or files:
             self._run((*(words or [":"]), *files), given, self._level)
+
+    def _assigns(self, word: str) -> bool:
+        """Take over an assignment. Return whether a word is one, or reserved."""
+        assigned = _ASSIGNMENT.fullmatch(word)
+        if assigned is not None:
+            self._state.variables[assigned[1]] = assigned[2]
+        return assigned is not None or word in _RESERVED
 
     # --- commands in commands ---
 
     def _run(self, words: tuple[str, ...], given: str, level: int) -> None:
         if level > _MAX_LEVELS or len(self._found) >= _MAX_COMMANDS:
-            raise UnreadableError
+            raise UncertainError
         state = self._state
         command = Command(words, state.folder, state.branch, state.may_fail)
         name = unversioned(command.program)
-        if name == "git":
-            self._git(words)
-        else:
-            self._found.append(command)
+        self._found.append(self._git(command) if name == "git" else command)
+        scripts: list[str] = []
         if name in {"cd", "pushd"}:
-            state.folder = _below(state.folder, words[1] if len(words) > 1 else "~")
-            state.branch = None
-        elif name in _SHELLS:
-            scripts = [words[at + 1] for at in range(1, len(words) - 1) if re.fullmatch(r"-[a-z]*c", words[at])]
-            for script in [*scripts[:1], *([given] if given else [])]:
-                _Reader(script, state, self._found, level + 1).read()
+            state.folder, state.branch = _below(state.folder, words[1] if len(words) > 1 else "~"), None
         elif name == "eval":
-            _Reader(" ".join(words[1:]), state, self._found, level + 1).read()
-        for at in sorted(self._starts(name, words)):
-            if " " in words[at]:
-                _Reader(words[at], state, self._found, level + 1).read()
-            self._run(words[at:], given, level + 1)
-
-    def _starts(self, name: str, words: tuple[str, ...]) -> set[int]:
-        """Return the places where a command in the arguments may begin."""
-        first = {1}
-        if name in {"find", "fd"}:
-            return {at + 1 for at, word in enumerate(words[:-1]) if word in {"-exec", "-execdir", "-ok", "-x", "-X"}}
-        if name in {"python", "py"} and "-m" in words[1:-1]:
-            return {words.index("-m", 1) + 1}
-        if (own := _RUNNERS.get(name)) is not None:
-            first = {at + 1 for at in after_options(words, first) if words[at] == own}
-        elif name not in _WRAPPERS:
-            return set()
-        starts: set[int] = set()
-        waiting = list(after_options(words, first))
-        while waiting:
-            at = waiting.pop()
-            if _ASSIGNMENT.fullmatch(words[at]) or _NUMBER.fullmatch(words[at]):
-                waiting += set(after_options(words, {at + 1})) - starts
+            scripts.append(" ".join(words[1:]))
+        elif name in _SHELLS:
+            scripts.append(given)
+        before = _BEFORE.get(name)
+        starts = {1} if name in _WRAPPERS else set()
+        if before is not None:
+            starts = {at + 1 for at, word in enumerate(words) if before.fullmatch(word)}
+        for at in after_options(words, starts, _BETWEEN):
+            if _SCRIPT.search(words[at]):
+                scripts.append(words[at])
             else:
-                starts.add(at)
-        return starts
+                self._run(words[at:], given, level + 1)
+        for script in scripts:
+            _Reader(script, state, self._found, level + 1).read()
 
-    def _git(self, words: tuple[str, ...]) -> None:
-        """Add a git command with the folder that its options or the environment name, and track its branch."""
-        state, at = self._state, 1
-        is_here = not state.variables.keys() & {"GIT_DIR", "GIT_WORK_TREE"}
-        folder = state.folder if is_here else None
+    def _git(self, command: Command) -> Command:
+        """Return a git command with the folder that its options or the environment name, and track its branch."""
+        state, words, at = self._state, command.words, 1
+        folder, is_here = state.folder, True
+        if state.variables.keys() & {"GIT_DIR", "GIT_WORK_TREE"}:
+            folder, is_here = None, False
         while at < len(words) and words[at].startswith("-"):
             if words[at] == "-C" and at + 1 < len(words):
                 folder, is_here = _below(folder, words[at + 1]), False
             elif words[at].startswith(("--git-dir", "--work-tree")):
                 folder, is_here = None, False
             at += 2 if words[at] in _GIT_VALUES else 1
-        self._found.append(Command(words, folder, state.branch if is_here else None, state.may_fail))
+        command = replace(command, folder=folder, branch=state.branch if is_here else None)
         rest = words[at + 1 :]
-        if not is_here or words[at : at + 1] not in {("checkout",), ("switch",)} or "--" in rest:
-            return
-        made = next((here for here, word in enumerate(rest) if re.fullmatch(r"-[a-z]*[bBcC]|--orphan", word)), None)
-        names = rest[made + 1 :] if made is not None else [word for word in rest if not word.startswith("-")]
-        if names:
-            state.branch, state.may_fail = names[0], made is None
+        if is_here and words[at : at + 1] in {("checkout",), ("switch",)} and "--" not in rest:
+            made = _NEW_BRANCH.search(" ".join(rest))
+            names = [made[1]] if made else [word for word in rest if not word.startswith("-")]
+            if names:
+                state.branch, state.may_fail = names[0], made is None
+        return command
 
 
 def _below(folder: str | None, name: str) -> str | None:

@@ -375,7 +375,7 @@ class MemoryView:
 
     async def rules(self) -> list[shapes.RuleRow]:
         """Return every rule about tool calls, the oldest first."""
-        return [row for row, _ in await all_rules(self._memory)]
+        return await all_rules(self._memory)
 
     async def actions(self) -> list[shapes.ActionRow]:
         """Return every action as a row, most urgent first."""

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from bridge.terminal.terminal import state_line
+from sprite.agent.rules import row_of
 from sprite.protocol.events import Started, TextDelta, Thinking
 from sprite.protocol.memory import ForgetResult, RulesResult
 from sprite.protocol.messages import (
@@ -22,7 +23,7 @@ from sprite.protocol.messages import (
     StandingRule,
     Status,
 )
-from sprite.protocol.shapes import Cost, Costs, Forgotten, MemoryState, Place, PlanLimit, RuleExample, RuleRow, Spend
+from sprite.protocol.shapes import Cost, Costs, Forgotten, MemoryState, Place, PlanLimit, RuleExample, Spend
 from tests.chat_stage import Chat, in_a_pipe, in_a_terminal
 from tests.chat_stand_in import state_sync
 
@@ -279,19 +280,9 @@ async def test_state_line_shows_thinking_and_its_time() -> None:
 
 
 async def test_rules_are_offered_listed_and_decided() -> None:
-    rule = RuleRow(
-        *(7, 0.0, 'stop when command "touch"', "stop", "Make no files.", "offered", "curator", 3, "no files", None),
-        *(
-            [RuleExample(2, 0.0, "Bash", {"command": "touch a"}, asked=False, certain=True)],
-            12,
-            1,
-            0,
-            None,
-            None,
-            0,
-            "",
-        ),
-    )
+    rule = row_of('stop when command "touch": Make no files.', 3, "no files")
+    rule.id, rule.checked, rule.stops = 7, 12, 1
+    rule.examples = [RuleExample(2, 0.0, "Bash", {"command": "touch a"}, asked=False, certain=True)]
     async with in_a_terminal() as chat:
         await chat.visitor.send(RuleOffered(rule))
         await chat.until_seen("/rules accept 7, or /rules dismiss 7")
@@ -306,7 +297,7 @@ async def test_rules_are_offered_listed_and_decided() -> None:
         assert payload == {"op": "rules"}
         await chat.visitor.send(RulesResult([msgspec.structs.replace(rule, status="active")]), reply_to=used)
         await chat.until_seen("active")
-        await chat.visitor.send(RuleApplied(7, "m", "t", "Bash", "stopped", "Stopped by your rule of 14 March: x"))
+        await chat.visitor.send(RuleApplied(7, "m", "stopped", "Stopped by your rule of 14 March: x"))
         await chat.until_seen("/rules override 7 lets this call run once")
         chat.type('/rules stop when tool "Write": No.\r')
         _, payload = await asked(chat, "rule")

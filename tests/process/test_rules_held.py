@@ -135,7 +135,7 @@ async def test_wish_for_rule_is_offered_after_curation(home: SharedSprite, tmp_p
         home.model.script.curator({"raw_text": answer})
         await client.ask("system", {"action": "flush"})
         offered = (await client.ever(lambda m: m["type"] == "rule_offered"))["payload"]["rule"]
-        assert (offered["by"], offered["quote"], offered["stops"]) == ("curator", wish, 1)
+        assert (offered["quote"], offered["stops"]) == (wish, 1)
         disobey(own, "shred x || touch ran")
         await client.mission("disobey")
         assert (tmp_path / "ran").exists()

@@ -10,18 +10,15 @@ from pathlib import Path
 import pytest
 
 from sprite.rules.check import Book, Facts
-from sprite.rules.condition import Action, Condition, parse
+from sprite.rules.condition import parse
 from tests.rule_attempts import attempts
 
 ROOT = Path(__file__).resolve().parents[2]
 NOON = datetime(2026, 12, 1, 12, 0)  # noqa: DTZ001 - the person's own wall clock
 
 
-def book(*conditions: str, action: Action = "stop") -> Book:
-    rules: list[tuple[int, Condition, Action]] = [
-        (number, parse(f"{action} when {condition}").condition, action) for number, condition in enumerate(conditions)
-    ]
-    return Book(rules)
+def book(*conditions: str) -> Book:
+    return Book(list(enumerate(parse(f"stop when {condition}") for condition in conditions)))
 
 
 def test_200_rules_hold_for_2000_spellings() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
+from zoneinfo import ZoneInfo
 
 import pytest
 from claude_agent_sdk import HookContext
@@ -19,15 +19,14 @@ from bridge.replicas.sealed_store import open_store
 from sprite.agent.memory_events import MemoryEvents
 from sprite.agent.options import CallFolders, guarding
 from sprite.agent.permissions import Call, PermissionBroker, StandingRules
-from sprite.agent.rules import MOST_RULES, RuleDesk, open_rules, review
+from sprite.agent.rules import MOST_RULES, RuleDesk, review, row_of
 from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.labels.outside import OutsideFiles
 from sprite.labels.session import SessionLabel
 from sprite.log.curations import Curation
-from sprite.memory.rule_rows import Offer, Said, all_rules, write_rule
+from sprite.memory.rule_rows import Event, Offer, all_rules, write_rule
 from sprite.protocol.shapes import RuleRow
-from sprite.rules.condition import parse
 from sprite.sandbox.guard import Guard
 from sprite.search.view import MemoryView
 from sprite.workspace.database import open_workspace
@@ -41,6 +40,7 @@ from tests.stores.test_archive import exported, imported, opened
 
 SAID = "never commit to main, always a branch of its own"
 RULE = 'stop when command "git commit" and branch "main": Commits go to a branch of their own, never to main.'
+COMMIT = "git checkout -b main; git commit"
 TAUGHT = (
     'CORRECTION [t] Commits go to a branch of their own, never to main. | "never commit to main"\n'
     f'RULE [t] {RULE} | "never commit to main"'
@@ -69,7 +69,9 @@ async def desk_of(stores: Stores) -> AsyncIterator[RuleDesk]:
                 Settings(stores.folder), stores.transcript, OutsideFiles(workspace.file_changes, stores.folder)
             )
             desk = PermissionBroker(feed, StandingRules(stores.folder), label)
-            yield await open_rules(desk, stores.transcript, stores.memory, stores.projection, feed, announce)
+            rules = RuleDesk(stores.transcript, stores.memory, stores.projection, feed, desk, announce)
+            await rules.load()
+            yield rules
 
 
 async def taught(stores: Stores, desk: RuleDesk, answer: str = TAUGHT, said: str = SAID, **more: Any) -> int:
@@ -82,7 +84,12 @@ async def taught(stores: Stores, desk: RuleDesk, answer: str = TAUGHT, said: str
 
 
 async def rules_in(stores: Stores) -> list[RuleRow]:
-    return [row for row, _ in await all_rules(stores.memory)]
+    return await all_rules(stores.memory)
+
+
+async def use(desk: RuleDesk, command: str) -> str | None:
+    asked = Call("Bash", {"command": command}, Path("/"), "t1")
+    return await desk.refusal(asked, "m1", of_background=False, waits=False)
 
 
 async def test_correction_offers_rule_with_past_calls(stores: Stores) -> None:
@@ -93,7 +100,7 @@ async def test_correction_offers_rule_with_past_calls(stores: Stores) -> None:
     async with desk_of(stores) as desk:
         turn = await taught(stores, desk)
         (rule,) = await rules_in(stores)
-        assert (rule.status, rule.by, rule.turn, rule.quote) == ("offered", "curator", turn, "never commit to main")
+        assert (rule.status, rule.turn, rule.quote) == ("offered", turn, "never commit to main")
         assert (rule.words, rule.reason) == tuple(RULE.split(": ", 1))
         # Two of the four calls: a switch to main is not certain to succeed, and the branch is not in the log.
         assert (rule.checked, rule.stops, rule.asked) == (4, 2, 1)
@@ -101,12 +108,12 @@ async def test_correction_offers_rule_with_past_calls(stores: Stores) -> None:
             (1, True, False),
             (2, False, False),
         ]
-        assert desk.is_empty
+        assert await use(desk, COMMIT) is None
         # It is offered once.
         await taught(stores, desk)
         assert len(await rules_in(stores)) == 1
         (row,) = await stores.memory._db.fetch_all("SELECT condition_json, action, source_learning_id FROM rules")
-        assert tuple(row) == ('{"when":{"command":["git commit"],"branch":["main"]}}', "stop", 1)
+        assert tuple(row) == ('{"when":{"command":["git commit"],"branch":["main"]},"not":{}}', "stop", 1)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +158,7 @@ async def test_persons_word_decides_about_rule(stores: Stores) -> None:
             with pytest.raises(PeerError, match="This rule is offered"):
                 await desk.answer(rule.id, word)
         await desk.answer(rule.id, "accept")
-        assert not desk.is_empty
+        assert await use(desk, COMMIT) is not None
         with pytest.raises(PeerError, match="There is this rule already"):
             await desk.propose(RULE)
         # A changed rule replaces it when it is accepted, not before.
@@ -161,7 +168,7 @@ async def test_persons_word_decides_about_rule(stores: Stores) -> None:
         await desk.answer(changed.id, "accept")
         assert [each.status for each in await rules_in(stores)] == ["retired", "active"]
         await desk.answer(changed.id, "retire")
-        assert desk.is_empty
+        assert await use(desk, COMMIT) is None
 
 
 async def test_later_correction_changes_rule(stores: Stores) -> None:
@@ -182,12 +189,7 @@ async def test_rules_survive_rebuild_and_re_extraction(stores: Stores) -> None:
         turn = await taught(stores, desk)
         (rule,) = await rules_in(stores)
         await desk.answer(rule.id, "accept")
-        await desk.refusal(
-            Call("Bash", {"command": "git checkout -b main; git commit"}, Path("/"), "t1"),
-            "m1",
-            of_background=False,
-            waits=False,
-        )
+        assert await use(desk, COMMIT)
         before = dump(stores.folder / "memory.db")
         (active,) = await rules_in(stores)
         assert (active.status, active.uses) == ("active", 1)
@@ -220,13 +222,8 @@ async def in_every_state(stores: Stores) -> list[RuleRow]:
             await use(desk, "tool4")
             await desk.answer(overridden, "override")
             assert await use(desk, "tool4") is None
-        await use(desk, "git checkout -b main; git commit")
+        await use(desk, COMMIT)
         return await rules_in(stores)
-
-
-async def use(desk: RuleDesk, command: str) -> str | None:
-    asked = Call("Bash", {"command": command}, Path("/"), "t1")
-    return await desk.refusal(asked, "m1", of_background=False, waits=False)
 
 
 @pytest.mark.parametrize("way", ["archive", "replica", "rebuild"])
@@ -261,14 +258,14 @@ async def test_forget_takes_rule_with_its_evidence(target: dict[str, Any], store
         await taught(stores, desk)
         (rule,) = await rules_in(stores)
         await desk.answer(rule.id, "accept")
-        assert await use(desk, "git checkout -b main; git commit")
+        assert await use(desk, COMMIT)
         shown = await forget_in(stores, preview=True, **target)
         assert any(place.where == "a rule" for place in shown.gone)
         left = await forget_in(stores, **target)
         assert left.still == []
         assert await rules_in(stores) == []
         await desk.load()
-        assert desk.is_empty
+        assert await use(desk, COMMIT) is None
         # It is not offered again by the replayed answer.
         for change in await stores.projection.settle():
             await desk.heard(change)
@@ -291,22 +288,21 @@ async def test_damaged_rule_row_is_reported(stores: Stores) -> None:
     for response in (
         "{",
         '{"op":"offer"}',
-        '{"op":"offer","condition":{"when":{"branch":["a"]}},"action":"stop","reason":""}',
+        '{"op":"offer","rule":{"id":0,"words":"stop when branch \\"a\\"","action":"stop","reason":""}}',
     ):
         await stores.transcript.curations.append_event(Curation("rule", response))
-    await stores.transcript.curations.append_event(Curation("rule", write_rule(Said(999, "accept"))))
+    await stores.transcript.curations.append_event(Curation("rule", write_rule(Event(999, "accept"))))
     await stores.projection.settle()
     assert await rules_in(stores) == []
     assert [kind for kind, _ in await stores.reports()] == ["damaged"] * 3
 
 
 async def test_unused_rule_is_in_doubt_after_90_days(stores: Stores) -> None:
-    rule = parse(RULE)
     for age in (91, 89):
         at = time.time() - age * 86_400
-        row = Curation("rule", write_rule(Offer(rule.condition, "stop", rule.reason, "person")), created_at=at)
+        row = Curation("rule", write_rule(Offer(row_of(RULE))), created_at=at)
         logged = await stores.transcript.curations.append_event(row)
-        accept = Curation("rule", write_rule(Said(logged.id, "accept")), created_at=at)
+        accept = Curation("rule", write_rule(Event(logged.id, "accept")), created_at=at)
         await stores.transcript.curations.append_event(accept)
     await stores.projection.settle()
     assert [each.doubt for each in await rules_in(stores)] == ["It has not been needed for 90 days.", ""]
@@ -317,10 +313,9 @@ async def test_hook_holds_200_rules(stores: Stores, tmp_path: Path) -> None:
     made = attempts()
     assert len(made) == MOST_RULES
     for condition, _ in made:
-        rule = parse(f"stop when {condition}: Not this.")
-        row = Curation("rule", write_rule(Offer(rule.condition, rule.action, rule.reason, "person")))
+        row = Curation("rule", write_rule(Offer(row_of(f"stop when {condition}: Not this."))))
         logged = await stores.transcript.curations.append_event(row)
-        await stores.transcript.curations.append_event(Curation("rule", write_rule(Said(logged.id, "accept"))))
+        await stores.transcript.curations.append_event(Curation("rule", write_rule(Event(logged.id, "accept"))))
     await stores.projection.settle()
     async with desk_of(stores) as desk:
 
@@ -342,9 +337,8 @@ async def test_hook_holds_200_rules(stores: Stores, tmp_path: Path) -> None:
         await desk.propose('stop when command "one more"')
         with pytest.raises(PeerError, match="There are 200 rules"):
             await desk.answer((await rules_in(stores))[-1].id, "accept")
-    uses = [row for row in await stores.transcript.curations.after(0, 10_000) if '"applied"' in row.response]
+    uses = [row for row in await stores.transcript.curations.after(0, 10_000) if '"stopped"' in row.response]
     assert len(uses) == 200
-    assert json.loads(uses[0].response)["did"] == "stopped"
 
 
 async def test_review_reads_any_logged_call(stores: Stores) -> None:
@@ -355,7 +349,7 @@ async def test_review_reads_any_logged_call(stores: Stores) -> None:
         call("x__", ""),
     ]
     await stores.turn("Hi", calls=[*odd, {**call("Bash", ""), "input": "git commit"}, {"name": None, "input": {}}])
-    found = Offer(parse(RULE).condition, "stop", "", "person")
-    await review(found, stores.transcript, "UTC")
+    found = row_of(RULE)
+    await review(found, stores.transcript, ZoneInfo("UTC"))
     assert (found.checked, found.stops) == (4, 1)
     assert not found.examples[0].certain

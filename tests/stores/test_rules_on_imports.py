@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from benchmarks.history import load, shipped
-from sprite.agent.rules import review
+from sprite.agent.rules import review, row_of
 from sprite.cli.import_logs import import_logs
 from sprite.config import Settings
 from sprite.log.transcript import read_transcript
-from sprite.memory.rule_rows import Offer
 from sprite.rules.check import Book, Facts
 from sprite.rules.condition import parse
 from tests.harmless_calls import RULES, harmless_calls, write_sessions
@@ -49,8 +49,7 @@ TRUE_STOPS = {
 
 
 def book() -> Book:
-    read = [parse(rule) for rule in RULES]
-    return Book([(number, rule.condition, rule.action) for number, rule in enumerate(read)])
+    return Book(list(enumerate(map(parse, RULES))))
 
 
 def test_each_rule_is_about_its_violation() -> None:
@@ -73,8 +72,8 @@ async def test_imported_calls_meet_no_rule(tmp_path: Path, capsys: pytest.Captur
                 at = datetime.fromtimestamp(turn.timestamp, UTC)
                 if rules.find(Facts(call["name"], call["input"], None, at, is_past=True)):
                     stopped.append(call)
-        found = Offer(parse(RULES[0]).condition, "stop", "", "person")
-        await review(found, transcript, "UTC")
+        found = row_of(RULES[0])
+        await review(found, transcript, ZoneInfo("UTC"))
     assert (count, stopped) == (3_200, [])
     assert (found.checked, found.examples) == (3_200, [])
 

@@ -1667,17 +1667,15 @@ export interface RulesResult {
  * A rule about tool calls; `status` is offered, active, dismissed or retired.
  *
  *     `words` is the rule in one line, `turn` and `quote` its evidence. Of `checked` calls in the log it is about `stops`,
- *     of which the person had asked for `asked`. `instead_of` is the rule that it replaces once it is accepted. `doubt`
- *     says why it may retire, or is empty.
+ *     of which the person had asked for `asked`. `instead_of` is the rule that it replaces once it is accepted. Since the
+ *     rule last stopped a call for good, the person has overridden it `overrides` times; `last` is its newest event.
+ *     `doubt` says why it may retire, or is empty.
  */
 export interface RuleRow {
   id: number;
-  created_at: number;
   words: string;
   action: "ask" | "stop";
   reason: string;
-  status: string;
-  by: string;
   turn: number | null;
   quote: string;
   instead_of: number | null;
@@ -1685,9 +1683,12 @@ export interface RuleRow {
   checked: number;
   stops: number;
   asked: number;
+  status: string;
   accepted_at: number | null;
   used_at: number | null;
   uses: number;
+  overrides: number;
+  last: string;
   doubt: string;
 }
 /**
@@ -1766,8 +1767,6 @@ export interface RuleOffered {
 export interface RuleApplied {
   rule_id: number;
   mission_id: string | null;
-  tool_use_id: string | null;
-  tool: string;
   did: "allowed" | "denied" | "passed" | "stopped";
   said: string;
 }
