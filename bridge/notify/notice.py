@@ -8,8 +8,8 @@ from sprite.common import own_secrets
 from sprite.protocol.messages import PermissionRequest
 from sprite.protocol.tools import NETWORK
 
-#: A background turn ended, a permission waits, a budget is nearly or fully spent, or the agent paused.
-NoticeKind = Literal["ended", "permission", "budget", "paused"]
+#: A background turn ended, a permission waits, a budget is nearly or fully spent, the agent paused, a rule is offered.
+NoticeKind = Literal["ended", "permission", "budget", "paused", "rule"]
 
 #: Title for people who did not turn on message texts in notifications.
 SHORT_TITLE = "Sprite has something for you"

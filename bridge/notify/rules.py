@@ -1,8 +1,8 @@
 """Rules for notifying people without an open page, from events of their sprite and the bridge's budgets.
 
-Notices come from background turns that ended, waiting questions and used-up budgets. As an Observer of the relay this
-code never waits, and it keeps a bounded part of a sprite's messages. Turns that ended while the bridge was not
-connected are found in the sprite's next state: those after the mark that the table `told_until` keeps for each
+Notices come from background turns that ended, waiting questions, offered rules and used-up budgets. As an Observer of
+the relay this code never waits, and it keeps a bounded part of a sprite's messages. Turns that ended while the bridge
+was not connected are found in the sprite's next state: those after the mark that the table `told_until` keeps for each
 sprite.
 """
 
@@ -23,8 +23,16 @@ from bridge.notify.notifier import Notifier
 from sprite.common.tasks import Service, TaskSet
 from sprite.protocol.events import Complete, Ending, Failed, Started
 from sprite.protocol.frames import ServerMessage
-from sprite.protocol.messages import CHAT_LIMIT, Error, PermissionRequest, PermissionResolved, SessionUpdate, StateSync
-from sprite.protocol.shapes import ChatMessage, Origin, SessionState
+from sprite.protocol.messages import (
+    CHAT_LIMIT,
+    Error,
+    PermissionRequest,
+    PermissionResolved,
+    RuleOffered,
+    SessionUpdate,
+    StateSync,
+)
+from sprite.protocol.shapes import ChatMessage, Origin, RuleRow, SessionState
 
 log = logging.getLogger(__name__)
 
@@ -133,12 +141,13 @@ class NotificationRules(Service, Observer):
         elif isinstance(payload, PermissionRequest):
             self._asked(sprite, payload)
         elif isinstance(payload, PermissionResolved):
-            if self._of(sprite).questions.pop(payload.request_id, None) is not None:
-                self._notifier.withdraw(sprite, payload.request_id)
+            self._answered(sprite, payload.request_id)
         elif isinstance(payload, SessionUpdate):
             self._paused(sprite, payload.session)
         elif isinstance(payload, Error) and message.reply_to is None and payload.code == _SCHEDULES_BUDGET:
             self.budget_ended(sprite, wording.line(payload.message))
+        elif isinstance(payload, RuleOffered):
+            self._offered(sprite, payload.rule)
         elif isinstance(payload, StateSync):
             self._state(sprite, payload)
 
@@ -178,11 +187,20 @@ class NotificationRules(Service, Observer):
         if not self._of(sprite).is_watched:
             self._notifier.tell(notice)
 
+    def _answered(self, sprite: str, request_id: str) -> None:
+        if self._of(sprite).questions.pop(request_id, None) is not None:
+            self._notifier.withdraw(sprite, request_id)
+
     def _paused(self, sprite: str, session: SessionState) -> None:
         """Report that the agent waits for the person's answer; the bridge itself reports used-up budgets."""
         if (paused := session.paused) is not None and paused.by in {"turns", "cost"} and math.isfinite(paused.since):
             words = ("Sprite has paused", wording.line(paused.why))
             self._tell(sprite, f"paused-{paused.since:.3f}", "paused", words, min(paused.since, time.time()))
+
+    def _offered(self, sprite: str, rule: RuleRow) -> None:
+        if rule.status == "offered":
+            words = ("Make it a rule?", wording.line(rule.reason or rule.words))
+            self._tell(sprite, f"rule-{rule.id}", "rule", words, time.time())
 
     def _state(self, sprite: str, sync: StateSync) -> None:
         known = self._of(sprite)

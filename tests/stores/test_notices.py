@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from bridge.db.database import Database
@@ -24,9 +25,18 @@ from bridge.notify.notifier import AT_ONCE, PER_SECOND, Notifier
 from bridge.notify.rules import NotificationRules
 from bridge.proxy.accounts import Accounts
 from bridge.proxy.budgets import BudgetError, Limits
+from sprite.agent.rules import row_of
 from sprite.protocol.events import Complete, Failed, Interrupted, Started
 from sprite.protocol.frames import ServerMessage
-from sprite.protocol.messages import CHAT_LIMIT, Error, PermissionRequest, PermissionResolved, Running, SessionUpdate
+from sprite.protocol.messages import (
+    CHAT_LIMIT,
+    Error,
+    PermissionRequest,
+    PermissionResolved,
+    RuleOffered,
+    Running,
+    SessionUpdate,
+)
 from sprite.protocol.shapes import ChatMessage, Paused, SessionState
 from tests.accounts import let_in, settled
 from tests.chat_stand_in import state_sync
@@ -330,6 +340,18 @@ async def test_paused_agent_notifies_once_with_reason(database: Database) -> Non
         at.hear(SessionUpdate(session), SessionUpdate(session), state_sync(session=session), SessionUpdate(spent))
         (notice,) = await at.told(1)
         assert (notice.kind, notice.body) == ("paused", "Five turns in a row.")
+
+
+async def test_offered_rule_notifies_once(database: Database) -> None:
+    rule = row_of('stop when command "shred": Shred nothing.')
+    accepted = msgspec.structs.replace(rule, id=2, status="active")
+    async with desk(database) as at:
+        at.hear(RuleOffered(accepted), RuleOffered(rule), RuleOffered(rule))
+        (notice,) = await at.told(1)
+        assert (notice.kind, notice.title, notice.body) == ("rule", "Make it a rule?", "Shred nothing.")
+        at.notification_rules.arrived("ada")
+        at.hear(RuleOffered(msgspec.structs.replace(rule, id=3)))
+        assert len(await at.told(1)) == 1
 
 
 async def test_exhausted_budget_notifies_through_one_bridge(database: Database) -> None:
