@@ -172,7 +172,7 @@ store.listen('state_sync', async () => {
     store.conversation.taughtBefore(learnings, curations);
     store.touch('chat');
     const { rules } = await connection.ask('memory', { op: 'rules' });
-    rules.forEach(offer);
+    rules.filter(({ id }) => !offers.has(id)).forEach(offer);
   } catch {
     // The connection is lost: another state follows.
   }
@@ -308,11 +308,15 @@ store.listen('memory_update', () => layout.unread('memory'));
 
 // Rules about tool calls.
 const showRules = async () => (await import('./shell/rules.js')).showRules(page);
+/** Removes the toast of each rule that was offered. @type {Map<number, () => void>} */
+const offers = new Map();
 /** @param {RuleRow} rule */
-function offer({ status, doubt, reason, words }) {
+function offer({ id, status, doubt, reason, words }) {
+  offers.get(id)?.();
+  const ask = status === 'offered' ? 'Make it a rule?' : doubt && `${doubt} Retire this rule?`;
+  if (!ask || document.querySelector('[data-rules]')) return;
   const action = { label: 'Look', run: showRules };
-  if (status === 'offered') toast({ text: `Make it a rule? ${reason || words}`, action, stays: true });
-  else if (doubt) toast({ text: `${doubt} Retire this rule? ${reason || words}`, action, stays: true });
+  offers.set(id, toast({ text: `${ask} ${reason || words}`, action, stays: true }));
 }
 store.listen('rule_offered', ({ rule }) => offer(rule));
 store.listen('rule_applied', ({ did, rule_id: id, said }) => {
