@@ -340,7 +340,11 @@ class Commands:
             rule = messages.Rule(change, int(number)) if change and number.isdecimal() else None
         if rest and rule is None:
             await self._screen.show(drawing.problem("Which one, and how?", _RULES_USAGE))
-        elif rule is None or await self.ask(rule, "asking", MODEL_SECONDS) is not None:
+        elif rule is not None and await self.ask(rule, "asking", MODEL_SECONDS) is None:
+            return
+        elif change == "override":
+            await self._screen.line(drawing.note("The same call may run once. Ask Sprite to try it again."))
+        else:
             found = await self.look(memory.RulesRequest(), memory.RulesResult)
             if found is not None:
                 await self._screen.show(memory_views.call_rules(found.rules))

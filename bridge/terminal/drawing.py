@@ -277,11 +277,10 @@ def rule_event(event: RuleOffered | RuleApplied) -> RenderableType | None:
         return Group(line(("! ", "bold yellow"), (one_line(event.said), "")), *([note(again)] if again else []))
     rule = event.rule
     if rule.status == "offered":
-        told = f"of {rule.checked:,} past calls it is about {rule.stops:,}; you had asked for {rule.asked:,} of these"
         examples = [f"  {each.tool}: {telling(dict(each.input))}" for each in rule.examples[-3:]]
         ask = f"Make it a rule? {rule.words}"
         keys = f"  /rules accept {rule.id}, or /rules dismiss {rule.id}"
-        return Group(line(("? ", "bold yellow"), (one_line(ask), "")), *map(note, [f"  {told}", *examples, keys]))
+        return Group(line(("? ", "bold yellow"), (one_line(ask), "")), *map(note, [f"  {rule.past}", *examples, keys]))
     return note(f"rule {rule.id}: {one_line(rule.doubt)} /rules retire {rule.id} ends it") if rule.doubt else None
 
 

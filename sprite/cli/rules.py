@@ -28,7 +28,7 @@ async def list_rules(settings: Settings, arguments: argparse.Namespace) -> int:
     for row in shown:
         say(f"{row.id:<6} {row.status:<9} {one_line(row.words)}")
         used = f"used {row.uses} times, last {day_and_time(row.used_at)}" if row.used_at else "never used"
-        told = f"of {row.checked:,} past calls {row.stops:,}" if row.status == "offered" else used
+        told = row.past if row.status == "offered" else used
         quote = f'; "{one_line(row.quote)}" (turn {row.turn})' if row.quote else ""
         say(f"       {one_line(row.reason)} ({told}{quote}){f' {row.doubt}' if row.doubt else ''}")
     if not shown:

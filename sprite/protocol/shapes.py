@@ -390,6 +390,13 @@ class RuleRow(Struct):
     last: str
     doubt: str
 
+    @property
+    def past(self) -> str:
+        """Return what it would have done to past calls."""
+        would = "stopped" if self.action == "stop" else "asked about"
+        had = f"; you had asked for {self.asked:,} of these" if self.asked else ""
+        return f"it would have {would} {self.stops:,} of {self.checked:,} past calls{had}"
+
 
 class ActionChange(Struct):
     """An entry of an action's history: time, author (curator, person, agent, schedule, sprite), and change."""

@@ -287,7 +287,7 @@ async def test_rules_are_offered_listed_and_decided() -> None:
         await chat.visitor.send(RuleOffered(rule))
         await chat.until_seen("/rules accept 7, or /rules dismiss 7")
         assert "Make it a rule? stop when command" in chat.seen
-        assert "of 12 past calls it is about 1" in chat.seen
+        assert "it would have stopped 1 of 12 past calls" in chat.seen
         assert "touch a" in chat.seen
         chat.type("/rules accept 7\r")
         used, payload = await asked(chat, "rule")
@@ -299,6 +299,11 @@ async def test_rules_are_offered_listed_and_decided() -> None:
         await chat.until_seen("active")
         await chat.visitor.send(RuleApplied(7, "m", "stopped", "Stopped by your rule of 14 March: x"))
         await chat.until_seen("/rules override 7 lets this call run once")
+        chat.type("/rules override 7\r")
+        used, payload = await asked(chat, "rule")
+        assert payload == {"action": "override", "id": 7}
+        await chat.visitor.send(Ack("done"), reply_to=used)
+        await chat.until_seen("The same call may run once.")
         chat.type('/rules stop when tool "Write": No.\r')
         _, payload = await asked(chat, "rule")
         assert payload == {"action": "propose", "text": 'stop when tool "Write": No.'}
