@@ -200,7 +200,7 @@ async def review(rule: RuleRow, transcript: TranscriptDB, zone: ZoneInfo) -> Non
                 continue
             rule.checked += 1
             at, name, tool_input = turn.timestamp, str(call.get("name", "")), call["input"]
-            for match in book.find(Facts(name, tool_input, None, datetime.fromtimestamp(at, zone), is_past=True)):
+            for match in book.find(Facts(name, tool_input, None, datetime.fromtimestamp(at, zone))):
                 asked = _asked_for(read.given, turn)
                 rule.stops, rule.asked = rule.stops + 1, rule.asked + asked
                 strings = [(key, value) for key, value in tool_input.items() if isinstance(value, str)]

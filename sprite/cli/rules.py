@@ -44,7 +44,7 @@ async def test(settings: Settings, arguments: argparse.Namespace) -> int:
         calls = [
             (
                 f"turn {each.turn}, {each.tool}: {telling(each.input)[:100]}",
-                Facts(each.tool, each.input, None, datetime.fromtimestamp(each.at).astimezone(), is_past=True),
+                Facts(each.tool, each.input, None, datetime.fromtimestamp(each.at).astimezone()),
             )
             for each in row.examples
         ]

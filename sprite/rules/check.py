@@ -38,13 +38,11 @@ class Match(NamedTuple):
 class Facts:
     """The values of one tool call, each read when a rule asks for it.
 
-    `folder` is where it runs. Calls of the log (`is_past`) have no known folder or branch.
+    `folder` is where it runs. The folder and branch of a past call, one of the log, are not known.
     """
 
-    def __init__(
-        self, tool: str, tool_input: Mapping[str, Any], folder: str | None, now: datetime, *, is_past: bool = False
-    ) -> None:
-        self._now, self._folder, self._is_past = now, folder, is_past
+    def __init__(self, tool: str, tool_input: Mapping[str, Any], folder: str | None, now: datetime) -> None:
+        self._now, self._folder = now, folder
         _, server, *parts = tool.split("__") if tool.startswith("mcp__") else ("", "")
         called = connection_call(tool, tool_input)
         self._connection = server if called is None else called.connection
@@ -60,10 +58,10 @@ class Facts:
         """Everything that a value of a rule can be a part of, in lower case and without quotes."""
         texts = [*self._tools, self._connection]
         if self._shell is not None:
-            texts += [self._shell.replace("\\\n", "").translate(_SPELLING), str(self._folder)]
+            texts += [self._shell.replace("\\\n", ""), str(self._folder)]
         else:
             texts += [*self._own_paths, *self._hosts(None, also_bare=True)]
-        return "\0".join(texts).casefold()
+        return "\0".join(texts).translate(_SPELLING).casefold()
 
     @cached_property
     def commands(self) -> Sequence[Command | None]:
@@ -110,7 +108,7 @@ class Facts:
     def _own_paths(self) -> list[str]:
         """The paths that the call names, also with links resolved."""
         named = list(self._paths(None))
-        return named if self._is_past else [*named, *(os.path.realpath(path) for path in named)]
+        return named if self._folder is None else [*named, *(os.path.realpath(path) for path in named)]
 
     def _paths(self, command: Command | None) -> Iterator[str]:
         named = [self._arguments.get(key) for key in _PATH_KEYS] if command is None else command.words[1:]
@@ -126,7 +124,7 @@ class Facts:
         if switched and UNKNOWN not in switched and (command is None or not command.may_fail):
             return [switched]
         folder = self._place(command)
-        if self._is_past or folder is None or UNKNOWN in switched:
+        if self._folder is None or folder is None or UNKNOWN in switched:
             raise UncertainError
         here = Path(folder)
         git = next((git for place in (here, *here.parents) if (git := place / ".git").exists()), None)

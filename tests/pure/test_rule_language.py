@@ -192,6 +192,11 @@ def test_home_folder_has_two_spellings() -> None:
             assert is_about(f'stop when path "{pattern}"', "Edit", file_path=path)
 
 
+def test_quote_in_path_changes_nothing() -> None:
+    assert is_about("""stop when path "ada's/**\"""", "Edit", file_path="/work/ada's/a.md")
+    assert is_about("""stop when path "ada's/**\"""", command='rm "ada\'s/a.md"')
+
+
 def test_link_to_forbidden_path_is_resolved(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "link").symlink_to("tests")

@@ -70,7 +70,7 @@ async def test_imported_calls_meet_no_rule(tmp_path: Path, capsys: pytest.Captur
             for call in turn.tool_calls:
                 count += 1
                 at = datetime.fromtimestamp(turn.timestamp, UTC)
-                if rules.find(Facts(call["name"], call["input"], None, at, is_past=True)):
+                if rules.find(Facts(call["name"], call["input"], None, at)):
                     stopped.append(call)
         found = row_of(RULES[0])
         await review(found, transcript, ZoneInfo("UTC"))
@@ -84,7 +84,7 @@ def test_recorded_calls_meet_rules_they_break_only() -> None:
         for turn in load(path).turns:
             for call in turn.tools:
                 count += 1
-                if rules.find(Facts(call.name, call.input, "/home/sprite", turn.at, is_past=True)):
+                if rules.find(Facts(call.name, call.input, "/home/sprite", turn.at)):
                     stopped.add((path.stem, turn.n))
     assert count >= 200
     assert stopped == TRUE_STOPS
