@@ -131,7 +131,9 @@ class RuleDesk:
             raise PeerError(f"There is no rule {number}.", code="not_found")
         if rule.status != _BEFORE[word]:
             raise PeerError(f"This rule is {rule.status}.", code="conflict")
-        if word == "accept" and len(self._book) - self._is_active(rule.instead_of) >= MOST_RULES:
+        replaced = self._rows.get(rule.instead_of or 0)
+        is_more = word == "accept" and (replaced is None or replaced.status != "active")
+        if is_more and len(self._book) >= MOST_RULES:
             raise PeerError(f"There are {MOST_RULES} rules. Retire one first.", code="too_many")
         if word == "override":
             if rule.id not in self._stopped:
@@ -139,9 +141,6 @@ class RuleDesk:
             self._passes[rule.id] = self._stopped.pop(rule.id)
         await self._log(Event(rule.id, word))
         self._feed.publish(RuleOffered(self._rows[rule.id]))
-
-    def _is_active(self, number: int | None) -> bool:
-        return number in self._rows and self._rows[number].status == "active"
 
     async def propose(self, text: str, instead_of: int | None = None) -> None:
         """Offer a rule that a person wrote, with the past calls that it is about. PeerError if it is none."""

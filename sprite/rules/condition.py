@@ -1,12 +1,8 @@
-"""The language of rules: which tool calls a rule is about, as JSON and as one line of text (pure).
+"""The language of rules: which tool calls a rule is about, in one line of text (pure); see docs/rules.md.
 
     stop when command "git commit" and branch "main" or "master": Commit on a branch of your own.
-    ask when tool "Edit" or "Write" and path "tests/**" and not project "scratch"
 
-All conditions must hold, each with one of its values. With `not`, the rule leaves out calls for which every value of
-that kind is one of these. `*` stands for any characters, in a path for any within one name, and `**` for any folders.
-In a command, the words after the program are its first ones apart from options; `...` stands for any words between,
-and an option may stand anywhere. There are no regular expressions and no code; the cost is bounded by the limits here.
+There are no regular expressions and no code; the cost is bounded by the limits here.
 """
 
 from __future__ import annotations
