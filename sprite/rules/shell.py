@@ -22,9 +22,10 @@ UNKNOWN = "\0"
 
 _EXPANSION = r"(?P<tick>`)|\$(?P<name>\w+|\{\w+\})|(?P<dollar>\$)"
 _TOKEN = re.compile(
-    r"(?P<space>[ \t\r]+)|(?P<nothing>\\\n|(?<![^\s;&|()<>])\#[^\n]*)|(?P<end>\n|;[;&]*|&&|&(?!>)|\|[|&]?)|(?P<open>\()"
-    r"|(?P<close>\))|(?P<redirect>\d*(?:&>>?|<<<|<<-?|>>|>[|&]|<[>&]|[<>](?!\()))|(?P<plain>[^\s;&|()<>'\"\\$`]+)"
-    rf"|'(?P<single>[^']*)'|\$'(?P<ansi>(?:[^'\\]|\\.)*)'|(?P<quote>\$?\")|\\(?P<escaped>.)|(?P<sub>[$<>]\()|{_EXPANSION}",
+    r"(?P<space>[ \t\r]+)|(?P<nothing>\\\n|(?<![^\s;&|(<>])(?<!\\.)\#[^\n]*)|(?P<end>\n|;[;&]*|&&|&(?!>)|\|[|&]?)"
+    r"|(?P<open>\()|(?P<close>\))|(?P<redirect>\d*(?:&>>?|<<<|<<-?|>>|>[|&]|<[>&]|[<>](?!\()))"
+    r"|(?P<plain>[^\s;&|()<>'\"\\$`]+)|'(?P<single>[^']*)'|\$'(?P<ansi>(?:[^'\\]|\\.)*)'|(?P<quote>\$?\")"
+    rf"|\\(?P<escaped>.)|(?P<sub>[$<>]\()|{_EXPANSION}",
     re.DOTALL,
 )
 _QUOTED = re.compile(

@@ -192,6 +192,12 @@ def test_home_folder_has_two_spellings() -> None:
             assert is_about(f'stop when path "{pattern}"', "Edit", file_path=path)
 
 
+def test_only_new_word_begins_comment() -> None:
+    for text in ("echo \\ # && git commit", "echo $(true)# && git commit", "echo a\\\n# && git commit"):
+        assert is_about('stop when command "git commit"', command=text)
+    assert not is_about('stop when command "git commit"', command="echo x # && git commit")
+
+
 def test_quote_in_path_changes_nothing() -> None:
     assert is_about("""stop when path "ada's/**\"""", "Edit", file_path="/work/ada's/a.md")
     assert is_about("""stop when path "ada's/**\"""", command='rm "ada\'s/a.md"')
