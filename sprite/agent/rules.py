@@ -15,8 +15,7 @@ from sprite.agent.permissions import Call, DeniedError, PermissionBroker, deeds_
 from sprite.common.recurrence import DEFAULT_ZONE
 from sprite.errors import PeerError, SpriteError
 from sprite.forget.plan import all_rows
-from sprite.log.transcript import Observation, TranscriptDB
-from sprite.memory.action_rows import Known
+from sprite.log.transcript import TranscriptDB
 from sprite.memory.database import MemoryDB
 from sprite.memory.decision import Change
 from sprite.memory.projection import Projection
@@ -24,7 +23,7 @@ from sprite.memory.rule_rows import Event, Offer, Record, all_rules
 from sprite.protocol.messages import RuleApplied, RuleOffered, RuleOutcome, RuleWord
 from sprite.protocol.shapes import RuleExample, RuleRow
 from sprite.rules.check import Book, Facts, Match
-from sprite.rules.condition import Values, parse, shown
+from sprite.rules.condition import parse, shown
 from sprite.workspace.feed import Feed
 
 if TYPE_CHECKING:
@@ -155,13 +154,8 @@ class RuleDesk:
         """Offer the rules that the curator proposes, each once."""
         for each in change.proposed:
             offer = Offer(row_of(each.rule, each.turn, each.quote))
-            if self._like(offer.rule):
-                continue
-            learning = None if each.learning is None else await self._memory.learning(each.learning)
-            if learning is not None:
-                offer.learning, offer.of = learning.id, Known(learning.content, learning.source_observation_id)
-                offer.rule.instead_of = await self._memory.rule_before(learning.id)
-            await self._offer(offer)
+            if not self._like(offer.rule):
+                await self._offer(offer)
 
     async def _offer(self, offer: Offer) -> None:
         await review(offer.rule, self._transcript, self._zone)
@@ -191,8 +185,7 @@ def row_of(text: str, turn: int | None = None, quote: str = "", instead_of: int 
 
 async def review(rule: RuleRow, transcript: TranscriptDB, zone: ZoneInfo) -> None:
     """Check a rule against every call in the log; the newest calls that it is about become its examples."""
-    read = parse(rule.words)
-    book = Book([(rule.id, read)])
+    book = Book([(rule.id, parse(rule.words))])
     async for turn in all_rows(transcript.observations_after):
         for call in turn.tool_calls:
             if not isinstance(call, dict) or not isinstance(call.get("input"), dict):
@@ -200,18 +193,9 @@ async def review(rule: RuleRow, transcript: TranscriptDB, zone: ZoneInfo) -> Non
             rule.checked += 1
             at, name, tool_input = turn.timestamp, str(call.get("name", "")), call["input"]
             for match in book.find(Facts(name, tool_input, None, datetime.fromtimestamp(at, zone))):
-                asked = _asked_for(read.given, turn)
+                asked = turn.trigger == "user" and book.names(turn.user_message)
                 rule.stops, rule.asked = rule.stops + 1, rule.asked + asked
                 strings = [(key, value) for key, value in tool_input.items() if isinstance(value, str)]
                 shown_input = {key: value[:_EXAMPLE_CHARS] for key, value in strings[:4]}
                 rule.examples.append(RuleExample(turn.id, at, name, shown_input, asked, match.is_certain))
                 del rule.examples[:-MOST_EXAMPLES]
-
-
-def _asked_for(given: Values, turn: Observation) -> bool:
-    """Return whether the person's message names what the condition is about."""
-    message = turn.user_message.casefold()
-    named = [word for pattern in given.get("command", ()) for word in pattern.split()[1:] or [pattern]]
-    named += [value.strip("*/").rpartition("/")[2] for key in ("path", "host") for value in given.get(key, ())]
-    named += [value.rpartition("__")[2] for value in given.get("tool", ()) if "path" not in given]
-    return turn.trigger == "user" and any(word.casefold() in message for word in named if word.strip(".*-"))

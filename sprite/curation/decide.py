@@ -12,7 +12,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -149,7 +149,7 @@ class BatchFold(FileFold):
         for name, edits in self._edits.items():
             self._edit(name, edits)
         self._take_out_past()
-        propose(response.rules, self._draft, self._turns, self._rulings, self._taught, self._zone)
+        propose(response.rules, self._draft, self._turns, self._rulings, self._zone)
         # After the files: a line may rest on an action that is finished here.
         for done in response.done:
             self._finish(done)
@@ -613,7 +613,6 @@ def propose(
     draft: effects.Fold,
     turns: Turns,
     rulings: Rulings,
-    taught: Mapping[int, NewLearning],
     zone: str,
 ) -> None:
     """Take over the rules of an answer that the person's own words carry. They are offered, and hold nothing yet."""
@@ -636,7 +635,4 @@ def propose(
         if (why := why or rulings.objection(item, "the user's messages do not say it")) is not None:
             draft.refuse("rule_refused", f"{why}: {line.text}", turn)
             continue
-        of_turn = [new for new in taught.values() if new.turn == turn and new.origin == "user"]
-        near = next((new for new in of_turn if new.quote == evidence.quote), of_turn[0] if of_turn else None)
-        rule = f"{shown(proposed)}: {proposed.reason}"
-        draft.put(effects.Proposed(rule, turn, evidence.quote, near.number if near else None))
+        draft.put(effects.Proposed(f"{shown(proposed)}: {proposed.reason}", turn, evidence.quote))

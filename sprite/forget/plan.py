@@ -220,7 +220,7 @@ async def survey(made: Plan, transcript: TranscriptDB, memory: MemoryDB, step: S
         elif curation.kind == "action":
             response = actions.row(curation.id, curation.response)
         elif curation.kind == "rule":
-            response = rule_without(curation.response, made.scrubber, made.gone)
+            response = rule_without(curation.response, made.scrubber)
         else:
             response = _scrubbed_response(curation, made.scrubber, made.typed)
         if response != curation.response:

@@ -312,7 +312,7 @@ def scrubbed_answer(response: str, scrubber: Scrubber, learnings: Mapping[int, s
     return response if left == answer else write_answer(left)
 
 
-def rule_without(response: str, scrubber: Scrubber, learnings: Mapping[int, str]) -> str:
+def rule_without(response: str, scrubber: Scrubber) -> str:
     """Return the new text of a rule's row. A rule that rests on forgotten text is gone, or else its examples are."""
     try:
         offer = read_rule(response)
@@ -320,11 +320,8 @@ def rule_without(response: str, scrubber: Scrubber, learnings: Mapping[int, str]
         return scrubber.text(response)
     if not isinstance(offer, Offer):
         return response
-    of, rule = offer.of, offer.rule
-    is_gone = of is not None and (
-        learnings.get(offer.learning or 0) == of.content or scrubber.takes_learning(of.content, of.turn)
-    )
-    if is_gone or scrubber.takes_rule(f"{rule.words}: {rule.reason}", rule.turn, rule.quote):
+    rule = offer.rule
+    if scrubber.takes_rule(f"{rule.words}: {rule.reason}", rule.turn, rule.quote):
         return to_json({"op": FORGOTTEN})
     kept = [
         each

@@ -338,15 +338,6 @@ class MemoryDB(Tables):
         """Return the JSON of every rule, the oldest first; see `rule_rows.all_rules`."""
         return await self._db.fetch_all("SELECT row_json FROM rules ORDER BY id")
 
-    async def rule_before(self, learning_id: int) -> int | None:
-        """Return the active rule from a learning that this one supersedes, or None."""
-        found: int | None = await self._db.fetch_value(
-            "SELECT max(r.id) FROM rules r JOIN learnings l ON l.id = r.source_learning_id "
-            "WHERE r.status = 'active' AND l.superseded_by = ?",
-            (learning_id,),
-        )
-        return found
-
     # --- actions ---
 
     async def actions(self, status: str | None = None) -> list[Action]:

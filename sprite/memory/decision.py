@@ -103,12 +103,11 @@ class Refusal(_Part, frozen=True, tag="refuse"):
 
 
 class Proposed(_Part, frozen=True, tag="rule"):
-    """A rule that the curator proposes, in one line, with its evidence and the number of its learning."""
+    """A rule that the curator proposes, in one line, with its evidence."""
 
     rule: str
     turn: int
     quote: str
-    learning: int | None = None
 
 
 class Acted(_Part, frozen=True, tag="act", kw_only=True):

@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Struct
 
 from sprite.log.curations import Curation
-from sprite.memory.action_rows import Known, find_learning
 from sprite.memory.apply import Projected
 from sprite.memory.words import FORGOTTEN
 from sprite.protocol.messages import RuleOutcome, RuleWord
@@ -21,14 +20,9 @@ if TYPE_CHECKING:
 
 
 class Offer(Struct, tag_field="op", tag="offer", omit_defaults=True):
-    """A rule to decide about; its number is that of the log's row.
-
-    `of` is the learning that it comes from, by `learning`, its number.
-    """
+    """A rule to decide about; its number is that of the log's row."""
 
     rule: RuleRow
-    learning: int | None = None
-    of: Known | None = None
 
 
 class Event(Struct, tag_field="op", tag="event", omit_defaults=True):
@@ -65,14 +59,32 @@ def fold_rule(tx: Projected, curation: Curation) -> None:
         if found is not None:
             _happened(tx, msgspec.json.decode(found[0], type=RuleRow), record, curation.created_at)
         return
-    rule, learning = record.rule, record.of and find_learning(tx, record.learning or 0, record.of)
-    rule.id, read = curation.id, parse(record.rule.words)
+    rule, read = record.rule, parse(record.rule.words)
+    rule.id = curation.id
+    learning, rule.instead_of = _source(tx, rule)
     condition = msgspec.json.encode({"when": read.given, "not": read.unless}).decode()
     columns = (
-        *(rule.id, curation.created_at, condition, rule.action),
-        *(rule.reason, learning.id if learning else None, rule.status, msgspec.json.encode(rule).decode()),
+        *(rule.id, curation.created_at, condition, rule.action, rule.reason, learning, rule.status),
+        msgspec.json.encode(rule).decode(),
     )
     tx.tx.execute("INSERT INTO rules VALUES (?, ?, ?, ?, ?, ?, ?, ?)", columns)
+
+
+def _source(tx: Projected, rule: RuleRow) -> tuple[int | None, int | None]:
+    """Return the learning that has a rule's evidence, and the active rule that it changes."""
+    learning = tx.tx.execute(
+        "SELECT id FROM learnings WHERE source_observation_id = ? AND origin = 'user' "
+        "ORDER BY evidence = ? DESC, id LIMIT 1",
+        (rule.turn, rule.quote),
+    ).fetchone()
+    if learning is None:
+        return None, rule.instead_of
+    (before,) = tx.tx.execute(
+        "SELECT max(r.id) FROM rules r JOIN learnings l ON l.id = r.source_learning_id "
+        "WHERE r.status = 'active' AND l.superseded_by = ?",
+        learning,
+    ).fetchone()
+    return learning[0], before
 
 
 def _happened(tx: Projected, rule: RuleRow, event: Event, at: float) -> None:

@@ -194,7 +194,7 @@ def _needles(rule: Rule) -> list[str]:
     key = next(key for key in ("command", "path", "host", "connection", "tool") if key in rule.given)
     home = os.path.expanduser("~")  # noqa: PTH111 - a string
     # A part may be spelled in another way only as `~` for the home folder, or by quotes.
-    parts = [re.split(r"[*/~\s]+|\.{3}", value.removeprefix(home)) for value in rule.given[key]]
+    parts = [re.split(r"[*/~\s]+|\.{3}|__", value.removeprefix(home)) for value in rule.given[key]]
     return [max(each, key=len).translate(_SPELLING).casefold() for each in parts]
 
 
@@ -208,6 +208,10 @@ class Book:
 
     def __len__(self) -> int:
         return len(self._rules)
+
+    def names(self, message: str) -> bool:
+        """Return whether a message names what a rule is about."""
+        return any(needle in message.casefold() for needle, _ in self._needles)
 
     def find(self, facts: Facts) -> list[Match]:
         """Return the rules that are about a call: those that stop it first, then those that ask."""
