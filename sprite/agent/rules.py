@@ -88,14 +88,13 @@ class RuleDesk:
             number, words = match.rule, self._words(match)
             if not match.stops:
                 # One question is enough, and all that stop come first.
+                refusal = None
                 try:
                     await self.desk.ask(mission_id, call, of_background=of_background, is_unattended=waits, rule=words)
                 except DeniedError as denied:
-                    words = f"{words} {denied}"
-                    await self._applied(number, call, mission_id, "denied", words)
-                    return words
-                await self._applied(number, call, mission_id, "allowed", words)
-                return None
+                    refusal = f"{words} {denied}"
+                await self._applied(number, call, mission_id, "denied" if refusal else "allowed", refusal or words)
+                return refusal
             if self._passes.get(number) != key:
                 self._stopped[number] = key
                 await self._applied(number, call, mission_id, "stopped", words)
@@ -145,21 +144,21 @@ class RuleDesk:
         """Offer a rule that a person wrote, with the past calls that it is about. PeerError if it is none."""
         if instead_of is not None and instead_of not in self._rows:
             raise PeerError(f"There is no rule {instead_of}.", code="not_found")
-        offer = Offer(row_of(text, instead_of=instead_of))
-        if any(rule.status in {"offered", "active"} for rule in self._like(offer.rule)):
+        new = row_of(text, instead_of=instead_of)
+        if any(rule.status in {"offered", "active"} and rule.id != instead_of for rule in self._like(new)):
             raise PeerError("There is this rule already.", code="conflict")
-        await self._offer(offer)
+        await self._offer(new)
 
     async def heard(self, change: Change) -> None:
         """Offer the rules that the curator proposes, each once."""
         for each in change.proposed:
-            offer = Offer(row_of(each.rule, each.turn, each.quote))
-            if not self._like(offer.rule):
-                await self._offer(offer)
+            new = row_of(each.rule, each.turn, each.quote)
+            if not self._like(new):
+                await self._offer(new)
 
-    async def _offer(self, offer: Offer) -> None:
-        await review(offer.rule, self._transcript, self._zone)
-        number = await self._log(offer)
+    async def _offer(self, rule: RuleRow) -> None:
+        await review(rule, self._transcript, self._zone)
+        number = await self._log(Offer(rule))
         self._feed.publish(RuleOffered(self._rows[number]))
 
     def _like(self, rule: RuleRow) -> list[RuleRow]:

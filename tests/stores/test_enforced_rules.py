@@ -167,7 +167,12 @@ async def test_persons_word_decides_about_rule(stores: Stores) -> None:
         assert [each.status for each in await rules_in(stores)] == ["active", "offered"]
         await desk.answer(changed.id, "accept")
         assert [each.status for each in await rules_in(stores)] == ["retired", "active"]
-        await desk.answer(changed.id, "retire")
+        # Its reason alone may change, too.
+        await desk.propose(f"{changed.words}: Branches are free.", changed.id)
+        await desk.answer((await rules_in(stores))[-1].id, "accept")
+        (active,) = [each for each in await rules_in(stores) if each.status == "active"]
+        assert (active.words, active.reason) == (changed.words, "Branches are free.")
+        await desk.answer(active.id, "retire")
         assert await use(desk, COMMIT) is None
 
 
