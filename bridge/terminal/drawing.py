@@ -271,16 +271,20 @@ def drifted(names: list[str]) -> Text:
 
 
 def rule_event(event: RuleOffered | RuleApplied) -> RenderableType | None:
-    """Draw the offer of a rule, or what a rule did to a call; None for other changes of a rule."""
+    """Draw the offer of a rule, or what a rule did to a call without a question; None for other changes."""
     if isinstance(event, RuleApplied):
+        if event.did in {"allowed", "denied"}:
+            return None
         again = f"  /rules override {event.rule_id} lets this call run once" if event.did == "stopped" else ""
         return Group(line(("! ", "bold yellow"), (one_line(event.said), "")), *([note(again)] if again else []))
     rule = event.rule
     if rule.status == "offered":
-        examples = [f"  {each.tool}: {telling(dict(each.input))}" for each in rule.examples[-3:]]
-        ask = f"Make it a rule? {rule.words}"
+        said = [f'  you said: "{one_line(rule.quote)}"'] if rule.quote else []
+        perhaps = {True: "", False: " (perhaps: the log does not tell the branch)"}
+        examples = [f"  {each.tool}: {telling(each.input)}{perhaps[each.certain]}" for each in rule.examples[-3:]]
         keys = f"  /rules accept {rule.id}, or /rules dismiss {rule.id}"
-        return Group(line(("? ", "bold yellow"), (one_line(ask), "")), *map(note, [f"  {rule.past}", *examples, keys]))
+        ask = line(("? ", "bold yellow"), (one_line(f"Make it a rule? {rule.words}: {rule.reason}"), ""))
+        return Group(ask, *map(note, [*said, f"  {rule.past}", *examples, keys]))
     return note(f"rule {rule.id}: {one_line(rule.doubt)} /rules retire {rule.id} ends it") if rule.doubt else None
 
 

@@ -395,7 +395,8 @@ class RuleRow(Struct):
         """Return what it would have done to past calls."""
         would = "stopped" if self.action == "stop" else "asked about"
         had = f"; you had asked for {self.asked:,} of these" if self.asked else ""
-        return f"it would have {would} {self.stops:,} of {self.checked:,} past calls{had}"
+        change = f"; it replaces rule {self.instead_of}" if self.instead_of is not None else ""
+        return f"it would have {would} {self.stops:,} of {self.checked:,} past calls{had}{change}"
 
 
 class ActionChange(Struct):

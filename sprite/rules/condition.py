@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from sprite.errors import PeerError
 from sprite.rules.shell import Command, after_options, unversioned
@@ -37,8 +37,8 @@ class Rule(Struct, frozen=True):
     """A rule, about calls that have one value of each kind in `given`, and not only those in `unless`."""
 
     action: Literal["stop", "ask"]
-    given: Values
-    unless: Values
+    given: Values = field(name="when")
+    unless: Values = field(name="not")
     reason: str
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ def parse(text: str) -> Rule:
         names = ", ".join(KEYS)
         raise PeerError(f"{text[at : at + 60].strip()!r} is no condition. There are {names}, each with a quoted value.")
     said = (reason[1] or "")[:MAX_REASON_CHARS]
-    rule = {"action": head[1].lower(), "given": given, "unless": unless, "reason": said}
+    rule = {"action": head[1].lower(), "when": given, "not": unless, "reason": said}
     try:
         return msgspec.convert(rule, Rule)
     except (msgspec.ValidationError, ValueError) as error:

@@ -288,6 +288,7 @@ async def test_rules_are_offered_listed_and_decided() -> None:
         await chat.until_seen("/rules accept 7, or /rules dismiss 7")
         assert "Make it a rule? stop when command" in chat.seen
         assert "it would have stopped 1 of 12 past calls" in chat.seen
+        assert 'you said: "no files"' in chat.seen
         assert "touch a" in chat.seen
         chat.type("/rules accept 7\r")
         used, payload = await asked(chat, "rule")
