@@ -101,9 +101,8 @@ class RuleDesk:
                 words = words.replace("your rule", "the person's rule", 1)
                 return f"{words} Do not look for a way around it. The person can let this call run once."
             del self._passes[number]
-            await self._applied(
-                number, call, mission_id, "passed", words.replace("Stopped by", "You let it run once:", 1)
-            )
+            words = words.replace("Stopped by", "You let it run once in spite of", 1)
+            await self._applied(number, call, mission_id, "passed", words)
         return None
 
     def _words(self, match: Match) -> str:

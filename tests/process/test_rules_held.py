@@ -73,6 +73,8 @@ async def test_override_lets_stopped_call_run_once(home: SharedSprite) -> None:
             assert (await client.ask("rule", {"action": "override", "id": number}))["type"] == "ack"
             disobey(home, "mkdir folder")
             await client.mission("disobey")
+            said = [m["payload"]["said"] for m in client.received if m["type"] == "rule_applied"]
+            assert said[-1].startswith("You let it run once in spite of your rule of ")
             (home.workspace / "folder").rmdir()
         listed = (await client.ask("memory", {"op": "rules"}))["payload"]["rules"]
         (doubted,) = [rule for rule in listed if rule["id"] == number]
