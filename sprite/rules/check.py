@@ -211,7 +211,7 @@ class Book:
 
     def names(self, message: str) -> bool:
         """Return whether a message names what a rule is about."""
-        return any(needle in message.casefold() for needle, _ in self._needles)
+        return any(needle and needle in message.casefold() for needle, _ in self._needles)
 
     def find(self, facts: Facts) -> list[Match]:
         """Return the rules that are about a call: those that stop it first, then those that ask."""
