@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
+from tests.harness import observations
 from tests.page_harness import PageStack, ask, needs_chromium, page_stack, shoot, violations
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), needs_chromium()]
@@ -57,18 +58,33 @@ async def test_rule_is_written_accepted_and_overridden(stack: PageStack, page: P
     assert (stack.workspace / "made").exists()
     await page.get_by_role("button", name="Settings").click()
     await page.get_by_role("button", name="Rules …").click()
-    await shoot(page, "rules-active")
     await dialog.get_by_role("button", name="Change").click()
     await shoot(page, "rules-change")
     field = dialog.get_by_label("Changed rule")
     await expect(field).to_have_value(RULE)
     await field.fill(RULE.replace('"touch"', '"touch" or "mkdir"'))
     await dialog.get_by_role("button", name="Check it").click()
-    await shoot(page, "rules-changed")
     await dialog.get_by_role("button", name="Make it a rule").click()
     await expect(dialog.get_by_role("button", name="Retire")).to_have_count(1)
     await expect(dialog).to_contain_text("mkdir")
-    await shoot(page, "rules-after-change")
     await dialog.get_by_role("button", name="Retire").click()
     await expect(dialog).to_contain_text("No rules yet")
-    await shoot(page, "rules-retired")
+    await dialog.get_by_role("button", name="Close").click()
+
+
+async def test_wish_in_chat_is_offered_with_its_words(stack: PageStack, page: Page) -> None:
+    wish = "As a rule, never shred anything"
+    await ask(page, wish)
+    turn = len(observations(stack.workspace))
+    rule = f'RULE [t{turn}] stop when command "shred": Shred nothing. | "{wish}"'
+    stack.model.script.curator({"raw_text": f'PREFERENCE [t{turn}] Shred nothing. | "{wish}"\n{rule}'})
+    await page.get_by_role("tab", name="Memory").click()
+    await page.get_by_role("button", name="Learn now").click()
+    toast = page.locator(".toast", has_text="Make it a rule? Shred nothing.")
+    await toast.get_by_role("button", name="Look").click()
+    dialog = page.get_by_role("dialog", name="Rules")
+    await expect(dialog).to_contain_text(f"You said: “{wish}”")
+    await dialog.get_by_role("button", name="No: stop when").click()
+    await expect(dialog).to_contain_text("No rules yet")
+    await dialog.get_by_role("button", name="Close").click()
+    await expect(toast).to_have_count(0)
