@@ -98,7 +98,7 @@ class Database:
         """
         in_transaction = _synced if is_synced else sqlite.all_or_nothing
         with storage_errors(self.path):
-            return await self._writer.call(lambda: in_transaction(self._writer.raw, work))
+            return await self._writer.run(partial(in_transaction, work=work))
 
     async def purge(self, reindex: Sequence[str] = ()) -> None:
         """Remove all traces of deleted content: rewrite full text and file, and empty the journal.
