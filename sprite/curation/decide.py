@@ -23,8 +23,7 @@ from sprite.curation.answer import ParsedDone, ParsedLearning, parse_response, r
 from sprite.curation.answer_files import Header, begins, read_header, read_line
 from sprite.curation.file_decisions import NEAREST, FileFold, Replaced, rests_on
 from sprite.curation.provenance.checks import Given, disguise
-from sprite.curation.provenance.evidence import Evidence, Turns, day_of, flaw
-from sprite.curation.provenance.voices import Turn
+from sprite.curation.provenance.evidence import Evidence, Turn, Turns, day_of, flaw
 from sprite.curation.verifier import Item, Request, Ruling, Rulings, Verification, build_request, keep_item
 from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation

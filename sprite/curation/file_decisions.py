@@ -13,8 +13,7 @@ from functools import cached_property
 from sprite.curation.answer import CuratorResponse
 from sprite.curation.answer_files import Edit, EditedFile, Line, edits_between, heading_name
 from sprite.curation.provenance.checks import Given, disguise
-from sprite.curation.provenance.evidence import Turns, day_of
-from sprite.curation.provenance.voices import Kind, Turn
+from sprite.curation.provenance.evidence import Kind, Turn, Turns, day_of
 from sprite.curation.verifier import Item, Rulings
 from sprite.log.transcript import projects_of
 from sprite.memory.answers import LIVES_ON

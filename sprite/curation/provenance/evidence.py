@@ -1,23 +1,297 @@
 """Find the evidence of a proposed line in the log (pure): the cited turn, the quote and its speaker.
 
+A quote is found by its words, without punctuation: a model that copies twenty words adds a full stop, drops a backtick
+or leaves out a word. The speaker stays the same. A different number changes the meaning. Comparisons of words are
+bounded, so the time is linear in the length of the text.
+
 A line about the work is never shown to the verifier. It is a stranger's if strangers used its words first. Tools may be
 reported in the curator's words (versions, paths, results), but no sentence of theirs may be copied.
 """
 
 from __future__ import annotations
 
+import html
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cached_property
+from typing import Any, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
+from sprite.curation.provenance import kinds
 from sprite.curation.provenance.checks import Given, disguise, short_numbers
-from sprite.curation.provenance.quotes import find_quote
-from sprite.curation.provenance.voices import UNTRUSTED, Turn, Voice
+from sprite.curation.provenance.kinds import WEB_TOOLS, kind_of
 from sprite.log.transcript import Observation
-from sprite.memory.words import Run, content_words, plain, run_words, runs
+from sprite.memory.words import SPACELESS, Run, content_words, plain, run_words, runs
+from sprite.protocol.pasted import Spans, own_text
+
+# --- quotes ---
+
+#: One of this many words in a quote may be wrong; the others must be in the text in order. A word here is anything
+#: between spaces, so a wrong path counts once.
+ONE_WRONG_OF = 10
+#: Limit of word comparisons for one quote in one text; a real quote needs a thousand.
+MAX_COMPARISONS = 1_000_000
+#: Words of a text that are searched for an inexact quote: a book. An answer has many quotes.
+MAX_WORDS = 100_000
+#: A sentence is not quoted from text that writes it in so many times fewer words.
+_IN_ONE_WORD = 2
+#: A word, or one character of a script without spaces.
+_WORD = re.compile(rf"[{SPACELESS}]|[^\W{SPACELESS}]+")
+_ELLIPSIS = re.compile(r"\[?(?:…|\.\.\.+)\]?")
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """A text to search for quotes, or a quote; a word is identified by its position."""
+
+    text: str
+
+    @cached_property
+    def joined(self) -> str:
+        """Return the casefolded words in order, with a space before and after each."""
+        return f" {' '.join(word.casefold() for word in _WORD.findall(self.text))} "
+
+    # --- matching methods, strictest first: each yields positions of the quote's parts ---
+
+    def as_it_is(self, quote: Spoken) -> Iterable[list[range]]:
+        """Return the first place where all words of the quote are consecutive."""
+        return self._in_order([quote.joined])
+
+    def in_parts(self, quote: Spoken) -> Iterable[list[range]]:
+        """Return the place where the parts of the quote, separated by ellipses, follow each other."""
+        parts = [joined for part in _ELLIPSIS.split(quote.text) if (joined := Spoken(part).joined).strip()]
+        return self._in_order(parts) if len(parts) > 1 else []
+
+    def nearly(self, quote: Spoken) -> Iterator[list[range]]:
+        """Yield the passages with nearly all words of the quote in order."""
+        said, wanted = self.joined.split(), quote.joined.split()
+        groups = [words for group in quote.text.split() if (words := Spoken(group).joined.split())]
+        group_of = [number for number, words in enumerate(groups) for _ in words]
+        may_be_wrong = len(groups) // ONE_WRONG_OF
+        least = len(wanted) - sum(sorted(map(len, groups), reverse=True)[:may_be_wrong])
+        numbers = {word for word in wanted if any(sign.isdigit() for sign in word)}
+        width = len(wanted) + max(2, len(wanted) // 3)
+        left = MAX_COMPARISONS
+        for start in _stretches(said, wanted, least, width):
+            stretch = said[start : start + width]
+            left -= len(wanted) * width
+            if left < 0:
+                return
+            pairs = _common(wanted, stretch)
+            matched = {q for q, _ in pairs}
+            wrong = {group for q, group in enumerate(group_of) if q not in matched}
+            if not pairs or len(wrong) > may_be_wrong:
+                continue
+            found = range(start + pairs[0][1], start + pairs[-1][1] + 1)
+            if numbers.issubset(said[found.start : found.stop]):
+                yield [found]
+
+    def _in_order(self, parts: Sequence[str]) -> list[list[range]]:
+        """Return the first place where these words stand, each part in a row and one after another."""
+        places: list[range] = []
+        at = 0
+        for part in parts:
+            at = self.joined.find(part, at)
+            if at < 0:
+                return []
+            first = self.joined.count(" ", 0, at)
+            at += len(part) - 1
+            places.append(range(first, first + part.count(" ") - 1))
+        return [places]
+
+
+_Spoken = TypeVar("_Spoken", bound=Spoken)
+
+
+def find_quote(quote: str, texts: Sequence[_Spoken]) -> tuple[_Spoken, str] | None:
+    """Return the text that says a quote by the strictest comparison in which any does, and its wording there."""
+    # The curator is shown turns as XML, and may copy the escaped text.
+    wordings = [each for text in dict.fromkeys((quote, html.unescape(quote))) if (each := Spoken(text)).joined.strip()]
+    for matches in (Spoken.as_it_is, Spoken.in_parts, Spoken.nearly):
+        for text in texts:
+            for wording in wordings:
+                for places in matches(text, wording):
+                    spans = [word.span() for word in _WORD.finditer(text.text)]
+                    found = " … ".join(text.text[spans[at.start][0] : spans[at.stop - 1][1]] for at in places)
+                    # The words of an address or a path are no sentence.
+                    if _IN_ONE_WORD * len(found.split()) >= len(quote.split()):
+                        return text, found
+    return None
+
+
+def _stretches(said: Sequence[str], quote: Sequence[str], need: int, width: int) -> Iterator[int]:
+    """Yield the starts of passages with enough of the quote's words, beginning with one of its first."""
+    wanted = Counter(quote)
+    first = frozenset(quote[: len(quote) - need + 1])
+    here: Counter[str] = Counter()
+    enough = end = 0
+    for start, leaving in enumerate(said[:MAX_WORDS]):
+        for entering in said[end : start + width]:
+            here[entering] += 1
+            enough += here[entering] <= wanted[entering]
+        end = start + width
+        if enough >= need and leaving in first:
+            yield start
+        enough -= here[leaving] <= wanted[leaving]
+        here[leaving] -= 1
+
+
+def _common(quote: Sequence[str], stretch: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the positions of a longest common subsequence of words."""
+    # longest[q][s]: common words of the rest of the quote from q on and the rest of the passage from s on.
+    longest = [[0] * (len(stretch) + 1) for _ in range(len(quote) + 1)]
+    for q in range(len(quote) - 1, -1, -1):
+        row, below = longest[q], longest[q + 1]
+        for s in range(len(stretch) - 1, -1, -1):
+            row[s] = below[s + 1] + 1 if quote[q] == stretch[s] else max(below[s], row[s + 1])
+    places: list[tuple[int, int]] = []
+    q = s = 0
+    while q < len(quote) and s < len(stretch):
+        if quote[q] == stretch[s]:
+            places.append((q, s))
+            q, s = q + 1, s + 1
+        elif longest[q + 1][s] >= longest[q][s + 1]:
+            q += 1
+        else:
+            s += 1
+    return places
+
+
+# --- turns and their speakers ---
+
+#: `person`: the person's own words. `source`: a message for which no client proves that a human typed it.
+Kind = Literal["person", "source", "pasted", "reply", "input"] | kinds.Kind
+#: Texts of any author. After one of them, the agent's own question may be a stranger's.
+UNTRUSTED: frozenset[Kind] = frozenset({"source", "pasted", "printed", "document", "outside"})
+
+_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
+_QUOTED_LINE = re.compile(r"[ \t]*>")
+#: A line of a mail's header: its name and its value.
+_HEADER = re.compile(r"\s*[^\W\d_][\w -]{0,24}:\s+\S")
+_MAIL_ADDRESS = re.compile(r"[\w.+-]+@[\w-]+\.\w")
+
+
+def own_words(text: str, pasted: Spans = ()) -> tuple[str, list[str]]:
+    """Return a message without its pasted parts, and these parts.
+
+    `pasted` are the spans that the client marked. Fences, `>` quotes and mails with a header need no mark.
+    """
+    parts = [text[start:end] for start, end in pasted]
+    lines = (own_text(text, pasted) if pasted else text).split("\n")
+    own: list[str] = []
+    at = 0
+    while at < len(lines):
+        end = at
+        if fence := _FENCE.match(lines[at]):
+            after = range(at + 1, len(lines))
+            end = next((end + 1 for end in after if lines[end].strip().startswith(fence[1])), len(lines))
+        elif _QUOTED_LINE.match(lines[at]):
+            end = at + 1
+        elif not at or not _HEADER.match(lines[at - 1]):
+            # A mail ends with the message. Its block of headers is read from the first line on.
+            header = at
+            while header < len(lines) and _HEADER.match(lines[header]):
+                header += 1
+            if header - at > 1 and any(_MAIL_ADDRESS.search(line) for line in lines[at:header]):
+                end = len(lines)
+        own.append(lines[at] if end == at else "")
+        if end > at:
+            parts.append("\n".join(lines[at:end]))
+        at = max(end, at + 1)
+    return "\n".join(own), [part for part in parts if part.strip()]
+
+
+@dataclass(frozen=True)
+class Voice(Spoken):
+    """A text of a turn with its speaker. `origin` is the origin of learnings that rest on it."""
+
+    origin: str
+    kind: Kind
+
+
+class Turn:
+    """A logged turn, split into its speakers' texts: `own` are the person's own words, empty if they said nothing.
+
+    `is_persons`: a person typed its message, as far as clients can prove it.
+    """
+
+    def __init__(self, logged: Observation) -> None:
+        self.logged = logged
+        self.is_persons = logged.trigger == "user" and logged.source is None
+        own, pasted = own_words(logged.user_message, logged.pasted) if self.is_persons else ("", [])
+        self.own, self._pasted = own.strip(), pasted
+
+    @cached_property
+    def voices(self) -> list[Voice]:
+        """Return the turn's texts, in the order in which a quote is looked for."""
+        turn = self.logged
+        if self.is_persons:
+            found = [Voice(self.own, "user", "person"), *(Voice(part, "pasted", "pasted") for part in self._pasted)]
+        elif turn.trigger == "user":
+            found = [Voice(turn.user_message, turn.source or "program", "source")]
+        else:
+            found = [Voice(turn.user_message, "program" if turn.trigger == "program" else "tool", "outside")]
+        for call in turn.tool_calls:
+            found += _of_call(call)
+        found += [Voice(turn.agent_response, "assistant", "reply"), Voice(turn.notice, "tool", "outside")]
+        return [voice for voice in found if voice.text]
+
+    def done(self, shown: str = "") -> list[str]:
+        """Return the inputs of the turn's tool calls that did not fail, or whose result has the quote `shown`."""
+        calls = [
+            call
+            for call in self.logged.tool_calls
+            if not call.get("is_error")
+            or (shown and any(voice.kind == "result" and shown in voice.text for voice in _of_call(call)))
+        ]
+        return [voice.text for call in calls for voice in _of_call(call) if voice.kind == "input"]
+
+    @property
+    def worked(self) -> list[str]:
+        """Return what the agent asked its tools for, and what commands on this computer answered."""
+        return [voice.text for voice in self.voices if voice.kind in {"input", "result"}]
+
+    @cached_property
+    def reads_untrusted(self) -> bool:
+        """Return whether the agent read text of any author in this turn."""
+        return any(voice.kind in UNTRUSTED for voice in self.voices)
+
+
+def _of_call(call: Mapping[str, Any]) -> Iterator[Voice]:
+    given, result = call.get("input"), call.get("result")
+    command = given.get("command") if isinstance(given, Mapping) else None
+    if isinstance(command, str):
+        yield Voice(command, "assistant", "input")
+    yield Voice(text_of(given), "assistant", "input")
+    kind = kind_of(call)
+    is_web = kind == "outside" and str(call.get("name", "")) in WEB_TOOLS
+    origin = "web" if is_web else {"document": "file", "outside": "outside"}.get(kind, "tool")
+    if str(call.get("origin")).startswith("tool:"):
+        origin = str(call["origin"])
+    yield Voice(text_of(result), origin, kind)
+    # The curator is shown these as JSON, and a quote may reach across their fields.
+    if isinstance(given, dict | list):
+        yield Voice(json.dumps(given, ensure_ascii=False), "assistant", "input")
+    if isinstance(result, dict | list):
+        yield Voice(json.dumps(result, ensure_ascii=False), origin, kind)
+
+
+def text_of(value: Any) -> str:
+    """Return the readable text of a tool's input or result."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return "\n".join(text_of(item) for item in value.values())
+    if isinstance(value, list):
+        return "\n".join(text_of(item) for item in value)
+    return "" if value is None else json.dumps(value)
+
+
+# --- evidence ---
 
 
 @dataclass(frozen=True, slots=True)
