@@ -173,7 +173,7 @@ class BatchFold(FileFold):
             self._refuse("echo", "the agent only read it aloud from memory", asked, evidence)
             return
         self._changed[number] = old = self._replaced_words(asked) if asked.supersedes else []
-        why = flaw(asked.content, evidence, self._turns, self._zone, asked.type, asked.due or "", old)
+        why = flaw(asked.content, evidence, self._zone, asked.type, asked.due or "", old)
         if why is not None:
             self._refuse("refused", why, asked, evidence)
             return
@@ -183,8 +183,9 @@ class BatchFold(FileFold):
             kind = _KINDS.get(type_, "fact")
             item = Item(kind, asked.told, evidence.turn.logged.id, evidence.quote, " / ".join(old))
             ruling = self._rulings.of(item)
-            work = self._turns.in_work(evidence) if kind == "fact" and ruling.verdict != "yes" else None
-            if work is not None and flaw(asked.content, work, self._turns, self._zone, asked.type) is None:
+            is_work = kind == "fact" and ruling.verdict != "yes"
+            work = self._turns.find(evidence.turn.logged.id, evidence.quote, in_work=True) if is_work else None
+            if work is not None and flaw(asked.content, work, self._zone, asked.type) is None:
                 # The work shows it, and the person's request has its words as well.
                 evidence, ruling = work, Ruling("", "yes")
         elif type_ in PERSONAL_TYPES or type_ == "ACTION":
@@ -630,7 +631,7 @@ def propose(
         if not rulings.keeps(turn):
             continue
         item = Item("preference", proposed.reason, turn, evidence.quote)
-        why = flaw(proposed.reason, evidence, turns, zone, item.kind.upper())
+        why = flaw(proposed.reason, evidence, zone, item.kind.upper())
         if (why := why or rulings.objection(item, "the user's messages do not say it")) is not None:
             draft.refuse("rule_refused", f"{why}: {line.text}", turn)
             continue

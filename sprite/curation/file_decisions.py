@@ -238,7 +238,7 @@ class FileFold:
             checked = taught.content if taught.origin != UNPROVEN else ""
         if evidence is not None:
             return Basis(
-                [checked, *self._turns.spoken(evidence)],
+                [checked, *evidence.spoken],
                 evidence.voice.kind == "person",
                 evidence.voice.kind in _WORKING,
                 evidence.quote,

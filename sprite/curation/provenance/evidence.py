@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -55,16 +55,28 @@ class Spoken:
         """Return the casefolded words in order, with a space before and after each."""
         return f" {' '.join(word.casefold() for word in _WORD.findall(self.text))} "
 
-    # --- matching methods, strictest first: each yields positions of the quote's parts ---
+    # --- matching methods: each returns positions of the quote's parts ---
 
-    def as_it_is(self, quote: Spoken) -> Iterable[list[range]]:
-        """Return the first place where all words of the quote are consecutive."""
-        return self._in_order([quote.joined])
+    def in_order(self, quote: Spoken, *, in_parts: bool = False) -> list[list[range]]:
+        """Return the first place where all words of the quote are consecutive.
 
-    def in_parts(self, quote: Spoken) -> Iterable[list[range]]:
-        """Return the place where the parts of the quote, separated by ellipses, follow each other."""
-        parts = [joined for part in _ELLIPSIS.split(quote.text) if (joined := Spoken(part).joined).strip()]
-        return self._in_order(parts) if len(parts) > 1 else []
+        With `in_parts`, it is where the parts of the quote, separated by ellipses, follow each other.
+        """
+        parts = [quote.joined]
+        if in_parts:
+            parts = [joined for part in _ELLIPSIS.split(quote.text) if (joined := Spoken(part).joined).strip()]
+            if len(parts) == 1:
+                return []
+        places: list[range] = []
+        at = 0
+        for part in parts:
+            at = self.joined.find(part, at)
+            if at < 0:
+                return []
+            first = self.joined.count(" ", 0, at)
+            at += len(part) - 1
+            places.append(range(first, first + part.count(" ") - 1))
+        return [places]
 
     def nearly(self, quote: Spoken) -> Iterator[list[range]]:
         """Yield the passages with nearly all words of the quote in order."""
@@ -90,19 +102,6 @@ class Spoken:
             if numbers.issubset(said[found.start : found.stop]):
                 yield [found]
 
-    def _in_order(self, parts: Sequence[str]) -> list[list[range]]:
-        """Return the first place where these words stand, each part in a row and one after another."""
-        places: list[range] = []
-        at = 0
-        for part in parts:
-            at = self.joined.find(part, at)
-            if at < 0:
-                return []
-            first = self.joined.count(" ", 0, at)
-            at += len(part) - 1
-            places.append(range(first, first + part.count(" ") - 1))
-        return [places]
-
 
 _Spoken = TypeVar("_Spoken", bound=Spoken)
 
@@ -111,7 +110,7 @@ def find_quote(quote: str, texts: Sequence[_Spoken]) -> tuple[_Spoken, str] | No
     """Return the text that says a quote by the strictest comparison in which any does, and its wording there."""
     # The curator is shown turns as XML, and may copy the escaped text.
     wordings = [each for text in dict.fromkeys((quote, html.unescape(quote))) if (each := Spoken(text)).joined.strip()]
-    for matches in (Spoken.as_it_is, Spoken.in_parts, Spoken.nearly):
+    for matches in (Spoken.in_order, partial(Spoken.in_order, in_parts=True), Spoken.nearly):
         for text in texts:
             for wording in wordings:
                 for places in matches(text, wording):
@@ -214,31 +213,33 @@ class Voice(Spoken):
 
 
 class Turn:
-    """A logged turn, split into its speakers' texts: `own` are the person's own words, empty if they said nothing.
+    """A logged turn, split into its speakers' texts.
 
-    `is_persons`: a person typed its message, as far as clients can prove it.
+    `own` are the person's own words, empty if they said nothing. `is_persons`: a person typed its message, as far as
+    clients can prove it. `voices` are its texts, in the order in which a quote is looked for. Of these, `work` is what
+    the agent asked its tools for, and what commands on this computer answered; `worked` are the texts of it. With
+    `reads_untrusted`, the agent read text of any author.
     """
 
     def __init__(self, logged: Observation) -> None:
         self.logged = logged
         self.is_persons = logged.trigger == "user" and logged.source is None
-        own, pasted = own_words(logged.user_message, logged.pasted) if self.is_persons else ("", [])
-        self.own, self._pasted = own.strip(), pasted
-
-    @cached_property
-    def voices(self) -> list[Voice]:
-        """Return the turn's texts, in the order in which a quote is looked for."""
-        turn = self.logged
+        self.own = ""
         if self.is_persons:
-            found = [Voice(self.own, "user", "person"), *(Voice(part, "pasted", "pasted") for part in self._pasted)]
-        elif turn.trigger == "user":
-            found = [Voice(turn.user_message, turn.source or "program", "source")]
+            own, pasted = own_words(logged.user_message, logged.pasted)
+            self.own = own.strip()
+            found = [Voice(self.own, "user", "person"), *(Voice(part, "pasted", "pasted") for part in pasted)]
+        elif logged.trigger == "user":
+            found = [Voice(logged.user_message, logged.source or "program", "source")]
         else:
-            found = [Voice(turn.user_message, "program" if turn.trigger == "program" else "tool", "outside")]
-        for call in turn.tool_calls:
+            found = [Voice(logged.user_message, "program" if logged.trigger == "program" else "tool", "outside")]
+        for call in logged.tool_calls:
             found += _of_call(call)
-        found += [Voice(turn.agent_response, "assistant", "reply"), Voice(turn.notice, "tool", "outside")]
-        return [voice for voice in found if voice.text]
+        found += [Voice(logged.agent_response, "assistant", "reply"), Voice(logged.notice, "tool", "outside")]
+        self.voices = [voice for voice in found if voice.text]
+        self.work = [voice for voice in self.voices if voice.kind in {"input", "result"}]
+        self.worked = [voice.text for voice in self.work]
+        self.reads_untrusted = any(voice.kind in UNTRUSTED for voice in self.voices)
 
     def done(self, shown: str = "") -> list[str]:
         """Return the inputs of the turn's tool calls that did not fail, or whose result has the quote `shown`."""
@@ -249,16 +250,6 @@ class Turn:
             or (shown and any(voice.kind == "result" and shown in voice.text for voice in _of_call(call)))
         ]
         return [voice.text for call in calls for voice in _of_call(call) if voice.kind == "input"]
-
-    @property
-    def worked(self) -> list[str]:
-        """Return what the agent asked its tools for, and what commands on this computer answered."""
-        return [voice.text for voice in self.voices if voice.kind in {"input", "result"}]
-
-    @cached_property
-    def reads_untrusted(self) -> bool:
-        """Return whether the agent read text of any author in this turn."""
-        return any(voice.kind in UNTRUSTED for voice in self.voices)
 
 
 def _of_call(call: Mapping[str, Any]) -> Iterator[Voice]:
@@ -296,11 +287,15 @@ def text_of(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The turn of a memory line, and who says its quote there; `quote` is the turn's own wording."""
+    """The turn of a memory line, and who says its quote there; `quote` is the turn's own wording.
+
+    The numbers and addresses of the line have to stand in `spoken`.
+    """
 
     turn: Turn
     voice: Voice
     quote: str
+    spoken: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,28 +333,32 @@ class Turns:
         """Return the index that finds who used a word first in these turns: the person, the agent or a tool."""
         return FirstUse(self.all.values())
 
-    def find(self, turn_id: int | None, quote: str | None) -> Evidence | None:
+    def find(self, turn_id: int | None, quote: str | None, *, in_work: bool = False) -> Evidence | None:
         """Return the evidence for a quote, or None.
 
-        If the cited turn does not have it, the only other turn of the batch that has it counts.
+        If the cited turn does not have it, the only other turn of the batch that has it counts. With `in_work`, it has
+        to stand in the work of the cited turn.
         """
         if not quote:
             return None
-        cited = self.batch.get(turn_id) if turn_id is not None else None
-        if cited is not None and (found := find_quote(quote, cited.voices)) is not None:
-            return Evidence(cited, found[0], found[1])
-        others = [
-            Evidence(turn, found[0], found[1])
-            for turn in self.batch.values()
-            if turn is not cited and (found := find_quote(quote, turn.voices)) is not None
-        ]
-        return others[0] if len(others) == 1 else None
-
-    def in_work(self, evidence: Evidence) -> Evidence | None:
-        """Return the agent's input or a local result of the turn that contains the quoted words, too."""
-        voices = [voice for voice in evidence.turn.voices if voice.kind in {"input", "result"}]
-        found = find_quote(evidence.quote, voices)
-        return None if found is None else Evidence(evidence.turn, found[0], found[1])
+        cited = [turn for turn in self.batch.values() if turn.logged.id == turn_id]
+        others = [turn for turn in self.batch.values() if turn.logged.id != turn_id and not in_work]
+        for turns in (cited, others):
+            places = [
+                (turn, *found)
+                for turn in turns
+                if (found := find_quote(quote, turn.work if in_work else turn.voices)) is not None
+            ]
+            if len(places) == 1:
+                turn, voice, words = places[0]
+                around = self.around(turn)
+                spoken = [known.own for known in around.messages]
+                if voice.kind != "person":
+                    spoken += [said.text for said in turn.voices if said.kind not in {"reply", "memory"}]
+                elif around.question:
+                    spoken.append(short_numbers(around.question) if around.is_led else around.question)
+                return Evidence(turn, voice, words, spoken)
+        return None
 
     def around(self, turn: Turn) -> Around:
         """Return the messages around a turn, and the question before it."""
@@ -374,20 +373,8 @@ class Turns:
             question = before[-1].logged.agent_response[-(_LED_CHARS if is_led else _QUESTION_CHARS) :].strip()
         return Around(messages, question, is_led)
 
-    def spoken(self, evidence: Evidence) -> list[str]:
-        """Return the texts in which the numbers and addresses of a line have to stand."""
-        around = self.around(evidence.turn)
-        said = [known.own for known in around.messages]
-        if evidence.voice.kind != "person":
-            return [*said, *(voice.text for voice in evidence.turn.voices if voice.kind not in {"reply", "memory"})]
-        if around.question:
-            said.append(short_numbers(around.question) if around.is_led else around.question)
-        return said
 
-
-def flaw(
-    text: str, evidence: Evidence, turns: Turns, zone: str, type_: str, due: str = "", old: Sequence[str] = ()
-) -> str | None:
+def flaw(text: str, evidence: Evidence, zone: str, type_: str, due: str = "", old: Sequence[str] = ()) -> str | None:
     """Return why a learning cannot rest on its evidence, or None: it hides something, or has a number from elsewhere.
 
     An action may repeat its time `due`, which the verifier checks. A fact may name what the turn's work shows. `old`
@@ -395,7 +382,7 @@ def flaw(
     """
     is_fact = type_ not in {"PREFERENCE", "CORRECTION", "ACTION"}
     worked = evidence.turn.worked if is_fact else []
-    given = Given([*turns.spoken(evidence), *worked, *old, due.replace("-", " ").replace("T", " ")])
+    given = Given([*evidence.spoken, *worked, *old, due.replace("-", " ").replace("T", " ")])
     may_name_files = is_fact and evidence.voice.kind != "person"
     lacking = given.lacks(text, day_of(evidence.turn, zone), may_name_files=may_name_files)
     return disguise(text, given) or (f"{lacking} stands neither in its quote nor in the messages" if lacking else None)
