@@ -25,8 +25,8 @@ from sprite.memory.apply import (
     UNTRUSTED,
     Action,
     LearningLook,
-    Projected,
 )
+from sprite.memory.decision import Projected
 from sprite.protocol.shapes import LearningRow, Refusal
 from sprite.storage.connection import Tables, in_transaction, open_database, open_reader
 

@@ -21,9 +21,8 @@ from sprite.log.curations import Curation, Drift, what_happened
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.action_rows import AnyRecord, write_record
 from sprite.memory.answers import Op, answered, decide_change, write_answer
-from sprite.memory.apply import Projected
 from sprite.memory.database import MemoryDB
-from sprite.memory.decision import DECIDED, Change, Fold, Written, in_order, read_decision, write_decision
+from sprite.memory.decision import DECIDED, Change, Fold, Projected, Written, in_order, read_decision, write_decision
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
 from sprite.memory.hand_changes import HandChanges, held_back, in_memory
 from sprite.memory.rule_rows import Offer, Record, fold_rule, write_rule
