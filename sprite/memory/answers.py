@@ -131,8 +131,9 @@ def _edit(draft: Fold, known: LearningRow, content: str) -> None:
 def _rewrite_lines(draft: Fold, old: str, new: str) -> None:
     """Replace the lines that rest on a learning, or remove them if `new` is empty. Pinned lines stay."""
     words = content_words(old)
+    _, _, files = draft.tx.state()
     for name in CURATED:
-        content = draft.tx.latest_content(name) or ""
+        content = files.get(name, "")
         lines: list[str] = []
         is_pinned = is_replaced = False
         for line in content.split("\n"):

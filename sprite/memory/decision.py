@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -195,24 +195,32 @@ class Projected:
         """Return the actions."""
         return ProjectedActions(self.tx)
 
-    def state(self) -> tuple[int, str]:
-        """Return the number of learnings that have a number, and the person's time zone."""
+    def state(self) -> tuple[int, str, dict[str, str]]:
+        """Return the number of learnings that have a number, the person's time zone, and the curated files by name.
+
+        A file that is still as shipped is left out.
+        """
         numbered, zone = self.tx.execute("SELECT numbered, tz FROM projection").fetchone()
-        return numbered, zone or DEFAULT_ZONE
+        files = self.tx.execute(
+            "SELECT name, content FROM file_versions "
+            "WHERE (name, version) IN (SELECT name, max(version) FROM file_versions GROUP BY name)"
+        )
+        return numbered, zone or DEFAULT_ZONE, {row[0]: row[1] for row in files}
 
     def same_learning(self, type_: str, said: str, project: str | None) -> LearningRow | None:
         """Return a valid learning of this type and text, of the project or else of the person's own, or None."""
-        found = self._learnings(
-            "WHERE said = ? AND type = ? AND superseded_by IS NULL AND (project IS NULL OR project = ?) "
-            "ORDER BY project IS NULL, id LIMIT 1",
+        row = self.tx.execute(
+            f"SELECT {LEARNING_COLUMNS} FROM learnings WHERE said = ? AND type = ? AND superseded_by IS NULL "  # noqa: S608 - our columns
+            "AND (project IS NULL OR project = ?) ORDER BY project IS NULL, id LIMIT 1",
             (said, type_, project),
-        )
-        return found[0] if found else None
+        ).fetchone()
+        return LearningRow(*row) if row else None
 
     def known(self, learning_id: int) -> LearningRow | None:
         """Return the valid learning with this id, or None."""
-        found = self._learnings("WHERE id = ? AND superseded_by IS NULL", (learning_id,))
-        return found[0] if found else None
+        sql = f"SELECT {LEARNING_COLUMNS} FROM learnings WHERE id = ? AND superseded_by IS NULL"  # noqa: S608 - our columns
+        row = self.tx.execute(sql, (learning_id,)).fetchone()
+        return LearningRow(*row) if row else None
 
     def nearest(self, match: str, limit: int, *, replaced: bool = False) -> list[LearningRow]:
         """Return the valid (or superseded) learnings that are most similar to a text; `match` is an FTS5 expression.
@@ -232,11 +240,11 @@ class Projected:
 
     def digests(self, session_id: str | None = None) -> list[LearningRow]:
         """Return the valid digests, of one session if it is given."""
-        where = "WHERE type = 'DIGEST' AND superseded_by IS NULL AND (?1 IS NULL OR session_id = ?1) ORDER BY id"
-        return self._learnings(where, (session_id,))
-
-    def _learnings(self, where: str, parameters: Sequence[Any]) -> list[LearningRow]:
-        rows = self.tx.execute(f"SELECT {LEARNING_COLUMNS} FROM learnings {where}", parameters)  # noqa: S608 - our clause
+        rows = self.tx.execute(
+            f"SELECT {LEARNING_COLUMNS} FROM learnings WHERE type = 'DIGEST' AND superseded_by IS NULL "  # noqa: S608 - our columns
+            "AND (?1 IS NULL OR session_id = ?1) ORDER BY id",
+            (session_id,),
+        )
         return [LearningRow(*row) for row in rows]
 
     def is_retired(self, said: str) -> bool:
@@ -245,13 +253,6 @@ class Projected:
             "SELECT 1 FROM learnings WHERE said = ? AND superseded_by = ? LIMIT 1", (said, RETIRED)
         ).fetchone()
         return row is not None
-
-    def latest_content(self, name: str) -> str | None:
-        """Return a curated file's current content, or None while it is as shipped."""
-        row = self.tx.execute(
-            "SELECT content FROM file_versions WHERE name = ? ORDER BY version DESC LIMIT 1", (name,)
-        ).fetchone()
-        return str(row[0]) if row else None
 
     def changed_by_a_person(self, name: str, since: int) -> bool:
         """Return whether a person changed a curated file in a later curation than this one."""
