@@ -522,7 +522,7 @@ class Judge:
         if not self._verifies or answer.kind != "batch":
             return None
         curation = answer if answer.created_at else replace(answer, created_at=time.time())
-        turns = await self._turns(curation)
+        turns = await self._turns(answer)
         # Found by a rehearsal of the decision, since the lines of a file rest on the learnings.
         rulings = Rulings({}, "yes")
         await self._memory.rehearse(lambda tx: BatchFold(effects.Fold(tx, curation), turns, rulings).apply())
@@ -537,15 +537,14 @@ class Judge:
     async def decided(self, answer: Curation) -> Curation:
         """Return an answer with a decision made now, ready for the log."""
         answer = replace(answer, created_at=time.time())
-        turns = await self._turns(answer)
-        parts = await self.decide(answer, turns)
+        parts = await self.decide(answer)
         if answer.off_record:
             parts = [part for part in parts if not isinstance(part, effects.Refusal) or part.kind != "unparsed"]
-            answer = without_off_record(answer, parts, turns)
+            answer = without_off_record(answer, parts, await self._turns(answer))
         return replace(answer, decision_json=effects.write_decision(parts))
 
-    async def decide(self, curation: Curation, turns: Turns | None = None) -> list[effects.Part]:
-        """Return the decision about a curation, with the verdicts that it carries; `turns` are read if not given.
+    async def decide(self, curation: Curation) -> list[effects.Part]:
+        """Return the decision about a curation, with the verdicts that it carries.
 
         If a check fails, the decision refuses everything: a second call would cost again and fail again.
         """
@@ -556,8 +555,8 @@ class Judge:
             if curation.verification_json is not None:
                 verdicts = msgspec.json.decode(curation.verification_json, type=Verification).rulings
             rulings = Rulings({ruling.line: ruling for ruling in verdicts}, is_off=not self._verifies)
-            known = await self._turns(curation) if turns is None else turns
-            return await self._memory.rehearse(lambda tx: BatchFold(effects.Fold(tx, curation), known, rulings).apply())
+            turns = await self._turns(curation)
+            return await self._memory.rehearse(lambda tx: BatchFold(effects.Fold(tx, curation), turns, rulings).apply())
         except SpriteError:
             raise
         except Exception as error:
@@ -565,16 +564,14 @@ class Judge:
             words = f"nothing was taken over, since deciding about it failed: {type(error).__name__}: {error}"
             return [effects.Refusal("undecided", words[: effects.REPORT_CHARS])]
 
-    async def _turns(self, curation: Curation) -> Turns:
-        if curation.kind != "batch":
-            return Turns([], [])
-        first, last = curation.first_observation_id or 0, curation.last_observation_id or 0
+    async def _turns(self, answer: Curation) -> Turns:
+        """Return the turns of an answer's range, those that were shown again with it, and the turns before them."""
+        first, last = answer.first_observation_id or 0, answer.last_observation_id or 0
         again = await self._memory.refused_turns(before=first)
         heard = await self._transcript.observations_between(first - EARLIER_TURNS, last, also=again)
-        batch = [turn for turn in heard if turn.id >= first or turn.id in again]
-        earlier = [turn for turn in heard if turn.id < first and turn.id not in again]
         # Each message is split, however long.
-        return await asyncio.to_thread(Turns, batch, earlier)
+        turns = await asyncio.to_thread(lambda: {turn.id: Turn(turn) for turn in heard})
+        return Turns({id_: turn for id_, turn in turns.items() if id_ >= first or id_ in again}, turns)
 
 
 def without_off_record(answer: Curation, parts: Sequence[effects.Part], turns: Turns) -> Curation:

@@ -320,13 +320,12 @@ _LED_CHARS = 400
 _BEFORE, _AFTER = 4, 4
 
 
+@dataclass
 class Turns:
-    """The turns of a batch and the turns before them, in order."""
+    """The turns of a batch, and all turns that are read with it, by id and in order."""
 
-    def __init__(self, batch: Iterable[Observation], earlier: Iterable[Observation]) -> None:
-        self.batch = {turn.id: Turn(turn) for turn in batch}
-        # A turn of the batch may be from long before: one that is shown again.
-        self.all = dict(sorted({**{turn.id: Turn(turn) for turn in earlier}, **self.batch}.items()))
+    batch: dict[int, Turn]
+    all: dict[int, Turn]
 
     @cached_property
     def first_use(self) -> FirstUse:
