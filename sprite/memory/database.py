@@ -181,15 +181,9 @@ class MemoryDB(Tables):
         tx.execute("UPDATE projection SET cursor = ?", (cursor,))
         return value
 
-    @in_transaction
-    def rehearse(self, tx: sqlite3.Connection, fold: Callable[[Projected], _T]) -> _T:
+    async def rehearse(self, fold: Callable[[Projected], _T]) -> _T:
         """Run a fold of the log into memory.db, roll back its writes, and return its value."""
-        tx.execute("SAVEPOINT rehearsal")
-        try:
-            return fold(Projected(tx))
-        finally:
-            tx.execute("ROLLBACK TO rehearsal")
-            tx.execute("RELEASE rehearsal")
+        return await self._db.transact(lambda tx: fold(Projected(tx)), is_kept=False)
 
     async def log_seen(self) -> LogMark:
         """Return the mark of the log from which memory.db was made."""

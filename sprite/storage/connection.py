@@ -90,15 +90,26 @@ class Database:
         with storage_errors(self.path):
             await self._writer.run(lambda connection: connection.execute(sql, parameters).close())
 
-    async def transact(self, work: Callable[[sqlite3.Connection], _T], *, is_synced: bool = False) -> _T:
+    async def transact(
+        self, work: Callable[[sqlite3.Connection], _T], *, is_synced: bool = False, is_kept: bool = True
+    ) -> _T:
         """Run a function on the writer's thread in one transaction; return its value.
 
         Once started it runs to its end, even if the caller is cancelled; later writes wait for it. With `is_synced`,
-        the result survives a power cut once this returns (a few ms).
+        the result survives a power cut once this returns (a few ms). Unless it `is_kept`, its writes are rolled back.
         """
-        in_transaction = _synced if is_synced else sqlite.all_or_nothing
+
+        def transaction(connection: sqlite3.Connection) -> _T:
+            connection.execute(f"PRAGMA synchronous={'FULL' if is_synced else 'NORMAL'}")
+            connection.execute("BEGIN IMMEDIATE")
+            with connection:
+                value = work(connection)
+                if not is_kept:
+                    connection.rollback()
+            return value
+
         with storage_errors(self.path):
-            return await self._writer.run(partial(in_transaction, work=work))
+            return await self._writer.run(transaction)
 
     async def purge(self, reindex: Sequence[str] = ()) -> None:
         """Remove all traces of deleted content: rewrite full text and file, and empty the journal.
@@ -175,14 +186,6 @@ def in_transaction(
         return await self._db.transact(lambda tx: method(self, tx, *arguments, **named))
 
     return transact
-
-
-def _synced(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:
-    connection.execute("PRAGMA synchronous=FULL")
-    try:
-        return sqlite.all_or_nothing(connection, work)
-    finally:
-        connection.execute("PRAGMA synchronous=NORMAL")
 
 
 @asynccontextmanager
