@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from sprite.common.due_times import parse_due
-from sprite.common.recurrence import first_after, next_after, parse_rule
+from sprite.common.recurrence import DEFAULT_ZONE, first_after, next_after, parse_rule
 from sprite.curation.answer import ParsedDone, ParsedLearning, parse_response, read_learning
 from sprite.curation.answer_files import Header, begins, read_header, read_line
 from sprite.curation.file_decisions import NEAREST, FileFold, Replaced, rests_on
 from sprite.curation.provenance.checks import Given, disguise
-from sprite.curation.provenance.evidence import Evidence, Turn, Turns, day_of, flaw
+from sprite.curation.provenance.evidence import Evidence, Turn, Turns, flaw
 from sprite.curation.verifier import Item, Request, Ruling, Rulings, Verification, build_request, keep_item
 from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation
@@ -130,13 +130,13 @@ class BatchFold(FileFold):
         It is also written to memory.db, so the caller rolls the transaction back.
         """
         response = parse_response(self.draft.curation.response)
-        numbered, self.zone, self.files = self.draft.tx.state()
-        for number in response.off_record:
-            if number in self.turns.batch:
-                # The verifier decides, or a page could hide what the person said.
-                self.rulings.of(keep_item(number))
+        state = self.draft.tx.state()
+        self.files = state.files
+        for number in [number for number in response.off_record if number in self.turns.batch]:
+            # The verifier decides, or a page could hide what the person said.
+            self.rulings.of(keep_item(number))
         # Refused learnings have a number, too: later answers refer to numbers, and forgetting must not change them.
-        first = numbered + 1
+        first = state.numbered + 1
         if response.learnings:
             self.draft.put(effects.Numbered(len(response.learnings)))
         if response.files or response.edits:
@@ -149,7 +149,8 @@ class BatchFold(FileFold):
             self._edit(name, edits)
         if "context.md" in self.files:
             self._take_out_past()
-        propose(response.rules, self.draft, self.turns, self.rulings, self.zone)
+        if response.rules:
+            propose(response.rules, self.draft, self.turns, self.rulings)
         # After the files: a line may rest on an action that is finished here.
         for done in response.done:
             self._finish(done)
@@ -174,7 +175,7 @@ class BatchFold(FileFold):
             self._refuse("echo", "the agent only read it aloud from memory", asked, evidence)
             return
         self.changed[number] = old = self._replaced_words(asked) if asked.supersedes else []
-        why = flaw(asked.content, evidence, self.zone, asked.type, asked.due or "", old)
+        why = flaw(asked.content, evidence, asked.type, asked.due or "", old)
         if why is not None:
             self._refuse("refused", why, asked, evidence)
             return
@@ -186,7 +187,7 @@ class BatchFold(FileFold):
             ruling = self.rulings.of(item)
             is_work = kind == "fact" and ruling.verdict != "yes"
             work = self.turns.find(evidence.turn.logged.id, evidence.quote, in_work=True) if is_work else None
-            if work is not None and flaw(asked.content, work, self.zone, asked.type) is None:
+            if work is not None and flaw(asked.content, work, asked.type) is None:
                 # The work shows it, and the person's request has its words as well.
                 evidence, ruling = work, Ruling("", "yes")
         elif type_ in PERSONAL_TYPES or type_ == "ACTION":
@@ -258,7 +259,7 @@ class BatchFold(FileFold):
         digests = self.draft.tx.digests(session)
         earlier = [digest.content for digest in digests]
         given = Given([*(voice.text for known in heard for voice in known.voices), *earlier])
-        why = disguise(asked.told, given) or given.lacks(asked.told, day_of(turn, self.zone), may_name_files=True)
+        why = disguise(asked.told, given) or given.lacks(asked.told, turn.day, may_name_files=True)
         if why is not None:
             self.draft.refuse("refused", f"{why}: {asked.told}")
             return
@@ -318,9 +319,9 @@ class BatchFold(FileFold):
 
     def _open_action(self, number: int, learning: ParsedLearning, turn: Turn) -> None:
         """Open an action, or link the one that the agent or the person already wrote."""
-        at = turn.logged.timestamp
-        when, refused = time_of(learning, at, self.draft.curation.created_at, self.draft.tx.actions, self.zone)
-        mirrored = written_already(self.draft.tx.actions, turn.logged.mission_id, learning.content, when)
+        at, actions, zone = turn.logged.timestamp, self.draft.tx.actions, self.turns.tz or DEFAULT_ZONE
+        when, refused = time_of(learning, at, self.draft.curation.created_at, actions, zone)
+        mirrored = written_already(actions, turn.logged.mission_id, learning.content, when)
         if mirrored is not None:
             if mirrored.source_learning_id is None:
                 self.draft.put(effects.Acted(action=mirrored.id, source_learning_id=number))
@@ -522,7 +523,7 @@ class Judge:
         if not self._verifies or answer.kind != "batch":
             return None
         curation = answer if answer.created_at else replace(answer, created_at=time.time())
-        turns = await self._turns(answer)
+        turns = await self._turns(curation)
         # Found by a rehearsal of the decision, since the lines of a file rest on the learnings.
         rulings = Rulings({}, "yes")
         await self._memory.rehearse(lambda tx: BatchFold(effects.Fold(tx, curation), turns, rulings).apply())
@@ -532,7 +533,7 @@ class Judge:
             {item.turn for item in rulings.asked.values() if item.turn is not None and turns.all[item.turn].own}
         )
         items = rulings.asked | {item.key: item for item in map(keep_item, cited)}
-        return build_request(items.values(), turns, await self._memory.zone())
+        return build_request(items.values(), turns, turns.tz)
 
     async def decided(self, answer: Curation) -> Curation:
         """Return an answer with a decision made now, ready for the log."""
@@ -567,11 +568,12 @@ class Judge:
     async def _turns(self, answer: Curation) -> Turns:
         """Return the turns of an answer's range, those that were shown again with it, and the turns before them."""
         first, last = answer.first_observation_id or 0, answer.last_observation_id or 0
-        again = await self._memory.refused_turns(before=first)
-        heard = await self._transcript.observations_between(first - EARLIER_TURNS, last, also=again)
+        state = await self._memory.rehearse(lambda tx: tx.state(before=first))
+        heard = await self._transcript.observations_of([*range(first - EARLIER_TURNS, last + 1), *state.shown_again])
         # Each message is split, however long.
-        turns = await asyncio.to_thread(lambda: {turn.id: Turn(turn) for turn in heard})
-        return Turns({id_: turn for id_, turn in turns.items() if id_ >= first or id_ in again}, turns)
+        turns = await asyncio.to_thread(lambda: {id_: Turn(turn, state.tz) for id_, turn in heard.items()})
+        batch = {id_: turn for id_, turn in turns.items() if id_ >= first or id_ in state.shown_again}
+        return Turns(batch, turns, state.tz)
 
 
 def without_off_record(answer: Curation, parts: Sequence[effects.Part], turns: Turns) -> Curation:
@@ -611,7 +613,6 @@ def propose(
     draft: effects.Fold,
     turns: Turns,
     rulings: Rulings,
-    zone: str,
 ) -> None:
     """Take over the rules of an answer that the person's own words carry. They are offered, and hold nothing yet."""
     for text in rules[:MOST_PROPOSED]:
@@ -629,7 +630,7 @@ def propose(
         if not rulings.keeps(turn):
             continue
         item = Item("preference", proposed.reason, turn, evidence.quote)
-        why = flaw(proposed.reason, evidence, zone, item.kind.upper())
+        why = flaw(proposed.reason, evidence, item.kind.upper())
         if (why := why or rulings.objection(item, "the user's messages do not say it")) is not None:
             draft.refuse("rule_refused", f"{why}: {line.text}", turn)
             continue

@@ -13,7 +13,7 @@ from functools import cached_property
 from sprite.curation.answer import CuratorResponse
 from sprite.curation.answer_files import Edit, EditedFile, Line, edits_between, heading_name
 from sprite.curation.provenance.checks import Given, disguise
-from sprite.curation.provenance.evidence import Kind, Turn, Turns, day_of
+from sprite.curation.provenance.evidence import Kind, Turn, Turns
 from sprite.curation.verifier import Item, Rulings
 from sprite.log.transcript import projects_of
 from sprite.memory.answers import LIVES_ON
@@ -67,8 +67,7 @@ class FileFold:
     draft: Fold
     turns: Turns
     rulings: Rulings
-    #: The person's time zone, and the curated files by name, with the changes so far.
-    zone: str = field(default="", init=False)
+    #: The curated files by name, with the changes so far.
     files: dict[str, str] = field(default_factory=dict, init=False)
     #: The new learnings of this answer, by number, and the user's learnings that each of them changes.
     taught: dict[int, NewLearning] = field(default_factory=dict, init=False)
@@ -193,7 +192,7 @@ class FileFold:
         given = Given([*basis.texts, *worked, before])
         if (hides := disguise(text, given)) is not None:
             return hides
-        lacking = given.lacks(text, day_of(basis.turn, self.zone), may_name_files=name != "user.md")
+        lacking = given.lacks(text, basis.turn.day if basis.turn else None, may_name_files=name != "user.md")
         if lacking is not None:
             return f"{lacking} stands neither in its quote nor in the messages"
         project = project_of(section)

@@ -484,13 +484,6 @@ class TranscriptDB(Tables):
         """Return every turn of a session, oldest first."""
         return await self._observations("WHERE session_id = ? ORDER BY id", (session_id,))
 
-    async def observations_between(self, first: int, last: int, also: Sequence[int] = ()) -> list[Observation]:
-        """Return the turns of an inclusive id range, and those `also` named, oldest first."""
-        return await self._observations(
-            "WHERE id BETWEEN ? AND ? OR id IN (SELECT value FROM json_each(?)) ORDER BY id",
-            (first, last, json.dumps(also)),
-        )
-
     async def conversation(self, observation_id: int, before: int, after: int) -> list[Observation]:
         """Return a turn with its neighbours in the session, in order; empty if there is no such turn.
 
@@ -517,8 +510,9 @@ class TranscriptDB(Tables):
         return [(row[0], row[1], row[2]) for row in rows]
 
     async def observations_of(self, ids: Sequence[int]) -> dict[int, Observation]:
-        """Return those of these turns that exist, by id."""
-        found = await self._observations("WHERE id IN (SELECT value FROM json_each(?))", (to_json(list(ids)),))
+        """Return those of these turns that exist, by id and in order."""
+        where = "WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+        found = await self._observations(where, (json.dumps(list(ids)),))
         return {turn.id: turn for turn in found}
 
     async def waiting(self, limit: int) -> list[Observation]:

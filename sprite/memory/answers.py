@@ -109,7 +109,7 @@ def _confirm(draft: Fold, known: LearningRow) -> None:
 
 def _edit(draft: Fold, known: LearningRow, content: str) -> None:
     """Replace a learning by the person's own words, here and in the memory files."""
-    number = draft.tx.state()[0] + 1
+    number = draft.tx.state().numbered + 1
     draft.put(Numbered(1))
     new = NewLearning(
         number=number,
@@ -131,7 +131,7 @@ def _edit(draft: Fold, known: LearningRow, content: str) -> None:
 def _rewrite_lines(draft: Fold, old: str, new: str) -> None:
     """Replace the lines that rest on a learning, or remove them if `new` is empty. Pinned lines stay."""
     words = content_words(old)
-    _, _, files = draft.tx.state()
+    files = draft.tx.state().files
     for name in CURATED:
         content = files.get(name, "")
         lines: list[str] = []

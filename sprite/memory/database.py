@@ -26,7 +26,7 @@ from sprite.memory.apply import (
     Action,
     LearningLook,
 )
-from sprite.memory.decision import Projected
+from sprite.memory.decision import REFUSED_LAST, Projected
 from sprite.protocol.shapes import LearningRow, Refusal
 from sprite.storage.connection import Tables, in_transaction, open_database, open_reader
 
@@ -148,15 +148,6 @@ class FileVersion:
 
 
 _VERSION = "name, version, curation_id, created_at, source, content, sha256"
-
-
-_REFUSED_LAST = (
-    "reports WHERE kind NOT IN ('over_limit', 'damaged', 'undecided', 'unknown_kind', 'aged') "
-    "AND curation_id = (SELECT max(id) FROM (SELECT max(curation_id) AS id FROM learnings "
-    "UNION ALL SELECT max(curation_id) FROM reports))"
-)
-#: Turns of refused lines that a prompt shows again.
-MOST_SHOWN_AGAIN = 5
 
 
 class MemoryDB(Tables):
@@ -444,14 +435,7 @@ class MemoryDB(Tables):
 
     async def refused_last(self, limit: int) -> list[str]:
         """Return the refusals of the newest answer that had a learning or a refusal, as text."""
-        return await self._db.fetch_column(f"SELECT detail FROM {_REFUSED_LAST} ORDER BY id LIMIT ?", (limit,))  # noqa: S608 - our clause
-
-    async def refused_turns(self, before: int) -> list[int]:
-        """Return the turns below an id that these refusals cite. The curator is shown them again."""
-        return await self._db.fetch_column(
-            f"SELECT DISTINCT turn FROM {_REFUSED_LAST} AND turn < ? ORDER BY turn DESC LIMIT {MOST_SHOWN_AGAIN}",  # noqa: S608 - our clause
-            (before,),
-        )
+        return await self._db.fetch_column(f"SELECT detail FROM {REFUSED_LAST} ORDER BY id LIMIT ?", (limit,))  # noqa: S608 - our clause
 
     async def reports(self, limit: int = 20) -> list[Refusal]:
         """Return the newest refusals, newest first."""

@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from sprite.common.recurrence import DEFAULT_ZONE
 from sprite.log.curations import Curation
 from sprite.memory.apply import LEARNING_COLUMNS, MADE_IDS, VERIFIED, Action, NewLearning, ProjectedActions
 from sprite.protocol.shapes import RETIRED, LearningRow
@@ -184,6 +183,30 @@ DECIDED = frozenset({"action", "learning"})
 REPORT_CHARS = 2000
 
 
+#: The refusals of the newest answer that had a learning or a refusal.
+REFUSED_LAST = (
+    "reports WHERE kind NOT IN ('over_limit', 'damaged', 'undecided', 'unknown_kind', 'aged') "
+    "AND curation_id = (SELECT max(id) FROM (SELECT max(curation_id) AS id FROM learnings "
+    "UNION ALL SELECT max(curation_id) FROM reports))"
+)
+#: Turns of refused lines that a prompt shows again.
+MOST_SHOWN_AGAIN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How many learnings have a number, the person's time zone if it is known, and the curated files by name.
+
+    A file that is still as shipped is left out. `shown_again` are earlier turns that the newest refusals cite: the
+    curator is shown them again.
+    """
+
+    numbered: int
+    tz: str | None
+    files: dict[str, str]
+    shown_again: list[int]
+
+
 @dataclass
 class Projected:
     """Read memory.db as the curations so far made it, within a transaction; `Fold.put` writes it."""
@@ -195,17 +218,18 @@ class Projected:
         """Return the actions."""
         return ProjectedActions(self.tx)
 
-    def state(self) -> tuple[int, str, dict[str, str]]:
-        """Return the number of learnings that have a number, the person's time zone, and the curated files by name.
-
-        A file that is still as shipped is left out.
-        """
-        numbered, zone = self.tx.execute("SELECT numbered, tz FROM projection").fetchone()
+    def state(self, before: int = 0) -> State:
+        """Return what a decision about turns from `before` on needs to know first."""
+        numbered, tz = self.tx.execute("SELECT numbered, tz FROM projection").fetchone()
         files = self.tx.execute(
             "SELECT name, content FROM file_versions "
             "WHERE (name, version) IN (SELECT name, max(version) FROM file_versions GROUP BY name)"
         )
-        return numbered, zone or DEFAULT_ZONE, {row[0]: row[1] for row in files}
+        again = self.tx.execute(
+            f"SELECT DISTINCT turn FROM {REFUSED_LAST} AND turn < ? ORDER BY turn DESC LIMIT {MOST_SHOWN_AGAIN}",  # noqa: S608 - our clause
+            (before,),
+        )
+        return State(numbered, tz, {row[0]: row[1] for row in files}, [row[0] for row in again])
 
     def same_learning(self, type_: str, said: str, project: str | None) -> LearningRow | None:
         """Return a valid learning of this type and text, of the project or else of the person's own, or None."""

@@ -16,11 +16,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
+from sprite.common.recurrence import DEFAULT_ZONE
 from sprite.curation.provenance import kinds
 from sprite.curation.provenance.checks import Given, disguise, short_numbers
 from sprite.curation.provenance.kinds import WEB_TOOLS, kind_of
@@ -213,7 +214,7 @@ class Voice(Spoken):
 
 
 class Turn:
-    """A logged turn, split into its speakers' texts.
+    """A logged turn, split into its speakers' texts. `day` is its day in a time zone.
 
     `own` are the person's own words, empty if they said nothing. `is_persons`: a person typed its message, as far as
     clients can prove it. `voices` are its texts, in the order in which a quote is looked for. Of these, `work` is what
@@ -221,8 +222,9 @@ class Turn:
     `reads_untrusted`, the agent read text of any author.
     """
 
-    def __init__(self, logged: Observation) -> None:
+    def __init__(self, logged: Observation, tz: str | None = None) -> None:
         self.logged = logged
+        self.day = datetime.fromtimestamp(logged.timestamp, ZoneInfo(tz or DEFAULT_ZONE)).date()
         self.is_persons = logged.trigger == "user" and logged.source is None
         self.own = ""
         if self.is_persons:
@@ -322,10 +324,11 @@ _BEFORE, _AFTER = 4, 4
 
 @dataclass
 class Turns:
-    """The turns of a batch, and all turns that are read with it, by id and in order."""
+    """The turns of a batch, and all turns that are read with it, by id and in order; `tz` is the person's time zone."""
 
     batch: dict[int, Turn]
     all: dict[int, Turn]
+    tz: str | None = None
 
     @cached_property
     def first_use(self) -> FirstUse:
@@ -373,7 +376,7 @@ class Turns:
         return Around(messages, question, is_led)
 
 
-def flaw(text: str, evidence: Evidence, zone: str, type_: str, due: str = "", old: Sequence[str] = ()) -> str | None:
+def flaw(text: str, evidence: Evidence, type_: str, due: str = "", old: Sequence[str] = ()) -> str | None:
     """Return why a learning cannot rest on its evidence, or None: it hides something, or has a number from elsewhere.
 
     An action may repeat its time `due`, which the verifier checks. A fact may name what the turn's work shows. `old`
@@ -383,13 +386,8 @@ def flaw(text: str, evidence: Evidence, zone: str, type_: str, due: str = "", ol
     worked = evidence.turn.worked if is_fact else []
     given = Given([*evidence.spoken, *worked, *old, due.replace("-", " ").replace("T", " ")])
     may_name_files = is_fact and evidence.voice.kind != "person"
-    lacking = given.lacks(text, day_of(evidence.turn, zone), may_name_files=may_name_files)
+    lacking = given.lacks(text, evidence.turn.day, may_name_files=may_name_files)
     return disguise(text, given) or (f"{lacking} stands neither in its quote nor in the messages" if lacking else None)
-
-
-def day_of(turn: Turn | None, zone: str) -> date | None:
-    """Return the day of a turn in a time zone."""
-    return None if turn is None else datetime.fromtimestamp(turn.logged.timestamp, ZoneInfo(zone)).date()
 
 
 #: A line is a stranger's if more of its words were first used by strangers.
