@@ -55,14 +55,13 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A connection on its own thread, which runs whole functions one after another, in the order of the calls."""
+    """A connection and its own thread, which runs whole functions one after another, in the order of the calls.
+
+    Once started, a function runs to its end, even if its caller is cancelled.
+    """
 
     raw: sqlite3.Connection
     thread: ThreadPoolExecutor
-
-    async def run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run a function in the thread; return its value. Once started it runs to its end, even if cancelled."""
-        return await asyncio.get_running_loop().run_in_executor(self.thread, work, self.raw)
 
 
 @asynccontextmanager
@@ -70,11 +69,12 @@ async def connected(connect: Callable[[], sqlite3.Connection], name: str) -> Asy
     """Connect on a new thread; at the end, wait for its work and close the connection."""
     # Leaving the block joins the thread.
     with ThreadPoolExecutor(1, name) as thread:
-        connection = Connection(await asyncio.get_running_loop().run_in_executor(thread, connect), thread)
+        loop = asyncio.get_running_loop()
+        raw = await loop.run_in_executor(thread, connect)
         try:
-            yield connection
+            yield Connection(raw, thread)
         finally:
-            await connection.run(sqlite3.Connection.close)
+            await loop.run_in_executor(thread, raw.close)
 
 
 def connect(path: Path, schema: Schema, *, is_reader: bool = False) -> sqlite3.Connection:

@@ -130,7 +130,7 @@ class BatchFold(FileFold):
         It is also written to memory.db, so the caller rolls the transaction back.
         """
         response = parse_response(self.draft.curation.response)
-        state = self.draft.tx.state()
+        state = self.draft.state()
         self.files = state.files
         for number in [number for number in response.off_record if number in self.turns.batch]:
             # The verifier decides, or a page could hide what the person said.
@@ -204,7 +204,7 @@ class BatchFold(FileFold):
     def _replaced_words(self, asked: ParsedLearning) -> list[str]:
         """Return the user's learnings that a new one replaces. The new one may repeat their numbers and addresses."""
         words = content_words(asked.content)
-        replaced = [known for number in asked.supersedes if (known := self.draft.tx.known(number)) is not None]
+        replaced = [known for number in asked.supersedes if (known := self.draft.known(number)) is not None]
         shared = {
             known.content: len(words & content_words(known.content))
             for known in replaced
@@ -243,7 +243,7 @@ class BatchFold(FileFold):
         match = any_term(significant(content))
         known = [
             each.content
-            for each in (*self.draft.tx.nearest(match, NEAREST), *self.draft.tx.nearest(match, NEAREST, replaced=True))
+            for each in (*self.draft.nearest(match, NEAREST), *self.draft.nearest(match, NEAREST, replaced=True))
         ]
         lines = [line for content in self.files.values() for line in content.split("\n")]
         words = content_words(content)
@@ -256,7 +256,7 @@ class BatchFold(FileFold):
         heard = [known for known in self.turns.all.values() if known.logged.session_id == session]
         if not all(self.rulings.keeps(known.logged.id) for known in heard):
             return
-        digests = self.draft.tx.digests(session)
+        digests = self.draft.digests(session)
         earlier = [digest.content for digest in digests]
         given = Given([*(voice.text for known in heard for voice in known.voices), *earlier])
         why = disguise(asked.told, given) or given.lacks(asked.told, turn.day, may_name_files=True)
@@ -298,13 +298,13 @@ class BatchFold(FileFold):
             project=None if turn is None or type_ == "PREFERENCE" else turn.logged.project,
             proposed=None if not must_ask else type_ if asked.type == "ACTION" else asked.type,
         )
-        known = None if type_ == "DIGEST" else self.draft.tx.same_learning(type_, new.said, new.project)
+        known = None if type_ == "DIGEST" else self.draft.same_learning(type_, new.said, new.project)
         if known is not None:
             is_better = new.origin == "user" if new.origin != known.origin else new.confidence > known.confidence
             counts = new.origin not in {"assistant", "memory", "none"}
             self.draft.put(effects.Repeated(known.id, new, counts=counts, better=turn is not None and is_better))
             return known.id, new
-        if must_ask and self.draft.tx.is_retired(new.said):
+        if must_ask and self.draft.is_retired(new.said):
             self.draft.refuse("retired", f"the user said that it is not right: {new.content}", new.turn)
         else:
             self.draft.put(new)
@@ -319,7 +319,7 @@ class BatchFold(FileFold):
 
     def _open_action(self, number: int, learning: ParsedLearning, turn: Turn) -> None:
         """Open an action, or link the one that the agent or the person already wrote."""
-        at, actions, zone = turn.logged.timestamp, self.draft.tx.actions, self.turns.tz or DEFAULT_ZONE
+        at, actions, zone = turn.logged.timestamp, self.draft.actions, self.turns.tz or DEFAULT_ZONE
         when, refused = time_of(learning, at, self.draft.curation.created_at, actions, zone)
         mirrored = written_already(actions, turn.logged.mission_id, learning.content, when)
         if mirrored is not None:
@@ -349,9 +349,9 @@ class BatchFold(FileFold):
         evidence = self.turns.find(done.why.turn_id, done.why.quote)
         turn = evidence.turn if evidence is not None else self.turns.batch.get(done.why.turn_id or 0)
         for number in self._meant(done):
-            known = self.draft.tx.known(number)
+            known = self.draft.known(number)
             is_written = number > MADE_IDS
-            actions = [self.draft.tx.actions.get(number)] if is_written else self.draft.tx.actions.standing_for(number)
+            actions = [self.draft.actions.get(number)] if is_written else self.draft.actions.standing_for(number)
             open_ = [action for action in actions if action is not None and action.status == "open"]
             if not open_:
                 continue
@@ -371,9 +371,9 @@ class BatchFold(FileFold):
             return done.ids
         alike = [
             number
-            for action in self.draft.tx.actions.open()
+            for action in self.draft.actions.open()
             for number in [action.source_learning_id or action.id]
-            for known in [self.draft.tx.known(number)]
+            for known in [self.draft.known(number)]
             if any(begins(text, done.words) for text in (action.content, known.content if known else ""))
         ]
         found = [number for number in alike if number in done.ids] or alike
@@ -410,12 +410,12 @@ class BatchFold(FileFold):
     def _supersede(self, replaced: int, by: int, new: NewLearning, evidence: Evidence) -> None:
         name = f"L{replaced}"
         if replaced > MADE_IDS:
-            action = self.draft.tx.actions.get(replaced)
+            action = self.draft.actions.get(replaced)
             is_open = action is not None and action.status == "open"
             if action and is_open and self._is_finished(action.content, new.content, evidence.turn, evidence, name):
                 self._close(action)
             return
-        known = self.draft.tx.known(replaced)
+        known = self.draft.known(replaced)
         if known is None or known.id == by:
             return
         why = self._keeps_standing(known, by, new, evidence)
@@ -428,7 +428,7 @@ class BatchFold(FileFold):
         if known.project is None:
             # The user's own learning is replaced by one of the user, not of a project.
             self.draft.put(effects.MadeOwn(by))
-        for action in self.draft.tx.actions.standing_for(known.id):
+        for action in self.draft.actions.standing_for(known.id):
             self._close(action)
 
     def _retire_behind(self, line: Replaced) -> None:
@@ -456,7 +456,7 @@ class BatchFold(FileFold):
 
     def _retire_digests(self, first: int) -> None:
         """Supersede digests older than learning `first` that mention something which is now outdated."""
-        for digest in self.draft.tx.digests():
+        for digest in self.draft.digests():
             if digest.id >= first:
                 continue
             points = [content_words(point) for point in digest.content.split(" / ")]
@@ -472,7 +472,7 @@ class BatchFold(FileFold):
 
     def _keeps_standing(self, known: LearningRow, by: int, new: NewLearning, evidence: Evidence) -> str | None:  # noqa: PLR0911 - its cases in order
         """Return why one learning cannot replace another, or None."""
-        replacing = self.draft.tx.known(by)
+        replacing = self.draft.known(by)
         projects = {evidence.turn.logged.project, replacing.project if replacing is not None else None}
         if known.project is not None and not projects <= {None, known.project}:
             return "it is of another project"
@@ -568,7 +568,7 @@ class Judge:
     async def _turns(self, answer: Curation) -> Turns:
         """Return the turns of an answer's range, those that were shown again with it, and the turns before them."""
         first, last = answer.first_observation_id or 0, answer.last_observation_id or 0
-        state = await self._memory.rehearse(lambda tx: tx.state(before=first))
+        state = await self._memory.rehearse(lambda tx: effects.Projected(tx).state(first))
         heard = await self._transcript.observations_of([*range(first - EARLIER_TURNS, last + 1), *state.shown_again])
         # Each message is split, however long.
         turns = await asyncio.to_thread(lambda: {id_: Turn(turn, state.tz) for id_, turn in heard.items()})

@@ -108,13 +108,13 @@ class FileFold:
 
     def _behind(self, line: str) -> LearningRow | None:
         """Return the earlier learning that a line mostly repeats, or None."""
-        near = self.draft.tx.nearest(any_term(significant(line)), NEAREST)
+        near = self.draft.nearest(any_term(significant(line)), NEAREST)
         found = [known for known in near if known.id not in self.taught and rests_on(line, known.content)]
         return max(found, key=lambda known: share(content_words(line), content_words(known.content)), default=None)
 
     def _edit(self, name: str, edits: Sequence[Edit]) -> None:
         seen = self.draft.curation.seen_curation_id
-        if name in self.complete and seen is not None and self.draft.tx.changed_by_a_person(name, since=seen):
+        if name in self.complete and seen is not None and self.draft.changed_by_a_person(name, since=seen):
             self.draft.refuse("file_refused", f"{name}: a person changed it meanwhile; the old file stays")
             return
         old = self._with_headings(name, self._shown(name), edits)
@@ -246,8 +246,8 @@ class FileFold:
                 evidence.turn.logged.project,
                 taught,
             )
-        cited = self.draft.tx.known(line.learning_id) if line.learning_id is not None else None
-        near = [*([cited] if cited else []), *self.draft.tx.nearest(any_term(significant(line.text)), NEAREST)]
+        cited = self.draft.known(line.learning_id) if line.learning_id is not None else None
+        near = [*([cited] if cited else []), *self.draft.nearest(any_term(significant(line.text)), NEAREST)]
         # A number may be wrong, and the words of a cited learning may be others.
         resting = [known for known in near if rests_on(line.text, known.content)] or ([cited] if cited else [])
         return next((self._by_known(known) for known in resting if known.origin != UNPROVEN), None)

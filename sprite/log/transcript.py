@@ -590,8 +590,10 @@ class TranscriptDB(Tables):
                 fields["trigger"] = "schedule"
             elif fields["asked_by"] is not None:
                 fields["trigger"] = "program"
-            pasted, undone = read_spans(fields.pop("pasted_json")), bool(fields.pop("undone"))
-            found.append(Observation(**fields, tool_calls=calls, pasted=pasted, undone=undone))
+            if (pasted := fields.pop("pasted_json")) is not None:
+                fields["pasted"] = read_spans(pasted)
+            fields["undone"] = bool(fields["undone"])
+            found.append(Observation(**fields, tool_calls=calls))
         return found
 
     # --- forgetting ---

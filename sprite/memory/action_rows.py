@@ -164,7 +164,7 @@ def decide_action(draft: Fold) -> None:
     elif isinstance(record, Added):
         if record.content != FORGOTTEN:
             draft.put(_added(record))
-    elif (action := find_action(draft.tx, record.action, record.of)) is not None:
+    elif (action := find_action(draft, record.action, record.of)) is not None:
         _change(draft, record, action)
     elif record.of is None or FORGOTTEN not in record.of.content:
         draft.refuse("action_missing", f"there is no action {record.action} any more")
@@ -176,7 +176,7 @@ def pass_over(draft: Fold) -> None:
     When a re-extraction replaces memory, these actions must not fire again for them.
     """
     at = draft.curation.created_at
-    for action in draft.tx.actions.open():
+    for action in draft.actions.open():
         if not action.is_made and action.due is not None and action.due <= at:
             draft.put(Acted(action=action.id, due=next_due(action, at)))
 

@@ -26,7 +26,7 @@ from sprite.memory.apply import (
     Action,
     LearningLook,
 )
-from sprite.memory.decision import REFUSED_LAST, Projected
+from sprite.memory.decision import REFUSED_LAST
 from sprite.protocol.shapes import LearningRow, Refusal
 from sprite.storage.connection import Tables, in_transaction, open_database, open_reader
 
@@ -166,15 +166,11 @@ class MemoryDB(Tables):
         return await self._db.transact(lambda tx: int(tx.execute("SELECT cursor FROM projection").fetchone()[0]))
 
     @in_transaction
-    def apply(self, tx: sqlite3.Connection, fold: Callable[[Projected], _T], *, cursor: int) -> _T:
+    def apply(self, tx: sqlite3.Connection, fold: Callable[[sqlite3.Connection], _T], *, cursor: int) -> _T:
         """Run a fold and set the cursor, in one transaction on the database's thread; return the fold's value."""
-        value = fold(Projected(tx))
+        value = fold(tx)
         tx.execute("UPDATE projection SET cursor = ?", (cursor,))
         return value
-
-    async def rehearse(self, fold: Callable[[Projected], _T]) -> _T:
-        """Run a fold of the log into memory.db, roll back its writes, and return its value."""
-        return await self._db.transact(lambda tx: fold(Projected(tx)), is_kept=False)
 
     async def log_seen(self) -> LogMark:
         """Return the mark of the log from which memory.db was made."""

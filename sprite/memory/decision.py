@@ -287,17 +287,16 @@ class Projected:
         return row is not None
 
 
-@dataclass(slots=True)
-class Fold:
+@dataclass
+class Fold(Projected):
     """Apply parts of a decision to memory.db, inside the transaction of their curation, and keep them."""
 
-    tx: Projected
     curation: Curation
     parts: list[Part] = field(default_factory=list)
 
     def put(self, part: Part) -> None:  # noqa: C901, PLR0912 - a case for each kind of part
         """Apply one part of the decision, and keep it."""
-        run, at = self.tx.tx.execute, self.curation.created_at
+        run, at = self.tx.execute, self.curation.created_at
         match part:
             case NewLearning():
                 run(_LEARN, (*msgspec.structs.astuple(part), self.curation.id))
@@ -338,12 +337,12 @@ class Fold:
         if part.is_new:
             new: dict[str, Any] = {"created_at": at, "priority": 0, "status": "open", "source_learning_id": None}
             new |= columns
-            self.tx.actions.add(Action(id=number, **new))
+            self.actions.add(Action(id=number, **new))
             at = new["created_at"]
         elif columns:
-            self.tx.actions.change(number, **columns)
+            self.actions.change(number, **columns)
         if part.note:
-            self.tx.actions.note(number, at, part.by, part.note)
+            self.actions.note(number, at, part.by, part.note)
 
     def _number(self, part: Acted) -> int:
         return MADE_IDS + self.curation.id if part.action is None else part.action

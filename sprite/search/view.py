@@ -6,6 +6,7 @@ The gateway, the command line and the client state use this module.
 from __future__ import annotations
 
 import json
+import sqlite3
 import tempfile
 import time
 from collections.abc import Mapping
@@ -395,8 +396,9 @@ class MemoryView:
         """Return the learnings that a line of a memory file rests on, best first, whether they hold or not."""
         match, words = any_term(significant(line)), content_words(line)
 
-        def nearest(tx: Projected) -> list[shapes.LearningRow]:
-            found = [*tx.nearest(match, MOST_BEHIND), *tx.nearest(match, MOST_BEHIND, replaced=True)]
+        def nearest(tx: sqlite3.Connection) -> list[shapes.LearningRow]:
+            memory = Projected(tx)
+            found = [*memory.nearest(match, MOST_BEHIND), *memory.nearest(match, MOST_BEHIND, replaced=True)]
             return [row for row in found if words and share(words, content_words(row.content)) >= RESTS_ON]
 
         return (await self._memory.rehearse(nearest))[:MOST_BEHIND]

@@ -7,6 +7,7 @@ file, its pragmas and migrations are in `sprite/common/sqlite.py`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import sqlite3
@@ -87,8 +88,7 @@ class Database:
 
     async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
         """Run one statement; it is committed when this returns."""
-        with storage_errors(self.path):
-            await self._writer.run(lambda connection: connection.execute(sql, parameters).close())
+        await self._run(self._writer, lambda connection: connection.execute(sql, parameters).close())
 
     async def transact(
         self, work: Callable[[sqlite3.Connection], _T], *, is_synced: bool = False, is_kept: bool = True
@@ -108,8 +108,7 @@ class Database:
                     connection.rollback()
             return value
 
-        with storage_errors(self.path):
-            return await self._writer.run(transaction)
+        return await self._run(self._writer, transaction)
 
     async def purge(self, reindex: Sequence[str] = ()) -> None:
         """Remove all traces of deleted content: rewrite full text and file, and empty the journal.
@@ -135,8 +134,11 @@ class Database:
 
     async def read(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Run a read-only function on the reader's thread."""
+        return await self._run(self._reader, work)
+
+    async def _run(self, connection: Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:
         with storage_errors(self.path):
-            return await self._reader.run(work)
+            return await asyncio.get_running_loop().run_in_executor(connection.thread, work, connection.raw)
 
     async def fetch_all(self, sql: str, parameters: Iterable[Any] = ()) -> list[sqlite3.Row]:
         """Return all rows of a query."""
@@ -171,6 +173,10 @@ class Tables:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+
+    async def rehearse(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Run a function in a transaction, roll back its writes, and return its value."""
+        return await self._db.transact(work, is_kept=False)
 
 
 def in_transaction(
