@@ -116,6 +116,7 @@ PERSONAL_TYPES = frozenset({"PREFERENCE", "CORRECTION"})
 _KINDS = {"PREFERENCE": "preference", "CORRECTION": "correction", "ACTION": "action"}
 #: If memory has this share of a sentence's words, the agent may only have read it aloud.
 ECHO_SHARE = 0.8
+ECHO = "the agent only read it aloud from memory"
 #: A learning may keep parts of the superseded ones that it shares so many content words with, the nearest of them.
 RELATED_WORDS = 2
 MOST_CHANGED = 2
@@ -165,23 +166,22 @@ class BatchFold(FileFold):
     # --- learnings ---
 
     def _learn(self, number: int, asked: ParsedLearning) -> None:
+        """Take over a learning that its evidence and the verifier carry, with its effects; else refuse it."""
         evidence = self.turns.find(asked.turn_id, asked.quote)
         if evidence is None or evidence.voice.kind == "reply":
             self._keep_unproven(number, asked, evidence)
             return
         if not self.rulings.keeps(evidence.turn.logged.id):
             return
-        if evidence.voice.kind == "memory":
-            self._refuse("echo", "the agent only read it aloud from memory", asked, evidence)
-            return
+        voice = evidence.voice
         self.changed[number] = old = self._replaced_words(asked) if asked.supersedes else []
-        why = flaw(asked.content, evidence, asked.type, asked.due or "", old)
+        is_echo = voice.kind == "memory"
+        why = flaw(asked.content, evidence, asked.type, asked.due or "", old) if not is_echo else ECHO
         if why is not None:
-            self._refuse("refused", why, asked, evidence)
+            self._refuse("echo" if is_echo else "refused", why, asked, evidence)
             return
-        type_ = asked.type
-        ruling = Ruling("", "yes")
-        if evidence.voice.kind == "person":
+        type_, ruling = asked.type, Ruling("", "yes")
+        if voice.kind == "person":
             kind = _KINDS.get(type_, "fact")
             item = Item(kind, asked.told, evidence.turn.logged.id, evidence.quote, " / ".join(old))
             ruling = self.rulings.of(item)
@@ -189,7 +189,7 @@ class BatchFold(FileFold):
             work = self.turns.find(evidence.turn.logged.id, evidence.quote, in_work=True) if is_work else None
             if work is not None and flaw(asked.content, work, asked.type) is None:
                 # The work shows it, and the person's request has its words as well.
-                evidence, ruling = work, Ruling("", "yes")
+                evidence, voice, ruling = work, work.voice, Ruling("", "yes")
         elif type_ in PERSONAL_TYPES or type_ == "ACTION":
             type_ = "FACT"
             self._refuse("type_lowered", f"a {asked.type} that the user did not say became a FACT", asked, evidence)
@@ -199,7 +199,14 @@ class BatchFold(FileFold):
             self._refuse("unsure", "is this right?", asked, evidence)
             self._add(number, asked, "FACT", "none", evidence.turn, evidence.quote, must_ask=True)
         else:
-            self._take(number, type_, asked, evidence)
+            # A stranger's sentence stays theirs in the agent's commands.
+            is_strangers = voice.kind == "input" and self.turns.first_use.strangers(asked.told) is not None
+            origin = "tool" if is_strangers else voice.origin
+            # No client proves that a human typed these messages.
+            must_ask = voice.kind == "source" or voice.origin == "program"
+            by, new = self._add(number, asked, type_, origin, evidence.turn, evidence.quote, must_ask=must_ask)
+            for replaced in asked.supersedes:
+                self._supersede(replaced, by, new, evidence)
 
     def _replaced_words(self, asked: ParsedLearning) -> list[str]:
         """Return the user's learnings that a new one replaces. The new one may repeat their numbers and addresses."""
@@ -212,20 +219,6 @@ class BatchFold(FileFold):
         }
         near = [content for content, number in shared.items() if number >= RELATED_WORDS]
         return sorted(near, key=lambda content: -shared[content])[:MOST_CHANGED]
-
-    def _take(self, number: int, type_: str, asked: ParsedLearning, evidence: Evidence) -> None:
-        """Add a learning whose evidence was accepted, with its effects."""
-        origin = evidence.voice.origin
-        if evidence.voice.kind == "input" and self.turns.first_use.strangers(asked.told):
-            # A stranger's sentence stays theirs in the agent's commands.
-            origin = "tool"
-        # No client proves that a human typed these messages.
-        must_ask = evidence.voice.kind == "source" or evidence.voice.origin == "program"
-        learning_id, new = self._add(number, asked, type_, origin, evidence.turn, evidence.quote, must_ask=must_ask)
-        if learning_id == number and new.type == "ACTION":
-            self._open_action(number, asked, evidence.turn)
-        for replaced in asked.supersedes:
-            self._supersede(replaced, learning_id, new, evidence)
 
     def _keep_unproven(self, number: int, asked: ParsedLearning, evidence: Evidence | None) -> None:
         """Keep a learning without a quote, or with the agent's word alone, as unverified: in search, in no file."""
@@ -309,6 +302,8 @@ class BatchFold(FileFold):
         else:
             self.draft.put(new)
             self.taught[number] = new
+            if type_ == "ACTION" and turn is not None:
+                self._open_action(number, asked, turn)
         return number, new
 
     def _refuse(self, kind: str, why: str, asked: ParsedLearning, evidence: Evidence | None) -> None:
