@@ -93,7 +93,7 @@ class ParsedLearning:
     """One line of the answer: `type` is one of LEARNING_TYPES, `content` one line of at most MAX_CONTENT_CHARS.
 
     `turn_id`, `quote` and `supersedes` are unchecked claims of the model. So are an ACTION's `due` (a day or a moment)
-    and `rrule`.
+    and `rrule`. `told` is the content with its time, to find it and to distinguish it from other days.
     """
 
     type: str
@@ -103,13 +103,7 @@ class ParsedLearning:
     supersedes: tuple[int, ...]
     due: str | None = None
     rrule: str | None = None
-
-    @property
-    def told(self) -> str:
-        """Return the content with its time, to find it and to distinguish it from other days."""
-        parts = [f"due {self.due}" if self.due else "", f"every {self.rrule}" if self.rrule else ""]
-        time = ", ".join(part for part in parts if part)
-        return f"{self.content} ({time})" if time else self.content
+    told: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +226,11 @@ def read_learning(line: str) -> ParsedLearning | None:  # noqa: C901, PLR0912 - 
         return None
     if len(content) > MAX_CONTENT_CHARS:
         content = _cut(content, MAX_CONTENT_CHARS)
+    time = ", ".join([*([f"due {due}"] if due else []), *([f"every {rrule}"] if rrule else [])])
+    told = f"{content} ({time})" if time else content
     # A learning with a time is a to-do, whatever its type says.
     kind = "ACTION" if due or rrule else head["type"].upper().replace(" ", "_")
-    return ParsedLearning(kind, content, turn_id, quote, supersedes, due, rrule)
+    return ParsedLearning(kind, content, turn_id, quote, supersedes, due, rrule, told)
 
 
 def read_done(line: str) -> ParsedDone | None:
