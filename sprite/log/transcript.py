@@ -558,15 +558,12 @@ class TranscriptDB(Tables):
                 return True
         return False
 
-    async def counts(self) -> tuple[int, int, int]:
-        """Return (turns, turns that wait for curation, id of the last turn before all waiting ones or 0)."""
+    async def counts(self) -> tuple[int, int]:
+        """Return (turns, turns that wait for curation)."""
         row = await self._db.fetch_one(
-            "SELECT (SELECT count(*) FROM observations), "
-            "(SELECT count(*) FROM observations WHERE processed = 0), "
-            "coalesce((SELECT min(id) - 1 FROM observations WHERE processed = 0), "
-            "(SELECT max(id) FROM observations), 0)"
+            "SELECT (SELECT count(*) FROM observations), (SELECT count(*) FROM observations WHERE processed = 0)"
         )
-        return (row[0], row[1], row[2]) if row else (0, 0, 0)
+        return (row[0], row[1]) if row else (0, 0)
 
     async def reach(self) -> tuple[int, int]:
         """Return (id of the last turn before all waiting ones, number of waiting turns)."""
@@ -632,17 +629,10 @@ class TranscriptDB(Tables):
                     turn.id,
                 ),
             )
-        tx.executemany(
-            "UPDATE curations SET response = ? WHERE id = ?", [(text, key) for key, text in responses.items()]
-        )
-        tx.executemany(
-            "UPDATE curations SET decision_json = ?1 WHERE id = ?2 AND decision_json IS NOT ?1",
-            [(text, key) for key, text in decisions.items()],
-        )
-        tx.executemany(
-            "UPDATE curations SET verification_json = ? WHERE id = ?",
-            [(text, key) for key, text in verifications.items()],
-        )
+        texts = {"response": responses, "decision_json": decisions, "verification_json": verifications}
+        for column, new in texts.items():
+            sql = f"UPDATE curations SET {column} = ?1 WHERE id = ?2 AND {column} IS NOT ?1"  # noqa: S608 - our columns
+            tx.executemany(sql, [(text, key) for key, text in new.items()])
         tx.execute("DELETE FROM turn_journal")
         for _, sql in frozen:
             tx.execute(sql)

@@ -170,7 +170,7 @@ class MemoryView:
 
     async def state(self) -> shapes.MemoryState:
         """Return memory's key figures."""
-        turns, waiting, _ = await self._transcript.counts()
+        turns, waiting = await self._transcript.counts()
         return shapes.MemoryState(
             files=self.files(),
             learnings=await self._memory.learning_count(),
