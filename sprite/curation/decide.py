@@ -133,9 +133,9 @@ class BatchFold(FileFold):
         response = parse_response(self.draft.curation.response)
         state = self.draft.state()
         self.files = state.files
-        for number in [number for number in response.off_record if number in self.turns.batch]:
+        for turn in [turn for turn in response.off_record if turn in self.turns.batch]:
             # The verifier decides, or a page could hide what the person said.
-            self.rulings.of(keep_item(number))
+            self.rulings.of(keep_item(turn))
         # Refused learnings have a number, too: later answers refer to numbers, and forgetting must not change them.
         first = state.numbered + 1
         if response.learnings:
