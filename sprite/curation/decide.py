@@ -531,8 +531,8 @@ class Judge:
         return build_request(items.values(), turns, turns.tz)
 
     async def decided(self, answer: Curation) -> Curation:
-        """Return an answer with a decision made now, ready for the log."""
-        answer = replace(answer, created_at=time.time())
+        """Return an answer with the decision about it, ready for the log; made now, if the answer has no time."""
+        answer = replace(answer, created_at=answer.created_at or time.time())
         parts = await self.decide(answer)
         if answer.off_record:
             parts = [part for part in parts if not isinstance(part, effects.Refusal) or part.kind != "unparsed"]
