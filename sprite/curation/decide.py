@@ -603,12 +603,7 @@ def without_off_record(answer: Curation, parts: Sequence[effects.Part], turns: T
 MOST_PROPOSED = 5
 
 
-def propose(
-    rules: Sequence[str],
-    draft: effects.Fold,
-    turns: Turns,
-    rulings: Rulings,
-) -> None:
+def propose(rules: Sequence[str], draft: effects.Fold, turns: Turns, rulings: Rulings) -> None:
     """Take over the rules of an answer that the person's own words carry. They are offered, and hold nothing yet."""
     for text in rules[:MOST_PROPOSED]:
         line = read_line(text)
