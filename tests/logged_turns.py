@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sprite.curation.provenance.evidence import Turns
+from sprite.curation.provenance.evidence import Turn, Turns
 from sprite.log.transcript import Observation
 
 AT = 1795168800.0  # Friday, 2026-11-20T10:00:00Z
@@ -25,5 +25,6 @@ def call(name: str, result: Any, command: str | None = None, **other: Any) -> di
 
 
 def turns(*batch: Observation, earlier: Sequence[Observation] = ()) -> Turns:
-    """Return the turns of a batch."""
-    return Turns(batch, earlier)
+    """Return the turns of a batch, with earlier ones."""
+    known = {logged.id: Turn(logged) for logged in sorted((*earlier, *batch), key=lambda logged: logged.id)}
+    return Turns({logged.id: known[logged.id] for logged in batch}, known)

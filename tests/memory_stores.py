@@ -112,7 +112,11 @@ class Stores:
         return turn
 
     async def extract_again(
-        self, generation: int, *answers: tuple[str, int, int], meanwhile: Awaitable[None] | None = None
+        self,
+        generation: int,
+        *answers: tuple[str, int, int],
+        meanwhile: Awaitable[None] | None = None,
+        verify: Callable[[str], str] = agree,
     ) -> None:
         """Log a re-extraction with these answers, each for a range of turns, without applying it."""
         async with AsyncExitStack() as stack:
@@ -125,7 +129,7 @@ class Stores:
                 turns = await self.turns_between(first, last)
                 await grown.come_to(turns)
                 answer = Curation("batch", response, first, last, model="offline", generation=generation)
-                await grown.keep(await self.verified(answer, judge=judge), turns[-1])
+                await grown.keep(await self.verified(answer, verify, judge), turns[-1])
             if meanwhile is not None:
                 await meanwhile
             await grown.take_over(generation)

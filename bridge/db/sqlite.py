@@ -38,8 +38,7 @@ class SqliteDatabase:
 
     async def write(self, work: Callable[[Transaction], _T]) -> _T:
         """See Database. One round trip to the thread, however many statements."""
-        with _translated():
-            return await self._writer.run(partial(all_or_nothing, work=work))
+        return await _run(self._writer, partial(all_or_nothing, work=work))
 
     async def write_in_turn(self, _key: str, work: Callable[[Transaction], _T]) -> _T:
         """See Database. There is one writer, so all writes are serialised."""
@@ -47,13 +46,11 @@ class SqliteDatabase:
 
     async def read(self, work: Callable[[Transaction], _T]) -> _T:
         """See Database."""
-        with _translated():
-            return await self._reader.run(work)
+        return await _run(self._reader, work)
 
     async def statement(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """See Database. There is one writer, so no other write interferes."""
-        with _translated():
-            return await self._writer.run(lambda connection: connection.execute(sql, parameters).fetchall())
+        return await _run(self._writer, lambda connection: connection.execute(sql, parameters).fetchall())
 
     async def upkeep(self, sql: str, _seconds: float) -> None:
         """See Database. Blocks other writers, without a time limit."""
@@ -71,10 +68,9 @@ class SqliteDatabase:
             await asyncio.to_thread(sync, self._log)
 
 
-@contextmanager
-def _translated() -> Iterator[None]:
+async def _run(connection: Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:
     try:
-        yield
+        return await asyncio.get_running_loop().run_in_executor(connection.thread, work, connection.raw)
     except sqlite3.Error as error:
         # Errors of the module itself (too few parameters) have no SQLite code.
         code = getattr(error, "sqlite_errorname", None) or "SQLITE_MISUSE"

@@ -25,7 +25,7 @@ from sprite.cli.output import say, say_json
 from sprite.common.prices import DEAREST, cost_usd, price_of
 from sprite.config import Settings
 from sprite.curation.model import Answer, Asked, CuratorModel
-from sprite.curation.provenance.evidence import Turns
+from sprite.curation.provenance.evidence import Turn, Turns
 from sprite.curation.verifier import Item, Request, build_request, read_answer
 from sprite.errors import ModelError, OperatorError, PeerError
 from sprite.log.transcript import Observation
@@ -262,9 +262,9 @@ def _calls(lines: Sequence[Line]) -> Iterator[tuple[list[Line], Request]]:
     for first in range(number):
         asked = list(lines[first::number])
         # Each message has a session of its own, so none explains another.
-        turns = Turns([_turn(turn, line.message) for turn, line in enumerate(asked, 1)], [])
+        turns = {number: Turn(_turn(number, line.message)) for number, line in enumerate(asked, 1)}
         items = [Item(line.kind, line.line, turn, line.message, line.old) for turn, line in enumerate(asked, 1)]
-        yield asked, build_request(items, turns, "UTC")
+        yield asked, build_request(items, Turns(turns, turns), "UTC")
 
 
 def _turn(number: int, message: str) -> Observation:

@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -55,54 +53,28 @@ class Schema:
     option: str = "--workspace"
 
 
+@dataclass(frozen=True, slots=True)
 class Connection:
-    """A connection on its own thread, which runs whole functions one after another, in the order of the calls."""
+    """A connection and its own thread, which runs whole functions one after another, in the order of the calls.
 
-    def __init__(self, name: str) -> None:
-        #: Set once the thread has connected.
-        self.raw: sqlite3.Connection
-        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, name=name)
-        self._thread.start()
+    Once started, a function runs to its end, even if its caller is cancelled.
+    """
 
-    async def run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run a function in the thread; return its value. Once started it runs to its end, even if cancelled."""
-        return await self.call(lambda: work(self.raw))
-
-    async def call(self, job: Callable[[], _T]) -> _T:
-        """Run a function without arguments in the thread."""
-        future: Future[_T] = Future()
-        self._jobs.put((future, job))
-        return await asyncio.wrap_future(future)
-
-    def stop(self) -> None:
-        """End the thread after its jobs; blocks."""
-        self._jobs.put(None)
-        self._thread.join()
-
-    def _serve(self) -> None:
-        while (queued := self._jobs.get()) is not None:
-            future, job = queued
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(job())
-            except BaseException as error:  # noqa: BLE001 - the caller raises it
-                future.set_exception(error)
+    raw: sqlite3.Connection
+    thread: ThreadPoolExecutor
 
 
 @asynccontextmanager
 async def connected(connect: Callable[[], sqlite3.Connection], name: str) -> AsyncIterator[Connection]:
     """Connect on a new thread; at the end, wait for its work and close the connection."""
-    connection = Connection(name)
-    try:
-        connection.raw = await connection.call(connect)
+    # Leaving the block joins the thread.
+    with ThreadPoolExecutor(1, name) as thread:
+        loop = asyncio.get_running_loop()
+        raw = await loop.run_in_executor(thread, connect)
         try:
-            yield connection
+            yield Connection(raw, thread)
         finally:
-            await connection.call(connection.raw.close)
-    finally:
-        connection.stop()
+            await loop.run_in_executor(thread, raw.close)
 
 
 def connect(path: Path, schema: Schema, *, is_reader: bool = False) -> sqlite3.Connection:

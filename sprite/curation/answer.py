@@ -26,12 +26,10 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sprite.curation.answer_files import (
     PLACEHOLDER,
-    Bodies,
     Edit,
     Line,
     Lines,
@@ -95,7 +93,7 @@ class ParsedLearning:
     """One line of the answer: `type` is one of LEARNING_TYPES, `content` one line of at most MAX_CONTENT_CHARS.
 
     `turn_id`, `quote` and `supersedes` are unchecked claims of the model. So are an ACTION's `due` (a day or a moment)
-    and `rrule`.
+    and `rrule`. `told` is the content with its time, to find it and to distinguish it from other days.
     """
 
     type: str
@@ -105,13 +103,7 @@ class ParsedLearning:
     supersedes: tuple[int, ...]
     due: str | None = None
     rrule: str | None = None
-
-    @property
-    def told(self) -> str:
-        """Return the content with its time, to find it and to distinguish it from other days."""
-        parts = [f"due {self.due}" if self.due else "", f"every {self.rrule}" if self.rrule else ""]
-        time = ", ".join(part for part in parts if part)
-        return f"{self.content} ({time})" if time else self.content
+    told: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,88 +118,69 @@ class ParsedDone:
     words: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CuratorResponse:
     """A parsed answer: learnings in order, finished actions, and per file either edits or complete new content.
 
     Complete content ends in one newline. `off_record` are turns that the user seems to want off the record,
-    `rules` the texts of proposed rules.
+    `rules` the texts of proposed rules. `unparsed` are lines that are no directive and updates that were refused, cut
+    short, for the report.
     """
 
-    learnings: tuple[ParsedLearning, ...]
-    done: tuple[ParsedDone, ...]
-    off_record: tuple[int, ...]
-    rules: tuple[str, ...]
-    files: Mapping[str, str]
-    edits: Mapping[str, tuple[Edit, ...]]
-    nothing: bool
-    """It said NONE, and nothing else that counts."""
-    unparsed: tuple[str, ...]
-    """Lines that are no directive and updates that were refused, cut short, for the report."""
+    learnings: list[ParsedLearning] = field(default_factory=list)
+    done: list[ParsedDone] = field(default_factory=list)
+    off_record: list[int] = field(default_factory=list)
+    rules: list[str] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    edits: dict[str, tuple[Edit, ...]] = field(default_factory=dict)
+    unparsed: list[str] = field(default_factory=list)
+    says_none: bool = False
 
     @property
     def usable(self) -> bool:
         """Return whether the answer can be logged: it says NONE, or has a learning, an edit or a finished action."""
-        return self.nothing or bool(
-            self.learnings or self.done or self.off_record or self.rules or self.files or self.edits
-        )
+        said = (self.learnings, self.done, self.off_record, self.rules, self.files, self.edits)
+        return self.says_none or any(said)
+
+    def read(self, line: str) -> None:
+        """Parse a line that is no learning and no edit."""
+        if (done := read_done(line)) is not None:
+            self.done.append(done)
+        elif turns := read_off_record(line):
+            self.off_record = list(dict.fromkeys([*self.off_record, *turns]))
+        elif (rule := _RULE.match(line)) is not None:
+            self.rules.append(line[rule.end() :])
+        else:
+            self.unparsed.append(line)
 
 
 def parse_response(text: str) -> CuratorResponse:
     """Parse a curator answer. Never raises."""
+    found = CuratorResponse()
     lines = plain_text(text).split("\n")
-    learnings: list[ParsedLearning] = []
-    done: list[ParsedDone] = []
-    hidden: list[int] = []
-    rules: list[str] = []
-    unparsed: list[str] = []
-    said_none = False
     wrapped = False  # inside a code fence around the whole answer
-    bodies = Bodies({}, {}, [])
     for index, line in enumerate(lines):
         if not line or line.isspace():
             continue
         if (learning := read_learning(line)) is not None:
-            learnings.append(learning)
+            found.learnings.append(learning)
         elif read_header(line) is not None:
             rest = lines[index:]
-            bodies = read_bodies(_unwrapped(rest) if wrapped else rest, unparsed)
+            found.files, found.edits, left = read_bodies(_unwrapped(rest) if wrapped else rest, found.unparsed)
+            for other in left:
+                found.read(other)
             break
         elif read_fence(line) is not None:
             wrapped = not wrapped
         elif PLACEHOLDER.fullmatch(line):
-            said_none = True
+            found.says_none = True
         else:
-            _read_other(line, done, hidden, rules, unparsed)
-    for line in bodies.left:
-        _read_other(line, done, hidden, rules, unparsed)
-    reported = [_cut(line.strip(), MAX_UNPARSED_CHARS) for line in unparsed[:MAX_UNPARSED_LINES]]
-    if len(unparsed) > MAX_UNPARSED_LINES:
-        reported.append(f"({len(unparsed) - MAX_UNPARSED_LINES} more lines)")
-    return CuratorResponse(
-        learnings=tuple(learnings),
-        done=tuple(done),
-        off_record=tuple(dict.fromkeys(hidden)),
-        rules=tuple(rules),
-        files=bodies.files,
-        edits=bodies.edits,
-        nothing=said_none and not (learnings or done or hidden or rules or bodies.files or bodies.edits),
-        unparsed=tuple(reported),
-    )
-
-
-def _read_other(
-    line: str, done: list[ParsedDone], off_record: list[int], rules: list[str], unparsed: list[str]
-) -> None:
-    """Parse a line that is no learning and no edit."""
-    if (finished := read_done(line)) is not None:
-        done.append(finished)
-    elif turns := read_off_record(line):
-        off_record += turns
-    elif (rule := _RULE.match(line)) is not None:
-        rules.append(line[rule.end() :])
-    else:
-        unparsed.append(line)
+            found.read(line)
+    more = len(found.unparsed) - MAX_UNPARSED_LINES
+    found.unparsed = [_cut(line.strip(), MAX_UNPARSED_CHARS) for line in found.unparsed[:MAX_UNPARSED_LINES]]
+    if more > 0:
+        found.unparsed.append(f"({more} more lines)")
+    return found
 
 
 def read_learning(line: str) -> ParsedLearning | None:  # noqa: C901, PLR0912 - its marks come in any order
@@ -253,9 +226,11 @@ def read_learning(line: str) -> ParsedLearning | None:  # noqa: C901, PLR0912 - 
         return None
     if len(content) > MAX_CONTENT_CHARS:
         content = _cut(content, MAX_CONTENT_CHARS)
+    time = ", ".join([*([f"due {due}"] if due else []), *([f"every {rrule}"] if rrule else [])])
+    told = f"{content} ({time})" if time else content
     # A learning with a time is a to-do, whatever its type says.
     kind = "ACTION" if due or rrule else head["type"].upper().replace(" ", "_")
-    return ParsedLearning(kind, content, turn_id, quote, supersedes, due, rrule)
+    return ParsedLearning(kind, content, turn_id, quote, supersedes, due, rrule, told)
 
 
 def read_done(line: str) -> ParsedDone | None:

@@ -78,23 +78,11 @@ def read_fence(line: str) -> Fence | None:
     return Fence(found[1][0], len(found[1]), line[found.end() :].strip())
 
 
-@dataclass(frozen=True, slots=True)
-class Bodies:
-    """The files in a curator's answer by name: complete contents that end in one newline, or edits.
+def read_bodies(lines: Lines, unparsed: list[str]) -> tuple[dict[str, str], dict[str, tuple[Edit, ...]], list[str]]:
+    """Read the files of an answer by name: complete contents, edits, and lines among these that are none.
 
-    `left` are lines among the edits that could not be parsed as edits.
-    """
-
-    files: dict[str, str]
-    edits: dict[str, tuple[Edit, ...]]
-    left: list[str]
-
-
-def read_bodies(lines: Lines, unparsed: list[str]) -> Bodies:
-    """Read the files of an answer: `lines` begins with a header.
-
-    The last update of a file wins, also over its edits. Edits of the same file are joined. Refused, replaced or
-    leftover lines are appended to `unparsed`.
+    `lines` begins with a header. Contents end in one newline. The last update of a file wins, also over its edits.
+    Edits of the same file are joined. Refused, replaced or leftover lines are appended to `unparsed`.
     """
     files: dict[str, str] = {}
     changes: dict[str, list[str]] = {}
@@ -122,7 +110,7 @@ def read_bodies(lines: Lines, unparsed: list[str]) -> Bodies:
         del changes[name]
     left: list[str] = []
     edits = {name: found for name, body in changes.items() if (found := read_edits(body, left))}
-    return Bodies(files, edits, left)
+    return files, edits, left
 
 
 def _headers(lines: Lines) -> list[tuple[int, Header]]:

@@ -18,13 +18,12 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from sprite.common.due_times import parse_due
-from sprite.common.recurrence import first_after, next_after, parse_rule
+from sprite.common.recurrence import DEFAULT_ZONE, first_after, next_after, parse_rule
 from sprite.curation.answer import ParsedDone, ParsedLearning, parse_response, read_learning
 from sprite.curation.answer_files import Header, begins, read_header, read_line
 from sprite.curation.file_decisions import NEAREST, FileFold, Replaced, rests_on
 from sprite.curation.provenance.checks import Given, disguise
-from sprite.curation.provenance.evidence import Evidence, Turns, day_of, flaw
-from sprite.curation.provenance.voices import Turn
+from sprite.curation.provenance.evidence import Evidence, Turn, Turns, flaw
 from sprite.curation.verifier import Item, Request, Ruling, Rulings, Verification, build_request, keep_item
 from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation
@@ -42,7 +41,6 @@ from sprite.memory.apply import (
     ProjectedActions,
 )
 from sprite.memory.database import MemoryDB
-from sprite.memory.files import CURATED
 from sprite.memory.query import any_term, significant
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 from sprite.protocol.shapes import LearningRow
@@ -118,6 +116,7 @@ PERSONAL_TYPES = frozenset({"PREFERENCE", "CORRECTION"})
 _KINDS = {"PREFERENCE": "preference", "CORRECTION": "correction", "ACTION": "action"}
 #: If memory has this share of a sentence's words, the agent may only have read it aloud.
 ECHO_SHARE = 0.8
+ECHO = "the agent only read it aloud from memory"
 #: A learning may keep parts of the superseded ones that it shares so many content words with, the nearest of them.
 RELATED_WORDS = 2
 MOST_CHANGED = 2
@@ -131,63 +130,66 @@ class BatchFold(FileFold):
 
         It is also written to memory.db, so the caller rolls the transaction back.
         """
-        response = parse_response(self._draft.curation.response)
-        for number in response.off_record:
-            if number in self._turns.batch:
-                # The verifier decides, or a page could hide what the person said.
-                self._rulings.of(keep_item(number))
+        response = parse_response(self.draft.curation.response)
+        state = self.draft.state()
+        self.files = state.files
+        for turn in [turn for turn in response.off_record if turn in self.turns.batch]:
+            # The verifier decides, or a page could hide what the person said.
+            self.rulings.of(keep_item(turn))
         # Refused learnings have a number, too: later answers refer to numbers, and forgetting must not change them.
-        first = self._numbered + 1
+        first = state.numbered + 1
         if response.learnings:
-            self._draft.put(effects.Numbered(len(response.learnings)))
+            self.draft.put(effects.Numbered(len(response.learnings)))
         if response.files or response.edits:
             self._read_edits(response)
         for number, learning in enumerate(response.learnings, first):
             take = self._digest if learning.type == "DIGEST" else self._learn
             if learning.content != FORGOTTEN:
                 take(number, learning)
-        for name, edits in self._edits.items():
+        for name, edits in self.edits.items():
             self._edit(name, edits)
-        self._take_out_past()
-        propose(response.rules, self._draft, self._turns, self._rulings, self._zone)
+        if "context.md" in self.files:
+            self._take_out_past()
+        if response.rules:
+            propose(response.rules, self.draft, self.turns, self.rulings)
         # After the files: a line may rest on an action that is finished here.
         for done in response.done:
             self._finish(done)
-        for replaced in self._replaced:
+        for replaced in self.replaced:
             self._retire_behind(replaced)
-        if self._outdated:
+        if self.outdated:
             self._retire_digests(first)
         for line in response.unparsed:
-            self._draft.refuse("unparsed", line)
-        return self._draft.parts
+            self.draft.refuse("unparsed", line)
+        return self.draft.parts
 
     # --- learnings ---
 
     def _learn(self, number: int, asked: ParsedLearning) -> None:
-        evidence = self._turns.find(asked.turn_id, asked.quote)
+        """Take over a learning that its evidence and the verifier carry, with its effects; else refuse it."""
+        evidence = self.turns.find(asked.turn_id, asked.quote)
         if evidence is None or evidence.voice.kind == "reply":
             self._keep_unproven(number, asked, evidence)
             return
-        if not self._rulings.keeps(evidence.turn.logged.id):
+        if not self.rulings.keeps(evidence.turn.logged.id):
             return
-        if evidence.voice.kind == "memory":
-            self._refuse("echo", "the agent only read it aloud from memory", asked, evidence)
-            return
-        self._changed[number] = old = self._replaced_words(asked) if asked.supersedes else []
-        why = flaw(asked.content, evidence, self._turns, self._zone, asked.type, asked.due or "", old)
+        voice = evidence.voice
+        self.changed[number] = old = self._replaced_words(asked) if asked.supersedes else []
+        is_echo = voice.kind == "memory"
+        why = flaw(asked.content, evidence, asked.type, asked.due or "", old) if not is_echo else ECHO
         if why is not None:
-            self._refuse("refused", why, asked, evidence)
+            self._refuse("echo" if is_echo else "refused", why, asked, evidence)
             return
-        type_ = asked.type
-        ruling = Ruling("", "yes")
-        if evidence.voice.kind == "person":
+        type_, ruling = asked.type, Ruling("", "yes")
+        if voice.kind == "person":
             kind = _KINDS.get(type_, "fact")
             item = Item(kind, asked.told, evidence.turn.logged.id, evidence.quote, " / ".join(old))
-            ruling = self._rulings.of(item)
-            work = self._turns.in_work(evidence) if kind == "fact" and ruling.verdict != "yes" else None
-            if work is not None and flaw(asked.content, work, self._turns, self._zone, asked.type) is None:
+            ruling = self.rulings.of(item)
+            is_work = kind == "fact" and ruling.verdict != "yes"
+            work = self.turns.find(evidence.turn.logged.id, evidence.quote, in_work=True) if is_work else None
+            if work is not None and flaw(asked.content, work, asked.type) is None:
                 # The work shows it, and the person's request has its words as well.
-                evidence, ruling = work, Ruling("", "yes")
+                evidence, voice, ruling = work, work.voice, Ruling("", "yes")
         elif type_ in PERSONAL_TYPES or type_ == "ACTION":
             type_ = "FACT"
             self._refuse("type_lowered", f"a {asked.type} that the user did not say became a FACT", asked, evidence)
@@ -197,12 +199,19 @@ class BatchFold(FileFold):
             self._refuse("unsure", "is this right?", asked, evidence)
             self._add(number, asked, "FACT", "none", evidence.turn, evidence.quote, must_ask=True)
         else:
-            self._take(number, type_, asked, evidence)
+            # A stranger's sentence stays theirs in the agent's commands.
+            is_strangers = voice.kind == "input" and self.turns.first_use.strangers(asked.told) is not None
+            origin = "tool" if is_strangers else voice.origin
+            # No client proves that a human typed these messages.
+            must_ask = voice.kind == "source" or voice.origin == "program"
+            by, new = self._add(number, asked, type_, origin, evidence.turn, evidence.quote, must_ask=must_ask)
+            for replaced in asked.supersedes:
+                self._supersede(replaced, by, new, evidence)
 
     def _replaced_words(self, asked: ParsedLearning) -> list[str]:
         """Return the user's learnings that a new one replaces. The new one may repeat their numbers and addresses."""
         words = content_words(asked.content)
-        replaced = [known for number in asked.supersedes if (known := self._tx.known(number)) is not None]
+        replaced = [known for number in asked.supersedes if (known := self.draft.known(number)) is not None]
         shared = {
             known.content: len(words & content_words(known.content))
             for known in replaced
@@ -211,29 +220,15 @@ class BatchFold(FileFold):
         near = [content for content, number in shared.items() if number >= RELATED_WORDS]
         return sorted(near, key=lambda content: -shared[content])[:MOST_CHANGED]
 
-    def _take(self, number: int, type_: str, asked: ParsedLearning, evidence: Evidence) -> None:
-        """Add a learning whose evidence was accepted, with its effects."""
-        origin = evidence.voice.origin
-        if evidence.voice.kind == "input" and self._turns.first_use.strangers(asked.told):
-            # A stranger's sentence stays theirs in the agent's commands.
-            origin = "tool"
-        # No client proves that a human typed these messages.
-        must_ask = evidence.voice.kind == "source" or evidence.voice.origin == "program"
-        learning_id, new = self._add(number, asked, type_, origin, evidence.turn, evidence.quote, must_ask=must_ask)
-        if learning_id == number and new.type == "ACTION":
-            self._open_action(number, asked, evidence.turn)
-        for replaced in asked.supersedes:
-            self._supersede(replaced, learning_id, new, evidence)
-
     def _keep_unproven(self, number: int, asked: ParsedLearning, evidence: Evidence | None) -> None:
         """Keep a learning without a quote, or with the agent's word alone, as unverified: in search, in no file."""
-        turn = evidence.turn if evidence is not None else self._turns.batch.get(asked.turn_id or 0)
-        if turn is not None and not self._rulings.keeps(turn.logged.id):
+        turn = evidence.turn if evidence is not None else self.turns.batch.get(asked.turn_id or 0)
+        if turn is not None and not self.rulings.keeps(turn.logged.id):
             return
         if disguise(asked.told, Given([])) is not None or self._is_known(asked.told):
             self._refuse("echo", "memory has it, and nothing new proves it", asked, None)
             return
-        self._draft.refuse("unverified", f"its quote is not in the turn it names: {asked.told}")
+        self.draft.refuse("unverified", f"its quote is not in the turn it names: {asked.told}")
         self._add(number, asked, "FACT", "none", turn, asked.quote)
 
     def _is_known(self, content: str) -> bool:
@@ -241,30 +236,30 @@ class BatchFold(FileFold):
         match = any_term(significant(content))
         known = [
             each.content
-            for each in (*self._tx.nearest(match, NEAREST), *self._tx.nearest(match, NEAREST, replaced=True))
+            for each in (*self.draft.nearest(match, NEAREST), *self.draft.nearest(match, NEAREST, replaced=True))
         ]
-        lines = [line for name in CURATED for line in (self._tx.latest_content(name) or "").split("\n")]
+        lines = [line for content in self.files.values() for line in content.split("\n")]
         words = content_words(content)
         return any(share(words, content_words(text)) >= ECHO_SHARE for text in (*known, *lines))
 
     def _digest(self, number: int, asked: ParsedLearning) -> None:
         """Add the digest of a session, which replaces earlier ones. It is never evidence of the user's word."""
-        turn = self._turns.batch.get(asked.turn_id or 0) or list(self._turns.batch.values())[-1]
+        turn = self.turns.batch.get(asked.turn_id or 0) or list(self.turns.batch.values())[-1]
         session = turn.logged.session_id
-        heard = [known for known in self._turns.all.values() if known.logged.session_id == session]
-        if not all(self._rulings.keeps(known.logged.id) for known in heard):
+        heard = [known for known in self.turns.all.values() if known.logged.session_id == session]
+        if not all(self.rulings.keeps(known.logged.id) for known in heard):
             return
-        digests = self._tx.digests(session)
+        digests = self.draft.digests(session)
         earlier = [digest.content for digest in digests]
         given = Given([*(voice.text for known in heard for voice in known.voices), *earlier])
-        why = disguise(asked.told, given) or given.lacks(asked.told, day_of(turn, self._zone), may_name_files=True)
+        why = disguise(asked.told, given) or given.lacks(asked.told, turn.day, may_name_files=True)
         if why is not None:
-            self._draft.refuse("refused", f"{why}: {asked.told}")
+            self.draft.refuse("refused", f"{why}: {asked.told}")
             return
-        origin = "tool" if self._turns.first_use.strangers(asked.told) else "assistant"
+        origin = "tool" if self.turns.first_use.strangers(asked.told) else "assistant"
         self._add(number, asked, "DIGEST", origin, turn, None)
         for digest in digests:
-            self._draft.put(effects.Superseded(digest.id, number))
+            self.draft.put(effects.Superseded(digest.id, number))
 
     def _add(
         self,
@@ -283,7 +278,7 @@ class BatchFold(FileFold):
         """
         new = NewLearning(
             number=number,
-            created_at=self._draft.curation.created_at if turn is None else turn.logged.timestamp,
+            created_at=self.draft.curation.created_at if turn is None else turn.logged.timestamp,
             type=type_,
             content=asked.told,
             said=said(asked.told),
@@ -296,38 +291,40 @@ class BatchFold(FileFold):
             project=None if turn is None or type_ == "PREFERENCE" else turn.logged.project,
             proposed=None if not must_ask else type_ if asked.type == "ACTION" else asked.type,
         )
-        known = None if type_ == "DIGEST" else self._tx.same_learning(type_, new.said, new.project)
+        known = None if type_ == "DIGEST" else self.draft.same_learning(type_, new.said, new.project)
         if known is not None:
             is_better = new.origin == "user" if new.origin != known.origin else new.confidence > known.confidence
             counts = new.origin not in {"assistant", "memory", "none"}
-            self._draft.put(effects.Repeated(known.id, new, counts=counts, better=turn is not None and is_better))
+            self.draft.put(effects.Repeated(known.id, new, counts=counts, better=turn is not None and is_better))
             return known.id, new
-        if must_ask and self._tx.is_retired(new.said):
-            self._draft.refuse("retired", f"the user said that it is not right: {new.content}", new.turn)
+        if must_ask and self.draft.is_retired(new.said):
+            self.draft.refuse("retired", f"the user said that it is not right: {new.content}", new.turn)
         else:
-            self._draft.put(new)
-            self._taught[number] = new
+            self.draft.put(new)
+            self.taught[number] = new
+            if type_ == "ACTION" and turn is not None:
+                self._open_action(number, asked, turn)
         return number, new
 
     def _refuse(self, kind: str, why: str, asked: ParsedLearning, evidence: Evidence | None) -> None:
         turn = evidence.turn.logged.id if evidence is not None else asked.turn_id
-        self._draft.refuse(kind, f"{why}: {asked.told}", turn)
+        self.draft.refuse(kind, f"{why}: {asked.told}", turn)
 
     # --- actions ---
 
     def _open_action(self, number: int, learning: ParsedLearning, turn: Turn) -> None:
         """Open an action, or link the one that the agent or the person already wrote."""
-        at = turn.logged.timestamp
-        when, refused = time_of(learning, at, self._draft.curation.created_at, self._tx.actions, self._zone)
-        mirrored = written_already(self._tx.actions, turn.logged.mission_id, learning.content, when)
+        at, actions, zone = turn.logged.timestamp, self.draft.actions, self.turns.tz or DEFAULT_ZONE
+        when, refused = time_of(learning, at, self.draft.curation.created_at, actions, zone)
+        mirrored = written_already(actions, turn.logged.mission_id, learning.content, when)
         if mirrored is not None:
             if mirrored.source_learning_id is None:
-                self._draft.put(effects.Acted(action=mirrored.id, source_learning_id=number))
+                self.draft.put(effects.Acted(action=mirrored.id, source_learning_id=number))
             return
         if refused is not None:
-            self._draft.refuse("not_scheduled", f"{refused}: {learning.content}")
+            self.draft.refuse("not_scheduled", f"{refused}: {learning.content}")
         content = learning.content if refused is None else learning.told
-        self._draft.put(
+        self.draft.put(
             effects.Acted(
                 action=number,
                 is_new=True,
@@ -344,24 +341,24 @@ class BatchFold(FileFold):
 
     def _finish(self, done: ParsedDone) -> None:
         """Close the actions of a `DONE` line."""
-        evidence = self._turns.find(done.why.turn_id, done.why.quote)
-        turn = evidence.turn if evidence is not None else self._turns.batch.get(done.why.turn_id or 0)
+        evidence = self.turns.find(done.why.turn_id, done.why.quote)
+        turn = evidence.turn if evidence is not None else self.turns.batch.get(done.why.turn_id or 0)
         for number in self._meant(done):
-            known = self._tx.known(number)
+            known = self.draft.known(number)
             is_written = number > MADE_IDS
-            actions = [self._tx.actions.get(number)] if is_written else self._tx.actions.standing_for(number)
+            actions = [self.draft.actions.get(number)] if is_written else self.draft.actions.standing_for(number)
             open_ = [action for action in actions if action is not None and action.status == "open"]
             if not open_:
                 continue
             if turn is None:
-                self._draft.refuse("done_refused", f"L{number} stays open: name the turn that finished it")
+                self.draft.refuse("done_refused", f"L{number} stays open: name the turn that finished it")
             elif self._is_finished(open_[0].content, done.why.text, turn, evidence, f"L{number}"):
                 for action in open_:
                     self._close(action)
                 if known is not None:
                     # Nothing replaces it: it is finished.
-                    self._draft.put(effects.Superseded(number, number))
-                self._retired.append(open_[0].content if known is None else known.content)
+                    self.draft.put(effects.Superseded(number, number))
+                self.retired.append(open_[0].content if known is None else known.content)
 
     def _meant(self, done: ParsedDone) -> Sequence[int]:
         """Return the numbers of the actions that a `DONE` line names, by its first words if it has some."""
@@ -369,16 +366,16 @@ class BatchFold(FileFold):
             return done.ids
         alike = [
             number
-            for action in self._tx.actions.open()
+            for action in self.draft.actions.open()
             for number in [action.source_learning_id or action.id]
-            for known in [self._tx.known(number)]
+            for known in [self.draft.known(number)]
             if any(begins(text, done.words) for text in (action.content, known.content if known else ""))
         ]
         found = [number for number in alike if number in done.ids] or alike
         if len(found) == 1:
             return found
         why = "several open actions begin" if found else "no open action begins"
-        self._draft.refuse("done_refused", f"{why} like this: {done.words}", done.why.turn_id)
+        self.draft.refuse("done_refused", f"{why} like this: {done.words}", done.why.turn_id)
         return ()
 
     def _is_finished(self, content: str, reason: str, turn: Turn, evidence: Evidence | None, name: str) -> bool:
@@ -387,7 +384,7 @@ class BatchFold(FileFold):
         A command may end with an error and finish it all the same, if its quoted result names the thing.
         """
         number = turn.logged.id
-        if not self._rulings.keeps(number):
+        if not self.rulings.keeps(number):
             return False
         words = content_words(content)
         shown = evidence.quote if evidence is not None and words & content_words(evidence.quote) else ""
@@ -395,38 +392,38 @@ class BatchFold(FileFold):
         line = f"{content} (by the agent's command in t{number})" if is_act else f"{content}: {reason}"
         unproven = "neither a command nor the user's words finish it"
         is_possible = is_act or bool(turn.own)
-        why = self._rulings.objection(Item("done", line, number), unproven) if is_possible else unproven
+        why = self.rulings.objection(Item("done", line, number), unproven) if is_possible else unproven
         if why is not None:
-            self._draft.refuse("done_refused", f"{name} stays open: {why}: {content}", number)
+            self.draft.refuse("done_refused", f"{name} stays open: {why}: {content}", number)
         return why is None
 
     def _close(self, action: Action) -> None:
-        self._draft.put(effects.Acted(action=action.id, status="done", note="done"))
+        self.draft.put(effects.Acted(action=action.id, status="done", note="done"))
 
     # --- superseding ---
 
     def _supersede(self, replaced: int, by: int, new: NewLearning, evidence: Evidence) -> None:
         name = f"L{replaced}"
         if replaced > MADE_IDS:
-            action = self._tx.actions.get(replaced)
+            action = self.draft.actions.get(replaced)
             is_open = action is not None and action.status == "open"
             if action and is_open and self._is_finished(action.content, new.content, evidence.turn, evidence, name):
                 self._close(action)
             return
-        known = self._tx.known(replaced)
+        known = self.draft.known(replaced)
         if known is None or known.id == by:
             return
         why = self._keeps_standing(known, by, new, evidence)
         if why is not None:
-            self._draft.refuse("supersede_refused", f"{name} stands: {why}: {known.content}", new.turn)
+            self.draft.refuse("supersede_refused", f"{name} stands: {why}: {known.content}", new.turn)
             return
-        self._draft.put(effects.Superseded(replaced, by))
-        self._retired.append(known.content)
-        self._outdated.append((known.content, by))
+        self.draft.put(effects.Superseded(replaced, by))
+        self.retired.append(known.content)
+        self.outdated.append((known.content, by))
         if known.project is None:
             # The user's own learning is replaced by one of the user, not of a project.
-            self._draft.put(effects.MadeOwn(by))
-        for action in self._tx.actions.standing_for(known.id):
+            self.draft.put(effects.MadeOwn(by))
+        for action in self.draft.actions.standing_for(known.id):
             self._close(action)
 
     def _retire_behind(self, line: Replaced) -> None:
@@ -443,41 +440,41 @@ class BatchFold(FileFold):
         by = new.number if new is not None and new.confidence > UNVERIFIED and rests_on(line.new, new.content) else None
         if known.origin != "user":
             is_over = by is not None
-        elif basis.turn is None or not basis.is_persons or self._rulings.is_off:
+        elif basis.turn is None or not basis.is_persons or self.rulings.is_off:
             is_over = False
         else:
             item = Item("supersede", line.new.strip(), basis.turn.logged.id, basis.quote, known.content)
-            is_over = self._rulings.of(item).verdict == "yes"
+            is_over = self.rulings.of(item).verdict == "yes"
         if is_over:
-            self._draft.put(effects.Superseded(known.id, by or known.id))
-            self._outdated.append((known.content, by or known.id))
+            self.draft.put(effects.Superseded(known.id, by or known.id))
+            self.outdated.append((known.content, by or known.id))
 
     def _retire_digests(self, first: int) -> None:
         """Supersede digests older than learning `first` that mention something which is now outdated."""
-        for digest in self._tx.digests():
+        for digest in self.draft.digests():
             if digest.id >= first:
                 continue
             points = [content_words(point) for point in digest.content.split(" / ")]
-            for content, by in self._outdated:
+            for content, by in self.outdated:
                 words = content_words(content)
                 if any(len(words & point) >= RELATED_WORDS for point in points):
-                    self._draft.put(effects.Superseded(digest.id, by))
+                    self.draft.put(effects.Superseded(digest.id, by))
                     break
 
     def _is_from_later(self, known: LearningRow) -> bool:
         """Return whether a learning is newer than this batch, whose turns waited in quarantine."""
-        return (known.source_observation_id or 0) > (self._draft.curation.last_observation_id or 0)
+        return (known.source_observation_id or 0) > (self.draft.curation.last_observation_id or 0)
 
     def _keeps_standing(self, known: LearningRow, by: int, new: NewLearning, evidence: Evidence) -> str | None:  # noqa: PLR0911 - its cases in order
         """Return why one learning cannot replace another, or None."""
-        replacing = self._tx.known(by)
+        replacing = self.draft.known(by)
         projects = {evidence.turn.logged.project, replacing.project if replacing is not None else None}
         if known.project is not None and not projects <= {None, known.project}:
             return "it is of another project"
         if self._is_from_later(known):
             return "it was learned from a newer turn"
         # The verifier says whether the user's words are about it.
-        is_asked_about = known.origin == "user" and new.origin == "user" and not self._rulings.is_off
+        is_asked_about = known.origin == "user" and new.origin == "user" and not self.rulings.is_off
         shared = content_words(known.content) & content_words(new.content)
         if not is_asked_about and not shared and not self._replaces(known.content, new.content):
             return "the new learning is not about it"
@@ -488,11 +485,11 @@ class BatchFold(FileFold):
             is_outranked = new.origin in {"user", "assistant"} or known.origin not in {"user", "assistant"}
             return None if is_outranked else "the words of others cannot replace it"
         # A tool call may replace it that a message of the user's asks for.
-        is_asked_work = evidence.voice.kind == "input" and evidence.turn.own and not self._rulings.is_off
+        is_asked_work = evidence.voice.kind == "input" and evidence.turn.own and not self.rulings.is_off
         if new.origin != "user" and not is_asked_work:
             return "only the user's word could replace it"
         item = Item("supersede", new.content, evidence.turn.logged.id, evidence.quote, known.content)
-        return self._rulings.objection(item, "the user's messages do not replace it")
+        return self.rulings.objection(item, "the user's messages do not replace it")
 
 
 #: Turns before a batch that are read with it: for the messages and questions before a cited one, and for pages whose
@@ -531,20 +528,19 @@ class Judge:
             {item.turn for item in rulings.asked.values() if item.turn is not None and turns.all[item.turn].own}
         )
         items = rulings.asked | {item.key: item for item in map(keep_item, cited)}
-        return build_request(items.values(), turns, await self._memory.zone())
+        return build_request(items.values(), turns, turns.tz)
 
     async def decided(self, answer: Curation) -> Curation:
-        """Return an answer with a decision made now, ready for the log."""
-        answer = replace(answer, created_at=time.time())
-        turns = await self._turns(answer)
-        parts = await self.decide(answer, turns)
+        """Return an answer with the decision about it, ready for the log; made now, if the answer has no time."""
+        answer = replace(answer, created_at=answer.created_at or time.time())
+        parts = await self.decide(answer)
         if answer.off_record:
             parts = [part for part in parts if not isinstance(part, effects.Refusal) or part.kind != "unparsed"]
-            answer = without_off_record(answer, parts, turns)
+            answer = without_off_record(answer, parts, await self._turns(answer))
         return replace(answer, decision_json=effects.write_decision(parts))
 
-    async def decide(self, curation: Curation, turns: Turns | None = None) -> list[effects.Part]:
-        """Return the decision about a curation, with the verdicts that it carries; `turns` are read if not given.
+    async def decide(self, curation: Curation) -> list[effects.Part]:
+        """Return the decision about a curation, with the verdicts that it carries.
 
         If a check fails, the decision refuses everything: a second call would cost again and fail again.
         """
@@ -555,8 +551,8 @@ class Judge:
             if curation.verification_json is not None:
                 verdicts = msgspec.json.decode(curation.verification_json, type=Verification).rulings
             rulings = Rulings({ruling.line: ruling for ruling in verdicts}, is_off=not self._verifies)
-            known = await self._turns(curation) if turns is None else turns
-            return await self._memory.rehearse(lambda tx: BatchFold(effects.Fold(tx, curation), known, rulings).apply())
+            turns = await self._turns(curation)
+            return await self._memory.rehearse(lambda tx: BatchFold(effects.Fold(tx, curation), turns, rulings).apply())
         except SpriteError:
             raise
         except Exception as error:
@@ -564,16 +560,15 @@ class Judge:
             words = f"nothing was taken over, since deciding about it failed: {type(error).__name__}: {error}"
             return [effects.Refusal("undecided", words[: effects.REPORT_CHARS])]
 
-    async def _turns(self, curation: Curation) -> Turns:
-        if curation.kind != "batch":
-            return Turns([], [])
-        first, last = curation.first_observation_id or 0, curation.last_observation_id or 0
-        again = await self._memory.refused_turns(before=first)
-        heard = await self._transcript.observations_between(first - EARLIER_TURNS, last, also=again)
-        batch = [turn for turn in heard if turn.id >= first or turn.id in again]
-        earlier = [turn for turn in heard if turn.id < first and turn.id not in again]
+    async def _turns(self, answer: Curation) -> Turns:
+        """Return the turns of an answer's range, those that were shown again with it, and the turns before them."""
+        first, last = answer.first_observation_id or 0, answer.last_observation_id or 0
+        state = await self._memory.rehearse(lambda tx: effects.Projected(tx).state(first))
+        heard = await self._transcript.observations_of([*range(first - EARLIER_TURNS, last + 1), *state.shown_again])
         # Each message is split, however long.
-        return await asyncio.to_thread(Turns, batch, earlier)
+        turns = await asyncio.to_thread(lambda: {id_: Turn(turn, state.tz) for id_, turn in heard.items()})
+        batch = {id_: turn for id_, turn in turns.items() if id_ >= first or id_ in state.shown_again}
+        return Turns(batch, turns, state.tz)
 
 
 def without_off_record(answer: Curation, parts: Sequence[effects.Part], turns: Turns) -> Curation:
@@ -608,13 +603,7 @@ def without_off_record(answer: Curation, parts: Sequence[effects.Part], turns: T
 MOST_PROPOSED = 5
 
 
-def propose(
-    rules: Sequence[str],
-    draft: effects.Fold,
-    turns: Turns,
-    rulings: Rulings,
-    zone: str,
-) -> None:
+def propose(rules: Sequence[str], draft: effects.Fold, turns: Turns, rulings: Rulings) -> None:
     """Take over the rules of an answer that the person's own words carry. They are offered, and hold nothing yet."""
     for text in rules[:MOST_PROPOSED]:
         line = read_line(text)
@@ -631,7 +620,7 @@ def propose(
         if not rulings.keeps(turn):
             continue
         item = Item("preference", proposed.reason, turn, evidence.quote)
-        why = flaw(proposed.reason, evidence, turns, zone, item.kind.upper())
+        why = flaw(proposed.reason, evidence, item.kind.upper())
         if (why := why or rulings.objection(item, "the user's messages do not say it")) is not None:
             draft.refuse("rule_refused", f"{why}: {line.text}", turn)
             continue

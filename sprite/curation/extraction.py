@@ -25,6 +25,7 @@ from sprite.errors import ModelError, SpriteError
 from sprite.log.curations import Curation, Failures, LostCall, seconds_since_midnight
 from sprite.log.transcript import Observation, TranscriptDB, projects_of
 from sprite.memory.database import MemoryDB
+from sprite.memory.decision import Projected
 from sprite.memory.files import CURATED, PROMPT_BUDGET_TOKENS, MemoryFiles, estimate_tokens, shown_to, within_limits
 from sprite.memory.query import any_term, significant
 from sprite.memory.words import content_words
@@ -154,17 +155,16 @@ class Extractor:
         """Return the prompt and the turns in it; `files` defaults to the current ones."""
         if files is None:
             files = self._shown_files(turns)
-        tz = await self._memory.zone()
+        state = await self._memory.rehearse(lambda tx: Projected(tx).state(turns[0].id if turns else 0))
         refused = [words[:MAX_REFUSED_CHARS] for words in await self._memory.refused_last(MOST_REFUSED)]
-        again = await self._memory.refused_turns(before=turns[0].id) if turns else []
-        shown_again = list((await self._transcript.observations_of(again)).values())
-        learnings = await self._open_learnings(turns, files, [*refused, *map(_words_of, shown_again)], tz)
+        shown_again = list((await self._transcript.observations_of(state.shown_again)).values())
+        learnings = await self._open_learnings(turns, files, [*refused, *map(_words_of, shown_again)], state.tz)
         prompt = await asyncio.to_thread(
             build_prompt,
             files=files,
             open_learnings=learnings,
             turns=turns,
-            tz=tz,
+            tz=state.tz,
             refused=refused,
             shown_again=shown_again,
             budget_tokens=PROMPT_BUDGET_TOKENS,

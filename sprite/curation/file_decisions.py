@@ -7,14 +7,13 @@ other text keeps its bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from sprite.curation.answer import CuratorResponse
 from sprite.curation.answer_files import Edit, EditedFile, Line, edits_between, heading_name
 from sprite.curation.provenance.checks import Given, disguise
-from sprite.curation.provenance.evidence import Turns, day_of
-from sprite.curation.provenance.voices import Kind, Turn
+from sprite.curation.provenance.evidence import Kind, Turn, Turns
 from sprite.curation.verifier import Item, Rulings
 from sprite.log.transcript import projects_of
 from sprite.memory.answers import LIVES_ON
@@ -61,43 +60,43 @@ class Replaced:
     basis: Basis
 
 
+@dataclass
 class FileFold:
     """An answer of the curator that is being decided about, and which of its file edits are accepted."""
 
-    def __init__(self, draft: Fold, turns: Turns, rulings: Rulings) -> None:
-        self._draft = draft
-        self._tx = draft.tx
-        self._turns = turns
-        self._rulings = rulings
-        self._numbered, self._zone = draft.tx.state()
-        #: The new learnings of this answer, by number, and the user's learnings that each of them changes.
-        self._taught: dict[int, NewLearning] = {}
-        self._changed: dict[int, list[str]] = {}
-        #: Contents of learnings that were superseded or completed: their lines may leave the files.
-        self._retired: list[str] = []
-        #: Contents of learnings that were superseded, each with the learning that says what holds now.
-        self._outdated: list[tuple[str, int]] = []
-        #: Edits by file, and the files whose edits come from complete new content.
-        self._edits: dict[str, tuple[Edit, ...]] = {}
-        self._complete: Mapping[str, str] = {}
-        #: Lines that edits replaced.
-        self._replaced: list[Replaced] = []
-        #: New lines of the file that is being edited: a sentence may be copied in parts.
-        self._accepted: list[str] = []
+    draft: Fold
+    turns: Turns
+    rulings: Rulings
+    #: The curated files by name, with the changes so far.
+    files: dict[str, str] = field(default_factory=dict, init=False)
+    #: The new learnings of this answer, by number, and the user's learnings that each of them changes.
+    taught: dict[int, NewLearning] = field(default_factory=dict, init=False)
+    changed: dict[int, list[str]] = field(default_factory=dict, init=False)
+    #: Contents of learnings that were superseded or completed: their lines may leave the files.
+    retired: list[str] = field(default_factory=list, init=False)
+    #: Contents of learnings that were superseded, each with the learning that says what holds now.
+    outdated: list[tuple[str, int]] = field(default_factory=list, init=False)
+    #: Edits by file, and the files whose edits come from complete new content.
+    edits: dict[str, tuple[Edit, ...]] = field(default_factory=dict, init=False)
+    complete: Mapping[str, str] = field(default_factory=dict, init=False)
+    #: Lines that edits replaced.
+    replaced: list[Replaced] = field(default_factory=list, init=False)
+    #: New lines of the file that is being edited: a sentence may be copied in parts.
+    accepted: list[str] = field(default_factory=list, init=False)
 
     @cached_property
     def _projects(self) -> list[str]:
-        return projects_of(turn.logged for turn in self._turns.batch.values())
+        return projects_of(turn.logged for turn in self.turns.batch.values())
 
     def _read_edits(self, response: CuratorResponse) -> None:
         """Take the file edits of an answer. Complete files are compared with the present ones."""
-        self._complete = response.files
-        self._edits = {name: edits_between(self._shown(name), content) for name, content in response.files.items()}
-        self._edits |= response.edits
+        self.complete = response.files
+        self.edits = {name: edits_between(self._shown(name), content) for name, content in response.files.items()}
+        self.edits |= response.edits
 
     def _replaces(self, old: str, new: str) -> bool:
         """Return whether an edit replaces a line that rests on one learning by a line that rests on another."""
-        for name, edits in self._edits.items():
+        for name, edits in self.edits.items():
             file = EditedFile(self._shown(name))
             for edit in edits:
                 at = _found(file, edit)
@@ -109,31 +108,31 @@ class FileFold:
 
     def _behind(self, line: str) -> LearningRow | None:
         """Return the earlier learning that a line mostly repeats, or None."""
-        near = self._tx.nearest(any_term(significant(line)), NEAREST)
-        found = [known for known in near if known.id not in self._taught and rests_on(line, known.content)]
+        near = self.draft.nearest(any_term(significant(line)), NEAREST)
+        found = [known for known in near if known.id not in self.taught and rests_on(line, known.content)]
         return max(found, key=lambda known: share(content_words(line), content_words(known.content)), default=None)
 
     def _edit(self, name: str, edits: Sequence[Edit]) -> None:
-        seen = self._draft.curation.seen_curation_id
-        if name in self._complete and seen is not None and self._tx.changed_by_a_person(name, since=seen):
-            self._draft.refuse("file_refused", f"{name}: a person changed it meanwhile; the old file stays")
+        seen = self.draft.curation.seen_curation_id
+        if name in self.complete and seen is not None and self.draft.changed_by_a_person(name, since=seen):
+            self.draft.refuse("file_refused", f"{name}: a person changed it meanwhile; the old file stays")
             return
         old = self._with_headings(name, self._shown(name), edits)
         file = EditedFile(old)
         drops = max(1, int(MAX_DROPPED * sum(bool(line.strip()) for line in old.split("\n"))))
         accepted: list[tuple[str, Basis]] = []
-        self._accepted = []
+        self.accepted = []
         for edit in edits:
             at: int | None = None
             if edit.verb != "add":
                 try:
                     at = file.find(edit)
                 except ValueError as error:
-                    self._draft.refuse("edit_missed", f"{name}: {edit}: {error}", edit.cited)
+                    self.draft.refuse("edit_missed", f"{name}: {edit}: {error}", edit.cited)
                     continue
             if edit.verb == "delete" and at is not None:
-                if self._may_delete(name, edit, file.line(at)) and (name not in self._complete or drops):
-                    drops -= name in self._complete
+                if self._may_delete(name, edit, file.line(at)) and (name not in self.complete or drops):
+                    drops -= name in self.complete
                     file.put(at, ())
                 continue
             section = f"## {edit.path[0]}" if at is None else file.section(at)
@@ -147,7 +146,7 @@ class FileFold:
                     file.add(edit.path, text)
             elif taken:
                 file.put(at, [text for text, _ in taken])
-                self._replaced += [Replaced(replaced, text, basis) for text, basis in taken]
+                self.replaced += [Replaced(replaced, text, basis) for text, basis in taken]
         self._write(name, self._shown(name), file.content, accepted)
 
     def _write(self, name: str, old: str, new: str, accepted: Sequence[tuple[str, Basis]]) -> None:
@@ -156,23 +155,23 @@ class FileFold:
         whole = self._whole(name, old, new)
         others = {other: self._latest(other) for other in CURATED}
         if (reason := over_limit(name, whole) or over_together(name, whole, others)) is not None:
-            self._draft.refuse("file_refused", f"{name}: {reason}; the old file stays")
+            self.draft.refuse("file_refused", f"{name}: {reason}; the old file stays")
             return
         if whole == self._latest(name):
             return
-        self._draft.put(Written(name, whole))
+        self._put(name, whole)
         if name == "user.md":
             for basis in (basis for _, basis in accepted):
                 # A learning of a project becomes the user's own.
                 if basis.learning is not None and basis.learning.project is not None:
-                    self._draft.put(MadeOwn(basis.learning.number))
+                    self.draft.put(MadeOwn(basis.learning.number))
 
     # --- lines ---
 
     def _basis_of(self, name: str, line: Line, replaced: str, section: str) -> Basis | None:
         """Return what a new line rests on, or None if it is refused."""
         basis = self._basis(line)
-        if basis is not None and basis.turn is not None and not self._rulings.keeps(basis.turn.logged.id):
+        if basis is not None and basis.turn is not None and not self.rulings.keeps(basis.turn.logged.id):
             return None
         reason = (
             "no turn, quote or learning carries it"
@@ -180,10 +179,10 @@ class FileFold:
             else self._refusal(name, line, basis, replaced, section)
         )
         if reason is None:
-            self._accepted.append(line.text)
+            self.accepted.append(line.text)
             return basis
         turn = line.turn_id if basis is None or basis.turn is None else basis.turn.logged.id
-        self._draft.refuse("line_refused", f"{name}: refused, because {reason}: {line.text}", turn)
+        self.draft.refuse("line_refused", f"{name}: refused, because {reason}: {line.text}", turn)
         return None
 
     def _refusal(self, name: str, line: Line, basis: Basis, replaced: str, section: str) -> str | None:  # noqa: PLR0911 - its cases in order
@@ -193,7 +192,7 @@ class FileFold:
         given = Given([*basis.texts, *worked, before])
         if (hides := disguise(text, given)) is not None:
             return hides
-        lacking = given.lacks(text, day_of(basis.turn, self._zone), may_name_files=name != "user.md")
+        lacking = given.lacks(text, basis.turn.day if basis.turn else None, may_name_files=name != "user.md")
         if lacking is not None:
             return f"{lacking} stands neither in its quote nor in the messages"
         project = project_of(section)
@@ -206,15 +205,15 @@ class FileFold:
         if basis.is_persons:
             turn = None if basis.turn is None else basis.turn.logged.id
             item = Item("line", text, turn, basis.quote, before)
-            reason = self._rulings.objection(item, "the user's messages do not say it")
+            reason = self.rulings.objection(item, "the user's messages do not say it")
             # A line that the person's words do not carry may still tell of the turn's work.
             if reason is None or name == "user.md" or not self._is_work(text, basis):
                 return reason
         elif not basis.may_carry_work and not self._is_work(text, basis):
             return "a page, a mail, a file or the agent's own word is no evidence for it"
-        first_use = self._turns.first_use
+        first_use = self.turns.first_use
         copied = first_use.strangers(text, may_tell_documents=name in {"tools.md", "files.md"})
-        return copied or first_use.copied(text, after=" ".join(self._accepted[-RUN:]))
+        return copied or first_use.copied(text, after=" ".join(self.accepted[-RUN:]))
 
     def _known_before(self, text: str, basis: Basis) -> Sequence[str]:
         """Return the user's learnings whose numbers and addresses a line may repeat.
@@ -224,7 +223,7 @@ class FileFold:
         new = basis.learning
         if new is None or basis.turn is None or new.turn != basis.turn.logged.id or not rests_on(text, new.content):
             return ()
-        return self._changed.get(new.number, ())
+        return self.changed.get(new.number, ())
 
     def _is_work(self, text: str, basis: Basis) -> bool:
         """Return whether the turn's work has most of a line's words: then it is no statement of the person's alone."""
@@ -233,13 +232,13 @@ class FileFold:
 
     def _basis(self, line: Line) -> Basis | None:
         taught, checked = self._resting(line.text), ""
-        evidence = self._turns.find(line.turn_id, line.quote)
+        evidence = self.turns.find(line.turn_id, line.quote)
         if evidence is None and line.learning_id is None and taught is not None:
-            evidence = self._turns.find(taught.turn, taught.quote)
+            evidence = self.turns.find(taught.turn, taught.quote)
             checked = taught.content if taught.origin != UNPROVEN else ""
         if evidence is not None:
             return Basis(
-                [checked, *self._turns.spoken(evidence)],
+                [checked, *evidence.spoken],
                 evidence.voice.kind == "person",
                 evidence.voice.kind in _WORKING,
                 evidence.quote,
@@ -247,8 +246,8 @@ class FileFold:
                 evidence.turn.logged.project,
                 taught,
             )
-        cited = self._tx.known(line.learning_id) if line.learning_id is not None else None
-        near = [*([cited] if cited else []), *self._tx.nearest(any_term(significant(line.text)), NEAREST)]
+        cited = self.draft.known(line.learning_id) if line.learning_id is not None else None
+        near = [*([cited] if cited else []), *self.draft.nearest(any_term(significant(line.text)), NEAREST)]
         # A number may be wrong, and the words of a cited learning may be others.
         resting = [known for known in near if rests_on(line.text, known.content)] or ([cited] if cited else [])
         return next((self._by_known(known) for known in resting if known.origin != UNPROVEN), None)
@@ -257,8 +256,8 @@ class FileFold:
         quote, is_persons = known.evidence, known.origin == "user"
         # The person confirmed a learning without a quote: its content is their own word, not its turn.
         is_confirmed = is_persons and quote is None
-        turn = None if is_confirmed else self._turns.all.get(known.source_observation_id or 0)
-        said = [] if turn is None else [each.own for each in self._turns.around(turn).messages]
+        turn = None if is_confirmed else self.turns.all.get(known.source_observation_id or 0)
+        said = [] if turn is None else [each.own for each in self.turns.around(turn).messages]
         may_carry_work = known.origin in _WORKING_ORIGINS
         return Basis(
             [known.content, quote or "", *said], is_persons, may_carry_work, quote or known.content, turn, known.project
@@ -267,30 +266,30 @@ class FileFold:
     def _resting(self, text: str) -> NewLearning | None:
         """Return the new learning with most of a line's words; a single new learning needs none of them."""
         words = content_words(text)
-        found = {number: share(words, content_words(taught.content)) for number, taught in self._taught.items()}
+        found = {number: share(words, content_words(taught.content)) for number, taught in self.taught.items()}
         best = max(found, key=lambda number: found[number], default=None)
-        return self._taught[best] if best is not None and words and (found[best] or len(found) == 1) else None
+        return self.taught[best] if best is not None and words and (found[best] or len(found) == 1) else None
 
     def _may_delete(self, name: str, edit: Edit, line: str) -> bool:
         """Return whether a line may be deleted. Refuse a line of user.md without a reason in the user's own words.
 
         No reason is needed if a learning replaced the learning of the line.
         """
-        if any(share(content_words(line), content_words(gone)) >= LIVES_ON for gone in self._retired):
+        if any(share(content_words(line), content_words(gone)) >= LIVES_ON for gone in self.retired):
             return True
         if name != "user.md":
             return True
-        evidence = self._turns.find(edit.why.turn_id, edit.why.quote)
-        turn = evidence.turn if evidence is not None else self._turns.batch.get(edit.why.turn_id or 0)
+        evidence = self.turns.find(edit.why.turn_id, edit.why.quote)
+        turn = evidence.turn if evidence is not None else self.turns.batch.get(edit.why.turn_id or 0)
         reason = "cite the message that ends it"
         if turn is not None and turn.own:
             quote = evidence.quote if evidence is not None else ""
             item = Item("delete", line.strip(), turn.logged.id, quote)
-            objection = self._rulings.objection(item, "the user's messages do not end it")
+            objection = self.rulings.objection(item, "the user's messages do not end it")
             if objection is None:
                 return True
             reason = objection
-        self._draft.refuse("lines_kept", f"{name}: it stands, because {reason}: {line.strip()}", edit.cited)
+        self.draft.refuse("lines_kept", f"{name}: it stands, because {reason}: {line.strip()}", edit.cited)
         return False
 
     # --- files ---
@@ -306,14 +305,12 @@ class FileFold:
 
     def _take_out_past(self) -> None:
         """Remove reminders whose day had passed at the time of the last turn."""
-        if not self._turns.batch or self._tx.latest_content("context.md") is None:
-            return
         shown = self._shown("context.md")
-        last = max(turn.logged.timestamp for turn in self._turns.batch.values())
+        last = max((turn.logged.timestamp for turn in self.turns.batch.values()), default=0.0)
         new, gone = without_past_reminders(shown, last)
         if gone:
-            self._draft.put(Written("context.md", self._whole("context.md", shown, new)))
-            self._draft.refuse("aged", f"context.md: its day has passed: {'; '.join(gone)}")
+            self._put("context.md", self._whole("context.md", shown, new))
+            self.draft.refuse("aged", f"context.md: its day has passed: {'; '.join(gone)}")
 
     def _shown(self, name: str) -> str:
         """Return a file as the curator saw it: without sections of projects outside this batch."""
@@ -324,8 +321,11 @@ class FileFold:
         return merged(self._latest(name), new, split(shown).sections) if name in SECTIONED else new
 
     def _latest(self, name: str) -> str:
-        version = self._tx.latest_content(name)
-        return template(name) if version is None else version
+        return self.files[name] if name in self.files else template(name)
+
+    def _put(self, name: str, content: str) -> None:
+        self.files[name] = content
+        self.draft.put(Written(name, content))
 
 
 def _found(file: EditedFile, edit: Edit) -> int | None:

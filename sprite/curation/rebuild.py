@@ -203,9 +203,10 @@ class Regrowth:
 
     async def keep(self, answer: Curation, last: Observation) -> None:
         """Decide about an answer, log both and apply it; `last` is the last turn of its range."""
-        parts = await self._judge.decide(replace(answer, created_at=last.timestamp))
-        decision = effects.write_decision([*self._applied, *parts])
-        logged = await self._transcript.curations.append_event(replace(answer, decision_json=decision))
+        decided = await self._judge.decided(replace(answer, created_at=last.timestamp))
+        decision = effects.write_decision([*self._applied, *effects.read_decision(decided.decision_json or "")])
+        row = replace(decided, decision_json=decision, created_at=time.time())
+        logged = await self._transcript.curations.append_event(row)
         self._applied = []
         await self._apply(replace(logged, created_at=last.timestamp))
 

@@ -20,8 +20,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from sprite.curation.provenance.evidence import Turns
-from sprite.curation.provenance.voices import Turn
+from sprite.curation.provenance.evidence import Turn, Turns
 from sprite.memory.words import plain
 from sprite.protocol.framing import on_one_line
 

@@ -438,7 +438,7 @@ class Forgetter:
 
     async def steps(self, target: Target, *, preview: bool) -> tuple[int, int]:
         """Return (number of turns, number of steps that a forget or its preview takes)."""
-        turns, _, _ = await self._transcript.counts()
+        turns, _ = await self._transcript.counts()
         return turns, turns * (PASSES[target.by] + (0 if preview else 1))
 
     async def preview(self, target: Target) -> Forgotten:

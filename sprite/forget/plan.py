@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from sprite.common.tasks import Breaks
 from sprite.curation.answer import parse_response
-from sprite.curation.provenance.voices import text_of
+from sprite.curation.provenance.evidence import text_of
 from sprite.errors import PeerError
 from sprite.forget.scrub import ActionScrubber, Scrubber, map_strings, rule_without, scrubbed_answer
 from sprite.forget.statements import Statement, Statements, core, statement

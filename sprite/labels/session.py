@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 from sprite.common.tasks import WORDS, off_loop
 from sprite.config import Settings
+from sprite.curation.provenance.evidence import own_words, text_of
 from sprite.curation.provenance.kinds import WEB_TOOLS, kind_of
-from sprite.curation.provenance.voices import own_words, text_of
 from sprite.errors import StorageError
 from sprite.labels.foreign import ForeignWords
 from sprite.labels.outside import OutsideFiles

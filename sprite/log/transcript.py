@@ -484,13 +484,6 @@ class TranscriptDB(Tables):
         """Return every turn of a session, oldest first."""
         return await self._observations("WHERE session_id = ? ORDER BY id", (session_id,))
 
-    async def observations_between(self, first: int, last: int, also: Sequence[int] = ()) -> list[Observation]:
-        """Return the turns of an inclusive id range, and those `also` named, oldest first."""
-        return await self._observations(
-            "WHERE id BETWEEN ? AND ? OR id IN (SELECT value FROM json_each(?)) ORDER BY id",
-            (first, last, json.dumps(also)),
-        )
-
     async def conversation(self, observation_id: int, before: int, after: int) -> list[Observation]:
         """Return a turn with its neighbours in the session, in order; empty if there is no such turn.
 
@@ -517,8 +510,9 @@ class TranscriptDB(Tables):
         return [(row[0], row[1], row[2]) for row in rows]
 
     async def observations_of(self, ids: Sequence[int]) -> dict[int, Observation]:
-        """Return those of these turns that exist, by id."""
-        found = await self._observations("WHERE id IN (SELECT value FROM json_each(?))", (to_json(list(ids)),))
+        """Return those of these turns that exist, by id and in order."""
+        where = "WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+        found = await self._observations(where, (json.dumps(list(ids)),))
         return {turn.id: turn for turn in found}
 
     async def waiting(self, limit: int) -> list[Observation]:
@@ -564,15 +558,12 @@ class TranscriptDB(Tables):
                 return True
         return False
 
-    async def counts(self) -> tuple[int, int, int]:
-        """Return (turns, turns that wait for curation, id of the last turn before all waiting ones or 0)."""
+    async def counts(self) -> tuple[int, int]:
+        """Return (turns, turns that wait for curation)."""
         row = await self._db.fetch_one(
-            "SELECT (SELECT count(*) FROM observations), "
-            "(SELECT count(*) FROM observations WHERE processed = 0), "
-            "coalesce((SELECT min(id) - 1 FROM observations WHERE processed = 0), "
-            "(SELECT max(id) FROM observations), 0)"
+            "SELECT (SELECT count(*) FROM observations), (SELECT count(*) FROM observations WHERE processed = 0)"
         )
-        return (row[0], row[1], row[2]) if row else (0, 0, 0)
+        return (row[0], row[1]) if row else (0, 0)
 
     async def reach(self) -> tuple[int, int]:
         """Return (id of the last turn before all waiting ones, number of waiting turns)."""
@@ -596,8 +587,10 @@ class TranscriptDB(Tables):
                 fields["trigger"] = "schedule"
             elif fields["asked_by"] is not None:
                 fields["trigger"] = "program"
-            pasted, undone = read_spans(fields.pop("pasted_json")), bool(fields.pop("undone"))
-            found.append(Observation(**fields, tool_calls=calls, pasted=pasted, undone=undone))
+            if (pasted := fields.pop("pasted_json")) is not None:
+                fields["pasted"] = read_spans(pasted)
+            fields["undone"] = bool(fields["undone"])
+            found.append(Observation(**fields, tool_calls=calls))
         return found
 
     # --- forgetting ---
@@ -636,17 +629,10 @@ class TranscriptDB(Tables):
                     turn.id,
                 ),
             )
-        tx.executemany(
-            "UPDATE curations SET response = ? WHERE id = ?", [(text, key) for key, text in responses.items()]
-        )
-        tx.executemany(
-            "UPDATE curations SET decision_json = ?1 WHERE id = ?2 AND decision_json IS NOT ?1",
-            [(text, key) for key, text in decisions.items()],
-        )
-        tx.executemany(
-            "UPDATE curations SET verification_json = ? WHERE id = ?",
-            [(text, key) for key, text in verifications.items()],
-        )
+        texts = {"response": responses, "decision_json": decisions, "verification_json": verifications}
+        for column, new in texts.items():
+            sql = f"UPDATE curations SET {column} = ?1 WHERE id = ?2 AND {column} IS NOT ?1"  # noqa: S608 - our columns
+            tx.executemany(sql, [(text, key) for key, text in new.items()])
         tx.execute("DELETE FROM turn_journal")
         for _, sql in frozen:
             tx.execute(sql)

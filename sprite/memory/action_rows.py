@@ -12,8 +12,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from sprite.common.due_times import due_words, moment_words, span_words
 from sprite.common.recurrence import DEFAULT_ZONE, LATEST, MAX_RULE_CHARS, known_zone, next_after, parse_rule
 from sprite.errors import PeerError
-from sprite.memory.apply import Action, Projected
-from sprite.memory.decision import Acted, Fold, Zone
+from sprite.memory.apply import Action
+from sprite.memory.decision import Acted, Fold, Projected, Zone
 from sprite.memory.query import any_term, significant
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 from sprite.protocol.shapes import LearningRow
@@ -164,7 +164,7 @@ def decide_action(draft: Fold) -> None:
     elif isinstance(record, Added):
         if record.content != FORGOTTEN:
             draft.put(_added(record))
-    elif (action := find_action(draft.tx, record.action, record.of)) is not None:
+    elif (action := find_action(draft, record.action, record.of)) is not None:
         _change(draft, record, action)
     elif record.of is None or FORGOTTEN not in record.of.content:
         draft.refuse("action_missing", f"there is no action {record.action} any more")
@@ -176,7 +176,7 @@ def pass_over(draft: Fold) -> None:
     When a re-extraction replaces memory, these actions must not fire again for them.
     """
     at = draft.curation.created_at
-    for action in draft.tx.actions.open():
+    for action in draft.actions.open():
         if not action.is_made and action.due is not None and action.due <= at:
             draft.put(Acted(action=action.id, due=next_due(action, at)))
 

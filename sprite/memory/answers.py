@@ -84,7 +84,7 @@ def decide_answer(draft: Fold) -> None:
     except ValueError as error:
         draft.refuse("damaged", f"an answer about a learning could not be read: {str(error)[:300]}")
         return
-    known = find_learning(draft.tx, answer.learning, answer.of)
+    known = find_learning(draft, answer.learning, answer.of)
     if known is None:
         if FORGOTTEN not in answer.of.content:
             draft.refuse("learning_missing", f"there is no such learning any more: {answer.of.content}")
@@ -93,7 +93,7 @@ def decide_answer(draft: Fold) -> None:
     elif answer.op != "confirm":
         draft.put(Superseded(known.id, RETIRED))
         _rewrite_lines(draft, known.content, "")
-        for action in draft.tx.actions.standing_for(known.id):
+        for action in draft.actions.standing_for(known.id):
             draft.put(Acted(action=action.id, status="dismissed", by="person", note="dismissed"))
     elif known.origin != "user":
         _confirm(draft, known)
@@ -109,7 +109,7 @@ def _confirm(draft: Fold, known: LearningRow) -> None:
 
 def _edit(draft: Fold, known: LearningRow, content: str) -> None:
     """Replace a learning by the person's own words, here and in the memory files."""
-    number = draft.tx.state()[0] + 1
+    number = draft.state().numbered + 1
     draft.put(Numbered(1))
     new = NewLearning(
         number=number,
@@ -124,15 +124,16 @@ def _edit(draft: Fold, known: LearningRow, content: str) -> None:
     draft.put(new)
     draft.put(Superseded(known.id, number))
     _rewrite_lines(draft, known.content, content)
-    for action in draft.tx.actions.standing_for(known.id):
+    for action in draft.actions.standing_for(known.id):
         draft.put(Acted(action=action.id, content=content, source_learning_id=number, by="person", note="changed"))
 
 
 def _rewrite_lines(draft: Fold, old: str, new: str) -> None:
     """Replace the lines that rest on a learning, or remove them if `new` is empty. Pinned lines stay."""
     words = content_words(old)
+    files = draft.state().files
     for name in CURATED:
-        content = draft.tx.latest_content(name) or ""
+        content = files.get(name, "")
         lines: list[str] = []
         is_pinned = is_replaced = False
         for line in content.split("\n"):

@@ -1,4 +1,4 @@
-"""Learnings and actions in memory.db: their indexes, and what a decision reads of them.
+"""Learnings and actions in memory.db: their indexes, their kinds of rows, and the actions that a decision reads.
 
 Synchronous: everything runs on the database's own thread (`MemoryDB.apply`).
 """
@@ -9,13 +9,11 @@ import json
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import msgspec
 
-from sprite.common.recurrence import DEFAULT_ZONE
-from sprite.protocol.shapes import RETIRED, LearningRow
+from sprite.protocol.shapes import LearningRow
 from sprite.storage.full_text import TOKENIZER, Filters, Index, ProjectSql, any_of, spaced_sql
 
 LEARNING_INDEX = f"""
@@ -278,81 +276,3 @@ class NewLearning(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="di
     quote: str | None = None
     project: str | None = None
     proposed: str | None = None
-
-
-@dataclass
-class Projected:
-    """Read memory.db as the curations so far made it, within a transaction; `Fold.put` writes it."""
-
-    tx: sqlite3.Connection
-
-    @cached_property
-    def actions(self) -> ProjectedActions:
-        """Return the actions."""
-        return ProjectedActions(self.tx)
-
-    def state(self) -> tuple[int, str]:
-        """Return the number of learnings that have a number, and the person's time zone."""
-        numbered, zone = self.tx.execute("SELECT numbered, tz FROM projection").fetchone()
-        return numbered, zone or DEFAULT_ZONE
-
-    def same_learning(self, type_: str, said: str, project: str | None) -> LearningRow | None:
-        """Return a valid learning of this type and text, of the project or else of the person's own, or None."""
-        found = self._learnings(
-            "WHERE said = ? AND type = ? AND superseded_by IS NULL AND (project IS NULL OR project = ?) "
-            "ORDER BY project IS NULL, id LIMIT 1",
-            (said, type_, project),
-        )
-        return found[0] if found else None
-
-    def known(self, learning_id: int) -> LearningRow | None:
-        """Return the valid learning with this id, or None."""
-        found = self._learnings("WHERE id = ? AND superseded_by IS NULL", (learning_id,))
-        return found[0] if found else None
-
-    def nearest(self, match: str, limit: int, *, replaced: bool = False) -> list[LearningRow]:
-        """Return the valid (or superseded) learnings that are most similar to a text; `match` is an FTS5 expression.
-
-        Valid digests are excluded: they repeat other learnings and prove nothing.
-        """
-        if not match:
-            return []
-        where = "l.superseded_by IS NOT NULL" if replaced else "l.superseded_by IS NULL AND l.type <> 'DIGEST'"
-        rows = self.tx.execute(
-            f"SELECT l.{LEARNING_COLUMNS.replace(', ', ', l.')} FROM learnings_fts f "  # noqa: S608 - our clause
-            f"JOIN learnings l ON l.id = f.rowid WHERE learnings_fts MATCH ? AND {where} "
-            "ORDER BY f.rank, l.id LIMIT ?",
-            (f"{{content}} : ({match})", limit),
-        )
-        return [LearningRow(*row) for row in rows]
-
-    def digests(self, session_id: str | None = None) -> list[LearningRow]:
-        """Return the valid digests, of one session if it is given."""
-        where = "WHERE type = 'DIGEST' AND superseded_by IS NULL AND (?1 IS NULL OR session_id = ?1) ORDER BY id"
-        return self._learnings(where, (session_id,))
-
-    def _learnings(self, where: str, parameters: Sequence[Any]) -> list[LearningRow]:
-        rows = self.tx.execute(f"SELECT {LEARNING_COLUMNS} FROM learnings {where}", parameters)  # noqa: S608 - our clause
-        return [LearningRow(*row) for row in rows]
-
-    def is_retired(self, said: str) -> bool:
-        """Return whether the person retired a learning of this text."""
-        row = self.tx.execute(
-            "SELECT 1 FROM learnings WHERE said = ? AND superseded_by = ? LIMIT 1", (said, RETIRED)
-        ).fetchone()
-        return row is not None
-
-    def latest_content(self, name: str) -> str | None:
-        """Return a curated file's current content, or None while it is as shipped."""
-        row = self.tx.execute(
-            "SELECT content FROM file_versions WHERE name = ? ORDER BY version DESC LIMIT 1", (name,)
-        ).fetchone()
-        return str(row[0]) if row else None
-
-    def changed_by_a_person(self, name: str, since: int) -> bool:
-        """Return whether a person changed a curated file in a later curation than this one."""
-        row = self.tx.execute(
-            "SELECT 1 FROM file_versions WHERE name = ? AND source = 'person' AND curation_id > ? LIMIT 1",
-            (name, since),
-        ).fetchone()
-        return row is not None

@@ -25,8 +25,8 @@ from sprite.memory.apply import (
     UNTRUSTED,
     Action,
     LearningLook,
-    Projected,
 )
+from sprite.memory.decision import REFUSED_LAST
 from sprite.protocol.shapes import LearningRow, Refusal
 from sprite.storage.connection import Tables, in_transaction, open_database, open_reader
 
@@ -150,15 +150,6 @@ class FileVersion:
 _VERSION = "name, version, curation_id, created_at, source, content, sha256"
 
 
-_REFUSED_LAST = (
-    "reports WHERE kind NOT IN ('over_limit', 'damaged', 'undecided', 'unknown_kind', 'aged') "
-    "AND curation_id = (SELECT max(id) FROM (SELECT max(curation_id) AS id FROM learnings "
-    "UNION ALL SELECT max(curation_id) FROM reports))"
-)
-#: Turns of refused lines that a prompt shows again.
-MOST_SHOWN_AGAIN = 5
-
-
 class MemoryDB(Tables):
     """Read the projection's tables, and write them through `apply`."""
 
@@ -175,21 +166,11 @@ class MemoryDB(Tables):
         return await self._db.transact(lambda tx: int(tx.execute("SELECT cursor FROM projection").fetchone()[0]))
 
     @in_transaction
-    def apply(self, tx: sqlite3.Connection, fold: Callable[[Projected], _T], *, cursor: int) -> _T:
+    def apply(self, tx: sqlite3.Connection, fold: Callable[[sqlite3.Connection], _T], *, cursor: int) -> _T:
         """Run a fold and set the cursor, in one transaction on the database's thread; return the fold's value."""
-        value = fold(Projected(tx))
+        value = fold(tx)
         tx.execute("UPDATE projection SET cursor = ?", (cursor,))
         return value
-
-    @in_transaction
-    def rehearse(self, tx: sqlite3.Connection, fold: Callable[[Projected], _T]) -> _T:
-        """Run a fold of the log into memory.db, roll back its writes, and return its value."""
-        tx.execute("SAVEPOINT rehearsal")
-        try:
-            return fold(Projected(tx))
-        finally:
-            tx.execute("ROLLBACK TO rehearsal")
-            tx.execute("RELEASE rehearsal")
 
     async def log_seen(self) -> LogMark:
         """Return the mark of the log from which memory.db was made."""
@@ -450,14 +431,7 @@ class MemoryDB(Tables):
 
     async def refused_last(self, limit: int) -> list[str]:
         """Return the refusals of the newest answer that had a learning or a refusal, as text."""
-        return await self._db.fetch_column(f"SELECT detail FROM {_REFUSED_LAST} ORDER BY id LIMIT ?", (limit,))  # noqa: S608 - our clause
-
-    async def refused_turns(self, before: int) -> list[int]:
-        """Return the turns below an id that these refusals cite. The curator is shown them again."""
-        return await self._db.fetch_column(
-            f"SELECT DISTINCT turn FROM {_REFUSED_LAST} AND turn < ? ORDER BY turn DESC LIMIT {MOST_SHOWN_AGAIN}",  # noqa: S608 - our clause
-            (before,),
-        )
+        return await self._db.fetch_column(f"SELECT detail FROM {REFUSED_LAST} ORDER BY id LIMIT ?", (limit,))  # noqa: S608 - our clause
 
     async def reports(self, limit: int = 20) -> list[Refusal]:
         """Return the newest refusals, newest first."""

@@ -8,16 +8,18 @@ each part is applied at once, so that it affects the next one; the caller rolls 
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from sprite.log.curations import Curation
-from sprite.memory.apply import MADE_IDS, VERIFIED, Action, NewLearning, Projected
-from sprite.protocol.shapes import RETIRED
+from sprite.memory.apply import LEARNING_COLUMNS, MADE_IDS, VERIFIED, Action, NewLearning, ProjectedActions
+from sprite.protocol.shapes import RETIRED, LearningRow
 
 
 @dataclass(slots=True)
@@ -181,17 +183,120 @@ DECIDED = frozenset({"action", "learning"})
 REPORT_CHARS = 2000
 
 
-@dataclass(slots=True)
-class Fold:
+#: The refusals of the newest answer that had a learning or a refusal.
+REFUSED_LAST = (
+    "reports WHERE kind NOT IN ('over_limit', 'damaged', 'undecided', 'unknown_kind', 'aged') "
+    "AND curation_id = (SELECT max(id) FROM (SELECT max(curation_id) AS id FROM learnings "
+    "UNION ALL SELECT max(curation_id) FROM reports))"
+)
+#: Turns of refused lines that a prompt shows again.
+MOST_SHOWN_AGAIN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How many learnings have a number, the person's time zone if it is known, and the curated files by name.
+
+    A file that is still as shipped is left out. `shown_again` are earlier turns that the newest refusals cite: the
+    curator is shown them again.
+    """
+
+    numbered: int
+    tz: str | None
+    files: dict[str, str]
+    shown_again: list[int]
+
+
+@dataclass
+class Projected:
+    """Read memory.db as the curations so far made it, within a transaction; `Fold.put` writes it."""
+
+    tx: sqlite3.Connection
+
+    @cached_property
+    def actions(self) -> ProjectedActions:
+        """Return the actions."""
+        return ProjectedActions(self.tx)
+
+    def state(self, before: int = 0) -> State:
+        """Return what a decision about turns from `before` on needs to know first."""
+        numbered, tz = self.tx.execute("SELECT numbered, tz FROM projection").fetchone()
+        files = self.tx.execute(
+            "SELECT name, content FROM file_versions "
+            "WHERE (name, version) IN (SELECT name, max(version) FROM file_versions GROUP BY name)"
+        )
+        again = self.tx.execute(
+            f"SELECT DISTINCT turn FROM {REFUSED_LAST} AND turn < ? ORDER BY turn DESC LIMIT {MOST_SHOWN_AGAIN}",  # noqa: S608 - our clause
+            (before,),
+        )
+        return State(numbered, tz, {row[0]: row[1] for row in files}, [row[0] for row in again])
+
+    def same_learning(self, type_: str, said: str, project: str | None) -> LearningRow | None:
+        """Return a valid learning of this type and text, of the project or else of the person's own, or None."""
+        row = self.tx.execute(
+            f"SELECT {LEARNING_COLUMNS} FROM learnings WHERE said = ? AND type = ? AND superseded_by IS NULL "  # noqa: S608 - our columns
+            "AND (project IS NULL OR project = ?) ORDER BY project IS NULL, id LIMIT 1",
+            (said, type_, project),
+        ).fetchone()
+        return LearningRow(*row) if row else None
+
+    def known(self, learning_id: int) -> LearningRow | None:
+        """Return the valid learning with this id, or None."""
+        sql = f"SELECT {LEARNING_COLUMNS} FROM learnings WHERE id = ? AND superseded_by IS NULL"  # noqa: S608 - our columns
+        row = self.tx.execute(sql, (learning_id,)).fetchone()
+        return LearningRow(*row) if row else None
+
+    def nearest(self, match: str, limit: int, *, replaced: bool = False) -> list[LearningRow]:
+        """Return the valid (or superseded) learnings that are most similar to a text; `match` is an FTS5 expression.
+
+        Valid digests are excluded: they repeat other learnings and prove nothing.
+        """
+        if not match:
+            return []
+        where = "l.superseded_by IS NOT NULL" if replaced else "l.superseded_by IS NULL AND l.type <> 'DIGEST'"
+        rows = self.tx.execute(
+            f"SELECT l.{LEARNING_COLUMNS.replace(', ', ', l.')} FROM learnings_fts f "  # noqa: S608 - our clause
+            f"JOIN learnings l ON l.id = f.rowid WHERE learnings_fts MATCH ? AND {where} "
+            "ORDER BY f.rank, l.id LIMIT ?",
+            (f"{{content}} : ({match})", limit),
+        )
+        return [LearningRow(*row) for row in rows]
+
+    def digests(self, session_id: str | None = None) -> list[LearningRow]:
+        """Return the valid digests, of one session if it is given."""
+        rows = self.tx.execute(
+            f"SELECT {LEARNING_COLUMNS} FROM learnings WHERE type = 'DIGEST' AND superseded_by IS NULL "  # noqa: S608 - our columns
+            "AND (?1 IS NULL OR session_id = ?1) ORDER BY id",
+            (session_id,),
+        )
+        return [LearningRow(*row) for row in rows]
+
+    def is_retired(self, said: str) -> bool:
+        """Return whether the person retired a learning of this text."""
+        row = self.tx.execute(
+            "SELECT 1 FROM learnings WHERE said = ? AND superseded_by = ? LIMIT 1", (said, RETIRED)
+        ).fetchone()
+        return row is not None
+
+    def changed_by_a_person(self, name: str, since: int) -> bool:
+        """Return whether a person changed a curated file in a later curation than this one."""
+        row = self.tx.execute(
+            "SELECT 1 FROM file_versions WHERE name = ? AND source = 'person' AND curation_id > ? LIMIT 1",
+            (name, since),
+        ).fetchone()
+        return row is not None
+
+
+@dataclass
+class Fold(Projected):
     """Apply parts of a decision to memory.db, inside the transaction of their curation, and keep them."""
 
-    tx: Projected
     curation: Curation
     parts: list[Part] = field(default_factory=list)
 
     def put(self, part: Part) -> None:  # noqa: C901, PLR0912 - a case for each kind of part
         """Apply one part of the decision, and keep it."""
-        run, at = self.tx.tx.execute, self.curation.created_at
+        run, at = self.tx.execute, self.curation.created_at
         match part:
             case NewLearning():
                 run(_LEARN, (*msgspec.structs.astuple(part), self.curation.id))
@@ -232,12 +337,12 @@ class Fold:
         if part.is_new:
             new: dict[str, Any] = {"created_at": at, "priority": 0, "status": "open", "source_learning_id": None}
             new |= columns
-            self.tx.actions.add(Action(id=number, **new))
+            self.actions.add(Action(id=number, **new))
             at = new["created_at"]
         elif columns:
-            self.tx.actions.change(number, **columns)
+            self.actions.change(number, **columns)
         if part.note:
-            self.tx.actions.note(number, at, part.by, part.note)
+            self.actions.note(number, at, part.by, part.note)
 
     def _number(self, part: Acted) -> int:
         return MADE_IDS + self.curation.id if part.action is None else part.action

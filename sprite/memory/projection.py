@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -21,7 +22,6 @@ from sprite.log.curations import Curation, Drift, what_happened
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.action_rows import AnyRecord, write_record
 from sprite.memory.answers import Op, answered, decide_change, write_answer
-from sprite.memory.apply import Projected
 from sprite.memory.database import MemoryDB
 from sprite.memory.decision import DECIDED, Change, Fold, Written, in_order, read_decision, write_decision
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
@@ -29,7 +29,7 @@ from sprite.memory.hand_changes import HandChanges, held_back, in_memory
 from sprite.memory.rule_rows import Offer, Record, fold_rule, write_rule
 
 
-def fold(tx: Projected, curation: Curation) -> Change:
+def fold(tx: sqlite3.Connection, curation: Curation) -> Change:
     """Apply one curation of the log to memory.db."""
     folding = Fold(tx, curation)
     try:
@@ -39,7 +39,7 @@ def fold(tx: Projected, curation: Curation) -> Change:
         elif curation.kind == "edit":
             _fold_edit(folding)
         elif curation.kind == "rule":
-            fold_rule(tx, curation)
+            fold_rule(folding, curation)
         elif curation.kind not in {"forget", "quarantine", "drift", "undo"}:
             # A newer Sprite may have written it. Report it and go on.
             folding.refuse("unknown_kind", f"a curation of kind {curation.kind[:40]!r}")

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from sprite.log.curations import Curation
-from sprite.memory.apply import Projected
+from sprite.memory.decision import Projected
 from sprite.memory.words import FORGOTTEN
 from sprite.protocol.messages import RuleOutcome, RuleWord
 from sprite.protocol.shapes import RuleRow

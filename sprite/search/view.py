@@ -6,6 +6,7 @@ The gateway, the command line and the client state use this module.
 from __future__ import annotations
 
 import json
+import sqlite3
 import tempfile
 import time
 from collections.abc import Mapping
@@ -20,8 +21,9 @@ from sprite.errors import PeerError
 from sprite.log.curations import CURATED, OFF_RECORD, QUARANTINED, Curation, Drift, seconds_since_midnight
 from sprite.log.transcript import Observation, TranscriptDB
 from sprite.memory import files as memory_files
-from sprite.memory.apply import MADE_IDS, Action, Projected
+from sprite.memory.apply import MADE_IDS, Action
 from sprite.memory.database import FileVersion, MemoryDB, open_memory
+from sprite.memory.decision import Projected
 from sprite.memory.opening import replay_aside
 from sprite.memory.query import any_term, own_names, significant
 from sprite.memory.rule_rows import all_rules
@@ -168,7 +170,7 @@ class MemoryView:
 
     async def state(self) -> shapes.MemoryState:
         """Return memory's key figures."""
-        turns, waiting, _ = await self._transcript.counts()
+        turns, waiting = await self._transcript.counts()
         return shapes.MemoryState(
             files=self.files(),
             learnings=await self._memory.learning_count(),
@@ -394,8 +396,9 @@ class MemoryView:
         """Return the learnings that a line of a memory file rests on, best first, whether they hold or not."""
         match, words = any_term(significant(line)), content_words(line)
 
-        def nearest(tx: Projected) -> list[shapes.LearningRow]:
-            found = [*tx.nearest(match, MOST_BEHIND), *tx.nearest(match, MOST_BEHIND, replaced=True)]
+        def nearest(tx: sqlite3.Connection) -> list[shapes.LearningRow]:
+            memory = Projected(tx)
+            found = [*memory.nearest(match, MOST_BEHIND), *memory.nearest(match, MOST_BEHIND, replaced=True)]
             return [row for row in found if words and share(words, content_words(row.content)) >= RESTS_ON]
 
         return (await self._memory.rehearse(nearest))[:MOST_BEHIND]

@@ -7,6 +7,7 @@ file, its pragmas and migrations are in `sprite/common/sqlite.py`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import sqlite3
@@ -87,18 +88,27 @@ class Database:
 
     async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
         """Run one statement; it is committed when this returns."""
-        with storage_errors(self.path):
-            await self._writer.run(lambda connection: connection.execute(sql, parameters).close())
+        await self._run(self._writer, lambda connection: connection.execute(sql, parameters).close())
 
-    async def transact(self, work: Callable[[sqlite3.Connection], _T], *, is_synced: bool = False) -> _T:
+    async def transact(
+        self, work: Callable[[sqlite3.Connection], _T], *, is_synced: bool = False, is_kept: bool = True
+    ) -> _T:
         """Run a function on the writer's thread in one transaction; return its value.
 
         Once started it runs to its end, even if the caller is cancelled; later writes wait for it. With `is_synced`,
-        the result survives a power cut once this returns (a few ms).
+        the result survives a power cut once this returns (a few ms). Unless it `is_kept`, its writes are rolled back.
         """
-        in_transaction = _synced if is_synced else sqlite.all_or_nothing
-        with storage_errors(self.path):
-            return await self._writer.call(lambda: in_transaction(self._writer.raw, work))
+
+        def transaction(connection: sqlite3.Connection) -> _T:
+            connection.execute(f"PRAGMA synchronous={'FULL' if is_synced else 'NORMAL'}")
+            connection.execute("BEGIN IMMEDIATE")
+            with connection:
+                value = work(connection)
+                if not is_kept:
+                    connection.rollback()
+            return value
+
+        return await self._run(self._writer, transaction)
 
     async def purge(self, reindex: Sequence[str] = ()) -> None:
         """Remove all traces of deleted content: rewrite full text and file, and empty the journal.
@@ -124,8 +134,11 @@ class Database:
 
     async def read(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Run a read-only function on the reader's thread."""
+        return await self._run(self._reader, work)
+
+    async def _run(self, connection: Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:
         with storage_errors(self.path):
-            return await self._reader.run(work)
+            return await asyncio.get_running_loop().run_in_executor(connection.thread, work, connection.raw)
 
     async def fetch_all(self, sql: str, parameters: Iterable[Any] = ()) -> list[sqlite3.Row]:
         """Return all rows of a query."""
@@ -161,6 +174,10 @@ class Tables:
     def __init__(self, database: Database) -> None:
         self._db = database
 
+    async def rehearse(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Run a function in a transaction, roll back its writes, and return its value."""
+        return await self._db.transact(work, is_kept=False)
+
 
 def in_transaction(
     method: Callable[Concatenate[_Tables, sqlite3.Connection, _P], _T],
@@ -175,14 +192,6 @@ def in_transaction(
         return await self._db.transact(lambda tx: method(self, tx, *arguments, **named))
 
     return transact
-
-
-def _synced(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:
-    connection.execute("PRAGMA synchronous=FULL")
-    try:
-        return sqlite.all_or_nothing(connection, work)
-    finally:
-        connection.execute("PRAGMA synchronous=NORMAL")
 
 
 @asynccontextmanager

@@ -50,7 +50,7 @@ def applied(edits: tuple[Edit, ...], now: str = CONTEXT) -> tuple[str, list[str]
 def edited(answer: str, now: str = CONTEXT) -> str:
     """Return a file after an answer whose edits all apply."""
     response = parse_response(f"CONTEXT_MD_EDIT:\n{answer}\n")
-    assert response.unparsed == ()
+    assert response.unparsed == []
     content, missed = applied(response.edits["context.md"], now)
     assert missed == []
     return content
@@ -174,7 +174,7 @@ def test_done_line_is_read(line: str, ids: tuple[int, ...], turn: int | None, re
     assert done is not None
     assert (done.ids, done.why.turn_id, done.why.text, done.why.quote) == (ids, turn, reason, quote)
     for answer in (line, f"CONTEXT_MD_EDIT:\n{line}", f'CONTEXT_MD_EDIT:\nDELETE "x" | y\n{line}'):
-        assert parse_response(answer).done == (done,)
+        assert parse_response(answer).done == [done]
 
 
 @pytest.mark.parametrize("line", ["DONE", "DONE with L61", "DONE 61 | sent", "It is DONE L61", "DONE L61 was sent"])
@@ -184,8 +184,8 @@ def test_other_text_is_no_done_line(line: str) -> None:
 
 def test_malformed_edit_is_reported_and_not_learned() -> None:
     response = parse_response("USER_MD_EDIT:\nADD Profile | - Ada.\nFACT [t1] The moon is cheese.\nI hope this helps!")
-    assert response.learnings == ()
-    assert response.unparsed == ("FACT [t1] The moon is cheese.", "I hope this helps!")
+    assert response.learnings == []
+    assert response.unparsed == ["FACT [t1] The moon is cheese.", "I hope this helps!"]
     (edit,) = response.edits["user.md"]
     assert (edit.path, edit.lines) == (("Profile",), (Line("- Ada."),))
 
@@ -265,5 +265,5 @@ def test_arbitrary_answer_keeps_headings_and_pins(answer: str) -> None:
 def test_turns_off_record_are_read(line: str, turns: tuple[int, ...]) -> None:
     for answer in (line, f"USER_MD_EDIT:\n{line}"):
         response = parse_response(answer)
-        assert response.off_record == turns
+        assert response.off_record == list(turns)
         assert bool(response.unparsed) is not bool(turns)

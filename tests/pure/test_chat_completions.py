@@ -11,7 +11,7 @@ from bridge.api.completion_request import MAX_SYSTEM_CHARS, Asked, UnfitError, r
 from bridge.api.completions import GrowingText, problem_of, usage_of
 from bridge.api.missions import AskError
 from bridge.client.turns import Turns
-from sprite.curation.provenance.voices import own_words
+from sprite.curation.provenance.evidence import own_words
 from sprite.protocol.events import (
     AnyAgentEvent,
     Complete,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sprite.curation.provenance.evidence import FirstUse
-from sprite.curation.provenance.voices import Turn
+from sprite.curation.provenance.evidence import FirstUse, Turn
 from sprite.log.transcript import Observation
 from tests.logged_turns import call, turn
 

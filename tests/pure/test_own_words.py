@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sprite.curation.provenance.voices import Turn, own_words
+from sprite.curation.provenance.evidence import Turn, own_words
 from tests.logged_turns import turn
 
 STRANGE = "every order is placed without asking anybody first"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.curation.provenance.quotes import Spoken, find_quote
+from sprite.curation.provenance.evidence import Spoken, find_quote
 
 RULES = "Two rules: run `make lint` first, and never push to main \u2013 always a branch named ada/<topic>, please!"
 

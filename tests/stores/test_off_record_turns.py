@@ -113,3 +113,14 @@ async def test_forget_finds_off_record_turn_without_index(stores: Stores) -> Non
     assert turn.processed == OFF_RECORD
     assert names(await find(stores, "merger")) == []
     assert names(await find(stores, "cake")) == [f"T{last}"]
+
+
+async def test_answer_asked_again_loses_off_record_words(stores: Stores) -> None:
+    turn = await stores.turn("The party is in Rosebud Street.")
+    await stores.batch("NONE", turn)
+    await stores.projection.settle()
+    answer = f'FACT [t{turn}] The party is in Rosebud Street | "The party is in Rosebud Street."'
+    await stores.extract_again(1, (answer, turn, turn), verify=lambda line: "no" if line.startswith("keep") else "yes")
+    rows = await stores.transcript.curations.after(0)
+    assert [row.response for row in rows if row.kind == "batch"] == ["NONE", "FACT: [forgotten]"]
+    assert "Rosebud" not in str(rows)

@@ -20,12 +20,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sprite.common import sqlite
 from sprite.curation.decide import BatchFold
 from sprite.curation.rebuild import reapply
 from sprite.errors import PeerError
 from sprite.log.curations import NOT_LOGGED, Curation, LostCall
 from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, template
+from sprite.storage.connection import Database
 from tests.looks import dump, eventually
 from tests.memory_stores import Stores, added, call, noted, open_stores, rebuilt
 
@@ -221,7 +221,8 @@ def test_decision_is_applied_in_one_hop(tmp_path: Path) -> None:
 
 def is_in_transaction() -> bool:
     """Return whether a thread is at the beginning or end of a transaction, or waits there."""
-    return any(frame.f_code is sqlite.all_or_nothing.__code__ for frame in sys._current_frames().values())
+    name = f"{Database.transact.__qualname__}.<locals>.transaction"
+    return any(frame.f_code.co_qualname == name for frame in sys._current_frames().values())
 
 
 async def test_cancelled_fold_completes_and_is_not_repeated(stores: Stores) -> None:

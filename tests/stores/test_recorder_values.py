@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sprite.capture.recorder import TurnRecorder
-from sprite.curation.provenance.voices import text_of
+from sprite.curation.provenance.evidence import text_of
 from sprite.forget.scrub import map_strings
 from sprite.log.transcript import NewObservation
 from sprite.privacy.cutting import MAX_STRING, cut, cut_value, result_text

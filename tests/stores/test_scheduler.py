@@ -12,7 +12,7 @@ from sprite.agent.mission_end import left_open, rows
 from sprite.boot.prompt import open_actions
 from sprite.errors import PeerError
 from sprite.memory.action_rows import Maker
-from sprite.memory.apply import Action
+from sprite.memory.apply import Action, ProjectedActions
 from sprite.scheduler.scheduler import TRIED_AGAIN_SECONDS, mission_id_of
 from tests.memory_stores import rebuilt
 from tests.scheduling import DAY, HOUR, MINUTE, NINE, Clock, Scheduling, history, scheduling
@@ -155,7 +155,7 @@ async def test_action_changed_while_queued_is_withdrawn(tmp_path: Path, change: 
         elif change == "moved":
             await here.actions.update(action.id, by="person", due=NINE + DAY)
         else:
-            await here.stores.memory.apply(lambda tx: tx.actions.change(action.id, id=77), cursor=0)
+            await here.stores.memory.apply(lambda tx: ProjectedActions(tx).change(action.id, id=77), cursor=0)
         assert here.runtime.queued() == [mission.id]
         await here.look()
         assert here.runtime.queued() == []

@@ -1,3 +1,3 @@
 """Provenance: who said what a learning or a line claims."""
 
-__all__ = ["checks", "evidence", "kinds", "voices"]
+__all__ = ["checks", "evidence", "kinds"]

@@ -1,32 +1,303 @@
 """Find the evidence of a proposed line in the log (pure): the cited turn, the quote and its speaker.
 
+A quote is found by its words, without punctuation: a model that copies twenty words adds a full stop, drops a backtick
+or leaves out a word. The speaker stays the same. A different number changes the meaning. Comparisons of words are
+bounded, so the time is linear in the length of the text.
+
 A line about the work is never shown to the verifier. It is a stranger's if strangers used its words first. Tools may be
 reported in the curator's words (versions, paths, results), but no sentence of theirs may be copied.
 """
 
 from __future__ import annotations
 
+import html
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from functools import cached_property
+from datetime import datetime
+from functools import cached_property, partial
+from typing import Any, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
+from sprite.common.recurrence import DEFAULT_ZONE
+from sprite.curation.provenance import kinds
 from sprite.curation.provenance.checks import Given, disguise, short_numbers
-from sprite.curation.provenance.quotes import find_quote
-from sprite.curation.provenance.voices import UNTRUSTED, Turn, Voice
+from sprite.curation.provenance.kinds import WEB_TOOLS, kind_of
 from sprite.log.transcript import Observation
-from sprite.memory.words import Run, content_words, plain, run_words, runs
+from sprite.memory.words import SPACELESS, Run, content_words, plain, run_words, runs
+from sprite.protocol.pasted import Spans, own_text
+
+# --- quotes ---
+
+#: One of this many words in a quote may be wrong; the others must be in the text in order. A word here is anything
+#: between spaces, so a wrong path counts once.
+ONE_WRONG_OF = 10
+#: Limit of word comparisons for one quote in one text; a real quote needs a thousand.
+MAX_COMPARISONS = 1_000_000
+#: Words of a text that are searched for an inexact quote: a book. An answer has many quotes.
+MAX_WORDS = 100_000
+#: A sentence is not quoted from text that writes it in so many times fewer words.
+_IN_ONE_WORD = 2
+#: A word, or one character of a script without spaces.
+_WORD = re.compile(rf"[{SPACELESS}]|[^\W{SPACELESS}]+")
+_ELLIPSIS = re.compile(r"\[?(?:…|\.\.\.+)\]?")
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """A text to search for quotes, or a quote; a word is identified by its position."""
+
+    text: str
+
+    @cached_property
+    def joined(self) -> str:
+        """Return the casefolded words in order, with a space before and after each."""
+        return f" {' '.join(word.casefold() for word in _WORD.findall(self.text))} "
+
+    # --- matching methods: each returns positions of the quote's parts ---
+
+    def in_order(self, quote: Spoken, *, in_parts: bool = False) -> list[list[range]]:
+        """Return the first place where all words of the quote are consecutive.
+
+        With `in_parts`, it is where the parts of the quote, separated by ellipses, follow each other.
+        """
+        parts = [quote.joined]
+        if in_parts:
+            parts = [joined for part in _ELLIPSIS.split(quote.text) if (joined := Spoken(part).joined).strip()]
+            if len(parts) == 1:
+                return []
+        places: list[range] = []
+        at = 0
+        for part in parts:
+            at = self.joined.find(part, at)
+            if at < 0:
+                return []
+            first = self.joined.count(" ", 0, at)
+            at += len(part) - 1
+            places.append(range(first, first + part.count(" ") - 1))
+        return [places]
+
+    def nearly(self, quote: Spoken) -> Iterator[list[range]]:
+        """Yield the passages with nearly all words of the quote in order."""
+        said, wanted = self.joined.split(), quote.joined.split()
+        groups = [words for group in quote.text.split() if (words := Spoken(group).joined.split())]
+        group_of = [number for number, words in enumerate(groups) for _ in words]
+        may_be_wrong = len(groups) // ONE_WRONG_OF
+        least = len(wanted) - sum(sorted(map(len, groups), reverse=True)[:may_be_wrong])
+        numbers = {word for word in wanted if any(sign.isdigit() for sign in word)}
+        width = len(wanted) + max(2, len(wanted) // 3)
+        left = MAX_COMPARISONS
+        for start in _stretches(said, wanted, least, width):
+            stretch = said[start : start + width]
+            left -= len(wanted) * width
+            if left < 0:
+                return
+            pairs = _common(wanted, stretch)
+            matched = {q for q, _ in pairs}
+            wrong = {group for q, group in enumerate(group_of) if q not in matched}
+            if not pairs or len(wrong) > may_be_wrong:
+                continue
+            found = range(start + pairs[0][1], start + pairs[-1][1] + 1)
+            if numbers.issubset(said[found.start : found.stop]):
+                yield [found]
+
+
+_Spoken = TypeVar("_Spoken", bound=Spoken)
+
+
+def find_quote(quote: str, texts: Sequence[_Spoken]) -> tuple[_Spoken, str] | None:
+    """Return the text that says a quote by the strictest comparison in which any does, and its wording there."""
+    # The curator is shown turns as XML, and may copy the escaped text.
+    wordings = [each for text in dict.fromkeys((quote, html.unescape(quote))) if (each := Spoken(text)).joined.strip()]
+    for matches in (Spoken.in_order, partial(Spoken.in_order, in_parts=True), Spoken.nearly):
+        for text in texts:
+            for wording in wordings:
+                for places in matches(text, wording):
+                    spans = [word.span() for word in _WORD.finditer(text.text)]
+                    found = " … ".join(text.text[spans[at.start][0] : spans[at.stop - 1][1]] for at in places)
+                    # The words of an address or a path are no sentence.
+                    if _IN_ONE_WORD * len(found.split()) >= len(quote.split()):
+                        return text, found
+    return None
+
+
+def _stretches(said: Sequence[str], quote: Sequence[str], need: int, width: int) -> Iterator[int]:
+    """Yield the starts of passages with enough of the quote's words, beginning with one of its first."""
+    wanted = Counter(quote)
+    first = frozenset(quote[: len(quote) - need + 1])
+    here: Counter[str] = Counter()
+    enough = end = 0
+    for start, leaving in enumerate(said[:MAX_WORDS]):
+        for entering in said[end : start + width]:
+            here[entering] += 1
+            enough += here[entering] <= wanted[entering]
+        end = start + width
+        if enough >= need and leaving in first:
+            yield start
+        enough -= here[leaving] <= wanted[leaving]
+        here[leaving] -= 1
+
+
+def _common(quote: Sequence[str], stretch: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the positions of a longest common subsequence of words."""
+    # longest[q][s]: common words of the rest of the quote from q on and the rest of the passage from s on.
+    longest = [[0] * (len(stretch) + 1) for _ in range(len(quote) + 1)]
+    for q in range(len(quote) - 1, -1, -1):
+        row, below = longest[q], longest[q + 1]
+        for s in range(len(stretch) - 1, -1, -1):
+            row[s] = below[s + 1] + 1 if quote[q] == stretch[s] else max(below[s], row[s + 1])
+    places: list[tuple[int, int]] = []
+    q = s = 0
+    while q < len(quote) and s < len(stretch):
+        if quote[q] == stretch[s]:
+            places.append((q, s))
+            q, s = q + 1, s + 1
+        elif longest[q + 1][s] >= longest[q][s + 1]:
+            q += 1
+        else:
+            s += 1
+    return places
+
+
+# --- turns and their speakers ---
+
+#: `person`: the person's own words. `source`: a message for which no client proves that a human typed it.
+Kind = Literal["person", "source", "pasted", "reply", "input"] | kinds.Kind
+#: Texts of any author. After one of them, the agent's own question may be a stranger's.
+UNTRUSTED: frozenset[Kind] = frozenset({"source", "pasted", "printed", "document", "outside"})
+
+_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
+_QUOTED_LINE = re.compile(r"[ \t]*>")
+#: A line of a mail's header: its name and its value.
+_HEADER = re.compile(r"\s*[^\W\d_][\w -]{0,24}:\s+\S")
+_MAIL_ADDRESS = re.compile(r"[\w.+-]+@[\w-]+\.\w")
+
+
+def own_words(text: str, pasted: Spans = ()) -> tuple[str, list[str]]:
+    """Return a message without its pasted parts, and these parts.
+
+    `pasted` are the spans that the client marked. Fences, `>` quotes and mails with a header need no mark.
+    """
+    parts = [text[start:end] for start, end in pasted]
+    lines = (own_text(text, pasted) if pasted else text).split("\n")
+    own: list[str] = []
+    at = 0
+    while at < len(lines):
+        end = at
+        if fence := _FENCE.match(lines[at]):
+            after = range(at + 1, len(lines))
+            end = next((end + 1 for end in after if lines[end].strip().startswith(fence[1])), len(lines))
+        elif _QUOTED_LINE.match(lines[at]):
+            end = at + 1
+        elif not at or not _HEADER.match(lines[at - 1]):
+            # A mail ends with the message. Its block of headers is read from the first line on.
+            header = at
+            while header < len(lines) and _HEADER.match(lines[header]):
+                header += 1
+            if header - at > 1 and any(_MAIL_ADDRESS.search(line) for line in lines[at:header]):
+                end = len(lines)
+        own.append(lines[at] if end == at else "")
+        if end > at:
+            parts.append("\n".join(lines[at:end]))
+        at = max(end, at + 1)
+    return "\n".join(own), [part for part in parts if part.strip()]
+
+
+@dataclass(frozen=True)
+class Voice(Spoken):
+    """A text of a turn with its speaker. `origin` is the origin of learnings that rest on it."""
+
+    origin: str
+    kind: Kind
+
+
+class Turn:
+    """A logged turn, split into its speakers' texts. `day` is its day in a time zone.
+
+    `own` are the person's own words, empty if they said nothing. `is_persons`: a person typed its message, as far as
+    clients can prove it. `voices` are its texts, in the order in which a quote is looked for. Of these, `work` is what
+    the agent asked its tools for, and what commands on this computer answered; `worked` are the texts of it. With
+    `reads_untrusted`, the agent read text of any author.
+    """
+
+    def __init__(self, logged: Observation, tz: str | None = None) -> None:
+        self.logged = logged
+        self.day = datetime.fromtimestamp(logged.timestamp, ZoneInfo(tz or DEFAULT_ZONE)).date()
+        self.is_persons = logged.trigger == "user" and logged.source is None
+        self.own = ""
+        if self.is_persons:
+            own, pasted = own_words(logged.user_message, logged.pasted)
+            self.own = own.strip()
+            found = [Voice(self.own, "user", "person"), *(Voice(part, "pasted", "pasted") for part in pasted)]
+        elif logged.trigger == "user":
+            found = [Voice(logged.user_message, logged.source or "program", "source")]
+        else:
+            found = [Voice(logged.user_message, "program" if logged.trigger == "program" else "tool", "outside")]
+        for call in logged.tool_calls:
+            found += _of_call(call)
+        found += [Voice(logged.agent_response, "assistant", "reply"), Voice(logged.notice, "tool", "outside")]
+        self.voices = [voice for voice in found if voice.text]
+        self.work = [voice for voice in self.voices if voice.kind in {"input", "result"}]
+        self.worked = [voice.text for voice in self.work]
+        self.reads_untrusted = any(voice.kind in UNTRUSTED for voice in self.voices)
+
+    def done(self, shown: str = "") -> list[str]:
+        """Return the inputs of the turn's tool calls that did not fail, or whose result has the quote `shown`."""
+        calls = [
+            call
+            for call in self.logged.tool_calls
+            if not call.get("is_error")
+            or (shown and any(voice.kind == "result" and shown in voice.text for voice in _of_call(call)))
+        ]
+        return [voice.text for call in calls for voice in _of_call(call) if voice.kind == "input"]
+
+
+def _of_call(call: Mapping[str, Any]) -> Iterator[Voice]:
+    given, result = call.get("input"), call.get("result")
+    command = given.get("command") if isinstance(given, Mapping) else None
+    if isinstance(command, str):
+        yield Voice(command, "assistant", "input")
+    yield Voice(text_of(given), "assistant", "input")
+    kind = kind_of(call)
+    is_web = kind == "outside" and str(call.get("name", "")) in WEB_TOOLS
+    origin = "web" if is_web else {"document": "file", "outside": "outside"}.get(kind, "tool")
+    if str(call.get("origin")).startswith("tool:"):
+        origin = str(call["origin"])
+    yield Voice(text_of(result), origin, kind)
+    # The curator is shown these as JSON, and a quote may reach across their fields.
+    if isinstance(given, dict | list):
+        yield Voice(json.dumps(given, ensure_ascii=False), "assistant", "input")
+    if isinstance(result, dict | list):
+        yield Voice(json.dumps(result, ensure_ascii=False), origin, kind)
+
+
+def text_of(value: Any) -> str:
+    """Return the readable text of a tool's input or result."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return "\n".join(text_of(item) for item in value.values())
+    if isinstance(value, list):
+        return "\n".join(text_of(item) for item in value)
+    return "" if value is None else json.dumps(value)
+
+
+# --- evidence ---
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The turn of a memory line, and who says its quote there; `quote` is the turn's own wording."""
+    """The turn of a memory line, and who says its quote there; `quote` is the turn's own wording.
+
+    The numbers and addresses of the line have to stand in `spoken`.
+    """
 
     turn: Turn
     voice: Voice
     quote: str
+    spoken: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,41 +322,45 @@ _LED_CHARS = 400
 _BEFORE, _AFTER = 4, 4
 
 
+@dataclass
 class Turns:
-    """The turns of a batch and the turns before them, in order."""
+    """The turns of a batch, and all turns that are read with it, by id and in order; `tz` is the person's time zone."""
 
-    def __init__(self, batch: Iterable[Observation], earlier: Iterable[Observation]) -> None:
-        self.batch = {turn.id: Turn(turn) for turn in batch}
-        # A turn of the batch may be from long before: one that is shown again.
-        self.all = dict(sorted({**{turn.id: Turn(turn) for turn in earlier}, **self.batch}.items()))
+    batch: dict[int, Turn]
+    all: dict[int, Turn]
+    tz: str | None = None
 
     @cached_property
     def first_use(self) -> FirstUse:
         """Return the index that finds who used a word first in these turns: the person, the agent or a tool."""
         return FirstUse(self.all.values())
 
-    def find(self, turn_id: int | None, quote: str | None) -> Evidence | None:
+    def find(self, turn_id: int | None, quote: str | None, *, in_work: bool = False) -> Evidence | None:
         """Return the evidence for a quote, or None.
 
-        If the cited turn does not have it, the only other turn of the batch that has it counts.
+        If the cited turn does not have it, the only other turn of the batch that has it counts. With `in_work`, it has
+        to stand in the work of the cited turn.
         """
         if not quote:
             return None
-        cited = self.batch.get(turn_id) if turn_id is not None else None
-        if cited is not None and (found := find_quote(quote, cited.voices)) is not None:
-            return Evidence(cited, found[0], found[1])
-        others = [
-            Evidence(turn, found[0], found[1])
-            for turn in self.batch.values()
-            if turn is not cited and (found := find_quote(quote, turn.voices)) is not None
-        ]
-        return others[0] if len(others) == 1 else None
-
-    def in_work(self, evidence: Evidence) -> Evidence | None:
-        """Return the agent's input or a local result of the turn that contains the quoted words, too."""
-        voices = [voice for voice in evidence.turn.voices if voice.kind in {"input", "result"}]
-        found = find_quote(evidence.quote, voices)
-        return None if found is None else Evidence(evidence.turn, found[0], found[1])
+        cited = [turn for turn in self.batch.values() if turn.logged.id == turn_id]
+        others = [turn for turn in self.batch.values() if turn.logged.id != turn_id and not in_work]
+        for turns in (cited, others):
+            places = [
+                (turn, *found)
+                for turn in turns
+                if (found := find_quote(quote, turn.work if in_work else turn.voices)) is not None
+            ]
+            if len(places) == 1:
+                turn, voice, words = places[0]
+                around = self.around(turn)
+                spoken = [known.own for known in around.messages]
+                if voice.kind != "person":
+                    spoken += [said.text for said in turn.voices if said.kind not in {"reply", "memory"}]
+                elif around.question:
+                    spoken.append(short_numbers(around.question) if around.is_led else around.question)
+                return Evidence(turn, voice, words, spoken)
+        return None
 
     def around(self, turn: Turn) -> Around:
         """Return the messages around a turn, and the question before it."""
@@ -100,20 +375,8 @@ class Turns:
             question = before[-1].logged.agent_response[-(_LED_CHARS if is_led else _QUESTION_CHARS) :].strip()
         return Around(messages, question, is_led)
 
-    def spoken(self, evidence: Evidence) -> list[str]:
-        """Return the texts in which the numbers and addresses of a line have to stand."""
-        around = self.around(evidence.turn)
-        said = [known.own for known in around.messages]
-        if evidence.voice.kind != "person":
-            return [*said, *(voice.text for voice in evidence.turn.voices if voice.kind not in {"reply", "memory"})]
-        if around.question:
-            said.append(short_numbers(around.question) if around.is_led else around.question)
-        return said
 
-
-def flaw(
-    text: str, evidence: Evidence, turns: Turns, zone: str, type_: str, due: str = "", old: Sequence[str] = ()
-) -> str | None:
+def flaw(text: str, evidence: Evidence, type_: str, due: str = "", old: Sequence[str] = ()) -> str | None:
     """Return why a learning cannot rest on its evidence, or None: it hides something, or has a number from elsewhere.
 
     An action may repeat its time `due`, which the verifier checks. A fact may name what the turn's work shows. `old`
@@ -121,15 +384,10 @@ def flaw(
     """
     is_fact = type_ not in {"PREFERENCE", "CORRECTION", "ACTION"}
     worked = evidence.turn.worked if is_fact else []
-    given = Given([*turns.spoken(evidence), *worked, *old, due.replace("-", " ").replace("T", " ")])
+    given = Given([*evidence.spoken, *worked, *old, due.replace("-", " ").replace("T", " ")])
     may_name_files = is_fact and evidence.voice.kind != "person"
-    lacking = given.lacks(text, day_of(evidence.turn, zone), may_name_files=may_name_files)
+    lacking = given.lacks(text, evidence.turn.day, may_name_files=may_name_files)
     return disguise(text, given) or (f"{lacking} stands neither in its quote nor in the messages" if lacking else None)
-
-
-def day_of(turn: Turn | None, zone: str) -> date | None:
-    """Return the day of a turn in a time zone."""
-    return None if turn is None else datetime.fromtimestamp(turn.logged.timestamp, ZoneInfo(zone)).date()
 
 
 #: A line is a stranger's if more of its words were first used by strangers.
