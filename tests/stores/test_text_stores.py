@@ -33,7 +33,7 @@ REGISTERED: dict[str, dict[str, tuple[str, ...]]] = {
         "file_versions": ("content",),
         "reports": ("detail",),
         "pending_actions": ("content", "history_json"),
-        "rules": ("condition_json", "reason", "offer_json"),
+        "rules": ("condition_json", "reason", "row_json"),
         "learnings_fts": ("content", "type"),
         "trusted_fts": ("content",),
         "untrusted_fts": ("content",),

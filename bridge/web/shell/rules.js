@@ -40,7 +40,12 @@ export async function showRules(page) {
     const form = /** @type {HTMLFormElement} */ (event.currentTarget);
     void send({ action: 'propose', text: String(new FormData(form).get('text')), id: changed?.id ?? null });
   }
-  /** @param {RuleRow} rule @param {'accept' | 'dismiss' | 'retire'} action @param {string} words @param {string} [look] */
+  /**
+   * @param {RuleRow} rule
+   * @param {'accept' | 'dismiss' | 'retire'} action
+   * @param {string} words
+   * @param {string} [look]
+   */
   const decide = ({ id, words: rule }, action, words, look = '') =>
     button(words, () => send({ action, id }), { look, label: `${words}: ${rule}` });
   /** @param {RuleRow} rule */
