@@ -85,7 +85,7 @@ async def main(calls: int) -> None:
             await bridge.run("connections", "add", "loop", url, "--daily", str(2 * calls))
             async with bridge.page(await bridge.login()) as page:
                 await page.mission("hello there")
-                tools = ConnectionTools(variables_of_sprite(bridge.process.pid)["SPRITE_CONNECTIONS"])
+                tools = ConnectionTools(variables_of_sprite(bridge.process.pid)["SPRITE_CONNECTIONS"], binds=True)
                 use = next(each for each in await tools.tools() if each.name == "use_tool")
                 asked = {"connection": "loop", "tool": "echo", "arguments": WORDS}
                 direct, ours, busy = list[float](), list[float](), 0.0

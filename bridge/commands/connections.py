@@ -15,7 +15,7 @@ from bridge.admin.control import ControlError
 from bridge.commands import reach
 from bridge.commands.reach import add_data, say
 from bridge.config import LOCAL_PERSON, Settings
-from bridge.connections.routes import Asked, Chosen
+from bridge.connections.routes import Asked, Chosen, Switch
 from bridge.connections.store import DAILY_CALLS
 from bridge.providers.provider import person_name, printable
 from sprite.protocol.shapes import Connection
@@ -29,12 +29,14 @@ _FAILED = 1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the commands of `connections`."""
-    commands = parser.add_subparsers(required=True, metavar="add|list|test|agree|pin|remove")
+    commands = parser.add_subparsers(required=True, metavar="add|list|test|agree|on|off|pin|remove")
     every: tuple[tuple[str, str, Work], ...] = (
         ("add", "a server: by its URL, or by a command that starts it here in a sandbox", _add),
         ("list", "connections, their state and the tools that wait for agreement", _list),
         ("test", "reach a server again and list its tools", _test),
         ("agree", "agree to a server's changed tools, after they were shown", _agree),
+        ("on", "let the agent use it even where nobody is asked about text from outside", partial(_switch, True)),
+        ("off", "take that back", partial(_switch, False)),
         ("pin", "offer tools to the agent directly; without TOOL, none", _pin),
         ("remove", "delete a connection with its credentials, and end its calls", _remove),
     )
@@ -116,6 +118,10 @@ async def _agree(settings: Settings, arguments: argparse.Namespace) -> int:
     return await _post(settings, arguments, f"/{quote(arguments.name, safe='')}/agree", chosen)
 
 
+async def _switch(is_on: bool, settings: Settings, arguments: argparse.Namespace) -> int:
+    return await _post(settings, arguments, f"/{quote(arguments.name, safe='')}/switch", Switch(is_on))
+
+
 async def _pin(settings: Settings, arguments: argparse.Namespace) -> int:
     return await _post(settings, arguments, f"/{quote(arguments.name, safe='')}/pin", Chosen(arguments.tools))
 
@@ -142,7 +148,7 @@ def _told(each: Connection) -> int:
     """Print a connection. Return the exit status."""
     states = {
         "new": "not used since the bridge started",
-        "ready": f"{each.tools} tools",
+        "ready": f"{len(each.tools)} tools",
         "login": "log in at the page, under Settings",
         "failed": "failed",
     }

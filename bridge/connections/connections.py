@@ -45,6 +45,7 @@ _MOST_FOUND_BYTES = 24_000
 MOST_PINNED_BYTES = 4000
 _MOST_CHANGED, _CHANGED_CHARS = 50, 1000
 _WORD = re.compile(r"[a-z0-9]+")
+_OFF = "nobody is asked here before text from outside makes you use it."
 #: The dynamic loader would obey them outside of the sandbox.
 _UNSAFE_VARIABLE = re.compile(r"LD_|DYLD_")
 
@@ -154,6 +155,12 @@ class Connections(Service):
         tools.agreed = {**{name: tool for name, tool in (tools.agreed or {}).items() if name in tools.listed}, **agreed}
         return await self._saved(person, live)
 
+    async def switch(self, person: str, name: str, *, is_on: bool) -> shapes.Connection:
+        """Choose whether a connection may be used where nobody is asked about words from outside."""
+        live = await self._found(person, name)
+        live.record.tools.is_on = is_on
+        return await self._saved(person, live)
+
     async def pin(self, person: str, name: str, pinned: Sequence[str]) -> shapes.Connection:
         """Replace the tools that agents are offered directly."""
         live = await self._found(person, name)
@@ -228,9 +235,16 @@ class Connections(Service):
             found.append(offered)
         return found, len(scores) - len(found)
 
-    async def use(self, person: str, name: str, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """Call a tool. Return its result as text, and whether it is an error."""
+    async def use(
+        self, person: str, name: str, tool: str, arguments: dict[str, Any], *, binds: bool = True
+    ) -> tuple[str, bool]:
+        """Call a tool. Return its result as text, and whether it is an error.
+
+        `binds`: the person is asked before words from outside act. Otherwise they have to turn the connection on.
+        """
         live = await self._found(person, name)
+        if not (binds or live.record.tools.is_on):
+            raise ConnectionsError("off", f"{name} is off, because {_OFF} The person can turn it on in the settings.")
         if live.slots.locked():
             raise ConnectionsError(
                 "limit", f"{name} has {_AT_ONCE} calls under way, as many as it may. Try again soon."
@@ -466,9 +480,10 @@ def _shown(live: _Live) -> shapes.Connection:
         address=record.definition.address,
         state=live.state,
         detail=live.detail,
-        tools=len(record.tools.usable()),
+        tools=sorted(record.tools.usable()),
         changed=changed[:_MOST_CHANGED],
         pinned=record.tools.pinned,
+        is_on=record.tools.is_on,
         calls_today=record.calls_today,
         daily=record.definition.daily,
     )

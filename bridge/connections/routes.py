@@ -28,6 +28,7 @@ _STATUS: Final = {
     "not_found": 404,
     "changed": 409,
     "login": 409,
+    "off": 409,
     "limit": 429,
     "failed": 502,
     "timeout": 504,
@@ -51,12 +52,19 @@ class Use(msgspec.Struct):
     connection: str
     tool: str
     arguments: dict[str, Any] = {}
+    binds: bool = False
 
 
 class Asked(Given):
     """A new connection: a URL, or (on the control socket only) a command."""
 
     name: str = ""
+
+
+class Switch(msgspec.Struct):
+    """Whether a connection is on where labels do not bind."""
+
+    on: bool
 
 
 class Chosen(msgspec.Struct):
@@ -91,7 +99,8 @@ def sprite_routes(connections: Connections, tokens: SpriteTokens, key: bytes) ->
         return {"tools": found, "others": others}
 
     async def use(person: str, _name: str, asked: Use) -> object:
-        text, is_error = await connections.use(person, asked.connection, asked.tool, asked.arguments)
+        arguments, binds = asked.arguments, asked.binds
+        text, is_error = await connections.use(person, asked.connection, asked.tool, arguments, binds=binds)
         return {"text": text, "is_error": is_error}
 
     return [
@@ -124,6 +133,9 @@ def peoples_routes(connections: Connections, prefix: str, who: Who, *, may_run: 
         _route("DELETE", one, who, remove),
         _route("POST", f"{one}/test", who, lambda person, name, _: connections.test(person, name)),
         _route("POST", f"{one}/agree", who, lambda person, name, it: connections.agree(person, name, it.tools), Chosen),
+        _route(
+            "POST", f"{one}/switch", who, lambda person, name, it: connections.switch(person, name, is_on=it.on), Switch
+        ),
         _route("POST", f"{one}/pin", who, lambda person, name, it: connections.pin(person, name, it.tools), Chosen),
     ]
 

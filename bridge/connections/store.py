@@ -56,6 +56,8 @@ class Tools(msgspec.Struct):
     listed: dict[str, Tool] = {}
     agreed: dict[str, Tool] | None = None
     pinned: list[str] = []
+    #: Whether they may be used where nobody is asked about words from outside, too.
+    is_on: bool = False
 
     def is_usable(self, name: str) -> bool:
         """Return whether there is such a tool, and it is still as the person agreed to."""

@@ -35,12 +35,13 @@ _AWAY = "The bridge, which has the connections, cannot be reached. Try again lat
 
 
 class ConnectionTools:
-    """The tools of one conversation; `url` is as SPRITE_CONNECTIONS has it."""
+    """The tools of one conversation; `url` is as SPRITE_CONNECTIONS has it, `binds` whether labels bind."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, binds: bool) -> None:
         parts = urlsplit(url)
         self._url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
         self._key = parts.password or ""
+        self._binds = binds
         self._http: AsyncClient | None = None
 
     async def close(self) -> None:
@@ -116,7 +117,7 @@ class ConnectionTools:
         return SdkMcpTool(f"{connection}__{name}", str(known["description"]), schema, call)
 
     async def _called(self, connection: str, name: str, arguments: Any) -> dict[str, Any]:
-        use = {"connection": connection, "tool": name, "arguments": arguments}
+        use = {"connection": connection, "tool": name, "arguments": arguments, "binds": self._binds}
         found, problem = await self._ask("POST", "/v1/connections/use", use)
         if problem:
             return _answer(problem, is_error=True)
