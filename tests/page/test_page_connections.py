@@ -43,7 +43,7 @@ async def test_connection_is_added_agreed_and_removed(page: Page) -> None:
         await expect(dialog.get_by_role("listitem")).to_contain_text("Connected")
         await expect(dialog.get_by_role("listitem")).to_contain_text("6 tools")
         # These agents act without asking.
-        await expect(dialog.get_by_text("It stays off until you turn it on.")).to_be_visible()
+        await expect(dialog.get_by_text("Off until you turn it on.")).to_be_visible()
         await dialog.get_by_role("button", name="Turn on").click()
         await expect(dialog.get_by_role("button", name="Turn off")).to_be_visible()
         await dialog.get_by_text("Pinned tools: 0").click()

@@ -75,8 +75,8 @@ export async function showConnections(page) {
           isBound
             ? nothing
             : html`<p>
-                <strong>${isOn ? 'On.' : 'Off.'}</strong> Nobody is asked here before text from outside, such as a page or
-                a mail, makes the agent use it. ${isOn ? '' : 'It stays off until you turn it on.'}
+                <strong>${isOn ? 'On.' : 'Off until you turn it on.'}</strong> Nobody is asked here before text from
+                outside, such as a page or a mail, makes the agent use it.
               </p>`
         }
         ${
@@ -98,7 +98,9 @@ export async function showConnections(page) {
           tools.length
             ? html`<details class="pins">
                 <summary>Pinned tools: ${pinned.length}</summary>
-                <p class="muted small-text">The agent is offered these in each new session. It finds the others by search.</p>
+                <p class="muted small-text">
+                  The agent is offered these in each new session. It finds the others by search.
+                </p>
                 ${tools.map((tool) => {
                   const others = pinned.filter((each) => each !== tool);
                   const isPinned = others.length < pinned.length;
@@ -111,7 +113,9 @@ export async function showConnections(page) {
         }
       </div>
       <div class="row">
-        ${button(isOn ? 'Turn off' : 'Turn on', () => ask('POST', `/${name}/switch`, { on: !isOn }), { hidden: isBound })}
+        ${button(isOn ? 'Turn off' : 'Turn on', () => ask('POST', `/${name}/switch`, { on: !isOn }), {
+          hidden: isBound,
+        })}
         ${button('Log in', () => logIn(connection), { hidden: connection.state !== 'login' })}
         ${button('Test', () => ask('POST', `/${name}/test`, {}), { disabled: isBusy })}
         ${button('Remove', () => ask('DELETE', `/${name}`), { look: 'danger', label: `Remove ${name}` })}
