@@ -6,21 +6,19 @@ What a server says is not the person's word. It reaches the model between marks 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import logging
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+import h11
 from claude_agent_sdk import SdkMcpTool, tool
 from mcp.types import ToolAnnotations
 
 from sprite.protocol.tools import CONNECTION_SERVER, FIND_TOOLS, USE_TOOL
-
-if TYPE_CHECKING:
-    from httpx2 import AsyncClient
+from sprite.sandbox.egress import Peer
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +26,7 @@ log = logging.getLogger(__name__)
 _CALL_SECONDS = 100.0
 #: A session's start does not wait longer for the bridge.
 _LIST_SECONDS = 3.0
+_OK = 200
 #: The API's limit for a tool's name.
 _PINNED_NAME = re.compile(rf"(?=.{{1,{64 - len(f'mcp__{CONNECTION_SERVER}__')}}}\Z)[a-zA-Z0-9_-]+")
 _MARK = re.compile(r"<(?=\s*/?\s*untrusted)", re.IGNORECASE)
@@ -38,17 +37,20 @@ class ConnectionTools:
     """The tools of one conversation; `url` is as SPRITE_CONNECTIONS has it, `binds` whether labels bind."""
 
     def __init__(self, url: str, *, binds: bool) -> None:
-        parts = urlsplit(url)
-        self._url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-        self._key = parts.password or ""
+        self._url = urlsplit(url)
         self._binds = binds
-        self._http: AsyncClient | None = None
+        self._headers = [
+            ("Host", self._url.netloc.rpartition("@")[2]),
+            ("Authorization", f"Bearer {self._url.password}"),
+            ("Content-Type", "application/json"),
+        ]
+        #: Open connections to the bridge without a request under way.
+        self._idle: list[Peer] = []
 
     async def close(self) -> None:
         """Close the connections to the bridge."""
-        http, self._http = self._http, None
-        if http is not None:
-            await http.aclose()
+        while self._idle:
+            self._idle.pop().close()
 
     async def tools(self) -> list[SdkMcpTool[Any]]:
         """Return the two tools, and the pinned ones as far as the bridge can be reached."""
@@ -127,20 +129,49 @@ class ConnectionTools:
         self, method: str, path: str, body: object = None, *, seconds: float = _CALL_SECONDS
     ) -> tuple[dict[str, Any], str]:
         """Return the bridge's answer, and why there is none."""
-        httpx2 = await asyncio.to_thread(importlib.import_module, "httpx2") if self._http is None else None
-        if self._http is None and httpx2 is not None:
-            headers = {"Authorization": f"Bearer {self._key}"}
-            self._http = httpx2.AsyncClient(base_url=self._url, headers=headers)
-        assert self._http is not None  # noqa: S101 - made above
         try:
-            response = await self._http.request(method, path, json=body, timeout=seconds)
-            answer = response.json()
-        except Exception as error:  # noqa: BLE001 - of the HTTP client, which is imported late; the agent goes on
+            async with asyncio.timeout(seconds):
+                status, content = await self._request(method, path, b"" if body is None else json.dumps(body).encode())
+            answer = json.loads(content)
+        except (OSError, ValueError, h11.ProtocolError) as error:
             log.warning("the bridge does not answer about connections (%s)", type(error).__name__)
             return {}, _AWAY
         if not isinstance(answer, dict):
             return {}, _AWAY
-        return answer, "" if response.is_success else str(answer.get("error", {}).get("message") or _AWAY)
+        return answer, "" if status == _OK else str(answer.get("error", {}).get("message") or _AWAY)
+
+    async def _request(self, method: str, path: str, content: bytes) -> tuple[int, bytes]:
+        """Return the status and content of the bridge's answer. An HTTP library would take a third of a call's time."""
+        peer = await self._connected()
+        try:
+            headers = [*self._headers, ("Content-Length", str(len(content)))]
+            request = h11.Request(method=method, target=f"{self._url.path}{path}", headers=headers)
+            parts = request, h11.Data(content), h11.EndOfMessage()
+            await peer.write(b"".join(peer.http.send(part) or b"" for part in parts))
+            status, found = 0, bytearray()
+            while not isinstance(event := await peer.next_event(), h11.EndOfMessage | h11.ConnectionClosed):
+                if isinstance(event, h11.Response):
+                    status = event.status_code
+                elif isinstance(event, h11.Data):
+                    found += event.data
+        except BaseException:
+            peer.close()
+            raise
+        if peer.http.our_state is peer.http.their_state is h11.DONE:
+            peer.http.start_next_cycle()
+            self._idle.append(peer)
+        else:
+            peer.close()
+        return status, bytes(found)
+
+    async def _connected(self) -> Peer:
+        while self._idle:
+            if not (peer := self._idle.pop()).reader.at_eof():
+                return peer
+            peer.close()
+        is_secure = self._url.scheme == "https"
+        port = self._url.port or (443 if is_secure else 80)
+        return Peer(h11.CLIENT, *await asyncio.open_connection(self._url.hostname, port, ssl=is_secure or None))
 
 
 #: The members of a tool that the model sees.
