@@ -147,26 +147,26 @@ class Connections(Service):
         await self._store.remove(person, name)
         self._changed(person)
 
-    async def agree(self, person: str, name: str, digests: Sequence[str]) -> shapes.Connection:
+    async def agree(self, person: str, name: str, tools: Sequence[str]) -> shapes.Connection:
         """Agree to the changed tools with these digests."""
         live = await self._found(person, name)
-        tools = live.record.tools
-        agreed = {name: tool for name, tool in tools.changed().items() if tool.digest in digests}
-        tools.agreed = {**{name: tool for name, tool in (tools.agreed or {}).items() if name in tools.listed}, **agreed}
+        known = live.record.tools
+        agreed = {name: tool for name, tool in known.changed().items() if tool.digest in tools}
+        known.agreed = {name: tool for name, tool in (known.agreed or {}).items() if name in known.listed} | agreed
         return await self._saved(person, live)
 
-    async def switch(self, person: str, name: str, *, is_on: bool) -> shapes.Connection:
+    async def switch(self, person: str, name: str, *, on: bool) -> shapes.Connection:
         """Choose whether a connection may be used where nobody is asked about words from outside."""
         live = await self._found(person, name)
-        live.record.tools.is_on = is_on
+        live.record.tools.is_on = on
         return await self._saved(person, live)
 
-    async def pin(self, person: str, name: str, pinned: Sequence[str]) -> shapes.Connection:
+    async def pin(self, person: str, name: str, tools: Sequence[str]) -> shapes.Connection:
         """Replace the tools that agents are offered directly."""
         live = await self._found(person, name)
-        for tool in pinned:
+        for tool in tools:
             _check_usable(live, tool)
-        before, live.record.tools.pinned = live.record.tools.pinned, list(dict.fromkeys(pinned))
+        before, live.record.tools.pinned = live.record.tools.pinned, list(dict.fromkeys(tools))
         if len(msgspec.json.encode(await self.pinned(person))) > MOST_PINNED_BYTES:
             live.record.tools.pinned = before
             raise ConnectionsError("limit", f"Pinned tools may have {MOST_PINNED_BYTES:,} bytes together. Unpin some.")
@@ -236,19 +236,19 @@ class Connections(Service):
         return found, len(scores) - len(found)
 
     async def use(
-        self, person: str, name: str, tool: str, arguments: dict[str, Any], *, binds: bool = True
+        self, person: str, connection: str, tool: str, arguments: dict[str, Any], *, binds: bool = True
     ) -> tuple[str, bool]:
         """Call a tool. Return its result as text, and whether it is an error.
 
         `binds`: the person is asked before words from outside act. Otherwise they have to turn the connection on.
         """
-        live = await self._found(person, name)
+        live = await self._found(person, connection)
         if not (binds or live.record.tools.is_on):
-            raise ConnectionsError("off", f"{name} is off, because {_OFF} The person can turn it on in the settings.")
-        if live.slots.locked():
             raise ConnectionsError(
-                "limit", f"{name} has {_AT_ONCE} calls under way, as many as it may. Try again soon."
+                "off", f"{connection} is off, because {_OFF} The person can turn it on in the settings."
             )
+        if live.slots.locked():
+            raise ConnectionsError("limit", f"{connection} has {_AT_ONCE} calls under way. Try again soon.")
         async with live.slots:
             server = await self._reached(person, live)
             if server.has_news or time.monotonic() - server.listed_at > _RELIST_SECONDS:

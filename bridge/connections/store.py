@@ -13,6 +13,7 @@ import msgspec
 
 from bridge.db.database import ConstraintError, Database, Transaction, in_snapshot, in_transaction
 from bridge.errors import BridgeError
+from bridge.proxy.budgets import DAY_SECONDS
 from bridge.replicas.keys import BrokenSealError, Keyring
 from bridge.replicas.store import StoreError
 from sprite.common import own_secrets
@@ -24,7 +25,6 @@ DAILY_CALLS = 2000
 CHANNEL = "connections"
 #: Shorter values are words such as "true", which occur in any text.
 _SHORTEST_SECRET = 8
-_DAY_SECONDS = 86400
 
 
 class ConnectionsError(BridgeError):
@@ -72,17 +72,6 @@ class Tools(msgspec.Struct):
         return {name: tool for name, tool in self.listed.items() if not self.is_usable(name)}
 
 
-class Given(msgspec.Struct):
-    """A server as a person adds it: by its URL, or by a command that starts it."""
-
-    url: str = ""
-    token: str = ""
-    command: list[str] = []
-    env: dict[str, str] = {}
-    hosts: list[str] = []
-    daily: int = DAILY_CALLS
-
-
 class Login(msgspec.Struct):
     """The results of an OAuth login, as JSON of the `mcp` library's types. `expires_at` is in Unix seconds."""
 
@@ -93,9 +82,15 @@ class Login(msgspec.Struct):
     expires_at: float | None = None
 
 
-class Definition(Given):
-    """A server with its credentials."""
+class Definition(msgspec.Struct):
+    """A server with its credentials, as a person adds it: by its URL, or by a command that starts it."""
 
+    url: str = ""
+    token: str = ""
+    command: list[str] = []
+    env: dict[str, str] = {}
+    hosts: list[str] = []
+    daily: int = DAILY_CALLS
     login: Login | None = None
 
     @property
@@ -229,7 +224,7 @@ class ConnectionStore:
 
 
 def _today() -> int:
-    return int(time.time() // _DAY_SECONDS)
+    return int(time.time() // DAY_SECONDS)
 
 
 def _place(name: str) -> bytes:

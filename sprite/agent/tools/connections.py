@@ -17,6 +17,7 @@ import h11
 from claude_agent_sdk import SdkMcpTool, tool
 from mcp.types import ToolAnnotations
 
+from sprite.agent.tools import answer
 from sprite.protocol.tools import CONNECTION_SERVER, FIND_TOOLS, USE_TOOL
 from sprite.sandbox.egress import Peer
 
@@ -72,11 +73,11 @@ class ConnectionTools:
         async def find_tools(args: dict[str, Any]) -> dict[str, Any]:
             found, problem = await self._ask("POST", "/v1/connections/find", {"query": str(args.get("query", ""))})
             if problem:
-                return _answer(problem, is_error=True)
+                return answer(problem, is_error=True)
             lines = [json.dumps({name: each[name] for name in _SHOWN}) for each in found["tools"]]
             if found["others"]:
                 lines.append(f"{found['others']} more fit: ask more precisely.")
-            return _answer(untrusted("\n".join(lines), "tool") if lines else "No tool fits. Try other words.")
+            return answer(untrusted("\n".join(lines), "tool") if lines else "No tool fits. Try other words.")
 
         return find_tools
 
@@ -101,7 +102,7 @@ class ConnectionTools:
                 try:
                     arguments = json.loads(arguments)
                 except ValueError:
-                    return _answer("arguments is an object.", is_error=True)
+                    return answer("arguments is an object.", is_error=True)
             return await self._called(str(args.get("connection")), str(args.get("tool")), arguments or {})
 
         return use_tool
@@ -122,8 +123,8 @@ class ConnectionTools:
         use = {"connection": connection, "tool": name, "arguments": arguments, "binds": self._binds}
         found, problem = await self._ask("POST", "/v1/connections/use", use)
         if problem:
-            return _answer(problem, is_error=True)
-        return _answer(untrusted(found["text"], f"tool:{connection}"), is_error=found["is_error"])
+            return answer(problem, is_error=True)
+        return answer(untrusted(found["text"], f"tool:{connection}"), is_error=found["is_error"])
 
     async def _ask(
         self, method: str, path: str, body: object = None, *, seconds: float = _CALL_SECONDS
@@ -181,7 +182,3 @@ _SHOWN = ("connection", "name", "description", "input_schema")
 def untrusted(text: str, source: str) -> str:
     """Return text from outside between marks that say so; marks in the text are no marks any more."""
     return f'<untrusted source="{source}">\n{_MARK.sub("&lt;", text)}\n</untrusted>'
-
-
-def _answer(text: str, *, is_error: bool = False) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": text}], "is_error": is_error}
