@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 
 CALLS_PER_MINUTE = 60
 _AT_ONCE = 8
-_AGAIN_SECONDS = 5.0
 #: The number of calls is written behind this time.
 _COUNT_SECONDS = 1.0
 _RELIST_SECONDS = 60.0
@@ -64,8 +63,6 @@ class _Live:
         self.detail = ""
         self.is_removed = False
         self.uncounted = 0
-        #: Monotonic time before which a failed server is not tried again.
-        self.again_at = 0.0
 
     async def close(self) -> None:
         """End the session with its calls."""
@@ -133,7 +130,6 @@ class Connections(Service):
         """Reach a server again and list its tools."""
         live = await self._found(person, name)
         await live.close()
-        live.again_at = 0.0
         return await self._tested(person, live)
 
     async def remove(self, person: str, name: str) -> None:
@@ -249,12 +245,13 @@ class Connections(Service):
             )
         if live.slots.locked():
             raise ConnectionsError("limit", f"{connection} has {_AT_ONCE} calls under way. Try again soon.")
+        # A call that finds no server counts as well: each may start a process.
+        self._count(live)
         async with live.slots:
             server = await self._reached(person, live)
             if server.has_news or time.monotonic() - server.listed_at > _RELIST_SECONDS:
                 await self._list(person, live, server)
             _check_usable(live, tool)
-            self._count(live)
             try:
                 return await server.call(tool, arguments)
             except ConnectionsError as error:
@@ -322,8 +319,6 @@ class Connections(Service):
             if live.server is not None and not live.server.is_broken:
                 return live.server
             await live.close()
-            if time.monotonic() < live.again_at:
-                raise ConnectionsError("login" if live.state == "login" else "failed", live.detail)
             definition = live.record.definition
             try:
                 return await self._open_server(person, live, definition, None)
@@ -355,7 +350,6 @@ class Connections(Service):
         except BaseException as error:
             await server.close()
             if isinstance(error, ConnectionsError):
-                live.again_at = time.monotonic() + _AGAIN_SECONDS
                 self._note(person, live, error)
             raise
         before, live.server = live.server, server
@@ -398,8 +392,8 @@ class Connections(Service):
         if live.record.calls_today >= daily:
             raise ConnectionsError("limit", f"{live.record.name} has had its {daily:,} calls of today (UTC).")
         if wait := live.bucket.wait(1):
-            words = f"{live.record.name} has had its {self._per_minute} calls of this minute."
-            raise ConnectionsError("limit", f"{words} Try again in {math.ceil(wait)} seconds.")
+            words = f"{self._per_minute} calls of this minute. Try again in {math.ceil(wait)} seconds."
+            raise ConnectionsError("limit", f"{live.record.name} has had its {words}")
         live.bucket.take(1)
         live.record.count()
         live.uncounted += 1
@@ -448,10 +442,8 @@ def _check_usable(live: _Live, tool: str) -> None:
     if tools.is_usable(tool):
         return
     if tool in tools.listed:
-        words = (
-            f"The tool {tool} of {name} changed. The person has to agree to it in the settings before it can be used."
-        )
-        raise ConnectionsError("changed", words)
+        words = "changed. The person has to agree to it in the settings before it can be used."
+        raise ConnectionsError("changed", f"The tool {tool} of {name} {words}")
     raise ConnectionsError("not_found", f"{name} has no tool {tool[:60]!r}. find_tools lists what there is.")
 
 

@@ -77,7 +77,6 @@ class Server:
         self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._end = asyncio.Event()
         self._owner = TaskSet()
-        self._calls = TaskSet()
         self._last_words = ""
         self._used_at = 0.0
         #: Whether the session is of no use any more.
@@ -102,7 +101,6 @@ class Server:
     async def close(self) -> None:
         """End the session and its calls."""
         self.is_broken = True
-        await self._calls.close()
         self._end.set()
         if tasks := set(self._owner):
             await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)
@@ -140,36 +138,20 @@ class Server:
         return text if rest <= 0 else f"{text[:MOST_RESULT_CHARS]}\n[{rest:,} more characters were cut]"
 
     async def _ask(self, work: Callable[[Client], Any]) -> Any:
-        async def asked() -> Any:
-            try:
-                return await work(self._opened.result())
-            except Exception as error:  # noqa: BLE001 - explained; its text may hold anything
-                return error
-
         self._used_at = time.monotonic()
-        task = self._calls.start(asked(), "MCP call")
         try:
             async with asyncio.timeout(_CALL_SECONDS):
-                result = await task
-        except TimeoutError:
+                return await work(self._opened.result())
+        except Exception as error:  # noqa: BLE001 - explained; its text may hold anything
+            if isinstance(error, MCPError) and error.code not in _BROKEN and self._outside.status not in _REFUSED:
+                raise _ToolError(error.message) from None
             self.is_broken = True
-            raise ConnectionsError("timeout", f"The server did not answer in {_CALL_SECONDS:.0f} seconds.") from None
-        except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if not task.cancelled() or (current is not None and current.cancelling()):
-                raise
-            raise ConnectionsError("failed", "The connection was closed.") from None
-        if not isinstance(result, Exception):
-            return result
-        if isinstance(result, MCPError) and result.code not in _BROKEN and self._outside.status not in _REFUSED:
-            raise _ToolError(result.message)
-        self.is_broken = True
-        raise self._explained(result)
+            raise self._explained(error) from None
 
     async def _run(self) -> None:
         try:
             client = Client(
-                self._transport(),
+                self._remote() if self._definition.url else self._local(),
                 cache=None,
                 message_handler=self._heard,
                 read_timeout_seconds=_CALL_SECONDS,
@@ -195,10 +177,9 @@ class Server:
         if isinstance(message, types.ToolListChangedNotification):
             self.has_news = True
 
-    def _transport(self) -> Any:
-        if not self._definition.url:
-            return self._local()
-        token = self._definition.token
+    @asynccontextmanager
+    async def _remote(self) -> AsyncIterator[Any]:
+        token, most = self._definition.token, MOST_ANSWER_BYTES
         http = httpx2.AsyncClient(
             transport=self._outside,
             headers={"Accept-Encoding": "identity", **({"Authorization": f"Bearer {token}"} if token else {})},
@@ -206,16 +187,11 @@ class Server:
             timeout=httpx2.Timeout(_OPEN_SECONDS, read=_CALL_SECONDS),
             trust_env=False,
         )
-        return self._remote(http)
-
-    @asynccontextmanager
-    async def _remote(self, http: httpx2.AsyncClient) -> AsyncIterator[Any]:
-        url, most = self._definition.url, MOST_ANSWER_BYTES
-        async with (
-            http,
-            streamable_http_client(url, http_client=http, terminate_on_close=False, max_sse_event_size=most) as streams,
-        ):
-            yield streams
+        streams = streamable_http_client(
+            self._definition.url, http_client=http, terminate_on_close=False, max_sse_event_size=most
+        )
+        async with http, streams as found:
+            yield found
 
     @asynccontextmanager
     async def _local(self) -> AsyncIterator[Any]:
@@ -351,15 +327,12 @@ class _Transport(httpx2.AsyncBaseTransport):
             public = next(filter(is_public, (ipaddress.ip_address(each[4][0]) for each in found)), None)
             if public is None:
                 raise ConnectionsError("invalid", "The MCP server's address is not on the public internet.")
-            address = f"[{public}]" if isinstance(public, ipaddress.IPv6Address) else str(public)
+            address = str(public) if public.version == 4 else f"[{public}]"  # noqa: PLR2004 - IPv4
             self._known[host, port] = address, time.monotonic() + _NAMES_SECONDS
         extensions = {**request.extensions, "sni_hostname": host}
+        place = url.copy_with(host=address)
         return httpx2.Request(
-            request.method,
-            url.copy_with(host=address),
-            headers=request.headers,
-            stream=request.stream,
-            extensions=extensions,
+            request.method, place, headers=request.headers, stream=request.stream, extensions=extensions
         )
 
 
@@ -381,18 +354,20 @@ class _Bounded(httpx2.AsyncByteStream):
 
 def _described(tool: types.Tool, clean: Callable[[str], str]) -> Tool | None:
     """Return a tool without credentials and unprintable characters, or None if it exceeds a limit."""
-    description, schema = (
-        clean(tool.description or tool.title or ""),
-        clean(json.dumps(tool.input_schema, ensure_ascii=False)),
-    )
-    if not _TOOL_NAME.fullmatch(clean(tool.name)):
-        return None
-    if len(description) > MOST_DESCRIPTION_CHARS or len(schema) > MOST_SCHEMA_CHARS:
+    description = clean(tool.description or tool.title or "")
+    schema = clean(json.dumps(tool.input_schema, ensure_ascii=False))
+    if not _TOOL_NAME.fullmatch(clean(tool.name)) or (
+        len(description) > MOST_DESCRIPTION_CHARS or len(schema) > MOST_SCHEMA_CHARS
+    ):
         return None
     hints = tool.annotations or types.ToolAnnotations()
-    destructive = hints.destructive_hint is not False and not hints.read_only_hint
+    reads = bool(hints.read_only_hint)
     return Tool(
-        tool.name, _printable(description), json.loads(_printable(schema)), bool(hints.read_only_hint), destructive
+        tool.name,
+        _printable(description),
+        json.loads(_printable(schema)),
+        reads,
+        not (reads or hints.destructive_hint is False),
     )
 
 
