@@ -70,6 +70,11 @@ class _Live:
         if server is not None:
             await server.close()
 
+    def end_login(self) -> None:
+        """Cancel the login under way."""
+        if self.flow is not None and self.flow.task is not None:
+            self.flow.task.cancel()
+
 
 class Connections(Service):
     """`async with Connections(...) as connections:`. Methods may raise ConnectionsError, DatabaseError or StoreError.
@@ -137,8 +142,7 @@ class Connections(Service):
         live = await self._found(person, name)
         live.is_removed = True
         self._people[person].pop(name, None)
-        if live.flow is not None and live.flow.task is not None:
-            live.flow.task.cancel()
+        live.end_login()
         await live.close()
         await self._store.remove(person, name)
         self._changed(person)
@@ -176,8 +180,7 @@ class Connections(Service):
         await _loaded()
         from bridge.connections.login import Flow
 
-        if live.flow is not None and live.flow.task is not None:
-            live.flow.task.cancel()
+        live.end_login()
         flow = live.flow = Flow(redirect_uri)
         task = flow.task = self._tasks.start(self._log_in(person, live, flow), f"login of {person} at {name}")
         waited: set[asyncio.Future[Any]] = {task, flow.url}

@@ -356,19 +356,10 @@ def _described(tool: types.Tool, clean: Callable[[str], str]) -> Tool | None:
     """Return a tool without credentials and unprintable characters, or None if it exceeds a limit."""
     description = clean(tool.description or tool.title or "")
     schema = clean(json.dumps(tool.input_schema, ensure_ascii=False))
-    if not _TOOL_NAME.fullmatch(clean(tool.name)) or (
-        len(description) > MOST_DESCRIPTION_CHARS or len(schema) > MOST_SCHEMA_CHARS
-    ):
+    is_short = len(description) <= MOST_DESCRIPTION_CHARS and len(schema) <= MOST_SCHEMA_CHARS
+    if not is_short or not _TOOL_NAME.fullmatch(clean(tool.name)):
         return None
-    hints = tool.annotations or types.ToolAnnotations()
-    reads = bool(hints.read_only_hint)
-    return Tool(
-        tool.name,
-        _printable(description),
-        json.loads(_printable(schema)),
-        reads,
-        not (reads or hints.destructive_hint is False),
-    )
+    return Tool(tool.name, _printable(description), json.loads(_printable(schema)))
 
 
 def _printable(text: str) -> str:

@@ -36,13 +36,11 @@ class ConnectionsError(BridgeError):
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A tool as its server describes it; the hints are the server's own."""
+    """A tool as its server describes it, without its hints: a server may not make its tools freer."""
 
     name: str
     description: str
     input_schema: dict[str, Any]
-    read_only: bool = False
-    destructive: bool = True
 
     @property
     def digest(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -73,17 +73,18 @@ def sources_of(turns: Iterable[NewObservation]) -> list[str]:
     """Return the sources of untrusted content in turns of a session, in order (pure). None: the session is clean."""
     found: dict[str, None] = {}
     for turn in turns:
-        found |= dict.fromkeys(message_sources(turn.user_message, turn.pasted, turn.asked_by))
-        found |= dict.fromkeys(str(call["origin"]) for call in turn.tool_calls if call.get("origin"))
+        _, _, source = _heard(turn.user_message, turn.pasted, turn.asked_by)
+        origins = [source, *(call.get("origin") for call in turn.tool_calls)]
+        found |= dict.fromkeys(str(origin) for origin in origins if origin)
     return list(found)[:MOST_SOURCES]
 
 
-def message_sources(text: str, pasted: Spans, asked_by: str | None) -> Iterator[str]:
-    """Yield the sources of a message: the program that sent it, or the person's paste."""
+def _heard(text: str, pasted: Spans, asked_by: str | None) -> tuple[str, str, str | None]:
+    """Return a message's own words, its untrusted words and their source: the program that sent it, or a paste."""
     if asked_by is not None:
-        yield f"program:{asked_by}"
-    elif text and own_words(text, pasted)[1]:
-        yield PASTE
+        return "", text, f"program:{asked_by}"
+    own, parts = own_words(text, pasted)
+    return own, "\n".join(parts), PASTE if parts else None
 
 
 def _is_wordless(result: Any) -> bool:
@@ -178,13 +179,13 @@ class SessionLabel:
             self.on_change()
 
     def _hear(self, text: str, pasted: Spans, asked_by: str | None, *, is_persons: bool) -> None:
-        own, parts = ("", [text]) if asked_by is not None else own_words(text, pasted)
+        own, foreign, source = _heard(text, pasted, asked_by)
         if is_persons:
             self._words.add_persons(forms_of(own))
         else:
             self._words.add_trusted(forms_of(own))
-        for source in message_sources(text, pasted, asked_by):
-            self._words.add(forms_of("\n".join(parts)), source)
+        if source is not None:
+            self._words.add(forms_of(foreign), source)
             self._sources.setdefault(source)
 
     def _read(self, given: frozenset[str], result: frozenset[str], origin: str | None, *, is_cut: bool = False) -> None:

@@ -74,7 +74,7 @@ class ConnectionTools:
             found, problem = await self._ask("POST", "/v1/connections/find", {"query": str(args.get("query", ""))})
             if problem:
                 return answer(problem, is_error=True)
-            lines = [json.dumps({name: each[name] for name in _SHOWN}) for each in found["tools"]]
+            lines = [json.dumps(each) for each in found["tools"]]
             if found["others"]:
                 lines.append(f"{found['others']} more fit: ask more precisely.")
             return answer(untrusted("\n".join(lines), "tool") if lines else "No tool fits. Try other words.")
@@ -173,10 +173,6 @@ class ConnectionTools:
         is_secure = self._url.scheme == "https"
         port = self._url.port or (443 if is_secure else 80)
         return Peer(h11.CLIENT, *await asyncio.open_connection(self._url.hostname, port, ssl=is_secure or None))
-
-
-#: The members of a tool that the model sees.
-_SHOWN = ("connection", "name", "description", "input_schema")
 
 
 def untrusted(text: str, source: str) -> str:
