@@ -274,61 +274,63 @@ class OperatorApi:
         return name
 
     async def _status(self, _request: web.Request) -> web.Response:
-        return _json({"sprites": await self._operations.overview.rows()})
+        return messages.as_json({"sprites": await self._operations.overview.rows()})
 
     async def _notify_key(self, _request: web.Request) -> web.Response:
-        return _json({"key": await self._webhook_key()})
+        return messages.as_json({"key": await self._webhook_key()})
 
     async def _users(self, _request: web.Request) -> web.Response:
-        return _json({"users": await self._operations.people.everyone()})
+        return messages.as_json({"users": await self._operations.people.everyone()})
 
     async def _add(self, request: web.Request) -> web.Response:
         link, token = await self._operations.acts.add(CLI, request.match_info["name"])
-        return _json({"link": self._operations.link_of(link), "token": token})
+        return messages.as_json({"link": self._operations.link_of(link), "token": token})
 
     async def _restore(self, request: web.Request) -> web.Response:
         link, token = await self._operations.acts.restore(CLI, request.match_info["name"])
-        return _json({"link": self._operations.link_of(link), "token": token})
+        return messages.as_json({"link": self._operations.link_of(link), "token": token})
 
     async def _link(self, request: web.Request) -> web.Response:
-        return _json(
+        return messages.as_json(
             {"link": self._operations.link_of(await self._operations.acts.link(CLI, request.match_info["name"]))}
         )
 
     async def _revoke(self, request: web.Request) -> web.Response:
         await self._operations.acts.revoke(CLI, request.match_info["name"])
-        return _json({})
+        return messages.as_json({})
 
     async def _change_role(self, request: web.Request) -> web.Response:
         asked = msgspec.json.decode(await request.read(), type=AskedRole)
-        return _json(
+        return messages.as_json(
             {"has_changed": await self._operations.acts.change_role(CLI, request.match_info["name"], asked.role)}
         )
 
     async def _audit(self, request: web.Request) -> web.Response:
-        return _json({"entries": await self._operations.acts.audit.since(float(request.query.get("since", "0")))})
+        return messages.as_json(
+            {"entries": await self._operations.acts.audit.since(float(request.query.get("since", "0")))}
+        )
 
     async def _note(self, request: web.Request) -> web.Response:
         asked = msgspec.json.decode(await request.read(), type=AskedLine)
         await self._operations.acts.audit.note(CLI, asked.action, asked.subject)
-        return _json({})
+        return messages.as_json({})
 
     async def tokens(self, request: web.Request) -> web.Response:
         """List a person's tokens."""
-        return _json({"tokens": await self._operations.people.tokens.of(request.match_info["name"])})
+        return messages.as_json({"tokens": await self._operations.people.tokens.of(request.match_info["name"])})
 
     async def make_token(self, request: web.Request) -> web.Response:
         """Make a token for a program."""
         name = request.match_info["name"]
         asked = msgspec.json.decode(await request.read(), type=AskedToken)
         secret, token = await self._operations.acts.make_token(_actor(request), name, asked.label, asked.scopes)
-        return _json(MadeToken(token, secret))
+        return messages.as_json(MadeToken(token, secret))
 
     async def revoke_token(self, request: web.Request) -> web.Response:
         """Revoke a token and end its connections."""
         name, label = request.match_info["name"], request.match_info["label"]
         await self._operations.acts.revoke_token(_actor(request), name, label)
-        return _json({})
+        return messages.as_json({})
 
     async def _deploy(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
@@ -448,10 +450,6 @@ def _actor(request: web.Request) -> str:
     """Return the logged-in person, or the command line: the control socket has no login."""
     person: str = request.get(PERSON, CLI)
     return person
-
-
-def _json(value: object) -> web.Response:
-    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
 
 
 @web.middleware

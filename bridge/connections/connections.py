@@ -44,7 +44,10 @@ _MOST_FOUND_BYTES = 24_000
 MOST_PINNED_BYTES = 4000
 _MOST_CHANGED, _CHANGED_CHARS = 50, 1000
 _WORD = re.compile(r"[a-z0-9]+")
-_OFF = "nobody is asked here before text from outside makes you use it."
+_OFF = (
+    "is off, because nobody is asked here before text from outside makes you use it. The person can turn it on in the "
+    "settings."
+)
 #: The dynamic loader would obey them outside of the sandbox.
 _UNSAFE_VARIABLE = re.compile(r"LD_|DYLD_")
 
@@ -243,9 +246,7 @@ class Connections(Service):
         """
         live = await self._found(person, connection)
         if not (binds or live.record.tools.is_on):
-            raise ConnectionsError(
-                "off", f"{connection} is off, because {_OFF} The person can turn it on in the settings."
-            )
+            raise ConnectionsError("off", f"{connection} {_OFF}")
         if live.slots.locked():
             raise ConnectionsError("limit", f"{connection} has {_AT_ONCE} calls under way. Try again soon.")
         # A call that finds no server counts as well: each may start a process.

@@ -143,19 +143,17 @@ def page_routes(
         person, here = await who(request), base(request.host)
         if here is None:
             raise ConnectionsError("forbidden", "A login needs https, or a browser on the bridge's machine.")
-        return _json({"url": await connections.login(person, request.match_info["connection"], f"{here}{CALLBACK}")})
+        url = await connections.login(person, request.match_info["connection"], f"{here}{CALLBACK}")
+        return messages.as_json({"url": url})
 
     async def back(request: web.Request) -> web.StreamResponse:
         person, query = (await authenticator.who_looks(request)).person, request.query
-        try:
-            await connections.logged_in(person, query.get("code", ""), query.get("state", ""), query.get("iss"))
-        except ConnectionsError as error:
-            return messages.page(request, 400, "You are not logged in there", str(error), code=error.code)
+        await connections.logged_in(person, query.get("code", ""), query.get("state", ""), query.get("iss"))
         return messages.redirect("/")
 
     return [
         # Before those with a name in their path.
-        web.get(CALLBACK, back, allow_head=False),
+        web.get(CALLBACK, _answered(back), allow_head=False),
         web.post("/connections/{connection}/login", _answered(begin)),
         *peoples_routes(connections, "/connections", who),
     ]
@@ -175,27 +173,22 @@ def _route(
                 raise ConnectionsError("invalid", "The request is not as docs/connections.md says.") from None
             fields = msgspec.structs.asdict(body)
         names = [request.match_info["connection"]] if "connection" in request.match_info else []
-        return _json(await work(person, *names, **fields) or {})
+        return messages.as_json(await work(person, *names, **fields) or {})
 
     return web.route(method, path, _answered(answer))
 
 
 def _answered(handler: Handler) -> Handler:
-    """Return a handler whose errors become JSON: `{"error": {"code", "message"}}`."""
+    """Return a handler whose errors become answers."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         try:
             return await handler(request)
         except ConnectionsError as error:
-            code, words, status = error.code, str(error), _STATUS.get(error.code, 400)
+            return messages.page(request, _STATUS.get(error.code, 400), str(error), code=error.code)
         except (DatabaseError, StoreError) as error:
             log.warning("connections cannot be read or written (%s)", type(error).__name__)
-            code, words, status = "failed", "The bridge cannot reach what it stores. Try again soon.", 503
-        return _json({"error": {"code": code, "message": words}}, status)
+            words = "The bridge cannot reach what it stores. Try again soon."
+            return messages.page(request, 503, words, code="failed")
 
     return answer
-
-
-def _json(value: object, status: int = 200) -> web.Response:
-    body, headers = msgspec.json.encode(value), {"Cache-Control": "no-store"}
-    return web.Response(body=body, status=status, content_type="application/json", headers=headers)
