@@ -95,7 +95,6 @@ async def main(calls: int) -> None:
                     while len(ours) < calls:
                         busy -= await timed(direct, lambda: client.call_tool("echo", WORDS), bridge.process.pid)
                         busy += await timed(ours, lambda: use.handler(asked), bridge.process.pid)
-                await tools.close()
         size = len(json.dumps(model.requests[0].body).encode())
     ratio(f"{calls:,} calls through sprite and bridge / direct", ours, direct, 3.0)
     overhead = [mine - theirs for mine, theirs in zip(sorted(ours), sorted(direct), strict=True)]

@@ -44,14 +44,8 @@ class ConnectionTools:
             ("Host", self._url.netloc.rpartition("@")[2]),
             ("Authorization", f"Bearer {self._url.password}"),
             ("Content-Type", "application/json"),
+            ("Connection", "close"),
         ]
-        #: Open connections to the bridge without a request under way.
-        self._idle: list[Peer] = []
-
-    async def close(self) -> None:
-        """Close the connections to the bridge."""
-        while self._idle:
-            self._idle.pop().close()
 
     async def tools(self) -> list[SdkMcpTool[Any]]:
         """Return the two tools, and the pinned ones as far as the bridge can be reached."""
@@ -143,7 +137,9 @@ class ConnectionTools:
 
     async def _request(self, method: str, path: str, content: bytes) -> tuple[int, bytes]:
         """Return the status and content of the bridge's answer. An HTTP library would take a third of a call's time."""
-        peer = await self._connected()
+        is_secure = self._url.scheme == "https"
+        port = self._url.port or (443 if is_secure else 80)
+        peer = Peer(h11.CLIENT, *await asyncio.open_connection(self._url.hostname, port, ssl=is_secure or None))
         try:
             headers = [*self._headers, ("Content-Length", str(len(content)))]
             request = h11.Request(method=method, target=f"{self._url.path}{path}", headers=headers)
@@ -155,24 +151,9 @@ class ConnectionTools:
                     status = event.status_code
                 elif isinstance(event, h11.Data):
                     found += event.data
-        except BaseException:
+            return status, bytes(found)
+        finally:
             peer.close()
-            raise
-        if peer.http.our_state is peer.http.their_state is h11.DONE:
-            peer.http.start_next_cycle()
-            self._idle.append(peer)
-        else:
-            peer.close()
-        return status, bytes(found)
-
-    async def _connected(self) -> Peer:
-        while self._idle:
-            if not (peer := self._idle.pop()).reader.at_eof():
-                return peer
-            peer.close()
-        is_secure = self._url.scheme == "https"
-        port = self._url.port or (443 if is_secure else 80)
-        return Peer(h11.CLIENT, *await asyncio.open_connection(self._url.hostname, port, ssl=is_secure or None))
 
 
 def untrusted(text: str, source: str) -> str:
