@@ -253,7 +253,7 @@ class Connections(Service):
         self._count(live)
         async with live.slots:
             server = await self._reached(person, live)
-            if server.has_news or time.monotonic() - server.listed_at > _RELIST_SECONDS:
+            if time.monotonic() - server.listed_at > _RELIST_SECONDS:
                 await self._list(person, live, server)
             _check_usable(live, tool)
             try:

@@ -81,8 +81,7 @@ class Server:
         self._used_at = 0.0
         #: Whether the session is of no use any more.
         self.is_broken = False
-        #: Whether the server said that its tools changed, and when they were listed (monotonic).
-        self.has_news = False
+        #: When the tools were listed (monotonic).
         self.listed_at = 0.0
 
     async def open(self, seconds: float = _OPEN_SECONDS) -> None:
@@ -119,17 +118,24 @@ class Server:
                 if (cursor := page.next_cursor) is None or len(found) >= MOST_TOOLS:
                     return
 
-        self.has_news = False
         await self._ask(pages)
         self.listed_at = time.monotonic()
         return dict(list(found.items())[:MOST_TOOLS])
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         """Return a tool's result as text, and whether it is an error. Raise ConnectionsError."""
-        try:
-            result = await self._ask(lambda client: client.call_tool(tool, arguments))
-        except _ToolError as error:
-            return self._cleaned(str(error)), True
+
+        async def called(client: Client) -> types.CallToolResult | MCPError:
+            try:
+                return await client.call_tool(tool, arguments)
+            except MCPError as error:
+                if error.code in _BROKEN or self._outside.status in _REFUSED:
+                    raise
+                return error
+
+        result = await self._ask(called)
+        if isinstance(result, MCPError):
+            return self._cleaned(result.message), True
         return self._cleaned(_text_of(result)), bool(result.is_error)
 
     def _cleaned(self, text: str) -> str:
@@ -143,8 +149,6 @@ class Server:
             async with asyncio.timeout(_CALL_SECONDS):
                 return await work(self._opened.result())
         except Exception as error:  # noqa: BLE001 - explained; its text may hold anything
-            if isinstance(error, MCPError) and error.code not in _BROKEN and self._outside.status not in _REFUSED:
-                raise _ToolError(error.message) from None
             self.is_broken = True
             raise self._explained(error) from None
 
@@ -153,7 +157,6 @@ class Server:
             client = Client(
                 self._remote() if self._definition.url else self._local(),
                 cache=None,
-                message_handler=self._heard,
                 read_timeout_seconds=_CALL_SECONDS,
                 client_info=types.Implementation(name="sprite", version=__version__),
             )
@@ -172,10 +175,6 @@ class Server:
             self.is_broken = True
             if not self._opened.done():
                 self._opened.cancel()
-
-    async def _heard(self, message: object) -> None:
-        if isinstance(message, types.ToolListChangedNotification):
-            self.has_news = True
 
     @asynccontextmanager
     async def _remote(self) -> AsyncIterator[Any]:
@@ -238,10 +237,6 @@ class Server:
         words = error.message if isinstance(error, MCPError) else type(error).__name__
         words = self._cleaned(" ".join(f"{words}. {self._last_words}".split()))[:_MOST_WORDS]
         return ConnectionsError("failed", f"The server failed: {words}")
-
-
-class _ToolError(Exception):
-    """The server refuses this call; others may work."""
 
 
 class _Pipes:

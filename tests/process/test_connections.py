@@ -10,8 +10,11 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
+import mcp_types as types
 import msgspec
 import pytest
+from mcp import MCPError
+from mcp.server.mcpserver import MCPServer
 
 from bridge.connections.connections import Connections
 from bridge.connections.store import ConnectionsError, ConnectionStore, Definition
@@ -185,6 +188,16 @@ async def test_flooding_remote_server_is_cut_off(stage: Stage) -> None:
 async def test_unknown_command_names_the_reason(stage: Stage) -> None:
     added = await stage.add(command=["no-such-program"])
     assert (added.state, "no-such-program" in added.detail) == ("failed", True)
+
+
+async def test_server_without_list_fails(stage: Stage) -> None:
+    class Listless(MCPServer):
+        async def list_tools(self) -> list[types.Tool]:
+            raise MCPError(-32000, "There is no list.")
+
+    async with serving(Listless("loopback", log_level="CRITICAL")) as url:
+        added = await stage.add(url=url)
+    assert (added.state, "There is no list." in added.detail) == ("failed", True)
 
 
 async def test_long_result_is_cut(stage: Stage) -> None:
