@@ -177,13 +177,14 @@ class EgressProxy:
                 peer = Peer(h11.CLIENT, reader, writer)
                 target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
                 headers = [("Host", place.key), ("User-Agent", "sprite"), ("Connection", "close")]
-                await peer.send(h11.Request(method="GET", target=target, headers=headers))
-                await peer.send(h11.EndOfMessage())
-                return await _page(peer, most_bytes)
+                status, content = await answer_of(peer, "GET", target, headers, most=most_bytes)
             except h11.ProtocolError as error:
                 raise OSError("the host does not speak HTTP") from error
             finally:
                 writer.close()
+        if status != _OK:
+            raise ValueError(f"the host answered with status {status}")
+        return content
 
     # --- a connection ---
 
@@ -433,16 +434,21 @@ async def _body(source: Peer, target: Peer, count: Callable[[int], None]) -> Non
     await target.send(h11.EndOfMessage())
 
 
-async def _page(peer: Peer, most_bytes: int) -> bytes:
-    body = bytearray()
-    while len(body) < most_bytes and not isinstance(
+async def answer_of(
+    peer: Peer, method: str, target: str, headers: list[tuple[str, str]], content: bytes = b"", *, most: int
+) -> tuple[int, bytes]:
+    """Send a request. Return the status of the answer and at most so many bytes of its content."""
+    parts = h11.Request(method=method, target=target, headers=headers), h11.Data(content), h11.EndOfMessage()
+    await peer.write(b"".join(peer.http.send(part) or b"" for part in parts))
+    status, body = 0, bytearray()
+    while len(body) < most and not isinstance(
         event := await peer.next_event(), h11.EndOfMessage | h11.ConnectionClosed
     ):
-        if isinstance(event, h11.Response) and event.status_code != _OK:
-            raise ValueError(f"the host answered with status {event.status_code}")
-        if isinstance(event, h11.Data):
+        if isinstance(event, h11.Response):
+            status = event.status_code
+        elif isinstance(event, h11.Data):
             body += event.data
-    return bytes(body[:most_bytes])
+    return status, bytes(body[:most])
 
 
 def _target(request: h11.Request) -> tuple[Place, bytes]:

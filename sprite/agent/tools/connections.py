@@ -19,7 +19,7 @@ from mcp.types import ToolAnnotations
 
 from sprite.agent.tools import answer
 from sprite.protocol.tools import CONNECTION_SERVER, FIND_TOOLS, USE_TOOL
-from sprite.sandbox.egress import Peer
+from sprite.sandbox.egress import Peer, answer_of
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,7 @@ _CALL_SECONDS = 100.0
 #: A session's start does not wait longer for the bridge.
 _LIST_SECONDS = 3.0
 _OK = 200
+_MOST_BYTES = 1 << 22
 #: The API's limit for a tool's name.
 _PINNED_NAME = re.compile(rf"(?=.{{1,{64 - len(f'mcp__{CONNECTION_SERVER}__')}}}\Z)[a-zA-Z0-9_-]+")
 _MARK = re.compile(r"<(?=\s*/?\s*untrusted)", re.IGNORECASE)
@@ -142,16 +143,7 @@ class ConnectionTools:
         peer = Peer(h11.CLIENT, *await asyncio.open_connection(self._url.hostname, port, ssl=is_secure or None))
         try:
             headers = [*self._headers, ("Content-Length", str(len(content)))]
-            request = h11.Request(method=method, target=f"{self._url.path}{path}", headers=headers)
-            parts = request, h11.Data(content), h11.EndOfMessage()
-            await peer.write(b"".join(peer.http.send(part) or b"" for part in parts))
-            status, found = 0, bytearray()
-            while not isinstance(event := await peer.next_event(), h11.EndOfMessage | h11.ConnectionClosed):
-                if isinstance(event, h11.Response):
-                    status = event.status_code
-                elif isinstance(event, h11.Data):
-                    found += event.data
-            return status, bytes(found)
+            return await answer_of(peer, method, f"{self._url.path}{path}", headers, content, most=_MOST_BYTES)
         finally:
             peer.close()
 
