@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from bridge.connections.store import NAME, ConnectionsError, ConnectionStore, Definition, Record, Tool, Tools
+from bridge.connections.store import NAME, ConnectionsError, ConnectionStore, Definition, Record, Tool
 from bridge.db.database import DatabaseError
 from bridge.replicas.store import StoreError
 from sprite.common.limits import TokenBucket
@@ -128,7 +128,7 @@ class Connections(Service):
         """Add a connection and reach its server; it is kept also if that fails."""
         self._check(name, definition)
         await self._of(person)
-        record = Record(name, definition, Tools())
+        record = Record(name, definition)
         await self._store.add(person, record)
         live = self._people[person][name] = _Live(record, self._per_minute)
         definition.hold_secrets()
@@ -153,7 +153,7 @@ class Connections(Service):
     async def agree(self, person: str, name: str, tools: Sequence[str]) -> shapes.Connection:
         """Agree to the changed tools with these digests."""
         live = await self._found(person, name)
-        known = live.record.tools
+        known = live.record
         agreed = {name: tool for name, tool in known.changed().items() if tool.digest in tools}
         known.agreed = {name: tool for name, tool in (known.agreed or {}).items() if name in known.listed} | agreed
         return await self._saved(person, live)
@@ -161,7 +161,7 @@ class Connections(Service):
     async def switch(self, person: str, name: str, *, on: bool) -> shapes.Connection:
         """Choose whether a connection may be used where nobody is asked about words from outside."""
         live = await self._found(person, name)
-        live.record.tools.is_on = on
+        live.record.is_on = on
         return await self._saved(person, live)
 
     async def pin(self, person: str, name: str, tools: Sequence[str]) -> shapes.Connection:
@@ -169,9 +169,9 @@ class Connections(Service):
         live = await self._found(person, name)
         for tool in tools:
             _check_usable(live, tool)
-        before, live.record.tools.pinned = live.record.tools.pinned, list(dict.fromkeys(tools))
+        before, live.record.pinned = live.record.pinned, list(dict.fromkeys(tools))
         if len(msgspec.json.encode(await self.pinned(person))) > MOST_PINNED_BYTES:
-            live.record.tools.pinned = before
+            live.record.pinned = before
             raise ConnectionsError("limit", f"Pinned tools may have {MOST_PINNED_BYTES:,} bytes together. Unpin some.")
         return await self._saved(person, live)
 
@@ -214,8 +214,8 @@ class Connections(Service):
         """Return the pinned tools that may be used, as agents see tools: with the name of their connection."""
         found = []
         for live in (await self._of(person)).values():
-            usable = live.record.tools.usable()
-            found += [_offered(live, usable[name]) for name in live.record.tools.pinned if name in usable]
+            usable = live.record.usable()
+            found += [_offered(live, usable[name]) for name in live.record.pinned if name in usable]
         return found
 
     async def find(self, person: str, query: str) -> tuple[list[dict[str, Any]], int]:
@@ -224,7 +224,7 @@ class Connections(Service):
         scores = [
             (-score, live.record.name, tool.name, live, tool)
             for live in (await self._of(person)).values()
-            for tool in live.record.tools.usable().values()
+            for tool in live.record.usable().values()
             if (score := _score(words, live.record.name, tool))
         ]
         found: list[dict[str, Any]] = []
@@ -245,7 +245,7 @@ class Connections(Service):
         `binds`: the person is asked before words from outside act. Otherwise they have to turn the connection on.
         """
         live = await self._found(person, connection)
-        if not (binds or live.record.tools.is_on):
+        if not (binds or live.record.is_on):
             raise ConnectionsError("off", f"{connection} {_OFF}")
         if live.slots.locked():
             raise ConnectionsError("limit", f"{connection} has {_AT_ONCE} calls under way. Try again soon.")
@@ -375,13 +375,13 @@ class Connections(Service):
 
     async def _list(self, person: str, live: _Live, server: "Server") -> None:
         """List the tools; new and changed ones wait for the person, except those of the first list."""
-        listed, tools = await server.list_tools(), live.record.tools
+        listed, known = await server.list_tools(), live.record
         if live.is_removed:
             raise ConnectionsError("not_found", "The connection was removed.")
-        if tools.agreed is None or listed != tools.listed:
-            tools.listed = listed
-            if tools.agreed is None:
-                tools.agreed = dict(listed)
+        if known.agreed is None or listed != known.listed:
+            known.listed = listed
+            if known.agreed is None:
+                known.agreed = dict(listed)
             await self._saved(person, live)
 
     def _note(self, person: str, live: _Live, error: ConnectionsError | None) -> None:
@@ -442,10 +442,10 @@ async def _loaded() -> None:
 
 
 def _check_usable(live: _Live, tool: str) -> None:
-    name, tools = live.record.name, live.record.tools
-    if tools.is_usable(tool):
+    name = live.record.name
+    if live.record.is_usable(tool):
         return
-    if tool in tools.listed:
+    if tool in live.record.listed:
         words = "changed. The person has to agree to it in the settings before it can be used."
         raise ConnectionsError("changed", f"The tool {tool} of {name} {words}")
     raise ConnectionsError("not_found", f"{name} has no tool {tool[:60]!r}. find_tools lists what there is.")
@@ -465,10 +465,10 @@ def _offered(live: _Live, tool: Tool) -> dict[str, Any]:
 
 def _shown(live: _Live) -> shapes.Connection:
     record = live.record
-    before = {name: tool.description[:_CHANGED_CHARS] for name, tool in (record.tools.agreed or {}).items()}
+    before = {name: tool.description[:_CHANGED_CHARS] for name, tool in (record.agreed or {}).items()}
     changed = [
         shapes.ChangedTool(tool.name, tool.description[:_CHANGED_CHARS], before.get(tool.name), tool.digest)
-        for tool in record.tools.changed().values()
+        for tool in record.changed().values()
     ]
     return shapes.Connection(
         name=record.name,
@@ -476,10 +476,10 @@ def _shown(live: _Live) -> shapes.Connection:
         address=record.definition.address,
         state=live.state,
         detail=live.detail,
-        tools=sorted(record.tools.usable()),
+        tools=sorted(record.usable()),
         changed=changed[:_MOST_CHANGED],
-        pinned=record.tools.pinned,
-        is_on=record.tools.is_on,
+        pinned=record.pinned,
+        is_on=record.is_on,
         calls_today=record.calls_today,
         daily=record.definition.daily,
     )

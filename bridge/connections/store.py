@@ -1,4 +1,4 @@
-"""Records of connections. Everything but the name, the tools and the count of calls is sealed with the store's key."""
+"""Records of connections. Everything but the name and the count of calls is sealed with the store's key."""
 
 import hashlib
 import json
@@ -46,28 +46,6 @@ class Tool(msgspec.Struct, frozen=True):
     def digest(self) -> str:
         """A hash of everything that the server says about the tool."""
         return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:16]
-
-
-class Tools(msgspec.Struct):
-    """A connection's tools: as last listed, as the person agreed to them (null: not listed yet), and pinned ones."""
-
-    listed: dict[str, Tool] = {}
-    agreed: dict[str, Tool] | None = None
-    pinned: list[str] = []
-    #: Whether they may be used where nobody is asked about words from outside, too.
-    is_on: bool = False
-
-    def is_usable(self, name: str) -> bool:
-        """Return whether there is such a tool, and it is still as the person agreed to."""
-        return name in self.listed and self.listed[name] == (self.agreed or {}).get(name)
-
-    def usable(self) -> dict[str, Tool]:
-        """Return the tools that may be used."""
-        return {name: tool for name, tool in self.listed.items() if self.is_usable(name)}
-
-    def changed(self) -> dict[str, Tool]:
-        """Return the tools that wait for the person."""
-        return {name: tool for name, tool in self.listed.items() if not self.is_usable(name)}
 
 
 class Login(msgspec.Struct):
@@ -122,13 +100,32 @@ class Definition(msgspec.Struct):
 
 
 class Record(msgspec.Struct):
-    """A stored connection, and the calls of a day (UTC, days since 1970)."""
+    """A stored connection with its tools: as last listed, as the person agreed to them (null: not listed yet), pinned.
+
+    `calls` are those of a `day` (UTC, days since 1970).
+    """
 
     name: str
     definition: Definition
-    tools: Tools
+    listed: dict[str, Tool] = {}
+    agreed: dict[str, Tool] | None = None
+    pinned: list[str] = []
+    #: Whether they may be used where nobody is asked about words from outside, too.
+    is_on: bool = False
     day: int = 0
     calls: int = 0
+
+    def is_usable(self, name: str) -> bool:
+        """Return whether there is such a tool, and it is still as the person agreed to."""
+        return name in self.listed and self.listed[name] == (self.agreed or {}).get(name)
+
+    def usable(self) -> dict[str, Tool]:
+        """Return the tools that may be used."""
+        return {name: tool for name, tool in self.listed.items() if self.is_usable(name)}
+
+    def changed(self) -> dict[str, Tool]:
+        """Return the tools that wait for the person."""
+        return {name: tool for name, tool in self.listed.items() if not self.is_usable(name)}
 
     @property
     def calls_today(self) -> int:
@@ -156,13 +153,13 @@ class ConnectionStore:
 
     async def add(self, person: str, record: Record) -> None:
         """Store a new connection. Raise ConnectionsError if its name is taken or there are too many."""
-        row = (person, record.name, msgspec.json.encode(record.tools).decode(), *self._sealed(person, record))
+        row = (person, record.name, *self._sealed(person, record))
 
         def insert(tx: Transaction) -> None:
             count = tx.execute("SELECT count(*) FROM connections WHERE person = ?", (person,)).fetchone()[0]
             if count >= MOST_CONNECTIONS:
                 raise ConnectionsError("limit", f"There are {MOST_CONNECTIONS} connections, as many as there may be.")
-            tx.execute("INSERT INTO connections (person, name, tools_json, key_id, sealed) VALUES (?, ?, ?, ?, ?)", row)
+            tx.execute("INSERT INTO connections (person, name, key_id, sealed) VALUES (?, ?, ?, ?)", row)
 
         try:
             await self._database.write(insert)
@@ -175,8 +172,8 @@ class ConnectionStore:
     def save(self, tx: Transaction, person: str, record: Record) -> None:
         """Update a connection, unless it was removed."""
         tx.execute(
-            "UPDATE connections SET tools_json = ?, key_id = ?, sealed = ? WHERE person = ? AND name = ?",
-            (msgspec.json.encode(record.tools).decode(), *self._sealed(person, record), person, record.name),
+            "UPDATE connections SET key_id = ?, sealed = ? WHERE person = ? AND name = ?",
+            (*self._sealed(person, record), person, record.name),
         )
         self._tell_others(tx, person)
 
@@ -207,7 +204,7 @@ class ConnectionStore:
 
     def _sealed(self, person: str, record: Record) -> tuple[str, bytes]:
         key = self._keyring.current()
-        return key.id, key.seal(person, _place(record.name), msgspec.json.encode(record.definition))
+        return key.id, key.seal(person, _place(record.name), msgspec.json.encode(record))
 
     def _record(self, person: str, row: Any) -> Record:
         name = str(row["name"])
@@ -215,10 +212,10 @@ class ConnectionStore:
             content = self._keyring.of(row["key_id"]).unseal(person, _place(name), bytes(row["sealed"]))
         except BrokenSealError as error:
             raise StoreError(f"The stored credentials of the connection {name} are damaged.") from error
-        definition = msgspec.json.decode(content, type=Definition)
-        definition.hold_secrets()
-        tools = msgspec.json.decode(row["tools_json"], type=Tools)
-        return Record(name, definition, tools, int(row["day"]), int(row["calls"]))
+        record = msgspec.json.decode(content, type=Record)
+        record.day, record.calls = int(row["day"]), int(row["calls"])
+        record.definition.hold_secrets()
+        return record
 
 
 def _today() -> int:
