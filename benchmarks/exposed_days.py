@@ -13,8 +13,8 @@ from pathlib import Path
 
 from benchmarks.history import Turn, load, shipped
 from benchmarks.report import line
+from sprite.curation.provenance.evidence import own_words
 from sprite.curation.provenance.kinds import WEB_TOOLS
-from sprite.curation.provenance.voices import own_words
 from sprite.labels.session import PASTE
 from sprite.protocol.tools import OWN_TOOLS
 
