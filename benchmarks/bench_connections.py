@@ -85,7 +85,7 @@ async def main(calls: int) -> None:
             await bridge.run("connections", "add", "loop", url, "--daily", str(2 * calls))
             async with bridge.page(await bridge.login()) as page:
                 await page.mission("hello there")
-                tools = ConnectionTools(variables_of_sprite(bridge.process.pid)["SPRITE_CONNECTIONS"])
+                tools = ConnectionTools(variables_of_sprite(bridge.process.pid)["SPRITE_CONNECTIONS"], binds=True)
                 use = next(each for each in await tools.tools() if each.name == "use_tool")
                 asked = {"connection": "loop", "tool": "echo", "arguments": WORDS}
                 direct, ours, busy = list[float](), list[float](), 0.0
@@ -95,7 +95,6 @@ async def main(calls: int) -> None:
                     while len(ours) < calls:
                         busy -= await timed(direct, lambda: client.call_tool("echo", WORDS), bridge.process.pid)
                         busy += await timed(ours, lambda: use.handler(asked), bridge.process.pid)
-                await tools.close()
         size = len(json.dumps(model.requests[0].body).encode())
     ratio(f"{calls:,} calls through sprite and bridge / direct", ours, direct, 3.0)
     overhead = [mine - theirs for mine, theirs in zip(sorted(ours), sorted(direct), strict=True)]

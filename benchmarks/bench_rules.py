@@ -20,7 +20,7 @@ from claude_agent_sdk.types import HookInput
 
 from benchmarks.history import load, shipped
 from benchmarks.report import below, line
-from sprite.agent.options import CallFolders, guarding
+from sprite.agent.options import guarding
 from sprite.agent.permissions import Call
 from sprite.config import Settings
 from sprite.rules.check import Book, Facts
@@ -53,7 +53,7 @@ def hook_of(rules: Book, folder: Path) -> HookMatcher:
     async def begins() -> None:
         pass
 
-    return guarding(Guard(Settings(folder), sandboxed=True), begins, CallFolders(), refusal, lambda _call: False)
+    return guarding(Guard(Settings(folder), sandboxed=True), begins, refusal, lambda _call: False)
 
 
 async def run(hook: HookMatcher, calls: Calls, folder: Path) -> tuple[list[float], int]:

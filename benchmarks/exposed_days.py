@@ -13,8 +13,9 @@ from pathlib import Path
 
 from benchmarks.history import Turn, load, shipped
 from benchmarks.report import line
+from sprite.curation.provenance.evidence import own_words
 from sprite.curation.provenance.kinds import WEB_TOOLS
-from sprite.labels.session import message_sources
+from sprite.labels.session import PASTE
 from sprite.protocol.tools import OWN_TOOLS
 
 _DOWNLOADS = re.compile(
@@ -26,7 +27,7 @@ MOST = 0.5
 
 def sources(turn: Turn) -> set[str]:
     """Return the kinds of untrusted content that a turn has read."""
-    found = set(message_sources(turn.user, (), None)) if turn.trigger == "user" else set()
+    found = {PASTE} if turn.trigger == "user" and own_words(turn.user)[1] else set[str]()
     for call in turn.tools:
         if call.name in WEB_TOOLS:
             found.add("web page")

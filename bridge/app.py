@@ -176,7 +176,7 @@ async def running(
                 *notices.routes(authenticator, relay),
                 web.post("/restore", operations.restoring.door(authenticator)),
                 *company,
-                *OperatorPage(authenticator, operations).table(),
+                *OperatorPage(authenticator, operations, connections).table(),
                 *OwnRoutes(authenticator, api).table(),
                 # The catch-all for the page's files comes last.
                 *routes.table(),

@@ -191,13 +191,6 @@ class Settings:
         "your own login of Claude Code (`claude setup-token`) instead of a key, for yourself on your own machine",
         secret=True,
     )
-    cloud: bool = setting(
-        "CLAUDE_CODE_USE_BEDROCK CLAUDE_CODE_USE_VERTEX",
-        settings.is_on,
-        False,
-        "`1` if Claude Code reaches the model through your own cloud, by its own settings; for yourself on your own "
-        "machine",
-    )
     #: Names or patterns (`claude-*`). Empty allows every model.
     models: tuple[str, ...] = setting(
         "--models",
@@ -295,7 +288,7 @@ class Settings:
         secret=True,
     )
     person_token: str | None = setting(
-        "BRIDGE_TOKEN", str, None, "your token at the bridge that `chat --url` or `acp --url` names", secret=True
+        "SPRITE_TOKEN", str, None, "your token at the bridge that `chat --url` or `acp --url` names", secret=True
     )
     #: The file in which the Claude Code plugin looks up this machine's memory; None leaves no note.
     memory_note: Path | None = None
@@ -352,8 +345,8 @@ class Settings:
     def for_sprites(self) -> dict[str, str]:
         """Return the environment of local sprites: the inherited one, the daily budget and the offline flag."""
         daily = "" if self.daily_usd is None else str(self.daily_usd)
-        offline = "1" if self.uses_offline_model else ""
-        return {**self.environment, "SPRITE_DAILY_USD": daily, "SPRITE_OFFLINE": offline}
+        model = {"SPRITE_CURATOR_MODEL": "offline"} if self.uses_offline_model else {}
+        return {**self.environment, "SPRITE_DAILY_USD": daily, **model}
 
     @property
     def uses_offline_model(self) -> bool:
@@ -381,8 +374,8 @@ def from_environment(flags: Mapping[str, Any] | None = None) -> Settings:
         raise OperatorError(str(error)) from None
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_KEPT_FROM_SPRITES)}
     own: dict[str, str] = {}
-    if not {"api_key", "auth_token"} & found.keys() and ("login" in found or found.get("cloud")):
-        prefixes = _OWN_CLOUD if found.get("cloud") else _OWN_LOGIN
+    if not {"api_key", "auth_token"} & found.keys() and ("login" in found or settings.has_own_cloud()):
+        prefixes = _OWN_CLOUD if settings.has_own_cloud() else _OWN_LOGIN
         own = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
     return Settings(**found, memory_note=_memory_note(), oidc=oidc, environment=kept, own_access=own)
 

@@ -79,12 +79,8 @@ class Settings:
         "your own login of Claude Code (`claude setup-token`) instead of a key, for yourself on your own machine",
         secret=True,
     )
-    cloud: bool = setting(
-        "CLAUDE_CODE_USE_BEDROCK CLAUDE_CODE_USE_VERTEX",
-        settings.is_on,
-        False,
-        "`1` if Claude Code reaches the model through your own cloud, by its own settings",
-    )
+    #: Whether Claude Code reaches the model through the person's own cloud, by its own settings.
+    cloud: bool = False
     token: str | None = setting(
         "SPRITE_TOKEN", str, None, "token that clients must send, instead of the generated token file", secret=True
     )
@@ -95,7 +91,12 @@ class Settings:
         (),
         "the agent's model, and then those that answer if it is not available; the Claude Agent SDK chooses if unset",
     )
-    curator_model: str = setting("SPRITE_CURATOR_MODEL", str, DEFAULT_CURATOR_MODEL, "the model that curates memory")
+    curator_model: str = setting(
+        "SPRITE_CURATOR_MODEL",
+        str,
+        DEFAULT_CURATOR_MODEL,
+        "the model that curates memory; the bridge sets `offline` if its built-in offline model answers",
+    )
     verify: str = setting(
         "SPRITE_VERIFY",
         settings.choice("on", "off"),
@@ -152,9 +153,7 @@ class Settings:
     agent_usd: float | None = None
     memory_usd: float | None = None
     #: Whether the bridge's fake model answers instead of Claude; then nothing has a cost.
-    is_offline: bool = setting(
-        "SPRITE_OFFLINE", "1".__eq__, False, "`1` if the built-in offline model answers; the bridge sets it"
-    )
+    is_offline: bool = False
     #: Its address can contain a key.
     embeddings: str = setting(
         "SPRITE_EMBEDDINGS",
@@ -260,7 +259,9 @@ def from_environment(workspace: Path, flags: Mapping[str, Any]) -> Settings:
         given = settings.read(Settings, flags)
     except ValueError as error:
         raise OperatorError(str(error)) from None
-    default: dict[str, Any] = {"bridge_data": settings.default_data()}
+    default: dict[str, Any] = {"bridge_data": settings.default_data(), "cloud": settings.has_own_cloud()}
+    if given.get("curator_model") == "offline":
+        given |= {"curator_model": DEFAULT_CURATOR_MODEL, "is_offline": True}
     if inside_vm():
         default |= {"permissions": "bypass", "egress": "open"}
     return Settings(workspace.resolve(), **{**default, **given})

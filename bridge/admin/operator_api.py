@@ -45,8 +45,9 @@ _LINES_SHOWN = 30
 class OperatorPage:
     """Serve the operators' page: a table of people and their sprites."""
 
-    def __init__(self, authenticator: Authenticator, operations: Operations) -> None:
+    def __init__(self, authenticator: Authenticator, operations: Operations, connections: Connections) -> None:
         self._authenticator = authenticator
+        self._connections = connections
         self._operations = operations
 
     def table(self) -> list[web.RouteDef]:
@@ -60,9 +61,18 @@ class OperatorPage:
         first = found[:_MOST_SHOWN]
         rows = await self._operations.overview.rows_of([person for person in first if person.revoked_at is None])
         audit = await self._operations.acts.audit.since(most=_LINES_SHOWN)
-        response = page(first, {row.sprite: row for row in rows}, len(found), wanted, audit, time.time())
+        reached = {person.name: await self._reached(person.name) for person in first}
+        response = page(first, {row.sprite: row for row in rows}, reached, len(found), wanted, audit, time.time())
         await self._authenticator.renew(response, caller)
         return response
+
+    async def _reached(self, person: str) -> str:
+        """Return a person's connections with their states, or "" without any."""
+        try:
+            found = await self._connections.listed(person)
+        except StoreError as error:
+            return str(error)
+        return ", ".join(f"{each.name} ({each.state}, {each.calls_today:,} calls today)" for each in found)
 
     async def _operator(self, request: web.Request) -> Caller:
         """Return the caller if it is an operator. Raise AnsweredError for anybody else."""
@@ -84,17 +94,26 @@ class OperatorPage:
 
 
 def page(
-    people: Sequence[Person], rows: Mapping[str, Row], matching: int, wanted: str, audit: Sequence[Entry], now: float
+    people: Sequence[Person],
+    rows: Mapping[str, Row],
+    connections: Mapping[str, str],
+    matching: int,
+    wanted: str,
+    audit: Sequence[Entry],
+    now: float,
 ) -> web.Response:
     """Return the operators' page: people, and a status row for each with access. `now` is in Unix seconds.
 
-    `wanted` is the searched part of a name. `matching` people have it, and `people` are the first of them.
+    `connections` describes those of each person. `wanted` is the searched part of a name. `matching` people have it,
+    and `people` are the first of them.
     """
     return messages.document(
         "operator.html",
         "Operator",
         style="operator.css",
-        people=[(person, _facts(person, rows.get(person.name), now)) for person in people],
+        people=[
+            (person, _facts(person, rows.get(person.name), connections.get(person.name, ""), now)) for person in people
+        ],
         today_usd=sum(row.today_usd for row in rows.values()),
         month_usd=sum(row.month_usd for row in rows.values()),
         matching=matching,
@@ -104,7 +123,7 @@ def page(
     )
 
 
-def _facts(person: Person, row: Row | None, now: float) -> list[tuple[str, str]]:
+def _facts(person: Person, row: Row | None, connections: str, now: float) -> list[tuple[str, str]]:
     """Return the labels and values that the operators' page lists about a person and the sprite."""
     if row is None:
         return [("Last seen", ago(person.last_seen_at, now))]
@@ -119,6 +138,7 @@ def _facts(person: Person, row: Row | None, now: float) -> list[tuple[str, str]]
         ("Stored", "nothing" if row.store_behind is None else stored(row.store_behind, row.files_seen)),
         *((("Bridge", held_by(row)),) if row.bridge is not None else ()),
         ("Spent", f"${row.today_usd:.2f} today{estimated}, ${row.month_usd:.2f} this month"),
+        *((("Connections", connections),) if connections else ()),
         *(
             ("Note", note[:_MAX_DETAIL_CHARACTERS])
             for note in (row.detail, row.store_trouble, damaged_words(row))
@@ -254,61 +274,63 @@ class OperatorApi:
         return name
 
     async def _status(self, _request: web.Request) -> web.Response:
-        return _json({"sprites": await self._operations.overview.rows()})
+        return messages.as_json({"sprites": await self._operations.overview.rows()})
 
     async def _notify_key(self, _request: web.Request) -> web.Response:
-        return _json({"key": await self._webhook_key()})
+        return messages.as_json({"key": await self._webhook_key()})
 
     async def _users(self, _request: web.Request) -> web.Response:
-        return _json({"users": await self._operations.people.everyone()})
+        return messages.as_json({"users": await self._operations.people.everyone()})
 
     async def _add(self, request: web.Request) -> web.Response:
         link, token = await self._operations.acts.add(CLI, request.match_info["name"])
-        return _json({"link": self._operations.link_of(link), "token": token})
+        return messages.as_json({"link": self._operations.link_of(link), "token": token})
 
     async def _restore(self, request: web.Request) -> web.Response:
         link, token = await self._operations.acts.restore(CLI, request.match_info["name"])
-        return _json({"link": self._operations.link_of(link), "token": token})
+        return messages.as_json({"link": self._operations.link_of(link), "token": token})
 
     async def _link(self, request: web.Request) -> web.Response:
-        return _json(
+        return messages.as_json(
             {"link": self._operations.link_of(await self._operations.acts.link(CLI, request.match_info["name"]))}
         )
 
     async def _revoke(self, request: web.Request) -> web.Response:
         await self._operations.acts.revoke(CLI, request.match_info["name"])
-        return _json({})
+        return messages.as_json({})
 
     async def _change_role(self, request: web.Request) -> web.Response:
         asked = msgspec.json.decode(await request.read(), type=AskedRole)
-        return _json(
+        return messages.as_json(
             {"has_changed": await self._operations.acts.change_role(CLI, request.match_info["name"], asked.role)}
         )
 
     async def _audit(self, request: web.Request) -> web.Response:
-        return _json({"entries": await self._operations.acts.audit.since(float(request.query.get("since", "0")))})
+        return messages.as_json(
+            {"entries": await self._operations.acts.audit.since(float(request.query.get("since", "0")))}
+        )
 
     async def _note(self, request: web.Request) -> web.Response:
         asked = msgspec.json.decode(await request.read(), type=AskedLine)
         await self._operations.acts.audit.note(CLI, asked.action, asked.subject)
-        return _json({})
+        return messages.as_json({})
 
     async def tokens(self, request: web.Request) -> web.Response:
         """List a person's tokens."""
-        return _json({"tokens": await self._operations.people.tokens.of(request.match_info["name"])})
+        return messages.as_json({"tokens": await self._operations.people.tokens.of(request.match_info["name"])})
 
     async def make_token(self, request: web.Request) -> web.Response:
         """Make a token for a program."""
         name = request.match_info["name"]
         asked = msgspec.json.decode(await request.read(), type=AskedToken)
         secret, token = await self._operations.acts.make_token(_actor(request), name, asked.label, asked.scopes)
-        return _json(MadeToken(token, secret))
+        return messages.as_json(MadeToken(token, secret))
 
     async def revoke_token(self, request: web.Request) -> web.Response:
         """Revoke a token and end its connections."""
         name, label = request.match_info["name"], request.match_info["label"]
         await self._operations.acts.revoke_token(_actor(request), name, label)
-        return _json({})
+        return messages.as_json({})
 
     async def _deploy(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
@@ -428,10 +450,6 @@ def _actor(request: web.Request) -> str:
     """Return the logged-in person, or the command line: the control socket has no login."""
     person: str = request.get(PERSON, CLI)
     return person
-
-
-def _json(value: object) -> web.Response:
-    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
 
 
 @web.middleware

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from bridge.connections.store import NAME, ConnectionsError, ConnectionStore, Definition, Record, Tool, Tools
+from bridge.connections.store import NAME, ConnectionsError, ConnectionStore, Definition, Record, Tool
 from bridge.db.database import DatabaseError
 from bridge.replicas.store import StoreError
 from sprite.common.limits import TokenBucket
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 
 CALLS_PER_MINUTE = 60
 _AT_ONCE = 8
-_AGAIN_SECONDS = 5.0
 #: The number of calls is written behind this time.
 _COUNT_SECONDS = 1.0
 _RELIST_SECONDS = 60.0
@@ -45,6 +44,10 @@ _MOST_FOUND_BYTES = 24_000
 MOST_PINNED_BYTES = 4000
 _MOST_CHANGED, _CHANGED_CHARS = 50, 1000
 _WORD = re.compile(r"[a-z0-9]+")
+_OFF = (
+    "is off, because nobody is asked here before text from outside makes you use it. The person can turn it on in the "
+    "settings."
+)
 #: The dynamic loader would obey them outside of the sandbox.
 _UNSAFE_VARIABLE = re.compile(r"LD_|DYLD_")
 
@@ -63,14 +66,17 @@ class _Live:
         self.detail = ""
         self.is_removed = False
         self.uncounted = 0
-        #: Monotonic time before which a failed server is not tried again.
-        self.again_at = 0.0
 
     async def close(self) -> None:
         """End the session with its calls."""
         server, self.server = self.server, None
         if server is not None:
             await server.close()
+
+    def end_login(self) -> None:
+        """Cancel the login under way."""
+        if self.flow is not None and self.flow.task is not None:
+            self.flow.task.cancel()
 
 
 class Connections(Service):
@@ -122,7 +128,7 @@ class Connections(Service):
         """Add a connection and reach its server; it is kept also if that fails."""
         self._check(name, definition)
         await self._of(person)
-        record = Record(name, definition, Tools())
+        record = Record(name, definition)
         await self._store.add(person, record)
         live = self._people[person][name] = _Live(record, self._per_minute)
         definition.hold_secrets()
@@ -132,7 +138,6 @@ class Connections(Service):
         """Reach a server again and list its tools."""
         live = await self._found(person, name)
         await live.close()
-        live.again_at = 0.0
         return await self._tested(person, live)
 
     async def remove(self, person: str, name: str) -> None:
@@ -140,28 +145,33 @@ class Connections(Service):
         live = await self._found(person, name)
         live.is_removed = True
         self._people[person].pop(name, None)
-        if live.flow is not None and live.flow.task is not None:
-            live.flow.task.cancel()
+        live.end_login()
         await live.close()
         await self._store.remove(person, name)
         self._changed(person)
 
-    async def agree(self, person: str, name: str, digests: Sequence[str]) -> shapes.Connection:
+    async def agree(self, person: str, name: str, tools: Sequence[str]) -> shapes.Connection:
         """Agree to the changed tools with these digests."""
         live = await self._found(person, name)
-        tools = live.record.tools
-        agreed = {name: tool for name, tool in tools.changed().items() if tool.digest in digests}
-        tools.agreed = {**{name: tool for name, tool in (tools.agreed or {}).items() if name in tools.listed}, **agreed}
+        known = live.record
+        agreed = {name: tool for name, tool in known.changed().items() if tool.digest in tools}
+        known.agreed = {name: tool for name, tool in (known.agreed or {}).items() if name in known.listed} | agreed
         return await self._saved(person, live)
 
-    async def pin(self, person: str, name: str, pinned: Sequence[str]) -> shapes.Connection:
+    async def switch(self, person: str, name: str, *, on: bool) -> shapes.Connection:
+        """Choose whether a connection may be used where nobody is asked about words from outside."""
+        live = await self._found(person, name)
+        live.record.is_on = on
+        return await self._saved(person, live)
+
+    async def pin(self, person: str, name: str, tools: Sequence[str]) -> shapes.Connection:
         """Replace the tools that agents are offered directly."""
         live = await self._found(person, name)
-        for tool in pinned:
+        for tool in tools:
             _check_usable(live, tool)
-        before, live.record.tools.pinned = live.record.tools.pinned, list(dict.fromkeys(pinned))
+        before, live.record.pinned = live.record.pinned, list(dict.fromkeys(tools))
         if len(msgspec.json.encode(await self.pinned(person))) > MOST_PINNED_BYTES:
-            live.record.tools.pinned = before
+            live.record.pinned = before
             raise ConnectionsError("limit", f"Pinned tools may have {MOST_PINNED_BYTES:,} bytes together. Unpin some.")
         return await self._saved(person, live)
 
@@ -173,8 +183,7 @@ class Connections(Service):
         await _loaded()
         from bridge.connections.login import Flow
 
-        if live.flow is not None and live.flow.task is not None:
-            live.flow.task.cancel()
+        live.end_login()
         flow = live.flow = Flow(redirect_uri)
         task = flow.task = self._tasks.start(self._log_in(person, live, flow), f"login of {person} at {name}")
         waited: set[asyncio.Future[Any]] = {task, flow.url}
@@ -205,8 +214,8 @@ class Connections(Service):
         """Return the pinned tools that may be used, as agents see tools: with the name of their connection."""
         found = []
         for live in (await self._of(person)).values():
-            usable = live.record.tools.usable()
-            found += [_offered(live, usable[name]) for name in live.record.tools.pinned if name in usable]
+            usable = live.record.usable()
+            found += [_offered(live, usable[name]) for name in live.record.pinned if name in usable]
         return found
 
     async def find(self, person: str, query: str) -> tuple[list[dict[str, Any]], int]:
@@ -215,7 +224,7 @@ class Connections(Service):
         scores = [
             (-score, live.record.name, tool.name, live, tool)
             for live in (await self._of(person)).values()
-            for tool in live.record.tools.usable().values()
+            for tool in live.record.usable().values()
             if (score := _score(words, live.record.name, tool))
         ]
         found: list[dict[str, Any]] = []
@@ -228,19 +237,25 @@ class Connections(Service):
             found.append(offered)
         return found, len(scores) - len(found)
 
-    async def use(self, person: str, name: str, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """Call a tool. Return its result as text, and whether it is an error."""
-        live = await self._found(person, name)
+    async def use(
+        self, person: str, connection: str, tool: str, arguments: dict[str, Any], *, binds: bool = True
+    ) -> tuple[str, bool]:
+        """Call a tool. Return its result as text, and whether it is an error.
+
+        `binds`: the person is asked before words from outside act. Otherwise they have to turn the connection on.
+        """
+        live = await self._found(person, connection)
+        if not (binds or live.record.is_on):
+            raise ConnectionsError("off", f"{connection} {_OFF}")
         if live.slots.locked():
-            raise ConnectionsError(
-                "limit", f"{name} has {_AT_ONCE} calls under way, as many as it may. Try again soon."
-            )
+            raise ConnectionsError("limit", f"{connection} has {_AT_ONCE} calls under way. Try again soon.")
+        # A call that finds no server counts as well: each may start a process.
+        self._count(live)
         async with live.slots:
             server = await self._reached(person, live)
-            if server.has_news or time.monotonic() - server.listed_at > _RELIST_SECONDS:
+            if time.monotonic() - server.listed_at > _RELIST_SECONDS:
                 await self._list(person, live, server)
             _check_usable(live, tool)
-            self._count(live)
             try:
                 return await server.call(tool, arguments)
             except ConnectionsError as error:
@@ -308,8 +323,6 @@ class Connections(Service):
             if live.server is not None and not live.server.is_broken:
                 return live.server
             await live.close()
-            if time.monotonic() < live.again_at:
-                raise ConnectionsError("login" if live.state == "login" else "failed", live.detail)
             definition = live.record.definition
             try:
                 return await self._open_server(person, live, definition, None)
@@ -341,7 +354,6 @@ class Connections(Service):
         except BaseException as error:
             await server.close()
             if isinstance(error, ConnectionsError):
-                live.again_at = time.monotonic() + _AGAIN_SECONDS
                 self._note(person, live, error)
             raise
         before, live.server = live.server, server
@@ -363,13 +375,13 @@ class Connections(Service):
 
     async def _list(self, person: str, live: _Live, server: "Server") -> None:
         """List the tools; new and changed ones wait for the person, except those of the first list."""
-        listed, tools = await server.list_tools(), live.record.tools
+        listed, known = await server.list_tools(), live.record
         if live.is_removed:
             raise ConnectionsError("not_found", "The connection was removed.")
-        if tools.agreed is None or listed != tools.listed:
-            tools.listed = listed
-            if tools.agreed is None:
-                tools.agreed = dict(listed)
+        if known.agreed is None or listed != known.listed:
+            known.listed = listed
+            if known.agreed is None:
+                known.agreed = dict(listed)
             await self._saved(person, live)
 
     def _note(self, person: str, live: _Live, error: ConnectionsError | None) -> None:
@@ -384,8 +396,8 @@ class Connections(Service):
         if live.record.calls_today >= daily:
             raise ConnectionsError("limit", f"{live.record.name} has had its {daily:,} calls of today (UTC).")
         if wait := live.bucket.wait(1):
-            words = f"{live.record.name} has had its {self._per_minute} calls of this minute."
-            raise ConnectionsError("limit", f"{words} Try again in {math.ceil(wait)} seconds.")
+            words = f"{self._per_minute} calls of this minute. Try again in {math.ceil(wait)} seconds."
+            raise ConnectionsError("limit", f"{live.record.name} has had its {words}")
         live.bucket.take(1)
         live.record.count()
         live.uncounted += 1
@@ -430,14 +442,12 @@ async def _loaded() -> None:
 
 
 def _check_usable(live: _Live, tool: str) -> None:
-    name, tools = live.record.name, live.record.tools
-    if tools.is_usable(tool):
+    name = live.record.name
+    if live.record.is_usable(tool):
         return
-    if tool in tools.listed:
-        words = (
-            f"The tool {tool} of {name} changed. The person has to agree to it in the settings before it can be used."
-        )
-        raise ConnectionsError("changed", words)
+    if tool in live.record.listed:
+        words = "changed. The person has to agree to it in the settings before it can be used."
+        raise ConnectionsError("changed", f"The tool {tool} of {name} {words}")
     raise ConnectionsError("not_found", f"{name} has no tool {tool[:60]!r}. find_tools lists what there is.")
 
 
@@ -455,10 +465,10 @@ def _offered(live: _Live, tool: Tool) -> dict[str, Any]:
 
 def _shown(live: _Live) -> shapes.Connection:
     record = live.record
-    before = {name: tool.description[:_CHANGED_CHARS] for name, tool in (record.tools.agreed or {}).items()}
+    before = {name: tool.description[:_CHANGED_CHARS] for name, tool in (record.agreed or {}).items()}
     changed = [
         shapes.ChangedTool(tool.name, tool.description[:_CHANGED_CHARS], before.get(tool.name), tool.digest)
-        for tool in record.tools.changed().values()
+        for tool in record.changed().values()
     ]
     return shapes.Connection(
         name=record.name,
@@ -466,9 +476,10 @@ def _shown(live: _Live) -> shapes.Connection:
         address=record.definition.address,
         state=live.state,
         detail=live.detail,
-        tools=len(record.tools.usable()),
+        tools=sorted(record.usable()),
         changed=changed[:_MOST_CHANGED],
-        pinned=record.tools.pinned,
+        pinned=record.pinned,
+        is_on=record.is_on,
         calls_today=record.calls_today,
         daily=record.definition.daily,
     )

@@ -13,7 +13,7 @@ from aiohttp.typedefs import Handler
 
 from bridge.auth.login import Authenticator, bearer
 from bridge.connections.connections import Connections
-from bridge.connections.store import ConnectionsError, Definition, Given
+from bridge.connections.store import ConnectionsError, Definition
 from bridge.db.database import DatabaseError
 from bridge.http import messages
 from bridge.proxy.sprite_tokens import SpriteTokens
@@ -28,6 +28,7 @@ _STATUS: Final = {
     "not_found": 404,
     "changed": 409,
     "login": 409,
+    "off": 409,
     "limit": 429,
     "failed": 502,
     "timeout": 504,
@@ -35,8 +36,6 @@ _STATUS: Final = {
 _MOST_BYTES = 1 << 20
 #: Returns the person of a request, or raises AnsweredError or ConnectionsError.
 Who = Callable[[web.Request], Awaitable[str]]
-#: Does what the person asked for with a connection (or ""), by the request's body, and returns the answer.
-Work = Callable[[str, str, Any], Awaitable[object]]
 
 
 class Query(msgspec.Struct):
@@ -46,17 +45,24 @@ class Query(msgspec.Struct):
 
 
 class Use(msgspec.Struct):
-    """A call of a tool."""
+    """A call of a tool; `binds`: labels bind at the sprite."""
 
     connection: str
     tool: str
     arguments: dict[str, Any] = {}
+    binds: bool = False
 
 
-class Asked(Given):
+class Asked(Definition):
     """A new connection: a URL, or (on the control socket only) a command."""
 
     name: str = ""
+
+
+class Switch(msgspec.Struct):
+    """Whether a connection is on where labels do not bind."""
+
+    on: bool
 
 
 class Chosen(msgspec.Struct):
@@ -83,15 +89,15 @@ def sprite_routes(connections: Connections, tokens: SpriteTokens, key: bytes) ->
             raise ConnectionsError("unauthorized", "The key is unknown or was revoked.")
         return sprite
 
-    async def listed(person: str, _name: str, _body: None) -> object:
+    async def listed(person: str) -> object:
         return {"connections": await connections.listed(person), "pinned": await connections.pinned(person)}
 
-    async def find(person: str, _name: str, asked: Query) -> object:
-        found, others = await connections.find(person, asked.query)
+    async def find(person: str, query: str) -> object:
+        found, others = await connections.find(person, query)
         return {"tools": found, "others": others}
 
-    async def use(person: str, _name: str, asked: Use) -> object:
-        text, is_error = await connections.use(person, asked.connection, asked.tool, asked.arguments)
+    async def use(person: str, **call: Any) -> object:
+        text, is_error = await connections.use(person, **call)
         return {"text": text, "is_error": is_error}
 
     return [
@@ -104,27 +110,24 @@ def sprite_routes(connections: Connections, tokens: SpriteTokens, key: bytes) ->
 def peoples_routes(connections: Connections, prefix: str, who: Who, *, may_run: bool = False) -> list[web.RouteDef]:
     """Return the routes for people below `prefix`; `may_run` permits commands on the bridge's machine."""
 
-    async def listed(person: str, _name: str, _body: None) -> object:
+    async def listed(person: str) -> object:
         return {"connections": await connections.listed(person)}
 
-    async def add(person: str, _name: str, asked: Asked) -> object:
-        if asked.command and not may_run:
+    async def add(person: str, name: str, **given: Any) -> object:
+        if given["command"] and not may_run:
             words = "A command runs on the bridge's machine. Add it there with `sprite connections add --command`."
             raise ConnectionsError("forbidden", words)
-        return await connections.add(person, asked.name, Definition(*msgspec.structs.astuple(asked)[:-1]))
-
-    async def remove(person: str, name: str, _body: None) -> object:
-        await connections.remove(person, name)
-        return {}
+        return await connections.add(person, name, Definition(**given | {"login": None}))
 
     one = f"{prefix}/{{connection}}"
     return [
         _route("GET", prefix, who, listed),
         _route("POST", prefix, who, add, Asked),
-        _route("DELETE", one, who, remove),
-        _route("POST", f"{one}/test", who, lambda person, name, _: connections.test(person, name)),
-        _route("POST", f"{one}/agree", who, lambda person, name, it: connections.agree(person, name, it.tools), Chosen),
-        _route("POST", f"{one}/pin", who, lambda person, name, it: connections.pin(person, name, it.tools), Chosen),
+        _route("DELETE", one, who, connections.remove),
+        _route("POST", f"{one}/test", who, connections.test),
+        _route("POST", f"{one}/agree", who, connections.agree, Chosen),
+        _route("POST", f"{one}/switch", who, connections.switch, Switch),
+        _route("POST", f"{one}/pin", who, connections.pin, Chosen),
     ]
 
 
@@ -140,55 +143,52 @@ def page_routes(
         person, here = await who(request), base(request.host)
         if here is None:
             raise ConnectionsError("forbidden", "A login needs https, or a browser on the bridge's machine.")
-        return _json({"url": await connections.login(person, request.match_info["connection"], f"{here}{CALLBACK}")})
+        url = await connections.login(person, request.match_info["connection"], f"{here}{CALLBACK}")
+        return messages.as_json({"url": url})
 
     async def back(request: web.Request) -> web.StreamResponse:
         person, query = (await authenticator.who_looks(request)).person, request.query
-        try:
-            await connections.logged_in(person, query.get("code", ""), query.get("state", ""), query.get("iss"))
-        except ConnectionsError as error:
-            return messages.page(request, 400, "You are not logged in there", str(error), code=error.code)
+        await connections.logged_in(person, query.get("code", ""), query.get("state", ""), query.get("iss"))
         return messages.redirect("/")
 
     return [
         # Before those with a name in their path.
-        web.get(CALLBACK, back, allow_head=False),
+        web.get(CALLBACK, _answered(back), allow_head=False),
         web.post("/connections/{connection}/login", _answered(begin)),
         *peoples_routes(connections, "/connections", who),
     ]
 
 
-def _route(method: str, path: str, who: Who, work: Work, type_: type[Any] | None = None) -> web.RouteDef:
-    """Return a route whose body is of a type, or none."""
+def _route(
+    method: str, path: str, who: Who, work: Callable[..., Awaitable[object]], type_: type[msgspec.Struct] | None = None
+) -> web.RouteDef:
+    """Return a route that answers with the result of `work(person, [connection], **fields of the body)`."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        person, body = await who(request), None
+        person, fields = await who(request), {}
         if type_ is not None:
             try:
                 body = msgspec.json.decode(await messages.body_within(request, _MOST_BYTES) or b"", type=type_)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 raise ConnectionsError("invalid", "The request is not as docs/connections.md says.") from None
-        return _json(await work(person, request.match_info.get("connection", ""), body))
+            fields = msgspec.structs.asdict(body)
+        names = [request.match_info["connection"]] if "connection" in request.match_info else []
+        return messages.as_json(await work(person, *names, **fields) or {})
 
     return web.route(method, path, _answered(answer))
 
 
 def _answered(handler: Handler) -> Handler:
-    """Return a handler whose errors become JSON: `{"error": {"code", "message"}}`."""
+    """Return a handler whose errors become answers."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         try:
             return await handler(request)
         except ConnectionsError as error:
-            code, words, status = error.code, str(error), _STATUS.get(error.code, 400)
+            return messages.page(request, _STATUS.get(error.code, 400), str(error), code=error.code)
         except (DatabaseError, StoreError) as error:
             log.warning("connections cannot be read or written (%s)", type(error).__name__)
-            code, words, status = "failed", "The bridge cannot reach what it stores. Try again soon.", 503
-        return _json({"error": {"code": code, "message": words}}, status)
+            words = "The bridge cannot reach what it stores. Try again soon."
+            return messages.page(request, 503, words, code="failed")
 
     return answer
-
-
-def _json(value: object, status: int = 200) -> web.Response:
-    body, headers = msgspec.json.encode(value), {"Cache-Control": "no-store"}
-    return web.Response(body=body, status=status, content_type="application/json", headers=headers)

@@ -77,13 +77,11 @@ class Server:
         self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._end = asyncio.Event()
         self._owner = TaskSet()
-        self._calls = TaskSet()
         self._last_words = ""
         self._used_at = 0.0
         #: Whether the session is of no use any more.
         self.is_broken = False
-        #: Whether the server said that its tools changed, and when they were listed (monotonic).
-        self.has_news = False
+        #: When the tools were listed (monotonic).
         self.listed_at = 0.0
 
     async def open(self, seconds: float = _OPEN_SECONDS) -> None:
@@ -102,7 +100,6 @@ class Server:
     async def close(self) -> None:
         """End the session and its calls."""
         self.is_broken = True
-        await self._calls.close()
         self._end.set()
         if tasks := set(self._owner):
             await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)
@@ -121,17 +118,24 @@ class Server:
                 if (cursor := page.next_cursor) is None or len(found) >= MOST_TOOLS:
                     return
 
-        self.has_news = False
         await self._ask(pages)
         self.listed_at = time.monotonic()
         return dict(list(found.items())[:MOST_TOOLS])
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         """Return a tool's result as text, and whether it is an error. Raise ConnectionsError."""
-        try:
-            result = await self._ask(lambda client: client.call_tool(tool, arguments))
-        except _ToolError as error:
-            return self._cleaned(str(error)), True
+
+        async def called(client: Client) -> types.CallToolResult | MCPError:
+            try:
+                return await client.call_tool(tool, arguments)
+            except MCPError as error:
+                if error.code in _BROKEN or self._outside.status in _REFUSED:
+                    raise
+                return error
+
+        result = await self._ask(called)
+        if isinstance(result, MCPError):
+            return self._cleaned(result.message), True
         return self._cleaned(_text_of(result)), bool(result.is_error)
 
     def _cleaned(self, text: str) -> str:
@@ -140,38 +144,19 @@ class Server:
         return text if rest <= 0 else f"{text[:MOST_RESULT_CHARS]}\n[{rest:,} more characters were cut]"
 
     async def _ask(self, work: Callable[[Client], Any]) -> Any:
-        async def asked() -> Any:
-            try:
-                return await work(self._opened.result())
-            except Exception as error:  # noqa: BLE001 - explained; its text may hold anything
-                return error
-
         self._used_at = time.monotonic()
-        task = self._calls.start(asked(), "MCP call")
         try:
             async with asyncio.timeout(_CALL_SECONDS):
-                result = await task
-        except TimeoutError:
+                return await work(self._opened.result())
+        except Exception as error:  # noqa: BLE001 - explained; its text may hold anything
             self.is_broken = True
-            raise ConnectionsError("timeout", f"The server did not answer in {_CALL_SECONDS:.0f} seconds.") from None
-        except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if not task.cancelled() or (current is not None and current.cancelling()):
-                raise
-            raise ConnectionsError("failed", "The connection was closed.") from None
-        if not isinstance(result, Exception):
-            return result
-        if isinstance(result, MCPError) and result.code not in _BROKEN and self._outside.status not in _REFUSED:
-            raise _ToolError(result.message)
-        self.is_broken = True
-        raise self._explained(result)
+            raise self._explained(error) from None
 
     async def _run(self) -> None:
         try:
             client = Client(
-                self._transport(),
+                self._remote() if self._definition.url else self._local(),
                 cache=None,
-                message_handler=self._heard,
                 read_timeout_seconds=_CALL_SECONDS,
                 client_info=types.Implementation(name="sprite", version=__version__),
             )
@@ -191,14 +176,9 @@ class Server:
             if not self._opened.done():
                 self._opened.cancel()
 
-    async def _heard(self, message: object) -> None:
-        if isinstance(message, types.ToolListChangedNotification):
-            self.has_news = True
-
-    def _transport(self) -> Any:
-        if not self._definition.url:
-            return self._local()
-        token = self._definition.token
+    @asynccontextmanager
+    async def _remote(self) -> AsyncIterator[Any]:
+        token, most = self._definition.token, MOST_ANSWER_BYTES
         http = httpx2.AsyncClient(
             transport=self._outside,
             headers={"Accept-Encoding": "identity", **({"Authorization": f"Bearer {token}"} if token else {})},
@@ -206,16 +186,11 @@ class Server:
             timeout=httpx2.Timeout(_OPEN_SECONDS, read=_CALL_SECONDS),
             trust_env=False,
         )
-        return self._remote(http)
-
-    @asynccontextmanager
-    async def _remote(self, http: httpx2.AsyncClient) -> AsyncIterator[Any]:
-        url, most = self._definition.url, MOST_ANSWER_BYTES
-        async with (
-            http,
-            streamable_http_client(url, http_client=http, terminate_on_close=False, max_sse_event_size=most) as streams,
-        ):
-            yield streams
+        streams = streamable_http_client(
+            self._definition.url, http_client=http, terminate_on_close=False, max_sse_event_size=most
+        )
+        async with http, streams as found:
+            yield found
 
     @asynccontextmanager
     async def _local(self) -> AsyncIterator[Any]:
@@ -262,10 +237,6 @@ class Server:
         words = error.message if isinstance(error, MCPError) else type(error).__name__
         words = self._cleaned(" ".join(f"{words}. {self._last_words}".split()))[:_MOST_WORDS]
         return ConnectionsError("failed", f"The server failed: {words}")
-
-
-class _ToolError(Exception):
-    """The server refuses this call; others may work."""
 
 
 class _Pipes:
@@ -351,15 +322,12 @@ class _Transport(httpx2.AsyncBaseTransport):
             public = next(filter(is_public, (ipaddress.ip_address(each[4][0]) for each in found)), None)
             if public is None:
                 raise ConnectionsError("invalid", "The MCP server's address is not on the public internet.")
-            address = f"[{public}]" if isinstance(public, ipaddress.IPv6Address) else str(public)
+            address = str(public) if public.version == 4 else f"[{public}]"  # noqa: PLR2004 - IPv4
             self._known[host, port] = address, time.monotonic() + _NAMES_SECONDS
         extensions = {**request.extensions, "sni_hostname": host}
+        place = url.copy_with(host=address)
         return httpx2.Request(
-            request.method,
-            url.copy_with(host=address),
-            headers=request.headers,
-            stream=request.stream,
-            extensions=extensions,
+            request.method, place, headers=request.headers, stream=request.stream, extensions=extensions
         )
 
 
@@ -381,19 +349,12 @@ class _Bounded(httpx2.AsyncByteStream):
 
 def _described(tool: types.Tool, clean: Callable[[str], str]) -> Tool | None:
     """Return a tool without credentials and unprintable characters, or None if it exceeds a limit."""
-    description, schema = (
-        clean(tool.description or tool.title or ""),
-        clean(json.dumps(tool.input_schema, ensure_ascii=False)),
-    )
-    if not _TOOL_NAME.fullmatch(clean(tool.name)):
+    description = clean(tool.description or tool.title or "")
+    schema = clean(json.dumps(tool.input_schema, ensure_ascii=False))
+    is_short = len(description) <= MOST_DESCRIPTION_CHARS and len(schema) <= MOST_SCHEMA_CHARS
+    if not is_short or not _TOOL_NAME.fullmatch(clean(tool.name)):
         return None
-    if len(description) > MOST_DESCRIPTION_CHARS or len(schema) > MOST_SCHEMA_CHARS:
-        return None
-    hints = tool.annotations or types.ToolAnnotations()
-    destructive = hints.destructive_hint is not False and not hints.read_only_hint
-    return Tool(
-        tool.name, _printable(description), json.loads(_printable(schema)), bool(hints.read_only_hint), destructive
-    )
+    return Tool(tool.name, _printable(description), json.loads(_printable(schema)))
 
 
 def _printable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Records of connections. Everything but the name, the tools and the count of calls is sealed with the store's key."""
+"""Records of connections. Everything but the name and the count of calls is sealed with the store's key."""
 
 import hashlib
 import json
@@ -13,6 +13,7 @@ import msgspec
 
 from bridge.db.database import ConstraintError, Database, Transaction, in_snapshot, in_transaction
 from bridge.errors import BridgeError
+from bridge.proxy.budgets import DAY_SECONDS
 from bridge.replicas.keys import BrokenSealError, Keyring
 from bridge.replicas.store import StoreError
 from sprite.common import own_secrets
@@ -24,7 +25,6 @@ DAILY_CALLS = 2000
 CHANNEL = "connections"
 #: Shorter values are words such as "true", which occur in any text.
 _SHORTEST_SECRET = 8
-_DAY_SECONDS = 86400
 
 
 class ConnectionsError(BridgeError):
@@ -36,49 +36,16 @@ class ConnectionsError(BridgeError):
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A tool as its server describes it; the hints are the server's own."""
+    """A tool as its server describes it, without its hints: a server may not make its tools freer."""
 
     name: str
     description: str
     input_schema: dict[str, Any]
-    read_only: bool = False
-    destructive: bool = True
 
     @property
     def digest(self) -> str:
         """A hash of everything that the server says about the tool."""
         return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:16]
-
-
-class Tools(msgspec.Struct):
-    """A connection's tools: as last listed, as the person agreed to them (null: not listed yet), and pinned ones."""
-
-    listed: dict[str, Tool] = {}
-    agreed: dict[str, Tool] | None = None
-    pinned: list[str] = []
-
-    def is_usable(self, name: str) -> bool:
-        """Return whether there is such a tool, and it is still as the person agreed to."""
-        return name in self.listed and self.listed[name] == (self.agreed or {}).get(name)
-
-    def usable(self) -> dict[str, Tool]:
-        """Return the tools that may be used."""
-        return {name: tool for name, tool in self.listed.items() if self.is_usable(name)}
-
-    def changed(self) -> dict[str, Tool]:
-        """Return the tools that wait for the person."""
-        return {name: tool for name, tool in self.listed.items() if not self.is_usable(name)}
-
-
-class Given(msgspec.Struct):
-    """A server as a person adds it: by its URL, or by a command that starts it."""
-
-    url: str = ""
-    token: str = ""
-    command: list[str] = []
-    env: dict[str, str] = {}
-    hosts: list[str] = []
-    daily: int = DAILY_CALLS
 
 
 class Login(msgspec.Struct):
@@ -91,9 +58,15 @@ class Login(msgspec.Struct):
     expires_at: float | None = None
 
 
-class Definition(Given):
-    """A server with its credentials."""
+class Definition(msgspec.Struct):
+    """A server with its credentials, as a person adds it: by its URL, or by a command that starts it."""
 
+    url: str = ""
+    token: str = ""
+    command: list[str] = []
+    env: dict[str, str] = {}
+    hosts: list[str] = []
+    daily: int = DAILY_CALLS
     login: Login | None = None
 
     @property
@@ -127,13 +100,32 @@ class Definition(Given):
 
 
 class Record(msgspec.Struct):
-    """A stored connection, and the calls of a day (UTC, days since 1970)."""
+    """A stored connection with its tools: as last listed, as the person agreed to them (null: not listed yet), pinned.
+
+    `calls` are those of a `day` (UTC, days since 1970).
+    """
 
     name: str
     definition: Definition
-    tools: Tools
+    listed: dict[str, Tool] = {}
+    agreed: dict[str, Tool] | None = None
+    pinned: list[str] = []
+    #: Whether they may be used where nobody is asked about words from outside, too.
+    is_on: bool = False
     day: int = 0
     calls: int = 0
+
+    def is_usable(self, name: str) -> bool:
+        """Return whether there is such a tool, and it is still as the person agreed to."""
+        return name in self.listed and self.listed[name] == (self.agreed or {}).get(name)
+
+    def usable(self) -> dict[str, Tool]:
+        """Return the tools that may be used."""
+        return {name: tool for name, tool in self.listed.items() if self.is_usable(name)}
+
+    def changed(self) -> dict[str, Tool]:
+        """Return the tools that wait for the person."""
+        return {name: tool for name, tool in self.listed.items() if not self.is_usable(name)}
 
     @property
     def calls_today(self) -> int:
@@ -161,13 +153,13 @@ class ConnectionStore:
 
     async def add(self, person: str, record: Record) -> None:
         """Store a new connection. Raise ConnectionsError if its name is taken or there are too many."""
-        row = (person, record.name, msgspec.json.encode(record.tools).decode(), *self._sealed(person, record))
+        row = (person, record.name, *self._sealed(person, record))
 
         def insert(tx: Transaction) -> None:
             count = tx.execute("SELECT count(*) FROM connections WHERE person = ?", (person,)).fetchone()[0]
             if count >= MOST_CONNECTIONS:
                 raise ConnectionsError("limit", f"There are {MOST_CONNECTIONS} connections, as many as there may be.")
-            tx.execute("INSERT INTO connections (person, name, tools_json, key_id, sealed) VALUES (?, ?, ?, ?, ?)", row)
+            tx.execute("INSERT INTO connections (person, name, key_id, sealed) VALUES (?, ?, ?, ?)", row)
 
         try:
             await self._database.write(insert)
@@ -180,8 +172,8 @@ class ConnectionStore:
     def save(self, tx: Transaction, person: str, record: Record) -> None:
         """Update a connection, unless it was removed."""
         tx.execute(
-            "UPDATE connections SET tools_json = ?, key_id = ?, sealed = ? WHERE person = ? AND name = ?",
-            (msgspec.json.encode(record.tools).decode(), *self._sealed(person, record), person, record.name),
+            "UPDATE connections SET key_id = ?, sealed = ? WHERE person = ? AND name = ?",
+            (*self._sealed(person, record), person, record.name),
         )
         self._tell_others(tx, person)
 
@@ -212,7 +204,7 @@ class ConnectionStore:
 
     def _sealed(self, person: str, record: Record) -> tuple[str, bytes]:
         key = self._keyring.current()
-        return key.id, key.seal(person, _place(record.name), msgspec.json.encode(record.definition))
+        return key.id, key.seal(person, _place(record.name), msgspec.json.encode(record))
 
     def _record(self, person: str, row: Any) -> Record:
         name = str(row["name"])
@@ -220,14 +212,14 @@ class ConnectionStore:
             content = self._keyring.of(row["key_id"]).unseal(person, _place(name), bytes(row["sealed"]))
         except BrokenSealError as error:
             raise StoreError(f"The stored credentials of the connection {name} are damaged.") from error
-        definition = msgspec.json.decode(content, type=Definition)
-        definition.hold_secrets()
-        tools = msgspec.json.decode(row["tools_json"], type=Tools)
-        return Record(name, definition, tools, int(row["day"]), int(row["calls"]))
+        record = msgspec.json.decode(content, type=Record)
+        record.day, record.calls = int(row["day"]), int(row["calls"])
+        record.definition.hold_secrets()
+        return record
 
 
 def _today() -> int:
-    return int(time.time() // _DAY_SECONDS)
+    return int(time.time() // DAY_SECONDS)
 
 
 def _place(name: str) -> bytes:

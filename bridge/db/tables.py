@@ -305,12 +305,11 @@ CREATE TABLE restores (
 ) STRICT;
 """
 
-#: Connections to MCP servers; `sealed` has their addresses and credentials (see bridge/connections/store.py).
+#: Connections to MCP servers; `sealed` has their addresses, credentials and tools (see bridge/connections/store.py).
 _CONNECTIONS = """
 CREATE TABLE connections (
     person TEXT NOT NULL REFERENCES people(name) ON DELETE CASCADE,
     name TEXT NOT NULL,
-    tools_json TEXT NOT NULL,
     day INTEGER NOT NULL DEFAULT 0,
     calls INTEGER NOT NULL DEFAULT 0,
     key_id TEXT NOT NULL,

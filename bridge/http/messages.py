@@ -91,6 +91,12 @@ def page(
     return response
 
 
+def as_json(value: object) -> web.Response:
+    """Return a value as JSON that no cache keeps."""
+    headers = {"Cache-Control": "no-store"}
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json", headers=headers)
+
+
 def redirect(address: str) -> web.Response:
     """Return a redirect for a browser, to be followed by GET."""
     return web.Response(status=303, headers={"Location": address, "Cache-Control": "no-store"})

@@ -201,16 +201,10 @@ class SettingsRoutes:
 
     async def _show(self, request: web.Request) -> web.StreamResponse:
         caller = await self._authenticator.known(request)
-        return _json(await self._settings.of(caller.person))
+        return messages.as_json(await self._settings.of(caller.person))
 
     async def _change(self, request: web.Request) -> web.StreamResponse:
         caller = await self._authenticator.known(request, acts=True)
         chosen = await small_body(request, NotifySettings, '{"words": true}')
         await self._settings.change(caller.person, chosen)
-        return _json(chosen)
-
-
-def _json(settings: NotifySettings) -> web.Response:
-    return web.Response(
-        body=msgspec.json.encode(settings), content_type="application/json", headers={"Cache-Control": "no-store"}
-    )
+        return messages.as_json(chosen)

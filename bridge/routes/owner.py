@@ -34,7 +34,7 @@ DOORS: Final[dict[str, _By]] = {
         (
             "/connections",
             "/connections/{connection}",
-            *(f"/connections/{{connection}}/{what}" for what in ("test", "agree", "pin", "login")),
+            *(f"/connections/{{connection}}/{what}" for what in ("test", "agree", "switch", "pin", "login")),
         ),
         "anything",
     ),

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--permissions", choices=("ask", "bypass"), help="whether an agent that is started for this asks for permission"
     )
-    parser.add_argument("--token", help="your token at that bridge, with --url (better: the variable BRIDGE_TOKEN)")
+    parser.add_argument("--token", help="your token at that bridge, with --url (better: the variable SPRITE_TOKEN)")
 
 
 def add_place(parser: argparse.ArgumentParser, data: str) -> None:
@@ -61,7 +61,7 @@ def endpoint_of(arguments: argparse.Namespace) -> LocalEndpoint | RemoteEndpoint
         raise OperatorError(f"--url takes an address such as https://sprite.example.org, not {arguments.url!r}.")
     token = given.get("token") or from_environment().person_token
     if token is None or not token.isascii() or not token.isprintable():
-        raise OperatorError("--url needs your token at that bridge: set BRIDGE_TOKEN. `users add NAME` printed it.")
+        raise OperatorError("--url needs your token at that bridge: set SPRITE_TOKEN. `users add NAME` printed it.")
     return RemoteEndpoint(f"{parts.scheme}://{parts.netloc}", token)
 
 

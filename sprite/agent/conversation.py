@@ -195,8 +195,6 @@ class Conversation:
             await disconnecting
         await end_commands(self._settings.cli_state)
         await self._tasks.close()
-        if self._equipment.connections is not None:
-            await self._equipment.connections.close()
         await self._on_end()
 
     async def _read(self, client: sdk.ClaudeSDKClient) -> None:

@@ -7,7 +7,6 @@ import this module.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -174,15 +173,16 @@ class Agent:
             deeds=self._deeds,
             origin_of=self._desk.label.tool_ended,
         )
-        folders = CallFolders()
         rules = partial(self._refusal_by_rule, listener)
-        guard = guarding(self._guard, self._watch.begins, folders, rules, self._begins_asked)
+        guard = guarding(self._guard, self._watch.begins, rules, self._begins_asked)
         hooks["PreToolUse"] = [guard, *hooks.get("PreToolUse", [])]
         equipment = AgentOptions(
             tools=self._tools(listener),
-            connections=ConnectionTools(self._settings.connections) if self._settings.connections else None,
+            connections=ConnectionTools(at, binds=self._desk.label.asks)
+            if (at := self._settings.connections)
+            else None,
             hooks=hooks,
-            can_use_tool=None if self._settings.permissions == "bypass" else self._asker(listener, folders),
+            can_use_tool=None if self._settings.permissions == "bypass" else self._asker(listener),
             cli_path=agent_command(self._settings, self._boundary),
         )
         return Conversation(
@@ -199,7 +199,7 @@ class Agent:
         label = self._desk.label
         label.tool_began(call.tool_use_id or "", call.cwd or self._settings.workspace)
         is_bare = call.tool == COMMANDS and self._settings.permissions == "ask" and not self._boundary.holds
-        return is_bare or bool(label.asked_words(call.tool, call.input))
+        return is_bare or bool(label.asked_words(call.tool, call.input, call.tool_use_id))
 
     async def _refusal_by_rule(self, listener: AgentRuntime, call: Call, agent_id: str | None) -> str | None:
         """Return why a rule of the person's stops a call, or None."""
@@ -246,7 +246,7 @@ class Agent:
                         )
 
     def _asker(
-        self, listener: AgentRuntime, folders: CallFolders
+        self, listener: AgentRuntime
     ) -> Callable[
         [str, dict[str, Any], sdk.ToolPermissionContext],
         Awaitable[sdk.PermissionResultAllow | sdk.PermissionResultDeny],
@@ -254,11 +254,12 @@ class Agent:
         async def ask(
             tool: str, tool_input: dict[str, Any], context: sdk.ToolPermissionContext
         ) -> sdk.PermissionResultAllow | sdk.PermissionResultDeny:
-            is_asked = bool(self._desk.label.asked_words(tool, tool_input))
+            label, call_id = self._desk.label, context.tool_use_id
+            is_asked = bool(label.asked_words(tool, tool_input, call_id))
             if (tool.startswith(OWN_TOOLS) or tool == FIND_TOOLS_CALL) and not is_asked:
                 return sdk.PermissionResultAllow()
             begun_by = listener.background.turn_of(context.agent_id)
-            call = Call(tool, tool_input, folders.take(context.tool_use_id), context.tool_use_id)
+            call = Call(tool, tool_input, label.folder_of(call_id), call_id)
             # On a VM the sandbox does not confine the agent to its workspace.
             if self._boundary.holds and not self._settings.vm_socket.exists():
                 word = word_of_sandbox(call, self._settings)
@@ -313,27 +314,6 @@ def _is_of_background(message: sdk.Message, background: Background) -> bool:
 
 #: The tool that runs commands.
 COMMANDS = "Bash"
-#: Calls that need no permission never take their entry back, so the oldest entries are dropped.
-_MOST_FOLDERS = 200
-
-
-class CallFolders:
-    """Track the folder of each call. A `cd` persists, and only the hook receives the folder."""
-
-    def __init__(self) -> None:
-        self._folders: OrderedDict[str, Path] = OrderedDict()
-
-    def note(self, tool_use_id: str, cwd: str) -> None:
-        """Record the folder of a call that is about to run."""
-        self._folders[tool_use_id] = Path(cwd)
-        if len(self._folders) > _MOST_FOLDERS:
-            self._folders.popitem(last=False)
-
-    def take(self, tool_use_id: str | None) -> Path | None:
-        """Return and forget the folder of a call, or None if it is not known."""
-        return self._folders.pop(tool_use_id or "", None)
-
-
 #: Returns why a rule stops a call, or None; the second argument is the id of the background agent that calls.
 CheckRules = Callable[[Call, str | None], Awaitable[str | None]]
 
@@ -341,7 +321,6 @@ CheckRules = Callable[[Call, str | None], Awaitable[str | None]]
 def guarding(
     guard: Guard,
     begins: Callable[[], Awaitable[None]],
-    folders: CallFolders,
     rules: CheckRules,
     is_asked: Callable[[Call], bool],
 ) -> sdk.HookMatcher:
@@ -356,7 +335,6 @@ def guarding(
             await begins()
             fields: dict[str, Any] = dict(event)
             tool, cwd = str(fields["tool_name"]), str(fields["cwd"])
-            folders.note(tool_use_id or "", cwd)
             refusal, asks = guard.refusal(tool, fields["tool_input"], cwd), False
             if refusal is None:
                 call = Call(tool, fields["tool_input"], Path(cwd), tool_use_id)

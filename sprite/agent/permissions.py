@@ -332,7 +332,7 @@ class PermissionBroker:
             tool_use_id=call.tool_use_id,
             kind="rule" if rule else "tool" if connection_call(call.tool, call.input) is None else "connection",
             exposed=exposed,
-            foreign=self.label.foreign(call.input),
+            foreign=self.label.foreign(call.input, call.tool_use_id),
             rule=rule,
         )
         decision = await self._word_on(request)

@@ -29,6 +29,7 @@ from sprite.common.tasks import WORDS, off_loop
 from sprite.config import Settings
 from sprite.curation.processor import ObservationProcessor
 from sprite.errors import AgentError, PeerError, SpriteError, StorageError, is_shortage
+from sprite.labels.session import PICTURE
 from sprite.log.transcript import Outcome, TranscriptDB, Trigger
 from sprite.protocol import events, shapes
 from sprite.protocol.framing import on_one_line
@@ -148,6 +149,7 @@ class AgentRuntime:
             label="exposed" if (label := self._desk.label).is_exposed else "clean",
             sources=label.sources,
             label_note=label.note,
+            label_binds=label.asks,
         )
 
     def queued(self) -> list[str]:
@@ -444,10 +446,13 @@ class AgentRuntime:
         await self._end(turn, outcome, event)
 
     def _open(self, mission: StoredMission) -> None:
-        self._desk.label.heard(mission.text, mission.pasted, mission.asked_by, is_persons=mission.origin == "person")
-        self._recorder.open_mission(
-            mission.id, mission.text, _trigger(mission), asked_by=mission.asked_by, pasted=mission.pasted
-        )
+        label, text, pasted, asked_by = self._desk.label, mission.text, mission.pasted, mission.asked_by
+        origins = {path: label.outside.source_of(self._settings.workspace / path) for path in mission.images}
+        pictures = {path: origin for path, origin in origins.items() if origin is not None}
+        label.heard(text, pasted, asked_by, pictures.values(), is_persons=mission.origin == "person")
+        self._recorder.open_mission(mission.id, text, _trigger(mission), asked_by=asked_by, pasted=pasted)
+        for path, origin in pictures.items():
+            self._recorder.pictured(path, PICTURE, origin)
 
     async def _begins_again(self, mission: StoredMission) -> bool:
         """Return whether a cut-off mission runs again at the next start, because it has done nothing yet."""

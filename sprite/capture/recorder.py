@@ -101,6 +101,14 @@ class TurnRecorder:
             self._mission.add_notice(text)
         self._taken_up.clear()
 
+    def pictured(self, path: str, shown: str, origin: str) -> None:
+        """Record that the open mission shows a picture to the agent, as a call that the agent did not make."""
+        if (turn := self._mission) is not None:
+            turn.end_tool(
+                call := turn.call(f"{TOLD}{uuid.uuid4().hex}", "Read", {"file_path": path}, shown, origin=origin)
+            )
+            self._entries.start(self._journal(turn, "tool", {"call": call}), "picture entry")
+
     async def taken_up(self, seconds: float) -> bool:
         """Wait at most this long until the agent starts the open mission. Return whether it started."""
         return await _within(self._taken_up, seconds)

@@ -199,6 +199,11 @@ def default_data() -> Path:
     return Path(data_home, "sprite").resolve()
 
 
+def has_own_cloud() -> bool:
+    """Return whether Claude Code is set up to reach the model through the person's own cloud."""
+    return any(is_on(os.environ.get(f"CLAUDE_CODE_USE_{name}", "").strip()) for name in ("BEDROCK", "VERTEX"))
+
+
 def claude_code_logs() -> Path:
     """Return the folder of Claude Code's session logs on this machine."""
     chosen = os.environ.get("CLAUDE_CONFIG_DIR", "").strip()

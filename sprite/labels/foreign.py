@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from sprite.memory.words import forms_of
@@ -29,6 +30,8 @@ _TELLING = re.compile(
 )
 #: Signs between two words of one span.
 _MOST_BETWEEN = 5
+#: Start, end and source of foreign words in a text.
+_Mark = tuple[int, int, str]
 
 
 class ForeignWords:
@@ -61,34 +64,27 @@ class ForeignWords:
         Words that the person said, too, count only if there are no others.
         """
         leaves = list(leaves_of(given))
-        find = self._of if sum(len(text) for _, text in leaves) <= MAX_CHARS else self._whole
-        found = [span for path, text in leaves for span in find(path, text, self._persons)]
-        found = found or [span for path, text in leaves for span in find(path, text, frozenset())]
+        is_long = sum(len(text) for _, text in leaves) > MAX_CHARS
+        for exempt in (self._persons, frozenset[str]()):
+            found = [
+                ForeignSpan(path, *span)
+                for path, text in leaves
+                for span in _joined(text, self._whole(text, exempt) if is_long else self._marks(text, exempt))
+            ]
+            if found:
+                break
         if len(found) > MAX_SPANS:
             texts = dict(leaves)
             rest = dict.fromkeys(span.field for span in found[MAX_SPANS:])
             found = found[:MAX_SPANS] + [ForeignSpan(path, 0, len(texts[path]), UNKNOWN) for path in rest]
         return found
 
-    def _whole(self, path: str, text: str, exempt: set[str] | frozenset[str]) -> Iterator[ForeignSpan]:
+    def _whole(self, text: str, exempt: AbstractSet[str]) -> Iterator[_Mark]:
         found = sorted(form for form in forms_of(text) - exempt if form in self._sources)
         if found or self._is_partial:
-            yield ForeignSpan(path, 0, len(text), self._sources[found[0]] if found else UNKNOWN)
+            yield 0, len(text), self._sources[found[0]] if found else UNKNOWN
 
-    def _of(self, path: str, text: str, exempt: set[str] | frozenset[str]) -> Iterator[ForeignSpan]:
-        words = sorted([*self._words(text, exempt), *self._telling(text)])
-        start, end, source = -1, -1, ""
-        for first, last, origin in words:
-            if start >= 0 and first <= end + _MOST_BETWEEN and not forms_of(text[end:first]):
-                end, source = max(end, last), source if source != UNKNOWN else origin
-                continue
-            if start >= 0:
-                yield ForeignSpan(path, start, end, source)
-            start, end, source = first, last, origin
-        if start >= 0:
-            yield ForeignSpan(path, start, end, source)
-
-    def _words(self, text: str, exempt: set[str] | frozenset[str]) -> Iterator[tuple[int, int, str]]:
+    def _marks(self, text: str, exempt: AbstractSet[str]) -> Iterator[_Mark]:
         for found in _WORD.finditer(text):
             forms = forms_of(found[0]) - exempt
             source = next((self._sources[form] for form in sorted(forms) if form in self._sources), None)
@@ -96,9 +92,20 @@ class ForeignWords:
                 source = UNKNOWN
             if source is not None:
                 yield found.start(), found.end(), source
-
-    def _telling(self, text: str) -> Iterator[tuple[int, int, str]]:
         for found in _TELLING.finditer(text):
             is_telling = any(map(str.isdigit, found[0])) or not found[0].isalpha()
             if is_telling and forms_of(found[0]) - self._persons - self._trusted - self._sources.keys():
                 yield found.start(), found.end(), UNKNOWN
+
+
+def _joined(text: str, marks: Iterable[_Mark]) -> list[_Mark]:
+    """Join the marks between which only a few signs stand."""
+    joined: list[_Mark] = []
+    for first, last, source in sorted(marks):
+        if joined:
+            start, end, known = joined[-1]
+            if first <= end + _MOST_BETWEEN and not forms_of(text[end:first]):
+                joined[-1] = start, max(end, last), source if known == UNKNOWN else known
+                continue
+        joined.append((first, last, source))
+    return joined

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -52,15 +52,20 @@ _TRUSTED_ORIGINS = frozenset({"user", "assistant", "tool"})
 MOST_SOURCES = 50
 #: How the log marks a string that it has cut.
 _CUT = "characters cut]"
+#: The logged result of a call that shows a picture of the person's to the agent.
+PICTURE = "[picture]"
+#: Results of Read whose words are not known.
+_WORDLESS = frozenset({"image", "pdf", "parts"})
 #: Calls that were denied never end.
-_MOST_FOLDERS = 200
+_MOST_BEGUN = 200
 
 NOTES = {
     "asks": "Sprite asks before text from outside can leave: for new hosts, and for messages, schedules and writes "
     "with words from there.",
     "open": "Commands can reach the network here without a question, so in an exposed session each command with words "
-    "from outside is asked about.",
-    "never": "Nothing is asked here (--permissions bypass), so the label only informs you.",
+    "from outside is asked about. Connections are off until you turn them on.",
+    "never": "Nothing is asked here (--permissions bypass), so the label only informs you. Connections are off until "
+    "you turn them on.",
 }
 
 
@@ -68,21 +73,26 @@ def sources_of(turns: Iterable[NewObservation]) -> list[str]:
     """Return the sources of untrusted content in turns of a session, in order (pure). None: the session is clean."""
     found: dict[str, None] = {}
     for turn in turns:
-        found |= dict.fromkeys(message_sources(turn.user_message, turn.pasted, turn.asked_by))
-        found |= dict.fromkeys(str(call["origin"]) for call in turn.tool_calls if call.get("origin"))
+        _, _, source = _heard(turn.user_message, turn.pasted, turn.asked_by)
+        origins = [source, *(call.get("origin") for call in turn.tool_calls)]
+        found |= dict.fromkeys(str(origin) for origin in origins if origin)
     return list(found)[:MOST_SOURCES]
 
 
-def message_sources(text: str, pasted: Spans, asked_by: str | None) -> Iterator[str]:
-    """Yield the sources of a message: the program that sent it, or the person's paste."""
+def _heard(text: str, pasted: Spans, asked_by: str | None) -> tuple[str, str, str | None]:
+    """Return a message's own words, its untrusted words and their source: the program that sent it, or a paste."""
     if asked_by is not None:
-        yield f"program:{asked_by}"
-    elif text and own_words(text, pasted)[1]:
-        yield PASTE
+        return "", text, f"program:{asked_by}"
+    own, parts = own_words(text, pasted)
+    return own, "\n".join(parts), PASTE if parts else None
+
+
+def _is_wordless(result: Any) -> bool:
+    return isinstance(result, Mapping) and result.get("type") in _WORDLESS
 
 
 def _said(result: Any) -> str:
-    if isinstance(result, Mapping) and result.get("type") == "image":
+    if _is_wordless(result):
         return ""
     return result_text(result, str) if isinstance(result, Mapping) and "stdout" in result else text_of(result)
 
@@ -104,8 +114,9 @@ class SessionLabel:
         self._sources: dict[str, None] = {}
         self._words = ForeignWords()
         self._turn_at = time.time()
-        #: The folders of calls that run.
+        #: The folders of calls that run, and their foreign words once they are known.
         self._folders: dict[str, Path] = {}
+        self._foreign: dict[str, list[ForeignSpan]] = {}
         self._written: set[str] = set()
         self._has_run = False
         self._hits: Sequence[SearchHit] = ()
@@ -124,6 +135,11 @@ class SessionLabel:
     def binds(self) -> bool:
         """Whether no command can avoid the egress proxy, which asks about each new host."""
         return self.is_contained and self._settings.egress != "open"
+
+    @property
+    def asks(self) -> bool:
+        """Whether the person is asked before words from outside leave."""
+        return self.binds and self._settings.permissions == "ask"
 
     @property
     def note(self) -> str:
@@ -145,26 +161,31 @@ class SessionLabel:
             self._hear(turn.user_message, turn.pasted, turn.asked_by, is_persons=turn.trigger == "user")
             for call in turn.tool_calls:
                 given, result = text_of(call.get("input")), text_of(call.get("result"))
-                self._read(forms_of(given), forms_of(result), call.get("origin"), is_cut=result.endswith(_CUT))
+                is_cut = _CUT in result or result == PICTURE
+                self._read(forms_of(given), forms_of(result), call.get("origin"), is_cut=is_cut)
 
-    def heard(self, text: str, pasted: Spans, asked_by: str | None, *, is_persons: bool) -> None:
-        """Take in the message that begins a turn; `is_persons`, or a schedule's."""
+    def heard(
+        self, text: str, pasted: Spans, asked_by: str | None, pictures: Iterable[str] = (), *, is_persons: bool
+    ) -> None:
+        """Take in the message that begins a turn, with the sources of its pictures; `is_persons`, or a schedule's."""
         before = len(self._sources)
         self._turn_at = time.time()
         self._written.clear()
         self._has_run = False
         self._hear(text, pasted, asked_by, is_persons=is_persons)
+        for source in pictures:
+            self._read(frozenset(), frozenset(), source, is_cut=True)
         if len(self._sources) != before:
             self.on_change()
 
     def _hear(self, text: str, pasted: Spans, asked_by: str | None, *, is_persons: bool) -> None:
-        own, parts = ("", [text]) if asked_by is not None else own_words(text, pasted)
+        own, foreign, source = _heard(text, pasted, asked_by)
         if is_persons:
             self._words.add_persons(forms_of(own))
         else:
             self._words.add_trusted(forms_of(own))
-        for source in message_sources(text, pasted, asked_by):
-            self._words.add(forms_of("\n".join(parts)), source)
+        if source is not None:
+            self._words.add(forms_of(foreign), source)
             self._sources.setdefault(source)
 
     def _read(self, given: frozenset[str], result: frozenset[str], origin: str | None, *, is_cut: bool = False) -> None:
@@ -184,12 +205,20 @@ class SessionLabel:
     def tool_began(self, tool_use_id: str, cwd: Path) -> None:
         """Note the folder in which a call begins; it may end in another one."""
         self._folders[tool_use_id] = cwd
-        if len(self._folders) > _MOST_FOLDERS:
-            del self._folders[next(iter(self._folders))]
+        if len(self._folders) > _MOST_BEGUN:
+            self._forget(next(iter(self._folders)))
+
+    def folder_of(self, tool_use_id: str | None) -> Path | None:
+        """Return the folder in which a call began, or None if it is not known."""
+        return self._folders.get(tool_use_id or "")
+
+    def _forget(self, tool_use_id: str) -> Path:
+        self._foreign.pop(tool_use_id, None)
+        return self._folders.pop(tool_use_id, self._settings.workspace)
 
     async def tool_ended(self, tool_use_id: str, name: str, given: Any, result: Any) -> str | None:
         """Return the origin of a call's result if it is untrusted, and take it in."""
-        cwd = self._folders.pop(tool_use_id, self._settings.workspace)
+        cwd = self._forget(tool_use_id)
         given = given if isinstance(given, Mapping) else {}
         if name == "Bash":
             self._has_run = True
@@ -204,7 +233,7 @@ class SessionLabel:
             origin = MEMORY if name == SEARCH_CALL and await self._has_untrusted() else self._origin(name, given, cwd)
         forms = [await off_loop(WORDS * len(text), forms_of, text) for text in (wanted, said)]
         before = len(self._sources)
-        self._read(forms[0], forms[1], origin)
+        self._read(forms[0], forms[1], origin, is_cut=_is_wordless(result))
         if len(self._sources) != before:
             self.on_change()
         return origin
@@ -264,15 +293,21 @@ class SessionLabel:
 
     # --- what it may do ---
 
-    def asked_words(self, tool: str, given: Mapping[str, Any]) -> list[ForeignSpan]:
+    def asked_words(self, tool: str, given: Mapping[str, Any], tool_use_id: str | None = None) -> list[ForeignSpan]:
         """Return the foreign words of a call that a person must be asked about; empty for any other call."""
         if not self._sources or self._settings.permissions == "bypass":
             return []
-        return self._words.spans(given) if effect_of(tool, given, binds=self.binds) == "sink" else []
+        return self.foreign(given, tool_use_id) if effect_of(tool, given, binds=self.binds) == "sink" else []
 
-    def foreign(self, given: Mapping[str, Any]) -> list[ForeignSpan]:
-        """Return the foreign words of an input."""
-        return self._words.spans(given) if self._sources else []
+    def foreign(self, given: Mapping[str, Any], tool_use_id: str | None = None) -> list[ForeignSpan]:
+        """Return the foreign words of an input. Those of a call that has begun are found once."""
+        if not self._sources:
+            return []
+        if tool_use_id not in self._folders:
+            return self._words.spans(given)
+        if tool_use_id not in self._foreign:
+            self._foreign[tool_use_id] = self._words.spans(given)
+        return self._foreign[tool_use_id]
 
 
 Effect = Literal["read", "change", "sink"]

@@ -259,7 +259,8 @@ class SessionState(Struct):
     when it stops keeping a VM awake, null without such work. `slow` is the work that has lasted longer than a
     minute. While it is `paused`, the agent waits for the person. `model` is null until it is known; `effort` is the
     person's choice. `label` says whether the session has read untrusted content, `sources` from where: `web:HOST`,
-    `network:HOST`, `tool:NAME`, `file:PATH`, `program:NAME`, `memory` or `paste`. `label_note` says what follows here.
+    `network:HOST`, `tool:NAME`, `file:PATH`, `program:NAME`, `memory` or `paste`. `label_note` says what follows here,
+    and `label_binds` whether the person is asked before words from outside act.
     """
 
     session_id: str | None
@@ -277,6 +278,7 @@ class SessionState(Struct):
     label: Label = "clean"
     sources: list[str] = []
     label_note: str = ""
+    label_binds: bool = True
 
 
 class FileState(Struct):
@@ -709,9 +711,10 @@ class ChangedTool(Struct):
 
 
 class Connection(Struct):
-    """A person's connection to an MCP server. `tools` counts those that the agent may use.
+    """A person's connection to an MCP server. `tools` are the names of those that the agent may use.
 
     `state`: `new` was not reached yet, `login` waits for the person to log in at the server. `detail` says what failed.
+    `is_on`: the agent may use it where labels do not bind, too.
     """
 
     name: str
@@ -719,8 +722,9 @@ class Connection(Struct):
     address: str
     state: Literal["new", "ready", "login", "failed"]
     detail: str
-    tools: int
+    tools: list[str]
     changed: list[ChangedTool]
     pinned: list[str]
+    is_on: bool
     calls_today: int
     daily: int

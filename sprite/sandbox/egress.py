@@ -174,23 +174,24 @@ class EgressProxy:
             try:
                 if parts.scheme == "https":
                     await writer.start_tls(ssl.create_default_context(), server_hostname=place.host)
-                peer = _Peer(h11.CLIENT, reader, writer)
+                peer = Peer(h11.CLIENT, reader, writer)
                 target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
                 headers = [("Host", place.key), ("User-Agent", "sprite"), ("Connection", "close")]
-                await peer.send(h11.Request(method="GET", target=target, headers=headers))
-                await peer.send(h11.EndOfMessage())
-                return await _page(peer, most_bytes)
+                status, content = await answer_of(peer, "GET", target, headers, most=most_bytes)
             except h11.ProtocolError as error:
                 raise OSError("the host does not speak HTTP") from error
             finally:
                 writer.close()
+        if status != _OK:
+            raise ValueError(f"the host answered with status {status}")
+        return content
 
     # --- a connection ---
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._tasks.start(self._run(_Peer(h11.SERVER, reader, writer)), "egress connection")
+        self._tasks.start(self._run(Peer(h11.SERVER, reader, writer)), "egress connection")
 
-    async def _run(self, client: _Peer) -> None:
+    async def _run(self, client: Peer) -> None:
         try:
             await self._serve(client)
         except HostRefusedError as error:
@@ -206,7 +207,7 @@ class EgressProxy:
         finally:
             client.close()
 
-    async def _serve(self, client: _Peer) -> None:
+    async def _serve(self, client: Peer) -> None:
         if len(self._tasks) > MAX_CONNECTIONS:
             raise _BadRequestError(503, "The agent has too many connections open. Close some of them.")
         try:
@@ -265,7 +266,7 @@ class EgressProxy:
             log.warning("a connection to %s:%d is not logged: %s", place.host, place.port, error)
             return None
 
-    async def _carry(self, client: _Peer, request: h11.Request, path: bytes, connection: _Connection) -> None:
+    async def _carry(self, client: Peer, request: h11.Request, path: bytes, connection: _Connection) -> None:
         connecting = self._connected(connection.place, is_model=connection.reason == "model")
         reader, writer = await client.unless_gone(connecting)
         try:
@@ -301,7 +302,7 @@ class EgressProxy:
         return [str(info[4][0]) for info in found]
 
 
-class _Peer:
+class Peer:
     """One end of an HTTP connection."""
 
     def __init__(
@@ -368,14 +369,14 @@ class _Peer:
 
 
 async def _tunnel(
-    client: _Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: _Connection
+    client: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: _Connection
 ) -> None:
     await client.write(_ESTABLISHED)
     # If one fails, the other ends with the closed connections.
     await asyncio.gather(_upload(client, writer, connection), pump(reader, client.writer, connection.count_received))
 
 
-async def _upload(client: _Peer, writer: asyncio.StreamWriter, connection: _Connection) -> None:
+async def _upload(client: Peer, writer: asyncio.StreamWriter, connection: _Connection) -> None:
     early, _ = client.http.trailing_data
     while not _names(early, connection.place) and (data := await client.reader.read(_PIECE_BYTES)):
         early += data
@@ -401,13 +402,13 @@ def _names(data: bytes, place: Place) -> bool:
 
 
 async def _forward(
-    client: _Peer,
+    client: Peer,
     request: h11.Request,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     connection: _Connection,
 ) -> None:
-    host = _Peer(h11.CLIENT, reader, writer)
+    host = Peer(h11.CLIENT, reader, writer)
     await host.send(request)
     uploading = asyncio.create_task(_body(client, host, connection.count_sent), name="egress upload")
     try:
@@ -426,23 +427,28 @@ async def _forward(
             await uploading
 
 
-async def _body(source: _Peer, target: _Peer, count: Callable[[int], None]) -> None:
+async def _body(source: Peer, target: Peer, count: Callable[[int], None]) -> None:
     while isinstance(event := await source.next_event(), h11.Data):
         await target.send(h11.Data(event.data))
         count(len(event.data))
     await target.send(h11.EndOfMessage())
 
 
-async def _page(peer: _Peer, most_bytes: int) -> bytes:
-    body = bytearray()
-    while len(body) < most_bytes and not isinstance(
+async def answer_of(
+    peer: Peer, method: str, target: str, headers: list[tuple[str, str]], content: bytes = b"", *, most: int
+) -> tuple[int, bytes]:
+    """Send a request. Return the status of the answer and at most so many bytes of its content."""
+    parts = h11.Request(method=method, target=target, headers=headers), h11.Data(content), h11.EndOfMessage()
+    await peer.write(b"".join(peer.http.send(part) or b"" for part in parts))
+    status, body = 0, bytearray()
+    while len(body) < most and not isinstance(
         event := await peer.next_event(), h11.EndOfMessage | h11.ConnectionClosed
     ):
-        if isinstance(event, h11.Response) and event.status_code != _OK:
-            raise ValueError(f"the host answered with status {event.status_code}")
-        if isinstance(event, h11.Data):
+        if isinstance(event, h11.Response):
+            status = event.status_code
+        elif isinstance(event, h11.Data):
             body += event.data
-    return bytes(body[:most_bytes])
+    return status, bytes(body[:most])
 
 
 def _target(request: h11.Request) -> tuple[Place, bytes]:

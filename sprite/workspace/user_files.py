@@ -19,7 +19,7 @@ import stat
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -440,7 +440,9 @@ def picture_blocks(workspace: Path, paths: Sequence[str]) -> list[dict[str, Any]
         raise PeerError(f"A message may have at most {MOST_PICTURES} pictures.", code="too_many")
     blocks, left = [], MAX_PICTURES_BYTES
     for path in paths:
-        data = _read(workspace, path)
+        if not is_below_folders(path):
+            raise PeerError(f"There is no file {path}.", code="not_found")
+        data = read_file(workspace, path, MAX_PICTURE_BYTES + 1)
         kind = picture_kind(data)
         if kind is None:
             raise PeerError(f"{path} is not a PNG, JPEG, GIF or WebP picture.", code="bad_picture")
@@ -456,16 +458,12 @@ def picture_blocks(workspace: Path, paths: Sequence[str]) -> list[dict[str, Any]
     return blocks
 
 
-def _read(workspace: Path, path: str) -> bytes:
-    try:
-        if not is_below_folders(path):
-            raise FileNotFoundError(path)
-        with folder_of(workspace, path) as (folder, name):
-            # Not a link, and no pipe that would block.
-            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-            with os.fdopen(file, "rb") as stream:
-                if stat.S_ISREG(os.fstat(file).st_mode):
-                    return stream.read(MAX_PICTURE_BYTES + 1)
-    except (OSError, ValueError):
-        pass
+def read_file(workspace: Path, path: str, most: int) -> bytes:
+    """Return the beginning of a regular file; `path` is relative, and leads over no link. Raises PeerError."""
+    with suppress(OSError, ValueError), folder_of(workspace, path) as (folder, name):
+        # A pipe would block.
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+        with os.fdopen(file, "rb") as stream:
+            if stat.S_ISREG(os.fstat(file).st_mode):
+                return stream.read(most)
     raise PeerError(f"There is no file {path}.", code="not_found")

@@ -277,7 +277,7 @@ async def test_remote_bridge_accepts_token(home: Home) -> None:
 
     _, printed, _ = await home.bridge.run("users", "token", "local", "--full", "--name", "elsewhere")
     elsewhere, token = ("--url", home.bridge.url), printed.splitlines()[-1]
-    async with editor(*elsewhere, BRIDGE_TOKEN=token) as client:
+    async with editor(*elsewhere, SPRITE_TOKEN=token) as client:
         session = await client.start()
         # Revoking the token in the middle of a message ends the session.
         asked = asyncio.create_task(client.say(session, "run `touch never`"))
@@ -290,7 +290,7 @@ async def test_remote_bridge_accepts_token(home: Home) -> None:
     async with editor("--data", str(home.bridge.data), "--person", "grace") as client:
         with pytest.raises(RequestError, match="no such person, or the person has no access"):
             await client.connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
-    async with editor(*elsewhere, BRIDGE_TOKEN="wrong") as client:
+    async with editor(*elsewhere, SPRITE_TOKEN="wrong") as client:
         with pytest.raises(RequestError, match="does not know this token"):
             await client.connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
     async with home.page() as page:

@@ -202,7 +202,7 @@ async def test_terminal_at_other_bridge_reaches_sprite(stage: BridgePair, by: st
     """The terminal finds the bridge by its URL or by its data folder."""
     how = ("--url", stage.other.url) if by == "url" else ("--person", "ada", "--data", str(stage.other.data))
     pipe = asyncio.subprocess.PIPE
-    environment = bridge_environment(BRIDGE_TOKEN=stage.token)
+    environment = bridge_environment(SPRITE_TOKEN=stage.token)
     process = await fork_module("bridge", "chat", *how, env=environment, stdin=pipe, stdout=pipe, stderr=pipe)
     assert process.stdin is not None
     process.stdin.write(f"Typed by {by}\n".encode())

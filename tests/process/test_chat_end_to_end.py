@@ -92,7 +92,7 @@ async def test_chat_joins_local_and_remote_bridge(tmp_path: Path) -> None:
         assert "the bridge that runs on" in printed
         assert "stopping the sprite" not in printed
         token = (await bridge.run("users", "token", "local", "--full"))[1].splitlines()[-1]
-        printed = await chat(data, "what is my name?", options=("--url", bridge.url), BRIDGE_TOKEN=token)
+        printed = await chat(data, "what is my name?", options=("--url", bridge.url), SPRITE_TOKEN=token)
         assert "Wilhelmina" in printed.partition("what is my name?")[2]
         assert f"connected to {bridge.url}" in printed
         printed = await chat(data, "hi", options=("--url", bridge.url, "--token", "wrong"), code=1)

@@ -210,7 +210,7 @@ async def test_first_connection_gets_welcome_and_state(sprite: SpriteServer) -> 
         assert set(payload["session"]) == {
             *("session_id", "started_at", "turns", "running_mission_id", "queued"),
             *("busy", "background", "held_until", "paused", "slow", "model", "effort"),
-            *("label", "label_note", "sources"),
+            *("label", "label_binds", "label_note", "sources"),
         }
         assert (payload["memory"]["turns"], payload["memory"]["waiting"]) == (3, 1)
         assert payload["memory"]["learnings"] == 3

@@ -26,8 +26,10 @@ USE = "mcp__connections__use_tool"
 
 
 @asynccontextmanager
-async def at_work(folder: Path, model: OfflineModel, tools: int = 0) -> AsyncIterator[tuple[BridgeProcess, str, str]]:
-    """Run a bridge with a connection; yield it, the person's cookie and the server's URL."""
+async def at_work(
+    folder: Path, model: OfflineModel, tools: int = 0, *, is_on: bool = True
+) -> AsyncIterator[tuple[BridgeProcess, str, str]]:
+    """Run a bridge with a connection, without a sandbox; yield it, the person's cookie and the server's URL."""
     async with (
         serving(with_token(TOKEN, tools=tools)) as url,
         bridge_process(
@@ -39,6 +41,8 @@ async def at_work(folder: Path, model: OfflineModel, tools: int = 0) -> AsyncIte
         headers = {"Cookie": cookie, "Origin": bridge.url}
         async with bridge.http() as session, session.post("/connections", json=asked, headers=headers) as response:
             assert (response.status, (await response.json())["state"]) == (200, "ready")
+        if is_on:
+            assert (await bridge.run("connections", "on", "loop"))[0] == 0
         yield bridge, cookie, url
 
 
@@ -121,6 +125,23 @@ async def test_agent_uses_connection_without_its_token(tmp_path: Path) -> None:
         assert "You sent Bearer [redacted:credential]" in told
         files = [*files_below(bridge.workspace).values(), bridge.log.encode()]
         assert not any(TOKEN.encode() in content for content in files)
+
+
+async def test_connection_is_off_where_labels_do_not_bind(tmp_path: Path) -> None:
+    async with OfflineModel() as model, at_work(tmp_path, model, is_on=False) as (bridge, cookie, _):
+        headers = {"Cookie": cookie, "Origin": bridge.url}
+        async with bridge.page(cookie) as page:
+            for switch, answer in ((None, "loop is off"), (True, "hello"), (False, "loop is off")):
+                if switch is not None:
+                    path, asked = "/connections/loop/switch", {"on": switch}
+                    async with bridge.http() as session, session.post(path, json=asked, headers=headers) as done:
+                        assert (await done.json())["is_on"] == switch
+                model.script.agent(use("echo", words="hello"), {"text": "Done."})
+                await allowed(page, "Say hello")
+                (call,) = json.loads(observations(bridge.workspace)[-1]["tool_calls_json"])
+                assert answer in call["result"]
+            status = await page.ask("system", {"action": "status"})
+            assert status["payload"]["session"]["label_binds"] is False
 
 
 async def test_first_request_stays_small(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import AsyncIterator
@@ -15,6 +16,7 @@ from sprite.protocol.messages import upload_chunks
 from sprite.protocol.tools import READ_UNTRUSTED_CALL, SCHEDULE_CALL
 from tests.harness import Client, running_sprite
 from tests.inspection import SharedSprite, memory, observation_of, shared_sprite
+from tests.process.test_choice import PNG
 from tests.scripted_model import OfflineModel
 
 pytestmark = [
@@ -43,12 +45,14 @@ async def _upload(client: Client, name: str, content: bytes) -> str:
     return str((await client.ask("file_upload", payload))["payload"]["path"])
 
 
-async def _turn(model: OfflineModel, client: Client, *wanted: tuple[str, dict[str, Any]], text: str = "Go") -> str:
+async def _turn(
+    model: OfflineModel, client: Client, *wanted: tuple[str, dict[str, Any]], text: str = "Go", **more: object
+) -> str:
     """Run a turn with these calls, one after another. Return its mission; a question is denied."""
     for at, (tool, tool_input) in enumerate(wanted):
         model.script.agent({"on": "result" if at else "prompt", "tool": tool, "input": tool_input})
     model.script.agent({"on": "result" if wanted else "prompt", "text": "Done."})
-    mission = client.send("mission", {"text": text})
+    mission = client.send("mission", {"text": text, **more})
     while True:
         message = await client.until(
             lambda m: m["type"] == "permission_request" or m["payload"].get("event") in {"complete", "error"}
@@ -81,6 +85,30 @@ async def test_uploaded_file_exposes_session(home: SharedSprite) -> None:
         assert memory(home.workspace, "SELECT * FROM pending_actions") == []
         await client.ask("system", {"action": "new_session"})
         assert (await _session(client))["label"] == "clean"
+
+
+async def test_attached_picture_exposes_session(tmp_path: Path) -> None:
+    """Its words are not known, so those that nobody said are marked; also after a restart."""
+    (workspace := tmp_path / "workspace").mkdir()
+    image = {"media_type": "image/png", "data": base64.b64encode(PNG).decode()}
+    async with OfflineModel() as model:
+        for is_new in (True, False):
+            async with (
+                running_sprite(workspace, model.url, permissions="ask", SPRITE_SANDBOX="on") as sprite,
+                sprite.client() as client,
+            ):
+                if is_new:
+                    await _turn(model, client, text="What is this?", images=[image])
+                    before = await _session(client)
+                else:
+                    ask = {"action": "resume_session", "session_id": before["session_id"]}
+                    await client.ask("system", ask)
+                session = await _session(client)
+                assert session["label"] == "exposed"
+                assert session["sources"][0].startswith("file:documents/picture")
+                await _turn(model, client, (SCHEDULE_CALL, WANTED))
+                (asked,) = _questions(client)
+                assert {span["source"] for span in asked["foreign"]} == {"unknown"}
 
 
 async def test_command_beside_outside_file_exposes_session(home: SharedSprite) -> None:

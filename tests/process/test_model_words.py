@@ -51,7 +51,7 @@ async def test_doctor_asks_running_sprite_for_model(workspace: Path, model: Offl
 
 async def test_offline_model_is_named_and_costs_nothing(workspace: Path, model: OfflineModel) -> None:
     """It meets no budget cap. An outage is reported once and retried."""
-    offline = {"SPRITE_OFFLINE": "1", "SPRITE_DAILY_USD": "0", "CLAUDE_CODE_MAX_RETRIES": "6"}
+    offline = {"SPRITE_CURATOR_MODEL": "offline", "SPRITE_DAILY_USD": "0", "CLAUDE_CODE_MAX_RETRIES": "6"}
     model.script.agent({"match": "Hello there", "error": 529, "type": "overloaded_error", "times": 3})
     async with running_sprite(workspace, model.url, **offline) as sprite, sprite.client() as client:
         await chat(client, "My name is Ada")

@@ -18,6 +18,7 @@ from bridge.app import Bridge, running
 from bridge.config import Settings
 from bridge.replicas.sealed_store import open_store
 from tests.harness import PATIENCE, start_in_thread
+from tests.mcp_server import server, serving
 from tests.shipping_by_hand import ship
 
 
@@ -81,6 +82,12 @@ async def test_operator_page_shows_people_and_audit(desk: Desk, curated: Path) -
         "cli users add ada",
         "cli chat as ada",
     ]
+
+
+async def test_operator_page_shows_connections(desk: Desk) -> None:
+    async with serving(server()) as url:
+        await desk.asked("POST", "/users/local/connections", {"name": "loop", "url": url})
+        assert "<dt>Connections</dt><dd>loop (ready, 0 calls today)</dd>" in await desk.open()
 
 
 async def test_operator_page_rejects_other_people(desk: Desk) -> None:

@@ -68,7 +68,7 @@ async def test_doctor_live_tries_each_part(workspace: Path, model: OfflineModel)
     }
     model.script.agent({"match": "lighthouse", "text": "The waves rose. " * 90, "hang": True, "times": -1})
     told = ("doctor", "--live", "--json", "--yes")
-    code, out, err = await command(workspace, *told, model_url=model.url, SPRITE_OFFLINE="1")
+    code, out, err = await command(workspace, *told, model_url=model.url, SPRITE_CURATOR_MODEL="offline")
     found = json.loads(out)
     verified = found["verification"]
     assert (found["offline"], code) == (True, int(not verified["ok"])), err

@@ -15,14 +15,14 @@ URL = ("--url", "https://sprite.example.org")
 
 @pytest.fixture(autouse=True)
 def nothing_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("BRIDGE_TOKEN", raising=False)
+    monkeypatch.delenv("SPRITE_TOKEN", raising=False)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (URL, "set BRIDGE_TOKEN"),
+        (URL, "set SPRITE_TOKEN"),
         (("--url", "nonsense"), "such as https://sprite.example.org"),
     ],
 )

@@ -84,9 +84,10 @@ def test_sprite_variables_are_passed_on() -> None:
 def test_flags_and_fake_model_reach_sprites() -> None:
     variables = {"SPRITE_DAILY_USD": "7", "ANTHROPIC_API_KEY": "key"}
     flag, variable = settings("--daily-usd", "2.5", **variables), settings(**variables)
-    assert (flag.for_sprites["SPRITE_DAILY_USD"], flag.for_sprites["SPRITE_OFFLINE"]) == ("2.5", "")
+    assert flag.for_sprites["SPRITE_DAILY_USD"] == "2.5"
+    assert "SPRITE_CURATOR_MODEL" not in flag.for_sprites
     assert variable.for_sprites["SPRITE_DAILY_USD"] == "7.0"
-    assert settings(ANTHROPIC_API_KEY="").for_sprites["SPRITE_OFFLINE"] == "1"
+    assert settings(ANTHROPIC_API_KEY="").for_sprites["SPRITE_CURATOR_MODEL"] == "offline"
 
 
 def test_each_sprite_setting_reaches_vms() -> None:
@@ -94,6 +95,12 @@ def test_each_sprite_setting_reaches_vms() -> None:
     read = {name for field in fields(SpriteSettings) for name in field.metadata.get("names", ())}
     of_machine = {"SPRITE_TOKEN", "SPRITE_CONNECTIONS", "SPRITE_DATA", "SPRITE_EGRESS", "SPRITE_EMBEDDINGS"}
     assert {name for name in read if name.startswith("SPRITE_")} - of_machine == set(SETTINGS)
+
+
+def test_at_most_25_environment_variables() -> None:
+    kinds = (SpriteSettings, Settings)
+    read = {name for kind in kinds for each in fields(kind) for name in each.metadata.get("names", ())}
+    assert len([name for name in read if not name.startswith("--")]) <= 25
 
 
 def test_models_and_budgets_come_from_flags() -> None:

@@ -17,7 +17,7 @@ from bridge.config import Settings as BridgeSettings
 from bridge.replicas.archive import archive_of
 from bridge.replicas.sealed_store import open_store
 from sprite.agent.memory_events import MemoryEvents
-from sprite.agent.options import CallFolders, guarding
+from sprite.agent.options import guarding
 from sprite.agent.permissions import Call, PermissionBroker, StandingRules
 from sprite.agent.rules import MOST_RULES, RuleDesk, review, row_of
 from sprite.config import Settings
@@ -331,7 +331,7 @@ async def test_hook_holds_200_rules(stores: Stores, tmp_path: Path) -> None:
             pass
 
         guard = Guard(Settings(tmp_path), sandboxed=True)
-        (hook,) = guarding(guard, begins, CallFolders(), rules, lambda _call: False).hooks
+        (hook,) = guarding(guard, begins, rules, lambda _call: False).hooks
         for number, (_, calls) in enumerate(made):
             tool, tool_input = calls[number % len(calls)]
             event = {"tool_name": tool, "tool_input": tool_input, "cwd": str(tmp_path)}

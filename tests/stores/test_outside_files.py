@@ -100,3 +100,24 @@ async def test_unlogged_network_counts_as_outside(label: SessionLabel, tmp_path:
     await label.files_changed([change("built.txt")], {})
     assert await read(label, "Read", tmp_path, file_path="built.txt") == "file:built.txt"
     assert "each command" in label.note
+
+
+async def test_words_of_pictures_are_unknown(label: SessionLabel, tmp_path: Path) -> None:
+    await label.uploaded("a.png")
+    label.tool_began("call", tmp_path)
+    shown = {"type": "image", "file": {"base64": "aGVsbG8gd29ybGQ="}}
+    assert await label.tool_ended("call", "Read", {"file_path": "a.png"}, shown) == "file:a.png"
+    (span,) = label.asked_words("SendMail", {"to": "Mallory"})
+    assert (span.field, span.source) == ("to", "unknown")
+
+
+async def test_foreign_words_of_call_are_found_once(label: SessionLabel, tmp_path: Path) -> None:
+    await label.uploaded("a.txt")
+    await read(label, "Read", tmp_path, result="Pay Mallory", file_path="a.txt")
+    given = {"to": "Mallory"}
+    label.tool_began("call", tmp_path)
+    found = label.asked_words("SendMail", given, "call")
+    assert found
+    assert label.foreign(given, "call") is found
+    await label.tool_ended("call", "SendMail", given, "sent")
+    assert label.foreign(given, "call") is not found

@@ -112,7 +112,7 @@ BRIDGES = {
 BRIDGES_FREE: dict[str, tuple[str, ...]] = {
     "audit": ("actor", "action", "subject", "detail_json"),
     "calls": ("id", "sprite", "state", "model", "outcome", "request_id"),
-    "connections": ("person", "name", "tools_json", "key_id", "sealed"),
+    "connections": ("person", "name", "key_id", "sealed"),
     "cookie_key": ("key",),
     "granted_access": ("access_sha256", "person", "label"),
     "homes": ("sprite", "machine", "path"),

@@ -4,6 +4,7 @@ import { escapeVisible, escapeVisibleBlock } from '../escape_visible.js';
 import { plural } from '../format.js';
 import { wordsOf } from '../problem.js';
 import { button, elementOf } from '../template.js';
+import { live } from '../vendor/lit-html/directives/live.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { askBridge } from './notifications.js';
 
@@ -59,15 +60,25 @@ export async function showConnections(page) {
 
   /** @param {Connection} connection */
   const row = (connection) => {
-    const { name, changed } = connection;
+    const { name, changed, tools, is_on: isOn } = connection;
+    const pinned = connection.pinned.filter((tool) => tools.includes(tool));
+    const isBound = page.store.state.session.label_binds !== false;
     return html`<li class="reach-row">
       <div>
         <strong>${name}</strong> ${STATES[connection.state]}
         <div class="muted small-text">
-          ${escapeVisible(connection.address)}, ${plural(connection.tools, 'tool')}, ${connection.calls_today} of
+          ${escapeVisible(connection.address)}, ${plural(tools.length, 'tool')}, ${connection.calls_today} of
           ${plural(connection.daily, 'call')} today
         </div>
         ${connection.detail ? html`<p class="bad-text">${escapeVisible(connection.detail)}</p>` : nothing}
+        ${
+          isBound
+            ? nothing
+            : html`<p>
+                <strong>${isOn ? 'On.' : 'Off until you turn it on.'}</strong> Nobody is asked here before text from
+                outside, such as a page or a mail, makes the agent use it.
+              </p>`
+        }
         ${
           changed.length
             ? html`<p>${plural(changed.length, 'new or changed tool')}: the agent cannot use these until you agree.</p>
@@ -83,8 +94,28 @@ export async function showConnections(page) {
               ${button('Agree', () => ask('POST', `/${name}/agree`, { tools: changed.map((tool) => tool.digest) }))}`
             : nothing
         }
+        ${
+          tools.length
+            ? html`<details class="pins">
+                <summary>Pinned tools: ${pinned.length}</summary>
+                <p class="muted small-text">
+                  The agent is offered these in each new session. It finds the others by search.
+                </p>
+                ${tools.map((tool) => {
+                  const others = pinned.filter((each) => each !== tool);
+                  const isPinned = others.length < pinned.length;
+                  return html`<label><input type="checkbox" .checked=${live(isPinned)} ?disabled=${isBusy}
+                    @change=${() => ask('POST', `/${name}/pin`, { tools: isPinned ? others : [...pinned, tool] })}>
+                    ${escapeVisible(tool)}</label>`;
+                })}
+              </details>`
+            : nothing
+        }
       </div>
       <div class="row">
+        ${button(isOn ? 'Turn off' : 'Turn on', () => ask('POST', `/${name}/switch`, { on: !isOn }), {
+          hidden: isBound,
+        })}
         ${button('Log in', () => logIn(connection), { hidden: connection.state !== 'login' })}
         ${button('Test', () => ask('POST', `/${name}/test`, {}), { disabled: isBusy })}
         ${button('Remove', () => ask('DELETE', `/${name}`), { look: 'danger', label: `Remove ${name}` })}

@@ -814,7 +814,8 @@ export interface FoundHit {
  *     when it stops keeping a VM awake, null without such work. `slow` is the work that has lasted longer than a
  *     minute. While it is `paused`, the agent waits for the person. `model` is null until it is known; `effort` is the
  *     person's choice. `label` says whether the session has read untrusted content, `sources` from where: `web:HOST`,
- *     `network:HOST`, `tool:NAME`, `file:PATH`, `program:NAME`, `memory` or `paste`. `label_note` says what follows here.
+ *     `network:HOST`, `tool:NAME`, `file:PATH`, `program:NAME`, `memory` or `paste`. `label_note` says what follows here,
+ *     and `label_binds` whether the person is asked before words from outside act.
  */
 export interface SessionState {
   session_id: string | null;
@@ -832,6 +833,7 @@ export interface SessionState {
   label?: "clean" | "exposed";
   sources?: string[];
   label_note?: string;
+  label_binds?: boolean;
 }
 /**
  * Work of the agent that runs beside its turns; `since` in Unix seconds.
@@ -1887,9 +1889,10 @@ export interface ConnectionUpdate {
   connections: Connection[];
 }
 /**
- * A person's connection to an MCP server. `tools` counts those that the agent may use.
+ * A person's connection to an MCP server. `tools` are the names of those that the agent may use.
  *
  *     `state`: `new` was not reached yet, `login` waits for the person to log in at the server. `detail` says what failed.
+ *     `is_on`: the agent may use it where labels do not bind, too.
  */
 export interface Connection {
   name: string;
@@ -1897,9 +1900,10 @@ export interface Connection {
   address: string;
   state: "failed" | "login" | "new" | "ready";
   detail: string;
-  tools: number;
+  tools: string[];
   changed: ChangedTool[];
   pinned: string[];
+  is_on: boolean;
   calls_today: number;
   daily: number;
 }

@@ -12,6 +12,7 @@ import msgspec
 from claude_agent_sdk import SdkMcpTool, tool
 from mcp.types import ToolAnnotations
 
+from sprite.agent.tools import answer
 from sprite.agent.tools.blocks import BLOCKS, CARD_TYPES, BlockError, check_size, read_blocks, read_json
 from sprite.boot.canvas import CanvasContext, as_id, block_line, card_words
 from sprite.protocol.frames import well_formed
@@ -252,7 +253,7 @@ def _done(card: Card) -> dict[str, Any]:
 
 
 def _wrong(error: BlockError) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": f"Not drawn: {error}"}], "is_error": True}
+    return answer(f"Not drawn: {error}", is_error=True)
 
 
 #: About 5,000 tokens. A card that is asked for by its id is shown whole.
@@ -292,7 +293,7 @@ def canvas_reader(workspace: WorkspaceDB, sight: CanvasContext) -> SdkMcpTool[An
         try:
             cards = await _asked_for(workspace, stacks, args)
         except _UnknownError as unknown:
-            return {"content": [{"type": "text", "text": str(unknown)}], "is_error": True}
+            return answer(str(unknown), is_error=True)
         lines = [line for card in cards for line in _lines(card, stacks[card.stack_id])]
         most = MOST_CHARS if _given(args.get("card_id")) is None else MAX_FRAME_BYTES
         text = _told(lines, most, sight) if lines else f"No card found. {_known(stacks)}"

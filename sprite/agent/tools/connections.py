@@ -6,21 +6,20 @@ What a server says is not the person's word. It reaches the model between marks 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import logging
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+import h11
 from claude_agent_sdk import SdkMcpTool, tool
 from mcp.types import ToolAnnotations
 
+from sprite.agent.tools import answer
 from sprite.protocol.tools import CONNECTION_SERVER, FIND_TOOLS, USE_TOOL
-
-if TYPE_CHECKING:
-    from httpx2 import AsyncClient
+from sprite.sandbox.egress import Peer, answer_of
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +27,8 @@ log = logging.getLogger(__name__)
 _CALL_SECONDS = 100.0
 #: A session's start does not wait longer for the bridge.
 _LIST_SECONDS = 3.0
+_OK = 200
+_MOST_BYTES = 1 << 22
 #: The API's limit for a tool's name.
 _PINNED_NAME = re.compile(rf"(?=.{{1,{64 - len(f'mcp__{CONNECTION_SERVER}__')}}}\Z)[a-zA-Z0-9_-]+")
 _MARK = re.compile(r"<(?=\s*/?\s*untrusted)", re.IGNORECASE)
@@ -35,19 +36,17 @@ _AWAY = "The bridge, which has the connections, cannot be reached. Try again lat
 
 
 class ConnectionTools:
-    """The tools of one conversation; `url` is as SPRITE_CONNECTIONS has it."""
+    """The tools of one conversation; `url` is as SPRITE_CONNECTIONS has it, `binds` whether labels bind."""
 
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-        self._key = parts.password or ""
-        self._http: AsyncClient | None = None
-
-    async def close(self) -> None:
-        """Close the connections to the bridge."""
-        http, self._http = self._http, None
-        if http is not None:
-            await http.aclose()
+    def __init__(self, url: str, *, binds: bool) -> None:
+        self._url = urlsplit(url)
+        self._binds = binds
+        self._headers = [
+            ("Host", self._url.netloc.rpartition("@")[2]),
+            ("Authorization", f"Bearer {self._url.password}"),
+            ("Content-Type", "application/json"),
+            ("Connection", "close"),
+        ]
 
     async def tools(self) -> list[SdkMcpTool[Any]]:
         """Return the two tools, and the pinned ones as far as the bridge can be reached."""
@@ -69,11 +68,11 @@ class ConnectionTools:
         async def find_tools(args: dict[str, Any]) -> dict[str, Any]:
             found, problem = await self._ask("POST", "/v1/connections/find", {"query": str(args.get("query", ""))})
             if problem:
-                return _answer(problem, is_error=True)
-            lines = [json.dumps({name: each[name] for name in _SHOWN}) for each in found["tools"]]
+                return answer(problem, is_error=True)
+            lines = [json.dumps(each) for each in found["tools"]]
             if found["others"]:
                 lines.append(f"{found['others']} more fit: ask more precisely.")
-            return _answer(untrusted("\n".join(lines), "tool") if lines else "No tool fits. Try other words.")
+            return answer(untrusted("\n".join(lines), "tool") if lines else "No tool fits. Try other words.")
 
         return find_tools
 
@@ -98,7 +97,7 @@ class ConnectionTools:
                 try:
                     arguments = json.loads(arguments)
                 except ValueError:
-                    return _answer("arguments is an object.", is_error=True)
+                    return answer("arguments is an object.", is_error=True)
             return await self._called(str(args.get("connection")), str(args.get("tool")), arguments or {})
 
         return use_tool
@@ -116,40 +115,39 @@ class ConnectionTools:
         return SdkMcpTool(f"{connection}__{name}", str(known["description"]), schema, call)
 
     async def _called(self, connection: str, name: str, arguments: Any) -> dict[str, Any]:
-        use = {"connection": connection, "tool": name, "arguments": arguments}
+        use = {"connection": connection, "tool": name, "arguments": arguments, "binds": self._binds}
         found, problem = await self._ask("POST", "/v1/connections/use", use)
         if problem:
-            return _answer(problem, is_error=True)
-        return _answer(untrusted(found["text"], f"tool:{connection}"), is_error=found["is_error"])
+            return answer(problem, is_error=True)
+        return answer(untrusted(found["text"], f"tool:{connection}"), is_error=found["is_error"])
 
     async def _ask(
         self, method: str, path: str, body: object = None, *, seconds: float = _CALL_SECONDS
     ) -> tuple[dict[str, Any], str]:
         """Return the bridge's answer, and why there is none."""
-        httpx2 = await asyncio.to_thread(importlib.import_module, "httpx2") if self._http is None else None
-        if self._http is None and httpx2 is not None:
-            headers = {"Authorization": f"Bearer {self._key}"}
-            self._http = httpx2.AsyncClient(base_url=self._url, headers=headers)
-        assert self._http is not None  # noqa: S101 - made above
         try:
-            response = await self._http.request(method, path, json=body, timeout=seconds)
-            answer = response.json()
-        except Exception as error:  # noqa: BLE001 - of the HTTP client, which is imported late; the agent goes on
+            async with asyncio.timeout(seconds):
+                status, content = await self._request(method, path, b"" if body is None else json.dumps(body).encode())
+            answer = json.loads(content)
+        except (OSError, ValueError, h11.ProtocolError) as error:
             log.warning("the bridge does not answer about connections (%s)", type(error).__name__)
             return {}, _AWAY
         if not isinstance(answer, dict):
             return {}, _AWAY
-        return answer, "" if response.is_success else str(answer.get("error", {}).get("message") or _AWAY)
+        return answer, "" if status == _OK else str(answer.get("error", {}).get("message") or _AWAY)
 
-
-#: The members of a tool that the model sees.
-_SHOWN = ("connection", "name", "description", "input_schema")
+    async def _request(self, method: str, path: str, content: bytes) -> tuple[int, bytes]:
+        """Return the status and content of the bridge's answer. An HTTP library would take a third of a call's time."""
+        is_secure = self._url.scheme == "https"
+        port = self._url.port or (443 if is_secure else 80)
+        peer = Peer(h11.CLIENT, *await asyncio.open_connection(self._url.hostname, port, ssl=is_secure or None))
+        try:
+            headers = [*self._headers, ("Content-Length", str(len(content)))]
+            return await answer_of(peer, method, f"{self._url.path}{path}", headers, content, most=_MOST_BYTES)
+        finally:
+            peer.close()
 
 
 def untrusted(text: str, source: str) -> str:
     """Return text from outside between marks that say so; marks in the text are no marks any more."""
     return f'<untrusted source="{source}">\n{_MARK.sub("&lt;", text)}\n</untrusted>'
-
-
-def _answer(text: str, *, is_error: bool = False) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": text}], "is_error": is_error}

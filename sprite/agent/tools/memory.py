@@ -9,6 +9,7 @@ from typing import Any
 from claude_agent_sdk import SdkMcpTool, tool
 from mcp.types import ToolAnnotations
 
+from sprite.agent.tools import answer
 from sprite.common.due_times import due_words, moment_words
 from sprite.errors import PeerError
 from sprite.mcp.shapes import hits_text
@@ -76,14 +77,14 @@ def action_tools(actions: Actions, maker: Callable[[], tuple[Maker, str | None]]
     async def list_actions(args: dict[str, Any]) -> dict[str, Any]:
         status = str(args.get("status") or "open")
         if status != "all" and status not in ACTION_STATUSES:
-            return _answer(f"status is one of {', '.join(sorted(ACTION_STATUSES))}, all.", is_error=True)
+            return answer(f"status is one of {', '.join(sorted(ACTION_STATUSES))}, all.", is_error=True)
         found = _found(await actions.listed(None if status == "all" else status), str(args.get("query") or ""))
         tz = await actions.zone()
         now = f"It is {moment_words(time.time(), tz)}."
         lines = [action_line(action, time.time(), tz, with_status=status != "open") for action in found[:MOST_LISTED]]
         if len(found) > MOST_LISTED:
             lines.append(f"And {len(found) - MOST_LISTED} more: ask with a query.")
-        return _answer("\n".join([now, *(lines or ["There is none."])]))
+        return answer("\n".join([now, *(lines or ["There is none."])]))
 
     @tool(
         "schedule",
@@ -121,9 +122,9 @@ def action_tools(actions: Actions, maker: Callable[[], tuple[Maker, str | None]]
                 mission_id=mission_id,
             )
         except PeerError as refused:
-            return _answer(f"Not scheduled: {refused}", is_error=True)
+            return answer(f"Not scheduled: {refused}", is_error=True)
         when = due_words(made.due, made.rrule, made.tz) or "no time; it only stands on the list"
-        return _answer(f"Noted: {made.content}\nWhen: {when}\nIts id for your tools: {made.id}")
+        return answer(f"Noted: {made.content}\nWhen: {when}\nIts id for your tools: {made.id}")
 
     @tool(
         "complete_action",
@@ -150,11 +151,11 @@ def action_tools(actions: Actions, maker: Callable[[], tuple[Maker, str | None]]
                 mission_id=mission_id,
             )
         except PeerError as refused:
-            return _answer(f"Nothing changed: {refused}", is_error=True)
+            return answer(f"Nothing changed: {refused}", is_error=True)
         if done.status == "open":
             goes_on = due_words(done.due, done.rrule, done.tz)
-            return _answer(f"Action {done.id} is done this time. It goes on: {goes_on}. `stop` would end it.")
-        return _answer(f"Action {done.id} is done: {done.content}")
+            return answer(f"Action {done.id} is done this time. It goes on: {goes_on}. `stop` would end it.")
+        return answer(f"Action {done.id} is done: {done.content}")
 
     return [list_actions, schedule, complete_action]
 
@@ -178,7 +179,3 @@ def _whole(value: Any, default: int = 0) -> int:
         return int(value)
     except (TypeError, ValueError, OverflowError):
         return default
-
-
-def _answer(text: str, *, is_error: bool = False) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": text}], "is_error": is_error}
