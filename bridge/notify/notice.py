@@ -55,8 +55,8 @@ _MAX_READ = 4000
 _QUESTIONS = {
     "Bash": "May Sprite run a command?",
     "Write": "May Sprite write a file?",
-    "Edit": "May Sprite change a file?",
-    "NotebookEdit": "May Sprite change a file?",
+    "Edit": "May Sprite edit a file?",
+    "NotebookEdit": "May Sprite edit a notebook?",
     "WebFetch": "May Sprite read a web page?",
     "WebSearch": "May Sprite search the web?",
     NETWORK: "May Sprite reach a host?",
@@ -79,7 +79,8 @@ def of_failure(message: str, *, by_schedule: bool) -> tuple[str, str]:
 
 def of_question(tool: str, tool_input: dict[str, Any]) -> tuple[str, str]:
     """Return a notification's title and body for a tool call that waits for the person's decision."""
-    title = _QUESTIONS.get(tool) or f"May Sprite use {line(tool, 40) or 'a tool'}?"
+    name = tool.rpartition("__")[2].replace("_", " ")
+    title = _QUESTIONS.get(tool) or f"May Sprite use {line(name, 40) or 'a tool'}?"
     told = next((value for name in _TOLD_OF_INPUT if isinstance(value := tool_input.get(name), str)), "")
     return title, line(told)
 

@@ -84,6 +84,12 @@ async def _live(memory: Path) -> None:
             )
         await stores.learn('PREFERENCE [t] Sings in the bath. | "sing in the bath"', "I sing in the bath.",
                            at=began + 89_000, source="codex")  # fmt: skip
+        calls: list[dict[str, Any]] = [
+            {"name": "Bash", "input": {"command": "make ship"}, "result": "shipped", "is_error": True},
+            {"name": "mcp__sprite__create_card", "input": {"title": "Ships"}, "result": ""},
+            {"name": "mcp__crm__merge_rows", "input": {}, "result": ""},
+        ]
+        await stores.turn("Use three tools.", "Used.", calls=calls, at=began + 89_500)
         await stores.learn("NONE", "Show me a long line.", f"```\n{'wide' * 100}\n```", at=began + 90_000)
         await stores.learn("NONE", f"I like {EVIL}", f"So do I: {EVIL}", at=began + 90_060)
 
@@ -384,6 +390,16 @@ async def test_turn_from_elsewhere_shows_its_project(page: Page) -> None:
         " const right = (part) => part.getBoundingClientRect().right;"
         " return [...view.children].every((part) => right(part) <= right(view) + 1); }"
     )
+    await page.keyboard.press("Escape")
+
+
+async def test_tool_calls_have_the_chats_words(page: Page) -> None:
+    panel = await memory(page, "Timeline")
+    line = panel.locator(".timeline .turn").filter(has_text="Use three tools.")
+    await expect(line).to_contain_text("ran a command, drew a card, used merge rows")
+    await line.get_by_role("button").click()
+    calls = page.get_by_role("dialog").locator("summary")
+    await expect(calls).to_have_text(["Ran a command failed make ship", "Drew a card Ships", "Used merge rows"])
     await page.keyboard.press("Escape")
 
 

@@ -393,5 +393,5 @@ async def test_nonsense_becomes_short_plain_text(database: Database) -> None:
 def test_reply_first_line_becomes_title() -> None:
     assert wording.of_reply("# *Done*\n\nAll of `it`.") == ("Done", "All of `it`.")
     assert wording.of_reply("") == ("Sprite did something by itself", "")
-    assert wording.of_question("mcp__x__y", {"n": 1}) == ("May Sprite use mcp__x__y?", "")
+    assert wording.of_question("mcp__x__add_row", {"n": 1}) == ("May Sprite use add row?", "")
     assert len(wording.line("wörter " * 100, 50)) <= 50

@@ -106,12 +106,6 @@ export const SEEN = {
 };
 
 /**
- * Returns a tool's name without the MCP prefix.
- * @param {unknown} name
- */
-export const toolName = (name) => String(name).replace(/^mcp__[^_]+(?:_[^_]+)*?__/u, '');
-
-/**
  * Returns `turn 7` or `turns 3 to 9`.
  * @param {number | null} first
  * @param {number | null} last

@@ -1,11 +1,12 @@
 // The history of memory: turns, learnings, edits and forgets, newest first.
 
+import { did } from '../chat/tools.js';
 import { iso, money, plural, when } from '../format.js';
 import { icon } from '../icons.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { PAGE } from './client.js';
-import { byItself, OUTCOMES, SEEN, toolName, touched, turnRange, where } from './labels.js';
+import { byItself, OUTCOMES, SEEN, touched, turnRange, where } from './labels.js';
 import { byDay, mergePages, wanting } from './merge_pages.js';
 import { Rows } from './rows.js';
 import { nothingYet, View } from './view.js';
@@ -265,10 +266,10 @@ const ICONS = {
 
 /** @param {string[]} tools */
 function toolsOf(tools) {
-  const names = [...new Set(tools.filter((name) => !(name in SEEN)).map(toolName))];
-  if (names.length === 0) return nothing;
-  const more = names.length > TOOLS_NAMED ? ` and ${names.length - TOOLS_NAMED} more` : '';
-  return html` · used ${names.slice(0, TOOLS_NAMED).join(', ')}${more}`;
+  const done = [...new Set(tools.filter((name) => !(name in SEEN)).map(did))];
+  if (done.length === 0) return nothing;
+  const more = done.length > TOOLS_NAMED ? ` and ${done.length - TOOLS_NAMED} more` : '';
+  return html` · ${done.slice(0, TOOLS_NAMED).join(', ')}${more}`;
 }
 
 /**

@@ -1,12 +1,13 @@
 // One complete turn of the log: message, tool calls, answer. The evidence of a learning is highlighted.
 
+import { describeCall } from '../chat/tools.js';
 import { iso, when } from '../format.js';
 import { renderMarkdown } from '../markdown.js';
 import { evenOutline } from '../outline.js';
 import { wordsOf } from '../problem.js';
 import { elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
-import { byItself, OUTCOMES, SEEN, toolName, where } from './labels.js';
+import { byItself, OUTCOMES, SEEN, where } from './labels.js';
 
 /** @import { LoggedTurn, MemoryClient, Page } from '../types/page.js' */
 /** @import { TemplateResult } from 'lit-html' */
@@ -137,10 +138,14 @@ function call(made) {
       ${block(seen, result)}
     </details>`;
   }
+  const { words, detail } = describeCall(String(name), Object(input), null, 'done');
   return html`<details class="turn-call">
-    <summary>${toolName(name)}${failed ? html` <span class="badge bad">failed</span>` : nothing}</summary>
-    ${block(`What ${toolName(name)} was given`, input)}
-    ${result === null || result === undefined || result === '' ? nothing : block(`What ${toolName(name)} gave`, result)}
+    <summary>
+      ${words} ${failed ? html`<span class="badge bad">failed</span>` : nothing}
+      <span class="mono muted">${detail}</span>
+    </summary>
+    ${block('Input', input)}
+    ${result === null || result === undefined || result === '' ? nothing : block('Result', result)}
   </details>`;
 }
 
