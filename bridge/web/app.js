@@ -180,7 +180,8 @@ store.listen('state_sync', async () => {
 
 // Errors without a question; the others are shown where the question was asked.
 store.listen('error', ({ code, message }, { reply_to: replyTo }) => {
-  if (!replyTo) toast({ kind: ['model_away', 'budget'].includes(code) ? 'info' : 'error', text: message });
+  // The run state says why the model does not answer.
+  if (!replyTo && code !== 'model_away') toast({ kind: code === 'budget' ? 'info' : 'error', text: message });
 });
 
 // A click on a file name anywhere on the page opens its preview.

@@ -107,6 +107,11 @@ export function createStore() {
       state.permissions = conversation.openPermissions();
       touch('session', 'permissions');
     },
+    error({ code, message: words }, { timestamp: since }) {
+      if (code !== 'model_away' || !conversation.running) return;
+      conversation.running.trouble = { words, since };
+      touch('chat');
+    },
     session_update(payload) {
       state.session = payload.session;
       state.model = payload.session.model ?? state.model;

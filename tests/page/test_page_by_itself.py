@@ -59,6 +59,8 @@ class Wire:
 
     def __init__(self) -> None:
         self._route: WebSocketRoute | None = None
+        #: The age of what it says, in seconds.
+        self.age = 0
         self.reset()
 
     def reset(self) -> None:
@@ -81,7 +83,7 @@ class Wire:
 
     def say(self, kind: str, reply_to: str | None = None, /, **payload: Any) -> None:
         assert self._route is not None
-        message = {"type": kind, "id": "x", "timestamp": round(time.time() * 1000), "payload": payload}
+        message = {"type": kind, "id": "x", "timestamp": round((time.time() - self.age) * 1000), "payload": payload}
         if kind == "session_update":
             self.session = payload["session"]
         if reply_to is not None:
@@ -208,10 +210,16 @@ async def test_background_agents_question_is_answered_later(stack: PageStack, pa
 
 async def test_cut_off_message_is_sent_again(page: Page, wire: Wire) -> None:
     words = "The model answers with status 529. Trying again, for some minutes if necessary."
-    wire.say("error", code="model_away", message=words)
-    await expect(page.locator(".toast", has_text=words)).to_be_visible()
     wire.say("chat_said", mission_id="c1", role="user", text="Hello after the cut", at=time.time())
     wire.event("started", "c1", origin="person")
+    wire.age = 60
+    wire.event("text_delta", "c1", text="Half a")
+    await expect(page.locator(".run-words")).to_have_text("Waiting for the rest of the reply")
+    await expect(page.locator(".run-clock")).to_have_text(re.compile(r"1:0\d"))
+    wire.say("error", code="model_away", message=words)
+    wire.age = 0
+    await expect(page.locator(".run-words")).to_have_text(words)
+    await expect(page.locator(".run-clock")).to_have_text(re.compile(r"1:0\d"))
     wire.event("error", "c1", code="crashed", message="The sprite was stopped in the middle of this.", retryable=True)
     problem = page.locator(".exchange[data-mission=c1] .problem")
     await expect(problem).to_contain_text("stopped in the middle of this")

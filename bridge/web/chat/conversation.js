@@ -288,7 +288,7 @@ export class Conversation {
       found: [],
       undone: false,
     };
-    const flags = { compacting: false, thoughts: null, isBegunAgain: false, version: 0 };
+    const flags = { compacting: null, thoughts: null, trouble: null, isBegunAgain: false, version: 0 };
     /** @type {Exchange} */
     const entry = { kind: 'exchange', key: this.#key(), ...said, ...reply, ...flags, ...given };
     this.entries.push(entry);
@@ -348,8 +348,7 @@ export class Conversation {
     for (const { name, title, is_error: isError = false, tool_use_id: toolUseId = '', answer } of row.tools ?? [])
       entry.parts.push({ ...newCall(this.#key(), name, at), title, endedAt: at, isError, toolUseId, answer });
     if (entry.status === 'interrupted') stopLast(entry);
-    if (row.role === 'assistant' && row.text)
-      entry.parts.push({ kind: 'text', key: this.#key(), text: row.text, done: true });
+    if (row.role === 'assistant' && row.text) this.#text(entry, row.text, true, at);
   }
 
   /** @param {Running} running @param {Exchange | undefined} known */
@@ -365,7 +364,7 @@ export class Conversation {
       if (seen) part.startedAt = seen.startedAt;
       else if (!part.endedAt) part.startedAt = Date.now();
     }
-    if (partial) entry.parts.push({ kind: 'text', key: this.#key(), text: partial, done: false });
+    if (partial) this.#text(entry, partial, false, Date.now());
     entry.version += 1;
   }
 
@@ -375,6 +374,7 @@ export class Conversation {
     const open = last?.kind === 'text' && !last.done ? last : null;
     if (open && event.event !== 'text_delta') open.done = true;
     if (event.event !== 'thinking') entry.thoughts = null;
+    entry.trouble = null;
     switch (event.event) {
       case 'thinking':
         entry.thoughts = { since: timestamp, ...entry.thoughts, text: (entry.thoughts?.text ?? '') + event.text };
@@ -387,13 +387,13 @@ export class Conversation {
         this.#moveBeforeWaiting(entry);
         break;
       case 'text_delta':
-        if (open) open.text += event.text;
-        else entry.parts.push({ kind: 'text', key: this.#key(), text: event.text, done: false });
+        if (open) Object.assign(open, { text: open.text + event.text, at: timestamp });
+        else this.#text(entry, event.text, false, timestamp);
         break;
       case 'text':
         // The complete block: the streamed text may have a hole where the connection was lost.
         if (open) open.text = event.text;
-        else entry.parts.push({ kind: 'text', key: this.#key(), text: event.text, done: true });
+        else this.#text(entry, event.text, true, timestamp);
         break;
       case 'tool_use':
         entry.parts.push({
@@ -421,12 +421,12 @@ export class Conversation {
         break;
       case 'compacting':
       case 'compacted':
-        entry.compacting = event.event === 'compacting';
+        entry.compacting = event.event === 'compacting' ? timestamp : null;
         break;
       case 'complete':
         entry.changes = event.changes ?? null;
         if (event.text && !entry.parts.some((part) => part.kind === 'text'))
-          entry.parts.push({ kind: 'text', key: this.#key(), text: event.text, done: true });
+          this.#text(entry, event.text, true, timestamp);
         this.#end(entry, 'complete', timestamp);
         entry.found = event.memory_found ?? [];
         Object.assign(entry, { cost: event.cost_usd ?? null, ms: event.duration_ms ?? null });
@@ -445,6 +445,11 @@ export class Conversation {
         break;
       }
     }
+  }
+
+  /** @param {Exchange} entry @param {string} text @param {boolean} done @param {number} at */
+  #text(entry, text, done, at) {
+    entry.parts.push({ kind: 'text', key: this.#key(), text, done, at });
   }
 
   /**
@@ -468,7 +473,7 @@ export class Conversation {
    * @param {number} timestamp
    */
   #end(entry, status, timestamp) {
-    Object.assign(entry, { status, compacting: false, thoughts: null });
+    Object.assign(entry, { status, compacting: null, thoughts: null });
     for (const part of entry.parts) {
       if (part.kind === 'tool' && !part.endedAt)
         Object.assign(part, { endedAt: timestamp, stopped: status !== 'complete' });

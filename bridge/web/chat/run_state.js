@@ -21,11 +21,13 @@ const LINK = {
 };
 /** @typedef {'link' | 'ask' | 'busy' | 'idle' | 'bad'} Kind */
 /** @typedef {{ kind: Kind, words: string, since?: number | null, retry?: boolean, thoughts?: string,
- *   isBrief?: boolean }} RunState */
+ *   isBrief?: boolean, isWriting?: boolean, isTrouble?: boolean }} RunState */
 
 /** Labels of work that takes longer than a minute. */
 const SLOW = { turn: 'turn running for', queue: 'message waiting for', model_call: 'model silent for' };
 const TICK_MS = 1000;
+/** A reply without a new piece for so long is waited for. */
+const QUIET_SECONDS = 3;
 /** Most background tasks that are named, so that the conversation keeps its space. */
 const NAMED = 3;
 /** A connection that is back within this time is not mentioned, nor an agent that has started. */
@@ -57,13 +59,15 @@ export function runState({ link, loaded, chat, permissions, session }, stopping)
   // A pending decision is not an idle state.
   if (!running) return { kind: link.offer ? 'bad' : 'idle', words: link.detail };
   if (stopping) return { kind: 'busy', words: 'Stopping' };
+  if (running.trouble) return { kind: 'busy', ...running.trouble, isTrouble: true };
   const tool = running.parts.filter((part) => part.kind === 'tool').findLast((part) => !part.endedAt);
   if (tool) return { kind: 'busy', words: capital(doing(tool.name)), since: tool.startedAt };
-  if (running.compacting) return { kind: 'busy', words: 'Summing up the older part of the conversation' };
+  const { compacting: since } = running;
+  if (since) return { kind: 'busy', words: 'Summing up the older part of the conversation', since };
   const last = running.parts.at(-1);
   if (running.thoughts)
     return { kind: 'busy', words: 'Thinking', since: running.thoughts.since, thoughts: running.thoughts.text };
-  if (last?.kind === 'text' && !last.done) return { kind: 'busy', words: 'Writing' };
+  if (last?.kind === 'text' && !last.done) return { kind: 'busy', words: 'Writing', since: last.at, isWriting: true };
   return { kind: 'busy', words: 'Thinking', since: (last?.kind === 'tool' && last.endedAt) || running.startedAt };
 }
 
@@ -127,6 +131,7 @@ export class StatusLines {
     const { link, model } = this.page.store.state;
     const waited = now.since ? (Date.now() - now.since) / 1000 : 0;
     const isFlash = (link.state === 'offline' || now.isBrief) && waited < PATIENCE_SECONDS;
+    const words = now.isWriting && waited >= QUIET_SECONDS ? 'Waiting for the rest of the reply' : now.words;
     const offer = offerLabel(link);
     const mayRetry = now.retry && (now.kind !== 'link' || waited >= 3);
     const mayStop = link.state === 'ready' && this.isRunning;
@@ -143,7 +148,7 @@ export class StatusLines {
               <summary>${now.words}</summary>
               <div class="scroll" tabindex="0" role="region" aria-label="Thoughts">${now.thoughts}</div>
             </details>`
-          : html`<span class="run-words">${isFlash ? '' : now.words}</span>`
+          : html`<span class="run-words">${isFlash ? '' : words}</span>`
       }
       ${button('Show it', this.showQuestion, { hidden: now.kind !== 'ask' })}
       <span class="run-clock tabular">${isTimed ? clock(waited) : ''}</span>
@@ -271,12 +276,12 @@ export class StatusLines {
    * @param {RunState} now
    */
   #announce(now) {
-    const kind = now.kind === 'busy' ? 'busy' : `${now.kind} ${now.words}`;
+    const kind = now.kind === 'busy' && !now.isTrouble ? 'busy' : `${now.kind} ${now.words}`;
     if (kind === this.#announced) return;
     const before = this.#announced;
     this.#announced = kind;
-    if (now.kind === 'busy') this.page.announce('Sprite is working.');
-    else if (now.kind === 'idle' && before === 'busy') this.page.announce('Sprite has finished.');
+    if (now.kind === 'busy') this.page.announce(now.isTrouble ? now.words : 'Sprite is working.');
+    else if (now.kind === 'idle' && before.startsWith('busy')) this.page.announce('Sprite has finished.');
     else if (now.kind === 'ask') this.page.announce('Sprite asks for your permission.');
     else if (now.kind === 'bad') this.page.announce(now.words);
   }

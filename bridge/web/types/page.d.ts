@@ -112,6 +112,8 @@ export interface TextPart {
   key: number;
   text: string;
   done: boolean;
+  /** The time of its last piece, in milliseconds. */
+  at: number;
 }
 
 export interface ToolPart {
@@ -149,10 +151,10 @@ export interface NotePart {
 
 export type Part = TextPart | ToolPart | PermissionPart | NotePart;
 
-/** A person's message and everything that followed. */
 /** A part of a text, half-open; in messages it counts Unicode code points. */
 export type Span = [number, number];
 
+/** A person's message and everything that followed. */
 export interface Exchange {
   kind: 'exchange';
   key: number;
@@ -174,9 +176,12 @@ export interface Exchange {
   ms: number | null;
   /** In milliseconds, as Date.now(). */
   startedAt: number | null;
-  compacting: boolean;
+  /** Since when it sums up the older part of the conversation, as Date.now(). */
+  compacting: number | null;
   /** The thoughts of the model while it thinks, and since when (as Date.now()). */
   thoughts: { text: string; since: number } | null;
+  /** Why the model does not answer, and since when (as Date.now()), while it is asked again. */
+  trouble: { words: string; since: number } | null;
   /** Whether an earlier attempt was interrupted before it had an effect. */
   isBegunAgain: boolean;
   rowId: number | null;
