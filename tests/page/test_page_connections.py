@@ -33,9 +33,9 @@ async def test_connection_is_added_agreed_and_removed(page: Page) -> None:
     made = with_token(TOKEN)
     async with serving(made) as url:
         await page.get_by_role("button", name="Settings").click()
-        await page.get_by_role("button", name="Connections …").click()
+        await page.get_by_role("button", name="Connections…").click()
         dialog = page.get_by_role("dialog", name="Connections")
-        await expect(dialog.get_by_text("None yet.")).to_be_visible()
+        await expect(dialog.get_by_text("No connections yet.")).to_be_visible()
         await dialog.get_by_label("Name").fill("loop")
         await dialog.get_by_label("Address").fill(url)
         await dialog.get_by_label("Token").fill(TOKEN)
@@ -60,4 +60,4 @@ async def test_connection_is_added_agreed_and_removed(page: Page) -> None:
         await dialog.get_by_role("button", name="Agree").click()
         await expect(dialog.get_by_role("button", name="Agree")).to_have_count(0)
         await dialog.get_by_role("button", name="Remove loop").click()
-        await expect(dialog.get_by_text("None yet.")).to_be_visible()
+        await expect(dialog.get_by_text("No connections yet.")).to_be_visible()

@@ -30,7 +30,7 @@ async def test_rule_is_written_accepted_and_overridden(stack: PageStack, page: P
     await ask(page, "Please make it.")
     (stack.workspace / "made").unlink()
     await page.get_by_role("button", name="Settings").click()
-    await page.get_by_role("button", name="Rules …").click()
+    await page.get_by_role("button", name="Rules…").click()
     dialog = page.get_by_role("dialog", name="Rules")
     await expect(dialog).to_contain_text("No rules yet")
     await dialog.get_by_label("New rule").fill("stop everything")

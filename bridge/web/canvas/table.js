@@ -340,7 +340,7 @@ export class TableView {
       body: html`<p>Ctrl+Z undoes a change. Click a cell first to choose its row and column.</p>`,
       actions: [
         ...removing,
-        { label: 'Add a column …', value: 'add column' },
+        { label: 'Add a column…', value: 'add column' },
         { label: 'Add a row', value: 'add row', primary: true },
       ],
     });

@@ -95,7 +95,7 @@ function body(turn, state, page, redraw) {
     state.busy = false;
     redraw();
   };
-  if (!shown) return html`<p class="muted small-text">${problem || 'Loading …'}</p>`;
+  if (!shown) return html`<p class="muted small-text">${problem || 'Loading…'}</p>`;
   const back = shown.undone_by ?? null;
   /** @param {ChangedFile} file */
   const item = (file) =>

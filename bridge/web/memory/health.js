@@ -98,20 +98,13 @@ export class Health extends View {
           ${figure('Learnings', number(health.learnings))}
           ${figure('To do', number(health.open_actions), next(this.page.store.state.nextDue))}
           ${figure('Waiting', number(health.waiting), 'turns not learned from yet')}
-          ${figure('Unproven', number(health.unverified), 'learnings without evidence')}
+          ${figure('Unverified', number(health.unverified), 'learnings without evidence')}
         </dl>
         <p class="memory-note">
           ${
             health.last_curation_at === null
               ? 'Nothing has been learned yet.'
               : `Last learned ${ago(health.last_curation_at)}.`
-          }
-          ${
-            health.waiting > 0
-              ? html`<button type="button" class="button small" @click=${this.#acts.flush}>
-                  Learn from what waits
-                </button>`
-              : nothing
           }
         </p>
       </section>

@@ -45,7 +45,7 @@ export const MAKERS = {
 export const FILES = {
   'soul.md': 'Who the agent is',
   'os.md': 'How it works on its computer',
-  'tools.md': 'Tools it has learnt to use',
+  'tools.md': 'Tools it has learned to use',
   'user.md': 'You: facts, preferences, corrections',
   'files.md': 'Your files and what is in them',
   'context.md': 'What you are working on',

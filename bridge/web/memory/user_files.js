@@ -71,7 +71,8 @@ export class UserFiles extends View {
     if (this.#files.length === 0)
       return nothingYet(
         'No files yet',
-        'Attach a file to a message, or ask the agent for one: a table, a report, a drawing.',
+        'Attach a file to a message, or ask the agent for one. The folders documents, artifacts, extractions and ocr ' +
+          'are listed here.',
         { label: 'Ask for something', run: () => this.#acts.draft('Make me a file with ') },
       );
     const wanted = this.#query.trim().toLowerCase();

@@ -128,16 +128,16 @@ export async function showConnections(page) {
       html`${problem ? html`<p class="bad-text" role="alert">${problem}</p>` : nothing}
         ${
           found === null
-            ? html`<p class="muted">Loading …</p>`
+            ? html`<p class="muted">Loading…</p>`
             : found.length
               ? html`<ul class="plain">${found.map(row)}</ul>`
-              : html`<p class="muted">None yet.</p>`
+              : html`<p class="muted">No connections yet.</p>`
         }
         <h3>Add a connection</h3>
         <form class="row" @submit=${add}>
-          <label>Name <input name="name" required pattern="[a-z][a-z0-9\\-]{0,23}" placeholder="calendar"></label>
-          <label>Address <input name="url" type="url" required placeholder="https://example.org/mcp"></label>
-          <label>Token, if it needs one <input name="token" type="password" autocomplete="off"></label>
+          <label class="field"><span>Name</span> <input class="input" name="name" required pattern="[a-z][a-z0-9\\-]{0,23}" placeholder="calendar"></label>
+          <label class="field grow"><span>Address</span> <input class="input" name="url" type="url" required placeholder="https://example.org/mcp"></label>
+          <label class="field"><span>Token, if it needs one</span> <input class="input" name="token" type="password" autocomplete="off"></label>
           <button type="submit" class="button" ?disabled=${isBusy}>Add</button>
         </form>
         <p class="muted small-text">

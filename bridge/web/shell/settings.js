@@ -85,7 +85,7 @@ export async function showSettings(page) {
             <form class="row" @submit=${choose}>
               <label>Model of this session
                 <input class="input" name="model" list="models" placeholder="the default"
-                  .value=${state.session.model ?? ''}>
+                  .value=${page.isOffline() ? '' : (state.session.model ?? '')}>
               </label>
               <datalist id="models">${models.map((name) => html`<option value=${name}></option>`)}</datalist>
               <label>Effort
@@ -101,12 +101,12 @@ export async function showSettings(page) {
               <button type="submit" class="button">Use it</button>
             </form>
             ${model ? html`<p role="status">${model}</p>` : nothing}`,
-          button(isChecking ? 'Checking …' : 'Check the model and its key', check, { disabled: isChecking }),
+          button(isChecking ? 'Checking…' : 'Check the model and its key', check, { disabled: isChecking }),
         )}
         ${part(
           'Budget',
           health === null
-            ? html`<p class="muted">Loading …</p>`
+            ? html`<p class="muted">Loading…</p>`
             : health.spend?.plan
               ? html`<p>Your Claude plan pays.</p>`
               : html`<p class="tabular">
@@ -119,12 +119,12 @@ export async function showSettings(page) {
         ${part(
           'Sessions',
           html`<p>Earlier conversations: read, resume or rename them.</p>`,
-          button('Sessions …', leaveTo('sessions')),
+          button('Sessions…', leaveTo('sessions')),
         )}
         ${part(
           'Notifications',
           html`<p>On this device, when Sprite asks you something or has done something by itself.</p>`,
-          button('Notifications …', () => void page.openNotifications()),
+          button('Notifications…', () => void page.openNotifications()),
         )}
         ${part(
           'Permissions and hosts',
@@ -134,12 +134,12 @@ export async function showSettings(page) {
         ${part(
           'Connections',
           html`<p>Mail, calendars, code hosts and other services that the agent may use, through MCP servers.</p>`,
-          button('Connections …', async () => (await import('./connections.js')).showConnections(page)),
+          button('Connections…', async () => (await import('./connections.js')).showConnections(page)),
         )}
         ${part(
           'Rules',
           html`<p>Which tool calls are stopped, or asked about first.</p>`,
-          button('Rules …', leaveTo('rules')),
+          button('Rules…', leaveTo('rules')),
         )}
         ${part(
           'Access',
@@ -167,8 +167,8 @@ export async function showSettings(page) {
         )}
         ${part(
           'Danger zone',
-          html`<p>Forgetting cannot be undone. It shows first what goes.</p>`,
-          button('Forget something …', leaveTo('memory.forget'), { look: 'danger' }),
+          html`<p>Forgetting cannot be undone. You see first what will be removed.</p>`,
+          button('Forget something…', leaveTo('memory.forget'), { look: 'danger' }),
           button('Sign out', leaveTo('sign-out'), { look: 'danger' }),
         )}
       `,
