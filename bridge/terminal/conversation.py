@@ -45,6 +45,8 @@ _OUTCOMES: dict[str, tuple[str, str]] = {
 _OPEN_THE_PAGE = "Choose on your page what to do, or ask an operator (`python -m bridge restore`)."
 
 _OUTPUT_LINES = 6
+#: With so many turns waiting, as after an import, one line tells what was learned from all of them.
+_MANY_WAITING = 50
 #: Kinds of stopped work that report their end in an event.
 _TURNS = frozenset({"mission", "turn"})
 
@@ -69,6 +71,8 @@ class Conversation:
         self.learnings = 0
         #: Number of times that something was remembered since the start.
         self.remembered = 0
+        #: Updates of memory that are not shown yet, because more will follow.
+        self._untold: list[messages.MemoryUpdate] = []
         #: The agent's background work.
         self.background: list[BackgroundWork] = []
         #: Titles of all background work by id. It has left `background` when the answer to a stop arrives.
@@ -309,7 +313,8 @@ class Conversation:
                 # Changes of actions alone are reported by the command or turn that made them.
                 if update.files or update.learnings:
                     self.remembered += 1
-                    await self._screen.line(drawing.remembered(update))
+                    self._untold.append(update)
+                    await self._tell_learned()
                 await self._note_drift(drift)
                 self._refresh()
             case messages.ScheduleUpdate(next_due=next_due):
@@ -388,7 +393,14 @@ class Conversation:
     async def _count(self, session: SessionState, memory: MemoryState) -> None:
         self.waiting = memory.waiting
         self.learnings = memory.learnings
+        await self._tell_learned()
         await self._count_session(session)
+
+    async def _tell_learned(self) -> None:
+        """Show what was learned, in one line for all the turns of an import."""
+        if self._untold and self.waiting < _MANY_WAITING:
+            await self._screen.line(drawing.remembered(self._untold))
+            self._untold = []
 
     async def _count_session(self, session: SessionState) -> None:
         before, self.paused = self.paused, session.paused

@@ -255,12 +255,13 @@ def used(tools: list[UsedTool]) -> Text:
     return line(("  ▸ ", "cyan"), (", ".join(told), "dim"))
 
 
-def remembered(update: MemoryUpdate) -> Text:
+def remembered(updates: list[MemoryUpdate]) -> Text:
     """Draw `remembered 2 things · user.md updated`."""
-    count = len(update.learnings)
+    count = sum(len(update.learnings) for update in updates)
+    files = dict.fromkeys(one_line(name) for update in updates for name in update.files)
     parts = [f"remembered {count} thing{'s' if count != 1 else ''}"] if count else []
-    if update.files:
-        parts.append(f"{', '.join(one_line(name) for name in update.files)} updated")
+    if files:
+        parts.append(f"{', '.join(files)} updated")
     return line(("✎ ", "magenta"), (" · ".join(parts), "dim"))
 
 

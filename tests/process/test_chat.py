@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from rich.text import Text
 
@@ -17,6 +18,7 @@ from sprite.protocol.messages import (
     MemoryUpdate,
     PermissionRequest,
     PermissionResolved,
+    Status,
 )
 from sprite.protocol.shapes import Block, ChatMessage, FileState
 from tests.chat_stage import in_a_pipe, in_a_terminal
@@ -76,6 +78,19 @@ async def test_tools_cards_and_memory_are_shown_live() -> None:
     assert "card_id" not in chat.seen
     for words in ("▸ Bash  ls", "✓ a.txt", "✗ Bash  exit 1", "Shopping", "Tea", "remembered 1 thing"):
         assert words in chat.seen
+
+
+async def test_import_is_remembered_in_one_line() -> None:
+    sync = state_sync()
+    many = msgspec.structs.replace(sync.memory, waiting=60)
+    async with in_a_pipe(state_sync(memory=many)) as chat:
+        await chat.visitor.send(MemoryUpdate(["user.md"], [learned(1, "FACT", "Likes tea")], curation_id=1))
+        await chat.visitor.send(MemoryUpdate(["user.md"], [learned(2, "FACT", "Likes rum")], curation_id=2))
+        asked = await chat.visitor.receive("system")
+        status = Status("status", sync.session, sync.memory, None, "ask", None)
+        await chat.visitor.send(status, reply_to=asked["id"])
+        await chat.until_seen("remembered 2 things · user.md updated")
+    assert chat.seen.count("remembered") == 1
 
 
 async def test_error_shows_message() -> None:

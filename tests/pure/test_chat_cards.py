@@ -157,7 +157,7 @@ def test_host_question_offers_turn_session_and_always() -> None:
 
 def test_learning_notice_is_one_line() -> None:
     update = MemoryUpdate(["user.md"], [learned(1, "FACT", "One"), learned(2, "FACT", "Two")], curation_id=1)
-    assert text_of(drawing.remembered(update)).strip() == "✎ remembered 2 things · user.md updated"
+    assert text_of(drawing.remembered([update])).strip() == "✎ remembered 2 things · user.md updated"
 
 
 def test_history_shows_last_messages_shortened() -> None:
