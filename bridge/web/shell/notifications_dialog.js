@@ -101,7 +101,7 @@ class Panel {
     const shown = {
       unsupported: html`<p>${unsupported()}</p>`,
       denied: html`<p>
-        This browser blocks them. Click the sign at the left of the address, set Notifications to Allow, and open this
+        This browser blocks them. Click the icon to the left of the address, set Notifications to Allow, and open this
         again.
       </p>`,
       off: html`<p>They are off.</p>

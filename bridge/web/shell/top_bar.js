@@ -21,6 +21,8 @@ const WORDS = {
   'signed-out': ['bad', 'Signed out'],
 };
 
+const CLOSE = [{ label: 'Close', value: null }];
+
 /** @param {Page} page */
 const DEMO = (page) =>
   button(
@@ -31,7 +33,7 @@ const DEMO = (page) =>
         body:
           'No key for Claude is set, so simple rules answer. They draw tables, remember your facts, set reminders ' +
           'and run commands. For Claude, set ANTHROPIC_API_KEY where the bridge runs, and start it again.',
-        actions: [{ label: 'Close', value: null }],
+        actions: CLOSE,
       }),
     { look: 'demo' },
   );
@@ -45,7 +47,7 @@ function shield({ label = 'clean', sources = [], label_note = '' }, page) {
   const title = isExposed ? 'This session has read text from outside' : 'This session is clean';
   const why = isExposed ? `It has read: ${sources.map(sourceWords).join(', ')}.` : 'It has read nothing from outside.';
   return html`<button type="button" class="link shield" data-label=${label} title=${title} aria-label=${title}
-    @click=${() => page.confirm({ title, body: `${why} ${label_note}` })}>${icon('shield', true)}</button>`;
+    @click=${() => page.dialog({ title, body: `${why} ${label_note}`, actions: CLOSE })}>${icon('shield', true)}</button>`;
 }
 
 /**
