@@ -128,7 +128,7 @@ function template(found, problem, revoke) {
     }
     ${
       hosts.length
-        ? html`<h4>Connections</h4>
+        ? html`<h4>Hosts that it tried to reach</h4>
             <ul class="plain">${hosts.map(hostRow)}</ul>`
         : html`<p class="muted">The agent has not connected to any host yet.</p>`
     }

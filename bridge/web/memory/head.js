@@ -128,7 +128,7 @@ export class Head {
               type="button"
               class="button small"
               ?disabled=${flushing}
-              title="Learn now from the turns that are waiting"
+              title="Learn now from the waiting turns"
               @click=${this.#acts.flush}
             >
               ${flushing ? 'Learning…' : 'Learn now'}

@@ -357,7 +357,7 @@ class Memory {
     });
     commands.add({
       id: 'memory.flush',
-      title: 'Learn now from waiting turns',
+      title: 'Learn now from the waiting turns',
       group: 'Memory',
       run: () => void this.#flush(),
     });

@@ -1,5 +1,6 @@
 // Search while typing: debounced, in the agent's own order, without late answers to earlier queries.
 
+import { did } from '../chat/tools.js';
 import { iso, plural, when } from '../format.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { TYPES, where } from './labels.js';
@@ -65,7 +66,7 @@ export class Search extends View {
       const words = `No learning or turn matches “${found.query}”. Try fewer or other words.`;
       return html`${nothingYet('Nothing found', words)}
       ${notes(found)}
-      ${this.#waiting(found)}`;
+      ${waits(found)}`;
     }
     return html`
       <p class="memory-note">
@@ -75,7 +76,7 @@ export class Search extends View {
       <ol class="plain hits">
         ${found.hits.map((hit) => this.#hit(hit))}
       </ol>
-      ${this.#waiting(found)}
+      ${waits(found)}
       <p class="memory-note">
         Narrow it inside the query: <code>type:correction</code> <code>since:2026-11-01</code>
         <code>before:2026-12-01</code> <code>project:web</code> <code>around:12</code>
@@ -104,7 +105,7 @@ export class Search extends View {
               : html`<span class="small-text muted">turn ${hit.turn_id}${where(hit)}</span>`
           }
         </span>
-        <span class="hit-text ${gone ? 'gone' : ''}">${hit.text}</span>
+        <span class="hit-text ${gone ? 'gone' : ''}">${hit.text.replace(/\bmcp__\w+/gu, did)}</span>
       </button>
       ${
         learning
@@ -115,20 +116,15 @@ export class Search extends View {
       }
     </li>`;
   }
-
-  /** @param {SearchResult} found */
-  #waiting({ waiting }) {
-    if (waiting === 0) return nothing;
-    return html`<div class="memory-banner" role="note">
-      <p class="grow">
-        ${plural(waiting, 'turn')} not learned from yet; search finds their words anyway.
-      </p>
-      <button type="button" class="button small" @click=${this.#acts.flush}>Learn from these turns now</button>
-    </div>`;
-  }
 }
 
 /** Draws hints: other searches that were tried, or a filter without results. @param {SearchResult} found */
 function notes(found) {
   return (found.notes ?? []).map((note) => html`<p class="memory-note">${note}</p>`);
 }
+
+/** @param {SearchResult} found */
+const waits = ({ waiting }) =>
+  waiting === 0
+    ? nothing
+    : html`<p class="memory-note">${plural(waiting, 'turn')} not learned from yet; search finds their words anyway.</p>`;
