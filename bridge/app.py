@@ -298,7 +298,7 @@ async def _webhook_key(database: Database) -> str:
 
 
 def _held(settings: Settings, database: Database) -> Callable[[], Awaitable[dict[str, Holder]]] | None:
-    """Return a function that lists the owner of each sprite, or None if bridges share no database."""
+    """Return a function that lists which bridge owns each sprite; None if this is the only bridge."""
     return partial(holders, database) if _is_shared(settings) else None
 
 
@@ -581,7 +581,7 @@ def _measured(
     notices: _Notices,
     followers: Replicator,
 ) -> Metrics:
-    """Return the metrics of all parts."""
+    """Return the bridge's metrics, with figures from all its parts."""
     metrics = Metrics()
     metrics.add_gauge("bridge_websockets", "Open pages and terminals.", "person", open_sockets.counts)
     metrics.add_gauge(
@@ -656,7 +656,7 @@ _PROVIDER = "oidc"
 async def _company_doors(
     settings: Settings, database: Database, authenticator: Authenticator, arriving: Arriving, acts: Acts
 ) -> AsyncIterator[list[web.RouteDef]]:
-    """Yield the routes of the configured login methods, for before the catch-all, and serve them during the block."""
+    """Serve the configured login methods (OIDC, passkeys) while the block runs; yield their routes."""
     async with AsyncExitStack() as stack:
         routes: list[web.RouteDef] = []
         spent = Spent(database)

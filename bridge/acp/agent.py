@@ -59,7 +59,7 @@ class Editor:
         return answer.outcome.option_id if isinstance(answer.outcome, schema.AllowedOutcome) else None
 
     async def withdraw(self, tool_call_id: str) -> None:
-        """Withdraw a question that was answered elsewhere or is obsolete."""
+        """Close a permission question in the editor: it was answered elsewhere, or needs no answer any more."""
         if (question_id := self._transport.question_id(tool_call_id)) is not None:
             with suppress(ConnectionError):
                 await self._transport.send(
@@ -155,7 +155,7 @@ class SpriteAgent(Service):
         return schema.PromptResponse(stop_reason=self._reason(ending, is_cancelled=sent.is_cancelled))
 
     async def cancel(self, session_id: str, **_rest: Any) -> None:
-        """Stop the messages sent from this session."""
+        """Stop the agent's turns for the messages that were sent in this session."""
         if (session := self._conversation.sessions.get(session_id)) is not None:
             self._conversation.cancel(session)
 

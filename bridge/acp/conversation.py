@@ -83,7 +83,7 @@ class Questions:
         self.go_on()
 
     def go_on(self) -> None:
-        """Show or close permission requests that had to wait until a session was opened."""
+        """Show or close the permission requests that had to wait until a session was opened."""
         for question in self._open.values():
             self._go_on(question)
 
@@ -240,7 +240,10 @@ class Conversation:
     # --- sessions ---
 
     def join(self, session: Session) -> None:
-        """Add a session, empty at first. Evicts the least recently used idle one beyond the limit."""
+        """Add a session of the editor. It shows no earlier messages.
+
+        Beyond the limit, the idle session that was used least recently is removed.
+        """
         self.sessions.pop(session.id, None)
         quiet = [each.id for each in self.sessions.values() if not each.waits]
         if len(self.sessions) >= MAX_SESSIONS and quiet:
@@ -249,7 +252,7 @@ class Conversation:
         session.skip(self._turns.turns.values())
 
     def touched(self, session: Session) -> None:
-        """Mark the session in which the person is active: questions about other missions appear there."""
+        """Record that the person uses this session now: questions about other missions appear in it."""
         if session.id in self.sessions:
             self.sessions[session.id] = self.sessions.pop(session.id)
 
@@ -268,7 +271,7 @@ class Conversation:
         self._turns.send(mission_id, message.text)
 
     def cancel(self, session: Session) -> None:
-        """Stop all messages of a session that have not ended."""
+        """Stop the turns of all messages of a session that have not ended."""
         for prompt in session.prompts:
             prompt.is_cancelled = True
             if prompt.mission_id is not None and not prompt.ended.done():

@@ -119,12 +119,12 @@ class Session:
         await self._update(update)
 
     def skip(self, turns: Iterable[Turn]) -> None:
-        """Treat all content of turns so far as shown."""
+        """Treat everything in these turns as shown."""
         for turn in turns:
             self._readers.setdefault(turn, Reader()).skip(turn)
 
     async def show(self, turn: Turn) -> None:
-        """Show what is new of a turn, unless it is hidden."""
+        """Show in the editor the parts of a turn that it does not show yet, unless the turn is hidden."""
         if not turn.attempt and turn.ending is None:
             # A turn that waits may begin after this session's own has ended.
             return

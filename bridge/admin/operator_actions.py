@@ -82,10 +82,7 @@ def _entry(row: Any) -> Entry:
 
 
 def of_what(at: float | None, left_out: str = "") -> dict[str, Detail]:
-    """Return the details of an export: its source (machine or store, as of Unix seconds).
-
-    `left_out` describes the missing parts.
-    """
+    """Return an export's details for the audit log: its source, its time (Unix seconds) and the missing parts."""
     made: dict[str, Detail] = {"left_out": left_out} if left_out else {}
     return made | ({"of": "the machine"} if at is None else {"of": "the store", "as_of": moment(at)})
 

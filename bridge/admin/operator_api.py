@@ -151,9 +151,9 @@ Work = Callable[[Report], Awaitable[str]]
 
 
 async def told_in_steps(request: web.Request, name: str, work: Work) -> web.StreamResponse:
-    """Do the work and stream its steps as the response, a line of JSON each: {"phase", "words"}.
+    """Do the work, and stream its steps as the response: one JSON line {"phase", "words"} for each step.
 
-    Its result is the text of the last one. If the client has gone, cancel the work as far as possible.
+    The last line has the result of the work. If the client has gone, the work is cancelled as far as possible.
     """
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
     await response.prepare(request)
@@ -241,7 +241,7 @@ class OperatorApi:
         self._webhook_key = webhook_key
 
     def application(self) -> web.Application:
-        """Return the application for the control socket; a client that `peer.refusal` admits may do everything."""
+        """Return the control socket's application. Any program that `control.refusal` admits may do everything."""
         application = web.Application(middlewares=[_for_owner, explained])
         application.add_routes(self.routes())
         return application

@@ -61,7 +61,7 @@ def refusing(handler: Handler) -> Handler:
 
 
 def refusal(error: DoorError) -> web.Response:
-    """Return the response for a refused program."""
+    """Return the JSON response for a refused request of a program."""
     body = msgspec.json.encode({"error": {"code": error.code, "message": str(error)}})
     response = web.Response(status=error.status, body=body, content_type="application/json", headers=error.headers())
     if error.status == web.HTTPRequestEntityTooLarge.status_code:

@@ -127,7 +127,7 @@ class Boot(Service, Observer):
     # --- asking ---
 
     def _ask(self, key: _Key) -> asyncio.Task[str | DoorError] | None:
-        """Return the running task that asks for a boot text, or a new one, or None if the person has too many."""
+        """Return the task that requests a boot text from the sprite; None if the person has too many such tasks."""
         asking = self._asking.get(key)
         if asking is None and sum(person == key[0] for person, _ in self._asking) < _MAX_ASKING_EACH:
             asking = self._asking[key] = self._tasks.start(self._asked(key), "ask for boot memory")
@@ -178,7 +178,7 @@ def _project(request: web.Request) -> str | None:
 
 
 def _known(request: web.Request) -> set[str]:
-    """Return the client's ETags."""
+    """Return the ETags in the request's If-None-Match header: texts that the client has already."""
     return {tag.strip().removeprefix("W/") for tag in request.headers.get("If-None-Match", "").split(",")}
 
 

@@ -104,7 +104,7 @@ def read(body: bytes) -> Asked:
 
 
 def unknown_model() -> UnfitError:
-    """Return the error for any other model name."""
+    """Return the error for a request that names a model other than the person's agent."""
     return UnfitError(
         "model", f"The only model here is {MODEL!r}, the person's own agent.", status=404, code="model_not_found"
     )

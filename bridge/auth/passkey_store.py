@@ -181,7 +181,7 @@ class Party:
         return webauthn.options_to_json(options).encode()
 
     def believed_new(self, answer: bytes, challenge: bytes) -> VerifiedRegistration:
-        """Verify a new key. Raises PasskeyError."""
+        """Verify the new passkey in a device's answer to the challenge, and return it. Raises PasskeyError."""
         import webauthn
 
         try:
@@ -200,7 +200,7 @@ class Party:
         return made
 
     def believed_login(self, answer: bytes, challenge: bytes, passkey: Passkey) -> VerifiedAuthentication:
-        """Verify that a device has this key and has just verified its user. Raises PasskeyError."""
+        """Verify that the device has this passkey and has just verified its user. Raises PasskeyError."""
         import webauthn
 
         try:

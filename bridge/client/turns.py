@@ -190,7 +190,7 @@ class Turn:
         self.end(events.Interrupted(self.id) if is_stopped else events.Complete(self.id, words, None, None, 0))
 
     def _add_rest(self, words: str) -> None:
-        """Append what is missing of the turn's texts; `words` are all of them together, as a chat line has them."""
+        """Add the end of the turn's text that is missing here; `words` is its complete text from the chat."""
         texts = [part for part in self.parts if isinstance(part, Text)]
         missing = Text(words, is_done=True, has_gap=True).after("\n\n".join(part.text for part in texts).strip())
         if texts and not texts[-1].is_done:
@@ -247,7 +247,7 @@ class Turns:
         return []
 
     def lose(self) -> None:
-        """Note that deltas are missed from now on."""
+        """Record that text deltas may be missing from now on, because the connection broke."""
         self._has_gap = True
         for growing in filter(None, (turn.growing for turn in self.turns.values())):
             growing.has_gap = True
@@ -375,7 +375,7 @@ News = Began | Grew | Over | Part | events.Compacting | events.Compacted | event
 
 
 class Reader:
-    """The position of one client in one turn."""
+    """The parts of one turn that one client has already shown."""
 
     def __init__(self) -> None:
         #: The last attempt that was shown, 0 before the turn's begin.

@@ -75,7 +75,7 @@ class LeaseBook:
         return None if entry is None or entry.ends_at <= self._clock() else entry.epoch
 
     def sprites(self) -> Collection[str]:
-        """Return all recorded leases, including expired ones that were not taken out yet."""
+        """Return the sprites with a recorded lease, including leases that have expired."""
         return tuple(self._entries)
 
     def take_ended(self) -> list[str]:
@@ -111,7 +111,7 @@ class LeaseBook:
             self.touch(sprite)
 
     def unused(self) -> dict[str, int]:
-        """Return the leases that were not used for a while, with their epochs."""
+        """Return the sprites whose lease was not used for a while, each with the lease's epoch."""
         limit = self._clock() - UNUSED_SECONDS
         return {
             sprite: entry.epoch
@@ -271,7 +271,10 @@ class Leases(Service, Ownership):
                 await self._ask(_OUTGROW, least, least, sprite, self.owner, epoch)
 
     def moved(self, text: str) -> None:
-        """Handle a notification of CHANNEL. Untrusted: every client of the database can send one."""
+        """Drop a lease that another bridge has taken, as a notification of the database reports.
+
+        The text is untrusted: every client of the database can send one.
+        """
         sprite, _, number = text.rpartition(":")
         self._known.pop(sprite, None)
         epoch = self._book.epoch(sprite)
@@ -347,7 +350,7 @@ class Leases(Service, Ownership):
                 await self._ask(_GIVE_BACK.format(", ".join("?" * len(some))), self.owner, *some)
 
     async def _watch(self) -> None:
-        """Report leases at the moment they expire by the local clock."""
+        """Notify the listeners of each lease at the moment when it expires by the local clock."""
         while True:
             self._granted.clear()
             if ended := self._book.take_ended():

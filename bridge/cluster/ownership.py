@@ -98,7 +98,7 @@ class Ownership:
         """Give all leases back at once and take no new ones: the bridge ends."""
 
     def add_listener(self, on_change: OnChange) -> None:
-        """Call `on_change` for each change from now on."""
+        """From now on, call `on_change` with each sprite whose owner changes."""
 
 
 _HOLDERS = "SELECT sprite, address, expires_at - db_now() AS seconds FROM leases WHERE expires_at > db_now()"

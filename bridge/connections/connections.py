@@ -141,7 +141,7 @@ class Connections(Service):
         return await self._tested(person, live)
 
     async def remove(self, person: str, name: str) -> None:
-        """Delete a connection and end its calls."""
+        """Delete a connection; its running calls fail."""
         live = await self._found(person, name)
         live.is_removed = True
         self._people[person].pop(name, None)
@@ -194,7 +194,7 @@ class Connections(Service):
         return flow.url.result()
 
     async def logged_in(self, person: str, code: str, state: str, issuer: str | None) -> None:
-        """Finish the person's login to which a state belongs, with what they bring back."""
+        """Finish the login that `state` identifies, with the code that the person's browser brings back."""
         from mcp.shared.auth import AuthorizationCodeResult
 
         for live in (await self._of(person)).values():

@@ -85,7 +85,7 @@ class Definition(msgspec.Struct):
         return text
 
     def hold_secrets(self) -> None:
-        """Have the credentials redacted in this process's log."""
+        """Redact the credentials in everything that this process logs from now on."""
         for secret in self._secrets():
             own_secrets.hold_passing(secret)
 
@@ -178,7 +178,7 @@ class ConnectionStore:
         self._tell_others(tx, person)
 
     async def count(self, person: str, record: Record, calls: int) -> None:
-        """Add so many calls, and take over those that other bridges counted."""
+        """Add this bridge's calls to the stored count, and take over the sum of all bridges."""
         rows = await self._database.statement(
             "UPDATE connections SET calls = CASE WHEN day = ? THEN calls + ? ELSE ? END, day = ? "
             "WHERE person = ? AND name = ? RETURNING calls",

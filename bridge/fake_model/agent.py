@@ -115,7 +115,7 @@ _REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
 
 
 def report(outcomes: Iterable[ToolOutcome]) -> str:
-    """Report the results of tools in a few words."""
+    """Return a short text about the results of the last tool calls."""
     return "\n\n".join(_outcome(outcome) for outcome in outcomes)
 
 
@@ -159,7 +159,7 @@ def _fenced(output: str) -> str:
 
 
 def compacted(request: Request) -> str:
-    """Summarise the conversation: the person's words, verbatim."""
+    """Return the summary for a compaction request: the person's messages, verbatim."""
     said = [entry.text for entry in request.timeline if entry.kind in {"summary", "user"}]
     return f"<summary>\n{chr(10).join(said)[-_LONGEST_SUMMARY:]}\n</summary>"
 

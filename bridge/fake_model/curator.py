@@ -407,7 +407,7 @@ class ProposedLine:
 
 
 def verify(request: str) -> str:
-    """Answer the user content of a verification request by the rules by which the fake model learns."""
+    """Answer a verification request: a line passes if the fake curator would learn it from the messages."""
     shown = request.partition(_END_OF_MESSAGES)[0]
     messages = [Turn(found["id"] or "", "user", html.unescape(found["text"])) for found in _MESSAGE.finditer(shown)]
     return answer((line, _flaw(line, messages)) for line in proposed_lines(request))

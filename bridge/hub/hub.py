@@ -120,7 +120,7 @@ class Relay:
             room.report(phase, words)
 
     def offer(self, sprite: str) -> str | None:
-        """Return the request that the page offers to the person about a sprite's link, as in LinkState."""
+        """Return what the person may request while the sprite is unreachable, or None; see LinkState."""
         return None if (room := self._rooms.get(sprite)) is None else room.offer
 
     def nudge(self, sprite: str) -> None:
@@ -248,7 +248,7 @@ class Relay:
 
 
 def _seen(sprite: str, room: SpriteHub, past: Seen | None) -> Seen:
-    """Return the sprite's state from its room, completed from `past`, its state before the room was opened."""
+    """Return the state of a sprite from its open room. `past` is the earlier state, for facts that the room lacks."""
     change = room.change
     return Seen(
         sprite=sprite,

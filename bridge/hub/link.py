@@ -306,7 +306,7 @@ class Link(Service):
 
     @property
     def is_at_rest(self) -> bool:
-        """Return whether there is no connection, and none is tried until a client does something."""
+        """Return whether there is no connection, and none is tried until a client needs the sprite."""
         return self._is_at_rest
 
     def let_go(self) -> None:
@@ -315,7 +315,7 @@ class Link(Service):
             self._attempt.reschedule(0)
 
     def nudge(self) -> None:
-        """End the pause between attempts, because a client waits."""
+        """End the pause between two attempts to connect, because a client waits."""
         self._nudged.set()
 
     def report(self, state: State, message: str) -> None:
@@ -386,7 +386,7 @@ class Link(Service):
             await connection.close()
 
     async def _hold(self, connection: SpriteConnection) -> None:
-        """Read messages until the connection ends, or seems dead."""
+        """Read the sprite's messages until the connection ends or stops answering."""
         reading = asyncio.create_task(self._read(connection), name=f"read {self._sprite}")
         watching = asyncio.create_task(self._watch(connection), name=f"watch {self._sprite}")
         try:

@@ -377,9 +377,9 @@ class SpriteHub:
         self._link.report(phase, words)
 
     def advise(self, words: str, as_of: float | None = None) -> None:
-        """Show `words` to all clients while the link is up: the person has to decide something. "" removes them.
+        """Show a text to all clients while the link is up, because the person has to decide something.
 
-        `as_of` is the time of the replica in Unix seconds.
+        `words` "" removes the text. `as_of` is the time of the replica in Unix seconds.
         """
         before, self._advice = self._advice, link.LinkChange("ready", words, "choose", as_of) if words else None
         if self._advice != before and self._link.change.state == "ready":
@@ -394,7 +394,7 @@ class SpriteHub:
 
     @property
     def offer(self) -> str | None:
-        """Return the request that the page offers to the person about the link, as in LinkState."""
+        """Return what the person may request while the sprite is unreachable, or None; see LinkState."""
         return self._told(self._link.change).offer
 
     def nudge(self) -> None:
@@ -431,7 +431,7 @@ class SpriteHub:
         return lease
 
     async def look_whether_owned(self) -> None:
-        """Try to get the lease of a sleeping sprite back: without it, a wake by another bridge goes unnoticed."""
+        """Take the free lease of a sleeping sprite again, so that no other bridge wakes it unnoticed."""
         if self._link.is_at_rest and not self.may_speak:
             with suppress(NotOwnedError):
                 await self.own()

@@ -83,7 +83,7 @@ class Subscriber:
         self.event(encode(welcome)[:-1], None)
 
     def has_got(self, epoch: str, last_seq: int) -> None:
-        """Set the newest event that the client has, after which its next replay continues."""
+        """Record the newest event that the client has; its next replay begins after it."""
         self.resume = messages.ResumeFrom(epoch, last_seq)
 
     def put(self, frame: bytes) -> None:
@@ -102,13 +102,13 @@ class Subscriber:
         self._send()
 
     async def keeps_up(self) -> None:
-        """Wait until the client's queue has room for more of a long replay."""
+        """Wait until the client's queue has room, so that a long replay does not fill it."""
         while self.outbox.has_backlog(_REPLAY_BYTES):
             self._sent.clear()
             await self._sent.wait()
 
     def pass_on(self) -> None:
-        """Close the connection, so that the client reconnects to the bridge that has the sprite."""
+        """Close the connection, so that the client reconnects to the bridge that owns the sprite."""
         self.is_passed_on.set()
 
     def cut(self) -> None:

@@ -262,7 +262,7 @@ def printable(line: str) -> str:
 
 
 async def with_first(first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield a chunk that was already read, then the others."""
+    """Yield the chunk that was read before the others, then the others."""
     try:
         if first:
             yield first

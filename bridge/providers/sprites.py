@@ -391,7 +391,10 @@ async def _restore_on(
 
 
 async def greet(channel: provider.Channel, token: str) -> None:
-    """Return once the sprite accepts us. Raise HostError if it does not, or not in time. Closes the channel."""
+    """Return once the sprite accepts the bridge's token, and close the channel.
+
+    Raise HostError if it does not, or not in time.
+    """
     await _ask(channel, token, 1)
 
 

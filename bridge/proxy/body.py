@@ -157,7 +157,7 @@ class Upload(Service):
         return asked
 
     def cap(self, max_tokens: int, at: slice) -> None:
-        """Forward a lower `max_tokens` than requested; `at` is its place in the body."""
+        """Replace the requested `max_tokens` by a lower value in the forwarded body; `at` is its place there."""
         self._body = b"%b%d%b" % (self._body[: at.start], max_tokens, self._body[at.stop :])
         self.size = len(self._body)
 

@@ -57,7 +57,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """The objects that all model calls share."""
+    """The objects that all model calls share, such as the accounts and the HTTP client."""
 
     session: ClientSession
     upstream: Upstream

@@ -181,15 +181,16 @@ async def settle(database: Database, call: ModelCall) -> Standing:
 
 
 async def bar(database: Database, call: ModelCall) -> None:
-    """Prevent an interrupted `reserve` from taking effect later.
+    """Make sure that an interrupted `reserve` cannot reserve anything later.
 
-    If it has not written the call's row, write a row that holds nothing: the first row with an id wins.
+    The first row with a call's id wins, so this writes a row that reserves nothing, unless `reserve` has written
+    one.
     """
     await database.statement(_TOMBSTONE, call.row())
 
 
 async def renew(database: Database, call_id: str) -> None:
-    """Extend the time for which a call reserves its budget."""
+    """Extend the time until which a running call reserves its cost."""
     await database.statement(_RENEW, (call_id,))
 
 

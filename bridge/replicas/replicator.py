@@ -105,11 +105,11 @@ class Following:
 
     @property
     def is_hopeful(self) -> bool:
-        """Return whether the missing data is on its way."""
+        """Return whether the missing data can be expected soon."""
         return not self.is_whole and not self.trouble and time.monotonic() - self.progress_at < _PATIENCE_SECONDS
 
     def moved(self, *, is_whole: bool) -> None:
-        """Record that data was stored in the replica, or that the sprite has nothing more."""
+        """Record progress: data was stored in the replica, or (`is_whole`) the sprite has nothing more to send."""
         self.is_whole, self.trouble, self.progress_at = is_whole, "", time.monotonic()
         if is_whole:
             self.whole_at = self.progress_at

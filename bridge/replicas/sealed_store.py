@@ -137,7 +137,7 @@ class SealedStore:
     # --- checks ---
 
     async def healed(self, sprite: str) -> None:
-        """Note that the sprite has shipped the `wanted` pieces that it still has, and make a check due at once."""
+        """Record that the sprite has sent the damaged pieces again, and let the next check begin at once."""
 
         def end(log: SpriteLog) -> None:
             log.recount()

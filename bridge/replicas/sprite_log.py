@@ -82,7 +82,7 @@ class SpriteLog:
 
     @property
     def generation(self) -> int:
-        """Return the newest generation; 0 without a replica."""
+        """Return the number of the newest generation: of the last full replication; 0 without a replica."""
         row = self._one("SELECT max(generation) AS newest FROM stored_positions WHERE sprite = ?")
         return int(row["newest"] or 0)
 
@@ -96,7 +96,7 @@ class SpriteLog:
         return _position(self._read())
 
     def begin(self) -> int:
-        """Begin a generation; earlier ones stay stored."""
+        """Begin a new generation, for a replication from the beginning; earlier generations stay stored."""
         self._names()
         generation = self.generation + 1
         self._tx.execute(
@@ -449,7 +449,7 @@ class SpriteLog:
         )
 
     def recheck(self) -> None:
-        """Make the next check due at once."""
+        """Let the next check of this replica begin at once."""
         self._tx.execute("UPDATE stored_sprites SET check_began_at = NULL WHERE sprite = ?", (self._sprite,))
 
     def health(self) -> store.Health:
@@ -602,7 +602,7 @@ class SpriteLog:
         return self._one("SELECT 1 AS found FROM stored_chunks WHERE sprite = ? AND name = ?", name) is not None
 
     def lacks(self, sha256: str) -> store.DamagedError:
-        """Return the error for a missing chunk."""
+        """Return the error that reports a missing chunk."""
         return store.DamagedError(f"The store of {self._sprite} lacks a chunk that a row names (sha256 {sha256}).")
 
     def unsealed(self, found: Any, place: bytes, what: str) -> bytes:
@@ -613,7 +613,7 @@ class SpriteLog:
             raise self.damaged(what) from error
 
     def damaged(self, what: str) -> store.DamagedError:
-        """Return the error for a damaged piece."""
+        """Return the error that reports a damaged piece; `what` names the piece."""
         return store.DamagedError(f"The store of {self._sprite} is damaged: {what} is not what was stored.", what)
 
     def kept(self) -> store.Kept:

@@ -177,7 +177,7 @@ def note(text: str) -> Text:
 
 
 def problem(text: str, advice: str = "") -> Text:
-    """Draw a problem and the advice for it."""
+    """Draw an error message and, below it, what the person can do."""
     drawn = Text.assemble(("✗ ", "bold red"), (clean(text), "red"))
     return drawn.append(f"\n  {advice}", style="dim") if advice else drawn
 
@@ -198,12 +198,12 @@ def shows_itself(name: str) -> bool:
 
 
 def tool_started(name: str, tool_input: dict[str, Any]) -> Text:
-    """Draw `▸ Bash ls -la`."""
+    """Draw the start of a tool call: `▸ Bash ls -la`."""
     return line(("▸ ", "cyan"), (tool_name(name), "bold dim"), (f"  {telling_line(tool_input)}", "dim"))
 
 
 def tool_ended(name: str, summary: str, *, is_error: bool) -> Text:
-    """Draw `✓ total 12`; `name` is needed where the tool is ambiguous."""
+    """Draw the result of a tool call: `✓ total 12`; `name` is given where it is unclear which tool ended."""
     mark = ("  ✗ ", "bold red") if is_error else ("  ✓ ", "green")
     who = f"{tool_name(name)}  " if name else ""
     outcome = one_line(_TAGS.sub("", summary))[:_LONGEST_SUMMARY] or ("failed" if is_error else "done")
@@ -246,7 +246,7 @@ def stopped(what: list[str]) -> Text:
 
 
 def used(tools: list[UsedTool]) -> Text:
-    """Draw the tools of a past turn: `▸ Bash x2, Read (failed)`."""
+    """Draw the tools that a past turn used: `▸ Bash x2, Read (failed)`."""
     counts = Counter((tool_name(tool.name), tool.is_error) for tool in tools)
     told = [
         f"{name}{f' x{count}' if count > 1 else ''}{' (failed)' if is_error else ''}"
@@ -256,7 +256,7 @@ def used(tools: list[UsedTool]) -> Text:
 
 
 def remembered(updates: list[MemoryUpdate]) -> Text:
-    """Draw `remembered 2 things · user.md updated`."""
+    """Draw what was learned: `remembered 2 things · user.md updated`."""
     count = sum(len(update.learnings) for update in updates)
     files = dict.fromkeys(one_line(name) for update in updates for name in update.files)
     parts = [f"remembered {count} thing{'s' if count != 1 else ''}"] if count else []
@@ -266,7 +266,7 @@ def remembered(updates: list[MemoryUpdate]) -> Text:
 
 
 def drifted(names: list[str]) -> Text:
-    """Draw that files wait for the person's decision."""
+    """Draw that these memory files changed on disk and wait for the person's decision."""
     who = ", ".join(one_line(name) for name in names)
     return line(("! ", "bold yellow"), (f"{who} changed on disk: accept or discard the change on your page", ""))
 

@@ -75,7 +75,7 @@ class StreamedReply:
 
 
 class ShownTurns:
-    """Shows each turn's news once."""
+    """Show each part of each turn once."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -86,7 +86,7 @@ class ShownTurns:
         self._said: WeakSet[Turn] = WeakSet()
 
     def skip(self, turn: Turn) -> None:
-        """Take a turn as shown so far."""
+        """Treat everything in a turn so far as shown."""
         self._said.add(turn)
         self._readers.setdefault(turn, Reader()).skip(turn)
 

@@ -111,14 +111,14 @@ class DueDates(Service, Observer):
         return None if date is None else date.at
 
     def take_left_open(self) -> frozenset[str]:
-        """Return the sprites that were connected when a bridge was killed, once."""
+        """Return the sprites that were connected when a bridge was killed. A second call returns none."""
         left, self.left_open = self.left_open, frozenset()
         return left
 
     # --- what the relay tells ---
 
     def opened(self, sprite: str) -> None:
-        """Store that this sprite is connected, so that it is looked at after a crash."""
+        """Store that this sprite is connected: after a crash of the bridge, its due date is asked for again."""
         self._opened.add(sprite)
         self._keep(sprite, replace(self._date(sprite), is_open=True))
 
@@ -340,7 +340,7 @@ class Waker(Service):
         self._not_again_before[sprite] = _InVain(self._due.of(sprite), times, time.monotonic() + jittered(pause))
 
     def _judge(self, sprite: str, before: float | None, outcome: Outcome, trouble: str) -> None:
-        """Record the outcome of a wake, and the earliest time of the next."""
+        """Record the outcome of a wake, and from it the earliest time of the next one."""
         self.wakes[outcome] += 1
         after = self._due.of(sprite)
         earlier = self._not_again_before.pop(sprite, None)

@@ -96,7 +96,7 @@ def _print(health: Health, spent_today: float) -> None:
     for turn in health.quarantined:
         say(f"  set aside   turn {turn.turn_id}, {day_and_time(turn.at)}: {turn.reason}")
         say(f"              it stays in the log and in the search; `memory retry {turn.turn_id}` curates it again")
-    say(f"  learnings   {health.learnings}, {health.open_actions} open action(s)")
+    say(f"  learnings   {health.learnings}, {health.open_actions} open to-do(s)")
     say(f"  curations   {health.curations}, the last {day_and_time(health.last_curation_at)}")
     say("  files")
     for file in health.files:

@@ -164,7 +164,7 @@ def test_status_reports_healthy_memory(run: Run, workspace: Path) -> None:
     assert said["sprite"] == "not running"
     assert said["sessions"] == "2"
     assert said["turns"] == "9, all curated"
-    assert said["learnings"] == "5, 1 open action(s)"
+    assert said["learnings"] == "5, 1 open to-do(s)"
     assert said["curations"].startswith("2, the last 2")
     assert said["user.md"].endswith("of 200 lines")
     assert "█" in said["user.md"]
