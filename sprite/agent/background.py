@@ -98,7 +98,10 @@ class Background:
         return self._begun_by.get(agent_id) if agent_id is not None else None
 
     def has(self, within: str | None, calls: Iterable[str]) -> bool:
-        """Return whether a message belongs to a background agent, known by the call that began it. Record its calls."""
+        """Return whether a message belongs to a background agent: `within` is the call that began its agent.
+
+        The message's own `calls` are recorded, because each may begin another agent.
+        """
         if within not in self._calls:
             return False
         # Each call may begin another agent.
@@ -165,7 +168,7 @@ class Unattended:
         return max(self.held_until - self._clock(), min(_LEAST_TURN_SECONDS, self._seconds))
 
     def heard(self) -> bool:
-        """Reset the counts: a person sent a message or a schedule came due. Return whether a pause ended."""
+        """Reset the counts, because a person sent a message or a schedule came due. Return whether a pause ended."""
         self._turns, self._usd, self._heard_at = 0, 0.0, self._clock()
         was_paused, self.paused = self.paused is not None, None
         return was_paused
@@ -188,7 +191,7 @@ class Unattended:
         return True
 
     def ended(self, event: Ending) -> bool:
-        """Pause if a turn failed because the budget is used up; return whether it did."""
+        """Pause the agent if a turn failed because the budget is used up. Return whether it was paused."""
         if not isinstance(event, Failed) or event.code != BUDGET_USED_UP:
             return False
         self.pause("budget" if event.action == "raise_limit" else "month", event.message)

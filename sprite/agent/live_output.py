@@ -51,7 +51,7 @@ class LiveOutput:
 
     @property
     def call(self) -> ToolUse | None:
-        """The oldest running command, unless it prints secrets."""
+        """The call of the command that has run longest, or None if there is none or it prints secrets."""
         oldest = next((call for call, _ in self._running.values()), None)
         return None if oldest is None or shows_secrets(oldest.input) else oldest
 

@@ -151,7 +151,7 @@ class RuleDesk:
         await self._offer(new)
 
     async def heard(self, change: Change) -> None:
-        """Offer the rules that the curator proposes, each once."""
+        """Offer to the person the rules that a curation proposed, each once."""
         for each in change.proposed:
             new = row_of(each.rule, each.turn, each.quote)
             if not self._like(new):

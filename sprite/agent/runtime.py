@@ -226,7 +226,7 @@ class AgentRuntime:
         self._when_scheduled_ends = tell
 
     async def heartbeat(self) -> None:
-        """Return when the missions queued before it have ended."""
+        """Return once all missions that are queued now have ended."""
         await self._inbox.in_turn(lambda: asyncio.sleep(0))
 
     async def new_session(self) -> list[shapes.Stopped]:
@@ -578,7 +578,7 @@ class AgentRuntime:
         return self._turn.mission.stack_id if self._turn else None
 
     def found(self, hits: Sequence[shapes.SearchHit]) -> None:
-        """Record the hits of a memory search for the mission's reply: each once, with shortened text."""
+        """Record the hits of a memory search, each once and shortened: clients show them with the mission's reply."""
         self._desk.label.found(hits)
         if self._turn is not None:
             known = {(hit.kind, hit.id) for hit in self._turn.found}
@@ -672,7 +672,7 @@ class AgentRuntime:
         await self._processor.flush_all_within(COMPACTION_FLUSH_SECONDS)
 
     async def news(self) -> str | None:
-        """Return the text to add to the agent's next prompt."""
+        """Return the text that the sprite adds to the agent's next prompt: changes since its last one."""
         news = await self._session.news()
         asked_by = self._turn.mission.asked_by if self._turn is not None and self._is_in_mission() else None
         if asked_by is None:

@@ -160,7 +160,7 @@ class Session:
         self.acted()
 
     def acted(self) -> None:
-        """Record activity in the session."""
+        """Record activity, from which the session's idle time is counted."""
         self._last_active = time.time()
 
     async def close(self, outcome: Outcome = "interrupted") -> None:
@@ -191,7 +191,7 @@ class Session:
             await self._transcript.link_cli_session(self.id, cli_session_id)
 
     def compacted(self) -> None:
-        """Record that the agent lost its memory text; the changes come with its next prompt."""
+        """Record that a compaction removed memory from the agent's context: `news` then returns all changes."""
         self._compacted = True
 
     async def news(self) -> str | None:

@@ -301,7 +301,7 @@ class BackgroundTurns:
             await self.stop(background=False)
 
     def paid(self, usd: float) -> None:
-        """Record spending without a mission; stop the spending work if the limit is reached."""
+        """Add to the cost of work without a mission. If the limit is reached, stop that work."""
         if (turn := self.current) is not None:
             turn.streamed_usd += usd
         if self._unattended.paid(usd):

@@ -83,7 +83,7 @@ async def snapshot(settings: Settings) -> AsyncIterator[Snapshot]:
 
 
 def path_of(settings: Settings, name: layout.DatabaseName) -> Path:
-    """Return the path of a database."""
+    """Return the path of the database with this name."""
     return settings.workspace_db if name == "workspace.db" else settings.memory / name
 
 

@@ -70,12 +70,12 @@ def _shown(value: Any) -> Any:
 
 
 def pieces(data: bytes) -> Iterator[bytes]:
-    """Yield bytes in chunks."""
+    """Split bytes into chunks."""
     yield from (data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES))
 
 
 def digest(data: bytes) -> str:
-    """Return the name of a chunk."""
+    """Return the SHA-256 of a chunk in hex, which is its name."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -160,7 +160,7 @@ class _Unkept(LeftOut):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The result of a scan for replication: found things by their `name_of`, files without chunks, omitted ones."""
+    """The result of a scan for replication: files (without contents) and folders by their `name_of`, and omissions."""
 
     files: dict[str, FileFacts]
     folders: dict[str, FolderFacts]
@@ -379,7 +379,7 @@ class Looks:
         return not self.is_fresh(active_at) and passed > max(self._pause, self._took * _RARELY)
 
     def is_fresh(self, active_at: float) -> bool:
-        """Return whether there was no activity since the last scan of the person's files."""
+        """Return whether the last scan of the person's files came after the last activity."""
         return self._looked_at > active_at
 
     async def look_at_files(self) -> None:
@@ -424,7 +424,7 @@ class Looks:
         await self.state.put(part, changed, [name for name in before if name not in now])
 
     def row(self, part: str, name: str, facts: str | None, memory: Mapping[str, MemoryFile]) -> dict[str, Any] | None:
-        """Return the row to send for a thing, or None if it is gone."""
+        """Return the row to send for a file, a folder or a memory file; None if it is gone."""
         if facts is None:
             return None
         known: dict[str, Any] = msgspec.json.decode(facts)

@@ -131,7 +131,7 @@ class CanvasContext:
     # --- changes by the user ---
 
     def wrote(self, card_id: str, blocks: Sequence[Block]) -> None:
-        """Keep the full text of blocks that the user wrote, for the agent."""
+        """Keep the full text of blocks that the user wrote: the next prompt contains it."""
         self._whole |= {(card_id, block.id): block for block in blocks}
 
     async def news(self) -> str | None:
@@ -158,7 +158,7 @@ class CanvasContext:
         return part("canvas_changes", "\n".join([_INTRODUCTION, *told]))
 
     async def heard(self) -> None:
-        """Record that the agent got the canvas changes, because the turn with them has ended."""
+        """Record that the agent has received the canvas changes, because the turn with them has ended."""
         if self._told_up_to > self._heard_up_to:
             await self._workspace.canvas_changes_told(self._told_up_to)
             self._heard_up_to = self._told_up_to

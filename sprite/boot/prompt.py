@@ -60,7 +60,7 @@ def turn_lines(turn: Observation, agent: str = "You") -> str:
 
 
 def short(text: str, tokens: int = RECENT_TEXT_TOKENS) -> str:
-    """Return the beginning of a text within the limit for one turn."""
+    """Return the beginning of a text, at most as long as one turn may be in the prompt."""
     kept = text[:RECENT_TEXT_CHARS]
     found = memory_files.estimate_tokens(kept)
     if found > tokens:
@@ -69,7 +69,7 @@ def short(text: str, tokens: int = RECENT_TEXT_TOKENS) -> str:
 
 
 def within(budget: int, texts: Iterable[str]) -> list[str]:
-    """Return the leading texts within a token budget."""
+    """Return the first texts, as many as fit into a budget of tokens."""
     kept: list[str] = []
     for text in texts:
         budget -= memory_files.estimate_tokens(text)
@@ -101,7 +101,7 @@ async def open_actions(memory: MemoryDB, tokens: int) -> list[str]:
 
 
 async def wishes_beside(memory: MemoryDB, files: Sequence[str], tokens: int, limit: int = 500) -> list[str]:
-    """Return the user's preferences that the files lack, newest first. Age does not matter."""
+    """Return the user's preferences that the memory files lack, newest first, within `tokens` and `limit`."""
     lines = [content_words(line) for content in files for line in content.split("\n")]
     # The user's name distinguishes nothing.
     named = _NAME.search("\n".join(files))

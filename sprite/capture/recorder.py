@@ -268,13 +268,13 @@ class TurnRecorder:
         await self._journal(turn, "tool", {"call": call})
 
     async def noted(self, prompt_id: str, name: str, given: Mapping[str, str], result: str) -> None:
-        """Record text added to a prompt as a tool call that the agent did not make."""
+        """Record in the turn a text that was added to the prompt; the log has it as a tool call."""
         turn, call_id = self._turn_of(prompt_id, ""), f"{TOLD}{uuid.uuid4().hex}"
         turn.end_tool(call := await _call(turn, call_id, name, dict(given), result))
         await self._journal(turn, "tool", {"call": call})
 
     async def stopped(self, prompt_id: str, message: str) -> None:
-        """Record the agent's last message of a turn."""
+        """Record the agent's last message, which the CLI's Stop hook reports at the end of a turn."""
         for turn in self._open_turns():
             if turn.prompt_id == prompt_id:
                 said = await off_loop(WORDS * len(message), turn.set_last_message, message)
@@ -290,7 +290,7 @@ class TurnRecorder:
             await off_loop(WORDS * len(text), turn.add_text, text)
 
     def noticed(self, text: str) -> None:
-        """Add a notice of the sprite to the current turn."""
+        """Add a notice by the sprite itself to the current turn."""
         if (turn := self._current()) is not None:
             turn.add_notice(text)
 

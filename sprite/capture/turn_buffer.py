@@ -131,7 +131,7 @@ class TurnBuffer:
         return call
 
     def known(self, tool_use_id: str) -> dict[str, Any] | None:
-        """Return a call of this turn in its logged form, as far as it has come."""
+        """Return this turn's call with this id in its logged form; it may lack a result."""
         return self._calls.get(tool_use_id)
 
     def start_tool(self, call: dict[str, Any]) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class TurnBuffer:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Return the reference to this turn for a subagent's journal entries."""
+        """Return the reference to this turn that a subagent's journal entries store."""
         return {"within": self.key, "texts": self._texts}
 
     @classmethod

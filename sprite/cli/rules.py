@@ -37,7 +37,10 @@ async def list_rules(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def test(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Print which rules a command would meet, or run all examples; 1 if one does not meet its rule."""
+    """Print which rules apply to a command, or test each rule with its examples.
+
+    The exit code is 1 if an example does not meet its rule.
+    """
     results: list[tuple[RuleRow, str, str]] = []
     for row in await _rules(settings):
         book = Book([(row.id, parse(row.words))])

@@ -55,7 +55,7 @@ ALIKE_AT_ONCE, ALIKE_IN_TURN, ALIKE = 0.15, 0.3, 0.7
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """The due time and repeat that an action gets."""
+    """The due time and repeat of a new action."""
 
     due: float | None = None
     rrule: str | None = None
@@ -232,7 +232,7 @@ class BatchFold(FileFold):
         self._add(number, asked, "FACT", "none", turn, asked.quote)
 
     def _is_known(self, content: str) -> bool:
-        """Return whether memory says nearly the same: then the agent may only have read it aloud."""
+        """Return whether memory already says nearly the same: the agent may have read it there."""
         match = any_term(significant(content))
         known = [
             each.content
@@ -361,7 +361,7 @@ class BatchFold(FileFold):
                 self.retired.append(open_[0].content if known is None else known.content)
 
     def _meant(self, done: ParsedDone) -> Sequence[int]:
-        """Return the numbers of the actions that a `DONE` line names, by its first words if it has some."""
+        """Return the numbers of the actions that a `DONE` line names; its first words choose among them."""
         if not done.words:
             return done.ids
         alike = [

@@ -145,7 +145,10 @@ class Extractor:
         )
 
     async def control(self) -> Fault | None:
-        """Send a prompt without turns. Return None if the model answers, else a fault that no turn caused."""
+        """Ask the model something without turns, to find out whether it is at fault or the turns.
+
+        Return None if the model answers, else the fault.
+        """
         prompt, _ = await self.prompt(())
         return await self._model.answers(prompt)
 
@@ -348,7 +351,7 @@ class Attempts:
         await self._set_aside(turn_id, reason, generation)
 
     async def _ask_control(self) -> None:
-        """Return if the model answers at all. Else raise ModelError: no turn is to blame."""
+        """Return if the model answers a prompt without turns. Else raise ModelError: no turn is to blame."""
         fault = await self._extractor.control()
         if fault is None:
             return

@@ -40,7 +40,7 @@ UNPROVEN = "none"
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """The evidence of a line: a quote in a turn, or a learning. `texts` may give its numbers and addresses."""
+    """The evidence of a line: a quote in a turn, or a learning. The line's numbers must occur in its `texts`."""
 
     texts: Sequence[str]
     is_persons: bool

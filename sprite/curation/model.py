@@ -377,7 +377,10 @@ class CuratorModel:
         return answer.text
 
     async def answers(self, prompt: CuratorPrompt) -> Fault | None:
-        """Send a prompt without turns. Return None if the model answers, else the fault. ModelError for an outage."""
+        """Send a test prompt without turns. Return None if the model answers, else the fault.
+
+        ModelError for an outage.
+        """
         answer, fault = await self._curate(prompt)
         await self._on_lost(answer, CONTROL_ANSWERED if fault is None else CONTROL_IN_VAIN, None)
         return fault

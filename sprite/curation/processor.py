@@ -61,7 +61,7 @@ class Rest:
 
     @property
     def is_awaited(self) -> bool:
-        """Return whether a machine that can sleep should stay awake for the idle flush."""
+        """Return whether the machine should stay awake until the conversation has rested and is curated."""
         return self._timer is not None
 
     def begin(self, least: float = 0.0) -> None:
@@ -102,7 +102,7 @@ MAX_ATTEMPTS = 8
 
 
 class ObservationProcessor:
-    """Curate waiting turns, one flush at a time, beside the agent."""
+    """Curate waiting turns in the background. A *flush* curates batch after batch; only one runs at a time."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class ObservationProcessor:
         self.on_turn_began()
 
     async def turn_ended(self) -> None:
-        """Request a flush at the batch size; below it, start the idle timer."""
+        """Request curation if a whole batch waits; otherwise wait until the conversation is idle."""
         # At once: a machine that can sleep must not be let go while the log is read.
         self._rest.begin()
         self._on_turn()
@@ -192,13 +192,13 @@ class ObservationProcessor:
             self._rest.end()
 
     async def _few_wait(self) -> float:
-        """Return the seconds until fewer turns than `least_turns` are worth a call."""
+        """Return the seconds until even fewer turns than `least_turns` justify a model call."""
         at = await self._transcript.curations.newest_batch_at()
         # The clock may have been set back since.
         return 0.0 if at is None else min(self._few_seconds, max(0.0, at + self._few_seconds - time.time()))
 
     def request(self, *, all_: bool = False) -> None:
-        """Request a background flush, of all waiting turns if `all_`, else only if they are worth a call."""
+        """Request curation in the background: of all waiting turns if `all_`, else only if enough wait."""
         if all_:
             self._least_wanted = 1
         self._wanted.set()
@@ -241,7 +241,7 @@ class ObservationProcessor:
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
-        """Prevent flushes while the block runs; wait for a running flush first."""
+        """Prevent curation while the block runs. Wait first for one that is running."""
         async with self._one_flush:
             yield
 

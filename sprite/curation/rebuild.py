@@ -178,7 +178,7 @@ class Regrowth:
         self._newest = 0
 
     async def take_up(self, generation: int) -> None:
-        """Begin, or continue an interrupted run."""
+        """Begin the re-extraction with this generation number, or continue an interrupted one."""
         answers = await self._transcript.curations.extraction(generation)
         changes = await self._transcript.curations.peoples_changes()
         done: set[int] = set()

@@ -116,13 +116,13 @@ class Rulings:
         return None if ruling.verdict == "yes" else ruling.reason or otherwise
 
     def keeps(self, turn_id: int) -> bool:
-        """Return whether the person did not ask to forget a message."""
+        """Return False if the person asked not to keep this message, as the verifier found."""
         ruling = self.known.get(f"{_KEEP}{turn_id}")
         return ruling is None or ruling.verdict != "no"
 
 
 def is_literal(line: str, messages: Iterable[str]) -> bool:
-    """Return whether a line is a sentence of these messages, letter by letter but for case and space."""
+    """Return whether a line is word for word a sentence of these messages; case and spaces may differ."""
     said = " ".join(plain(line.lstrip("-* ")).rstrip(".!").split())
     return bool(said) and any(said in " ".join(plain(message).split()) for message in messages)
 

@@ -106,7 +106,7 @@ class Plan:
         }
 
     def again(self) -> Plan:
-        """Return a plan for the same target without results."""
+        """Return a plan for the same target that plans no change yet."""
         return Plan(
             self.by, self.scrubber, self.at_source, self.sources, self.teaching, self.session, set(self.whole_turns)
         )
@@ -147,7 +147,7 @@ class Plan:
         self.lines += _line_count(before) - _line_count(after or "")
 
     def say(self, where: str, before: str, after: str) -> None:
-        """Record each part, or each line and sentence, that a text loses."""
+        """Record each part of a text that is removed, for the preview: a sentence, a line, or a marked part."""
         if (parts := _parts_lost(before, after)) is not None:
             for part in parts:
                 self.tell(where, part)
@@ -160,7 +160,7 @@ class Plan:
                 self.tell(where, piece)
 
     def tell(self, where: str, text: str) -> None:
-        """Record one text that will be removed."""
+        """Record one text that is removed, for the preview; `where` is its place."""
         self.places[Place(where, text[:MOST_SHOWN_CHARS])] = None
 
     def empty(self, turn: Observation) -> None:

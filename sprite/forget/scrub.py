@@ -60,7 +60,7 @@ class Scrubber:
         return self.text(text) != text
 
     def stands_in(self, text: str) -> bool:
-        """Return whether a text contains forgotten words, also in a statement that stays."""
+        """Return whether a text contains forgotten words, even within a statement that stays."""
         return bool(self._gone.spans(text)) or (self._pattern is not None and self.finds(text))
 
     def text(self, text: str) -> str:
@@ -299,7 +299,10 @@ class ActionScrubber:
 
 
 def scrubbed_answer(response: str, scrubber: Scrubber, learnings: Mapping[int, str]) -> str:
-    """Return the new text of a person's word on a learning. `learnings` are the forgotten ones' contents by number."""
+    """Return the new text of a logged answer of the person to a learning, without forgotten text.
+
+    `learnings` are the forgotten ones' contents by number.
+    """
     try:
         answer = read_answer(response)
     except ValueError:

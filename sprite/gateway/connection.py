@@ -59,7 +59,7 @@ Snapshot = Callable[[], Awaitable[messages.StateSync]]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The services of a sprite for every connection with its token."""
+    """The parts of the sprite that every authenticated connection uses."""
 
     token: str
     feed: Feed

@@ -52,7 +52,7 @@ class ForeignWords:
         self._trusted.update(form for form in forms if form not in self._sources)
 
     def add(self, forms: Iterable[str], source: str, *, is_cut: bool = False) -> None:
-        """Add words of untrusted content. `is_cut`: there are others, which are not known."""
+        """Add words of untrusted content. `is_cut`: the content has more words, which are unknown here."""
         for form in forms:
             if form not in self._trusted:
                 self._sources.setdefault(form, source)

@@ -143,7 +143,7 @@ class SessionLabel:
 
     @property
     def note(self) -> str:
-        """What follows from the label on this machine, in words."""
+        """The consequences of the label on this machine, as a text for people."""
         return NOTES["never" if self._settings.permissions == "bypass" else "asks" if self.binds else "open"]
 
     # --- what the session reads ---
@@ -199,11 +199,11 @@ class SessionLabel:
             self._sources.setdefault(origin)
 
     def found(self, hits: Sequence[SearchHit]) -> None:
-        """Note the hits of a search of memory, whose result comes with the end of its call."""
+        """Record the hits of a memory search before its call ends."""
         self._hits = hits
 
     def tool_began(self, tool_use_id: str, cwd: Path) -> None:
-        """Note the folder in which a call begins; it may end in another one."""
+        """Record the folder in which a call begins: `cd` may change it before the call ends."""
         self._folders[tool_use_id] = cwd
         if len(self._folders) > _MOST_BEGUN:
             self._forget(next(iter(self._folders)))
@@ -332,7 +332,10 @@ _SENDS = re.compile(
 
 
 def effect_of(tool: str, given: Mapping[str, Any], *, binds: bool) -> Effect:
-    """Return what a call does. `binds`: no command can avoid the egress proxy, which asks about each new host."""
+    """Return whether a call only reads, changes something here, or may send words out (`sink`).
+
+    `binds`: no command can avoid the egress proxy, which asks about each new host.
+    """
     if tool == "Bash":
         return "change" if binds and not _SENDS.search(str(given.get("command", ""))) else "sink"
     if tool in _FETCHES:

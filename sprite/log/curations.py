@@ -387,7 +387,7 @@ class LostCalls(Tables):
         return {row[0]: row[1] for row in rows}
 
     async def is_model_in_doubt(self) -> bool:
-        """Return whether the newest call to the model is a failed control."""
+        """Return whether the newest call here is a test prompt that the model did not answer."""
         newest = await self._db.fetch_one("SELECT reason FROM lost_calls ORDER BY id DESC LIMIT 1")
         return newest is not None and newest[0] == CONTROL_IN_VAIN
 
@@ -469,7 +469,7 @@ class Quarantine(Tables):
         )
 
     async def is_newest_verdict(self) -> bool:
-        """Return whether no batch has been curated since a turn was quarantined."""
+        """Return whether a turn was quarantined after the last curated batch."""
         kind = await self._db.fetch_one(
             f"SELECT kind FROM curations WHERE kind = 'batch' OR (kind = 'quarantine' AND NOT {_IS_RETRY}) "  # noqa: S608
             "ORDER BY id DESC LIMIT 1"

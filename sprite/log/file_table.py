@@ -88,7 +88,7 @@ class UserFilesLog(Tables):
         return KnownFiles({entry.path: entry for entry in named}, at, more, nameless)
 
     async def keep(self, entries: Sequence[Entry], at: float, more: int) -> None:
-        """Replace the last scan if it need not be reported."""
+        """Store a scan as the last one, without a turn in the log that reports it."""
         await self._db.transact(lambda tx: keep_look(tx, entries, at, more))
 
     @in_transaction
@@ -106,7 +106,7 @@ class UserFilesLog(Tables):
         return [FileDeed(row[0], row[1], os.fsdecode(row[2]), row[3]) for row in rows]
 
     async def drop_deeds(self, up_to: int) -> None:
-        """Delete deeds that a turn contains."""
+        """Delete the person's file changes that a turn now contains, up to this number."""
         await self._db.execute("DELETE FROM file_deeds WHERE id <= ?", (up_to,))
 
     async def forget(self, is_there: Callable[[str], bool], is_forgotten: Callable[[str], bool]) -> None:

@@ -318,7 +318,11 @@ class TranscriptDB(Tables):
         self.changes = ShipChanges(database, shipped_tables("transcript.db"))
 
     async def ask(self, work: Callable[[TurnLook], _T]) -> _T:
-        """Run a function on the full-text index in one hop, because each hop takes milliseconds on a busy machine."""
+        """Run a function with the full-text index on the reader's thread.
+
+        One switch of threads takes milliseconds on a busy machine, so the function makes all of its queries in
+        one.
+        """
         return await self._db.read(lambda connection: work(TurnLook(connection)))
 
     # --- what it is ---

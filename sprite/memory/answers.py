@@ -50,7 +50,10 @@ def read_answer(response: str) -> Answer:
 
 
 def answered(learning_id: int, known: LearningRow | None, op: Op, content: str = "") -> Answer:
-    """Return the row for a person's word on a learning. PeerError if it does not fit the learning."""
+    """Return a person's answer to a learning (confirm, retire or edit) as a row for the log.
+
+    PeerError if the answer does not fit the learning.
+    """
     if known is None:
         raise PeerError(f"There is no learning {learning_id}.", code="not_found")
     if known.superseded_by is not None:

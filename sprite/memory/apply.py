@@ -206,7 +206,7 @@ class ProjectedActions:
         return self._select("WHERE status = 'open' ORDER BY id")
 
     def standing_for(self, learning_id: int) -> list[Action]:
-        """Return the open actions that a learning gave rise to."""
+        """Return the open actions that come from a learning."""
         return self._select("WHERE source_learning_id = ? AND status = 'open' ORDER BY id", (learning_id,))
 
     def made_in(self, mission_id: str) -> list[Action]:

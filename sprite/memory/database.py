@@ -154,7 +154,7 @@ class MemoryDB(Tables):
     """Read the projection's tables, and write them through `apply`."""
 
     async def ask(self, work: Callable[[LearningLook], _T]) -> _T:
-        """Run a function on the full-text index in one hop, because each hop takes milliseconds on a busy machine."""
+        """Run a function with the full-text indexes on the reader's thread; see `TranscriptDB.ask`."""
         return await self._db.read(lambda connection: work(LearningLook(connection)))
 
     async def cursor(self) -> int:
@@ -309,7 +309,7 @@ class MemoryDB(Tables):
         ]
 
     async def wishes(self, *types: str, limit: int = 500) -> list[LearningRow]:
-        """Return the newest learnings of these types (how the person wants things), newest first."""
+        """Return the newest valid learnings of these types, such as preferences, newest first."""
         places = ", ".join("?" * len(types))
         return await self._learnings(
             f"WHERE superseded_by IS NULL AND type IN ({places}) ORDER BY id DESC LIMIT ?", (*types, limit)

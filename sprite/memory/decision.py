@@ -63,7 +63,7 @@ class Repeated(_Part, frozen=True, tag="repeat"):
 
 
 class Heard(_Part, frozen=True, tag="hear"):
-    """A learning was taught again. The words that taught it again have been forgotten since."""
+    """A learning was taught again, in words that have been forgotten since then."""
 
     learning: int
 

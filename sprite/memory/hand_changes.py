@@ -157,7 +157,7 @@ class HandChanges:
 
 
 async def in_memory(memory: MemoryDB, name: str) -> str:
-    """Return a curated file as memory has it."""
+    """Return a curated file's content according to memory.db, which the file on disk may lack."""
     latest = await memory.latest_version(name)
     return template(name) if latest is None else latest.content
 

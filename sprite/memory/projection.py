@@ -95,7 +95,7 @@ class Projection:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Prevent edits while the block runs; `settle_held` settles inside it."""
+        """Hold the lock of all edits while the block runs; inside it, call `settle_held` instead of `settle`."""
         async with self._lock:
             yield
 

@@ -176,7 +176,10 @@ def is_off_record(message: str) -> bool:
 
 
 class WishFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """wishes.toml; the first three fields replace placeholders in the patterns."""
+    """The content of wishes.toml: patterns for requests not to remember.
+
+    The first three fields replace placeholders in the patterns.
+    """
 
     start: str
     end: str

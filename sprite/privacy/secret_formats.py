@@ -110,7 +110,7 @@ class Shape(Rule, frozen=True, kw_only=True, dict=True, eq=False):
 
 
 class ShapeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All files of rules that name a kind of secret."""
+    """The content of a rules file with a pattern for each kind of secret."""
 
     shape: tuple[Shape, ...]
 
@@ -122,7 +122,7 @@ class Client(Rule, frozen=True, kw_only=True):
 
 
 class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """clients.toml."""
+    """The content of clients.toml."""
 
     client: tuple[Client, ...]
 
@@ -385,7 +385,7 @@ class Command(Rule, frozen=True, kw_only=True):
 
 
 class CommandFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """commands.toml."""
+    """The content of commands.toml."""
 
     start: str
     files: tuple[str, ...]

@@ -18,7 +18,7 @@ from sprite.privacy.secret_values import Style, is_password, is_token, is_words
 
 
 class NameFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """names.toml."""
+    """The content of names.toml."""
 
     stems: tuple[str, ...]
     rare_stems: tuple[str, ...]

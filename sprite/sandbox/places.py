@@ -151,9 +151,10 @@ def rules(settings: Settings) -> dict[Path, Kind]:
 
 
 def nested(wanted: dict[Path, Kind], needed: Collection[Path] = (), pins: Collection[Path] = ()) -> dict[Path, Kind]:
-    """Return the rules that have an effect beside the others, outer paths first.
+    """Return only the rules that change something beside the rules around them, outer paths first.
 
-    Places inside an empty place need no rule, except `needed` folders. `pins` need one only there.
+    Inside a hidden place a rule to hide needs no mention, unless its folder is `needed`. A rule for one of the
+    `pins` is returned only inside a hidden place.
     """
     found: dict[Path, Kind] = {}
     for place, kind in sorted(wanted.items()):
@@ -285,7 +286,7 @@ class _Mount(NamedTuple):
 
 
 def _aliases(place: Path, mounts: list[_Mount]) -> list[Path]:
-    """Return other mount points of a file or folder, or of a part of it."""
+    """Return the other paths at which a file or folder, or a part of it, is mounted."""
     homes = [mount for mount in mounts if place.is_relative_to(mount.point)]
     if not homes:
         return []

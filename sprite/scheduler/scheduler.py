@@ -97,7 +97,7 @@ PASSING = frozenset({"budget_used_up", "rate_limited", "overloaded", "model_erro
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The effect of a mission's end: a note for the action's history; `status` and `due` only if they change."""
+    """The effect of a mission's end on its action: a note for the history, and a new status or due time, if any."""
 
     what: str
     status: Literal["done", "failed"] | None = None

@@ -88,7 +88,7 @@ def weight(texts: int, having: int) -> float:
 
 
 def seeds(words: Words) -> dict[int, float]:
-    """Return each turn's total weight of the question's words that it contains."""
+    """Return, for each turn with a word of the question, the total weight of the question's words in it."""
     own: dict[int, float] = {}
     reply = words.reply
     for word_weight, tool, found in zip(words.weights, words.tools, words.places, strict=True):
@@ -124,10 +124,10 @@ def own_shares(words: Words, turns: Collection[int]) -> dict[int, float]:
 
 
 def lifts(cited: Mapping[int, float], own: Mapping[int, float]) -> dict[int, float]:
-    """Return what learnings add to the turns that they cite, scaled by the missing share of the question.
+    """Return what learnings add to the scores of the turns that they cite, scaled by the missing share.
 
-    The turn's own share does not count twice. Otherwise it would displace equal turns without a learning, such as most
-    replies of the agent.
+    The turn's own share of the question does not count twice. Otherwise it would displace equal turns without a
+    learning, such as most replies of the agent.
     """
     return {turn: cited.get(turn, 0.0) * (1 - share) for turn, share in own.items()}
 
@@ -226,7 +226,7 @@ def score_subject(words: Words, turns: Sequence[int], outlines: Mapping[int, Out
 
 
 def standing(outline: Outline, means: Means, *, named: bool) -> float:
-    """Return a factor for a turn's length and named speaker, independent of the question's words."""
+    """Return a factor for a turn's score that depends on its length and speaker, not on the question's words."""
     share = max(1, outline.person + outline.reply) / ((means.person + means.reply) or 1.0)
     length: float = share ** (LENGTH_POWER * needs_others(outline))
     return length * (NAMED_SPEAKER if named else 1.0)

@@ -64,7 +64,7 @@ _TOLD = frozenset(
 
 
 def action_of(curation: Curation) -> int | None:
-    """Return the number of the action that a row is about, or None."""
+    """Return the number of the action that a curation concerns, or None."""
     if curation.kind not in {"action", "edit"}:
         return None
     said = _object(curation.response)

@@ -46,7 +46,7 @@ class Entry(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A path that is new or has changed; `keeps` says whether its content is wanted."""
+    """A path that is new or has changed; `keeps`: its content is kept for an undo."""
 
     path: str
     entry: Entry
@@ -225,7 +225,7 @@ Rules = tuple[tuple[str, tuple[Pattern, ...]], ...]
 
 
 def is_made(name: str, beside: Collection[str]) -> bool:
-    """Return whether a program made a folder, by its name and the names beside it."""
+    """Return whether a folder is one that build tools or package managers make, by its name and the names beside it."""
     return name in _ALWAYS or (name in _BUILDS and not _PROJECT_FILES.isdisjoint(beside))
 
 

@@ -223,7 +223,7 @@ class Tracker:
             use.ended_ns = time.time_ns()
 
     def tools_waited(self) -> None:
-        """Count running tools as begun now, because they may have waited for the person until now."""
+        """Count the running tools as begun now: until now they may have waited for the person's answer."""
         for use in self._uses.values():
             if use.ended_ns is None:
                 use.began_ns = time.time_ns()
@@ -429,7 +429,7 @@ def merged(earlier: Sequence[FileChange], later: Sequence[FileChange]) -> list[F
 
 
 def unit_of(path: str) -> str:
-    """Return the repository that a path is inside of, as `.../.git/`, or the path itself.
+    """Return the repository that contains a path, as `.../.git/`; the path itself if none does.
 
     The files of a repository are shown and undone together: only together they make sense.
     """

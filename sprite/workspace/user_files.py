@@ -254,7 +254,7 @@ def is_look(turn: Observation) -> bool:
 
 
 def told_by(turn: Observation) -> list[str]:
-    """Return the lines of a turn that reports a scan."""
+    """Return the lines about file changes in a turn that reports a scan."""
     return str(turn.tool_calls[0]["result"]).split("\n") if is_look(turn) else []
 
 
@@ -388,7 +388,7 @@ def lines(deleted: Sequence[Entry], added: Sequence[Entry], named: str = "") -> 
 
 
 def within(told: Sequence[str], chars: int) -> str:
-    """Return as many lines as fit, and the number of the rest."""
+    """Return as many of these lines as fit into `chars` characters, and the number of the others."""
     kept: list[str] = []
     left = chars - len("And 10,000 more changes.")
     for line in told:

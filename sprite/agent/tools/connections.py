@@ -149,5 +149,5 @@ class ConnectionTools:
 
 
 def untrusted(text: str, source: str) -> str:
-    """Return text from outside between marks that say so; marks in the text are no marks any more."""
+    """Return text from outside between marks that call it untrusted. Such marks within the text are disabled."""
     return f'<untrusted source="{source}">\n{_MARK.sub("&lt;", text)}\n</untrusted>'

@@ -24,7 +24,7 @@ from sprite.search.view import MemoryView
 
 
 def memory_tools(view: MemoryView, note: Callable[[Sequence[SearchHit]], None]) -> list[SdkMcpTool[Any]]:
-    """Return the tool for searching memory, in a list. `note` is called with the hits of each search."""
+    """Return a list with the tool that searches memory. `note` is called with the hits of each search."""
 
     @tool(
         SEARCH_TOOL,

@@ -41,7 +41,7 @@ Fetch = Callable[[str, int], Awaitable[bytes]]
 
 
 def untrusted_tools(workspace: Path, ask: Ask, fetch: Fetch) -> list[SdkMcpTool[Any]]:
-    """Return the tool that asks about untrusted text, in a list."""
+    """Return a list with the tool that asks about untrusted text."""
 
     @tool(
         READ_UNTRUSTED_TOOL,

@@ -94,7 +94,7 @@ class Given:
         )
 
     def has(self, number: str) -> bool:
-        """Return whether the texts have a number, an hour of the afternoon also as one of twelve."""
+        """Return whether the texts have a number. For an hour such as 15, "3" in the texts is enough."""
         if number in self.numbers or number in self.spelled:
             return True
         # "3.1" for "3.1.11", and "22.2" for "22.20.0": the zero was trimmed.

@@ -41,7 +41,7 @@ _PIPE = re.compile(r"(?<!\|)\|(?!\|)")
 
 
 def kind_of(call: Mapping[str, Any]) -> Kind:
-    """Return whose words the result of a call contains."""
+    """Return the kind of a call's result, by the author of its words; the module lists the kinds."""
     name = str(call.get("name", ""))
     if as_own_call(name) in ECHO_CALLS or (name == UPDATE_CARD_CALL and call.get("is_error")):
         return "memory"

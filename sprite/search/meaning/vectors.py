@@ -55,7 +55,7 @@ SCHEMA = Schema(
 
 
 def piece(text: str) -> str:
-    """Return the beginning of a text that is embedded, up to the end of a sentence."""
+    """Return the part of a text that is embedded: its beginning, up to the end of a sentence."""
     text = text.strip()
     if len(text) <= PIECE_CHARS:
         return text
