@@ -1,4 +1,4 @@
-# make run    a page on this machine to talk to your agent (Claude with ANTHROPIC_API_KEY, else the built-in offline model)
+# make run    a page on this machine to talk to your agent (Claude with ANTHROPIC_API_KEY, else the built-in demo model)
 # make test   lint, types and every test
 # Nothing needs root or a key; everything is installed into .venv.
 

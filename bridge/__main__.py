@@ -137,7 +137,7 @@ _COMMANDS: tuple[tuple[str, str, Fill], ...] = (
     ),
     ("notify", "notifications: show the webhook's key", _operating("operate", "add_notify_arguments")),
     ("update", "install the newest version with the tool that installed this one", _update),
-    ("model", "run only the built-in offline model", _offline_model),
+    ("model", "run only the built-in demo model", _offline_model),
 )
 
 

@@ -175,7 +175,7 @@ class Settings:
         "ANTHROPIC_API_KEY",
         str,
         None,
-        "API key of the model, which never enters a sprite; without a key or token the built-in offline model answers",
+        "API key of the model, which never enters a sprite; without a key or token the built-in demo model answers",
         secret=True,
     )
     auth_token: str | None = setting(
@@ -350,7 +350,7 @@ class Settings:
 
     @property
     def uses_offline_model(self) -> bool:
-        """Return whether the built-in offline model answers instead of Claude."""
+        """Return whether the built-in demo model answers instead of Claude."""
         return not (self.api_key or self.auth_token or self.own_access)
 
     @property

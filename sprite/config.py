@@ -23,7 +23,7 @@ Egress = Literal["ask", "packages", "open", "bridge"]
 #: The newest Haiku that `anthropic` 2.11 lists.
 DEFAULT_CURATOR_MODEL = "claude-haiku-5-5"
 #: Name shown to people for the fake model that answers if the bridge has no key.
-STAND_IN = "offline stand-in, not Claude"
+STAND_IN = "demo model, not Claude"
 #: Fewer turns are not worth a curator call: the next session's first prompt contains them unchanged. An explicit
 #: flush and a compaction curate them in any case.
 LEAST_TURNS = 5
@@ -95,7 +95,7 @@ class Settings:
         "SPRITE_CURATOR_MODEL",
         str,
         DEFAULT_CURATOR_MODEL,
-        "the model that curates memory; the bridge sets `offline` if its built-in offline model answers",
+        "the model that curates memory; the bridge sets `offline` if its built-in demo model answers",
     )
     verify: str = setting(
         "SPRITE_VERIFY",

@@ -94,7 +94,7 @@ def end_on_signals(stop: asyncio.Event) -> None:
 def _greet(settings: Settings, bridge: Bridge) -> None:
     lines = [f"bridge listening on {bridge.address}", f"Agents and their memory are kept in {settings.data}."]
     if settings.uses_offline_model:
-        lines.append("The model is the built-in offline stand-in, not Claude. Set ANTHROPIC_API_KEY for Claude.")
+        lines.append("The model is the built-in demo model, not Claude. Set ANTHROPIC_API_KEY for Claude.")
     if settings.own_access:
         lines.append("Your own Claude plan or cloud is used, for you alone; no daily budget applies.")
     if settings.database_url is not None and settings.cluster_secret is None:

@@ -221,7 +221,7 @@ def _reply(request: Request) -> Blocks:
         return _by_rule(due[1].strip(), request, _WORK_RULES) or _say(f"It is time: {due[1].strip()}")
     if blocks := _by_rule(request.user_text.strip(), request, _RULES):
         return blocks
-    return _say(f"I am Sprite's built-in stand-in, not a language model. {_HELP}")
+    return _say(f"I am Sprite's built-in demo model: simple rules, no language model. {_HELP}")
 
 
 def _by_rule(text: str, request: Request, rules: Iterable[Rule]) -> Blocks | None:

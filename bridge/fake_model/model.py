@@ -87,7 +87,7 @@ async def event_stream(http: web.Request) -> web.StreamResponse:
 
 
 async def _hello(_http: web.Request) -> web.Response:
-    return web.Response(text="Sprite's offline stand-in model\n")
+    return web.Response(text="Sprite's demo model\n")
 
 
 def json_response(status: int, body: bytes, headers: dict[str, str] | None = None) -> web.Response:

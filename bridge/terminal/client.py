@@ -108,7 +108,7 @@ def _banner(endpoint: LocalEndpoint | RemoteEndpoint) -> Text:
         parts = [f"connected to {endpoint.url}"]
     elif endpoint.is_ours:
         offline = endpoint.settings.uses_offline_model
-        model = "offline stand-in, not Claude (set ANTHROPIC_API_KEY for Claude)" if offline else "Claude"
+        model = "demo model, not Claude (set ANTHROPIC_API_KEY for Claude)" if offline else "Claude"
         parts = [model, f"a bridge started on {endpoint.settings.data}"]
     else:
         parts = [f"the bridge that runs on {endpoint.settings.data}"]

@@ -82,7 +82,7 @@ async def live(settings: Settings, arguments: argparse.Namespace) -> int:
         raise OperatorError(
             f"One call of {agent} could cost ${call_usd:.2f}. Name a model with a lower, known price in SPRITE_MODEL."
         )
-    name = "the offline model" if settings.is_offline else settings.curator_model
+    name = "the demo model" if settings.is_offline else settings.curator_model
     if not arguments.yes:
         if not sys.stdin.isatty():
             raise PeerError("Nothing was asked. Without a terminal, confirm with --yes.", code="not_sure")

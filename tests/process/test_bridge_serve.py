@@ -108,7 +108,7 @@ async def test_make_run_prints_address_and_handles_ctrl_c(tmp_path: Path) -> Non
             lines = [(await make.stdout.readline()).decode() for _ in range(4)]
             assert "/login?token=" in lines[0]
             assert str(tmp_path / "data") in lines[1]
-            assert "offline stand-in" in lines[2]
+            assert "demo model" in lines[2]
             assert "browser" in lines[3]
             # Like a terminal, send the signal to the whole foreground group.
             os.killpg(make.pid, signal.SIGINT)

@@ -66,7 +66,7 @@ async def test_chat_without_bridge_works_and_remembers(tmp_path: Path) -> None:
         folder=tmp_path,
     )
     banner, _, rest = printed.partition("my name is")
-    assert "offline stand-in" in banner
+    assert "demo model" in banner
     assert rest.partition("make a table")[0].strip()
     cells = [
         line.strip("│ ").split() for line in printed.partition("▸ create_card")[2].splitlines() if line.startswith("│")

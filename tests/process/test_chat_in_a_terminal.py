@@ -70,7 +70,7 @@ async def test_terminal_pastes_and_forgets_name(tmp_path: Path) -> None:
     window = Window(ours)
     try:
         window.until_seen("python -m bridge: starting")
-        window.until_seen("offline stand-in")
+        window.until_seen("demo model")
         window.type("my name is Wilhelmina\r")
         window.until_seen("Noted.")
         # The reply appears before the turn has ended and been logged.

@@ -62,7 +62,7 @@ async def test_offline_model_is_named_and_costs_nothing(workspace: Path, model: 
         said = [m["payload"] for m in client.received if m["type"] == "error"]
     assert [each["code"] for each in said] == ["model_away"]
     assert said[0]["message"] == "The model is overloaded. Trying again, for some minutes if necessary."
-    assert status["model"] == "offline stand-in, not Claude"
+    assert status["model"] == "demo model, not Claude"
     assert status["last_error"] is None
     assert status["memory"]["waiting"] == 0
     assert status["memory"]["spend_usd"] == 0

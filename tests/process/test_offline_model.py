@@ -263,7 +263,7 @@ async def test_model_answers_curation_in_raw_format(client: AsyncAnthropic, mode
     text = reply.content[0]
     assert text.type == "text"
     assert text.text.startswith('FACT [t31] The user\'s name is Ada. | "My name is Ada"\n')
-    assert "stand-in" not in text.text
+    assert "demo model" not in text.text
     assert model.requests[0].kind == "curator"
 
 
@@ -292,7 +292,7 @@ async def test_script_steps_match_in_order_once(client: AsyncAnthropic, model: O
     answers = [(await ask(client, text)).content[0] for text in asked]
     texts = [block.text for block in answers if block.type == "text"]
     assert texts[:4] == ["first", "second", "about cats", "second"]
-    assert "stand-in" in texts[4], "no rule of the script answers"
+    assert "demo model" in texts[4], "no rule of the script answers"
     assert model.script.remaining == 0
 
 

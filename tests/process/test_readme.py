@@ -49,7 +49,7 @@ def lived_in(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> Pa
 def test_make_chat_answers_and_learns(lived_in: Path) -> None:
     """test_chat_end_to_end.py covers a second start."""
     printed = (lived_in.parents[2] / "printed").read_text()
-    assert "stand-in" in printed
+    assert "demo model" in printed
     assert "prefers tea" in printed, "the memory file lacks the preference"
     assert "✎ remembered 2 things · user.md updated" in README
     assert "✎ remembered 2 things · user.md updated\n\n" in printed, "and says no more about it"
