@@ -421,7 +421,7 @@ class Forgetter:
         self._workspace = workspace
         self._projection = projection
         self._step = step
-        #: What people wrote and saw, in the order of removal, then what derives from the log.
+        #: The stores in the order of removal: first people's own texts, then those that derive from the log.
         self._sources: tuple[Store, ...] = (
             SeenStore(workspace),
             ChangesStore(settings, workspace),

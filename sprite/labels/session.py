@@ -50,7 +50,7 @@ _SOME_HOST = "network:unknown"
 _TRUSTED_ORIGINS = frozenset({"user", "assistant", "tool"})
 #: Sources that are listed.
 MOST_SOURCES = 50
-#: How the log marks a string that it has cut.
+#: End of a string that the log has cut.
 _CUT = "characters cut]"
 #: The logged result of a call that shows a picture of the person's to the agent.
 PICTURE = "[picture]"

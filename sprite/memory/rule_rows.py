@@ -111,7 +111,7 @@ def _happened(tx: Projected, rule: RuleRow, event: Event, at: float) -> None:
 
 
 UNUSED_SECONDS = 90 * 86_400.0
-#: So many overrides in a row, and a rule is offered for retirement.
+#: After this many overrides in a row, the person is asked whether to retire the rule.
 OVERRIDES = 2
 
 

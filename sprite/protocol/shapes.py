@@ -247,7 +247,7 @@ class Paused(Struct):
 #: Whether a session has read untrusted content.
 Label = Literal["clean", "exposed"]
 
-#: How much the model thinks; null is the model's default.
+#: The model's effort in thinking; null is the model's default.
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
 
 
@@ -565,7 +565,7 @@ class Cost(Struct, omit_defaults=False):
 
 
 class Costs(Struct, omit_defaults=False):
-    """What the agent, schedules and memory cost."""
+    """The costs of the agent, of schedules and of memory."""
 
     agent: Cost
     schedules: Cost
@@ -581,7 +581,7 @@ class PlanLimit(Struct, omit_defaults=False):
 
 
 class Spend(Struct, omit_defaults=False):
-    """What was spent today (UTC), in this session, and for the newest turn (null where nothing of it is known).
+    """The costs of today (UTC), of this session and of the newest turn; null where nothing of them is known.
 
     `plan` lists the limits of the Claude plan that pays instead, as far as they are known.
     """

@@ -334,7 +334,7 @@ class Feed:
             self._refused = True
             return
         except Exception:
-            # What cannot be written must not block later events for ever. It is a bug, so log its traceback.
+            # Events that cannot be written must not block later ones for ever. It is a bug, so log its traceback.
             log.exception("left out: %d events and %.500r", written, self._unsaved_effects)
         self._refused = False
         self._until_prune -= written

@@ -1149,7 +1149,7 @@ export interface StandingRule {
   at: number;
 }
 /**
- * What was spent today (UTC), in this session, and for the newest turn (null where nothing of it is known).
+ * The costs of today (UTC), of this session and of the newest turn; null where nothing of them is known.
  *
  *     `plan` lists the limits of the Claude plan that pays instead, as far as they are known.
  */
@@ -1160,7 +1160,7 @@ export interface Spend {
   plan?: PlanLimit[] | null;
 }
 /**
- * What the agent, schedules and memory cost.
+ * The costs of the agent, of schedules and of memory.
  */
 export interface Costs {
   agent: Cost;

@@ -424,7 +424,7 @@ class FirstUse:
                 (self._documents if voice.kind in {"printed", "document"} else self._foreign).update(words - trusted)
             elif voice.kind != "memory":
                 trusted |= words - self._foreign - self._documents
-            # Whoever chose the words of a link or of a file's name, the agent did not say them.
+            # The agent did not choose the words of a link or of a file's name.
             names = _BOUND.findall(plain(voice.text))
             self._shown_runs |= {run for name in names for run in runs(run_words(name))} - trusted_runs
             if voice.kind in UNTRUSTED | {"result"}:
