@@ -25,11 +25,11 @@ from bridge.acp import tool_calls
 from bridge.client.link import MODEL_SECONDS
 from bridge.client.turns import Began, Call, Grew, News, Over, Reader, Turn
 from bridge.terminal import drawing
-from bridge.terminal.drawing import counted, one_line
+from bridge.terminal.drawing import one_line
 from sprite.common.prices import OFFLINE, PRICES
 from sprite.protocol.events import Compacted, Compacting, Ending, Failed, Interrupted, ModelChanged
 from sprite.protocol.messages import PermissionRequest, Status, System
-from sprite.protocol.shapes import Effort, UsedTool
+from sprite.protocol.shapes import Effort, UsedTool, counted
 
 if TYPE_CHECKING:
     from bridge.acp.agent import Editor

@@ -14,7 +14,7 @@ from bridge.providers.provider import Host, HostError, HostState, printable
 from bridge.proxy.calls import Spend
 from bridge.replicas.replicator import Standing
 from bridge.wakeups.waker import DueDate
-from sprite.protocol.shapes import SlowWork, oldest, slow, slow_words
+from sprite.protocol.shapes import SlowWork, counted, oldest, slow, slow_words
 
 #: Total time limit for all states, so that a host that does not answer does not delay the others.
 _STATE_SECONDS = 3.0
@@ -225,7 +225,7 @@ def damaged_words(row: Row) -> str:
         return ""
     name = printable(row.sprite)
     return (
-        f"{row.store_damaged} piece(s) of the replica are damaged or missing: the agent sends them "
+        f"{counted(row.store_damaged, 'damaged or missing piece')} of the replica: the agent sends them "
         f"again while it is connected (python -m bridge store verify {name})"
     )
 

@@ -15,6 +15,7 @@ from bridge.replicas.store import DamagedError, StoredRow, StoreError
 from sprite.protocol import archive as wire
 from sprite.protocol.files import shown
 from sprite.protocol.replication import MOST_LONG_ROW_BYTES, whole_row
+from sprite.protocol.shapes import counted
 
 #: Stored rows that are no tables of an archive; see store.py.
 _MEMORY, _FILES, _FOLDERS, _MANIFEST = "memory", "files", "folders", "manifest"
@@ -87,7 +88,7 @@ class LeftOut(msgspec.Struct, frozen=True):
         """Return the files that an archive leaves out as sentences; "" if there are none."""
         sentences = []
         if self.over_limit:
-            over = f"{self.over_limit} file(s) ({self.bytes / 1e6:.1f} MB)"
+            over = f"{counted(self.over_limit, 'file')} ({self.bytes / 1e6:.1f} MB)"
             sentences.append(f"Missing, because they exceed the size limit: {over}.")
         if self.unkept:
             names = _names(self.unkept, self.named)

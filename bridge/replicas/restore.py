@@ -26,6 +26,7 @@ from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.store import StoreError
 from sprite.common.tasks import Service, TaskSet
 from sprite.protocol.archive import MANIFEST, Manifest
+from sprite.protocol.shapes import counted
 
 
 def moment(at: float) -> str:
@@ -228,7 +229,9 @@ class Restorer(Service):
         log.info("restored", extra={"sprite": sprite})
         turns = _turns(manifest)
         kept = f"The earlier workspace is in {aside}." if aside else ""
-        restored = f"{sprite}'s agent is restored, with {turns} turn(s) and {len(manifest.files)} file(s)."
+        restored = (
+            f"{sprite}'s agent is restored, with {counted(turns, 'turn')} and {counted(len(manifest.files), 'file')}."
+        )
         return Restored(f"{restored} {kept}".rstrip(), " ".join(each.words() for each in left_out))
 
     async def _begin(self, sprite: str, asked: Asked, begun: asyncio.Event) -> None:
@@ -287,7 +290,7 @@ class Restorer(Service):
             return
         kept = await self._store.count(sprite, _TURNS, asked.as_of)
         raise RestoreRefusedError(
-            f"{sprite}'s agent exists. The replica has {kept} turn(s); a restore would lose everything newer. "
+            f"{sprite}'s agent exists. The replica has {counted(kept, 'turn')}; a restore would lose everything newer. "
             f"{asked.advice}"
         )
 

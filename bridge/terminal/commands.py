@@ -13,13 +13,13 @@ from rich.text import Text
 from bridge.client.link import LOOK_SECONDS, MODEL_SECONDS, BridgeLink, NotConnectedError
 from bridge.terminal import drawing, memory_views
 from bridge.terminal.conversation import Conversation
-from bridge.terminal.drawing import counted, draw_card, one_line
+from bridge.terminal.drawing import draw_card, one_line
 from bridge.terminal.terminal import NobodyHereError, Screen
 from sprite.protocol import memory, messages
 from sprite.protocol.files import picture_kind
 from sprite.protocol.memory import AnyMemoryRequest
 from sprite.protocol.messages import RuleWord
-from sprite.protocol.shapes import Effort, LearningRow, named_action
+from sprite.protocol.shapes import Effort, LearningRow, counted, named_action
 
 _RECENT_LEARNINGS = 8
 _PAGE_ROWS = 100

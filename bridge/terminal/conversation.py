@@ -14,14 +14,14 @@ from rich.console import RenderableType
 from bridge.client.link import BridgeLink, NotConnectedError
 from bridge.client.turns import Turn, Turns
 from bridge.terminal import drawing
-from bridge.terminal.drawing import counted, draw_card, one_line
+from bridge.terminal.drawing import draw_card, one_line
 from bridge.terminal.terminal import Screen
 from bridge.terminal.turn import ShownTurns
 from sprite.protocol import messages
 from sprite.protocol.events import ToolUse
 from sprite.protocol.frames import RelayedMessage
 from sprite.protocol.pasted import Spans
-from sprite.protocol.shapes import BackgroundWork, Card, MemoryState, Paused, SessionState, Stopped
+from sprite.protocol.shapes import BackgroundWork, Card, MemoryState, Paused, SessionState, Stopped, counted
 from sprite.protocol.tools import NETWORK
 
 #: Shown until the bridge gives a reason.

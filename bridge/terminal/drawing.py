@@ -24,14 +24,8 @@ from rich.text import Text
 
 from sprite.protocol.events import ToolUse
 from sprite.protocol.messages import MemoryUpdate, PermissionRequest, RuleApplied, RuleOffered
-from sprite.protocol.shapes import Block, ChatMessage, Origin, Paused, UsedTool
+from sprite.protocol.shapes import Block, ChatMessage, Origin, Paused, UsedTool, counted
 from sprite.protocol.tools import NETWORK, OWN_TOOLS, leaves_of, telling
-
-
-def counted(number: int, noun: str) -> str:
-    """Return `1 turn`, `2 turns`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
 
 #: Inside the year 9999 in every time zone.
 _LATEST = 253_402_214_400.0
@@ -259,7 +253,7 @@ def remembered(updates: list[MemoryUpdate]) -> Text:
     """Draw what was learned: `remembered 2 things · user.md updated`."""
     count = sum(len(update.learnings) for update in updates)
     files = dict.fromkeys(one_line(name) for update in updates for name in update.files)
-    parts = [f"remembered {count} thing{'s' if count != 1 else ''}"] if count else []
+    parts = [f"remembered {counted(count, 'thing')}"] if count else []
     if files:
         parts.append(f"{', '.join(files)} updated")
     return line(("✎ ", "magenta"), (" · ".join(parts), "dim"))

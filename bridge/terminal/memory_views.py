@@ -10,11 +10,12 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from bridge.terminal.drawing import clean, counted, due_words, exact, markdown, moment_words, one_line
+from bridge.terminal.drawing import clean, due_words, exact, markdown, moment_words, one_line
 from sprite.common.due_times import repeat_words
 from sprite.protocol import shapes
 from sprite.protocol.memory import ChangesResult, UndoResult
 from sprite.protocol.messages import StandingRule, Status
+from sprite.protocol.shapes import counted
 
 _HIT_CHARS = 300
 _TURNS_LISTED = 20
@@ -94,8 +95,7 @@ def hits(found: list[shapes.SearchHit], *, waiting: int, notes: Sequence[str] = 
     """Draw search hits in rank order, the search's notes and the number of turns without learnings so far."""
     after = [Text(one_line(note), style="dim") for note in notes]
     if waiting:
-        turns = f"{waiting} turn{'s' if waiting != 1 else ''}"
-        after.append(Text(f"{turns} not learned from yet (/flush does it now).", style="dim"))
+        after.append(Text(f"{counted(waiting, 'turn')} not learned from yet (/flush does it now).", style="dim"))
     if not found:
         return Group(Text("Nothing found."), *after)
     drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))

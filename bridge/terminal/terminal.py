@@ -31,9 +31,9 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from bridge.terminal import drawing
-from bridge.terminal.drawing import counted, markdown, moment_words, one_line
+from bridge.terminal.drawing import markdown, moment_words, one_line
 from sprite.protocol.pasted import Marked, Spans, limited
-from sprite.protocol.shapes import BackgroundWork
+from sprite.protocol.shapes import BackgroundWork, counted
 
 if TYPE_CHECKING:
     from bridge.terminal.commands import Commands

@@ -7,7 +7,7 @@ from bridge.terminal import drawing
 from bridge.terminal.drawing import clean
 from bridge.terminal.terminal import Screen
 from sprite.protocol.events import Compacted, Compacting, Complete, Ending, Failed, Interrupted, ModelChanged
-from sprite.protocol.shapes import FileCounts, UsedTool
+from sprite.protocol.shapes import FileCounts, UsedTool, counted
 
 _FENCES = ("```", "~~~")
 
@@ -137,7 +137,7 @@ class ShownTurns:
 
     async def _files_changed(self, counts: FileCounts) -> None:
         if number := counts.added + counts.modified + counts.deleted:
-            words = f"{drawing.counted(number, 'file')} changed: /changes shows, /undo takes back"
+            words = f"{counted(number, 'file')} changed: /changes shows, /undo takes back"
             await self._screen.line(drawing.note(words))
 
     async def _begin(self, turn: Turn, began: Began) -> None:

@@ -29,6 +29,7 @@ from sprite.log.transcript import TranscriptDB
 from sprite.protocol.archive import PARTS, Row, kept_mode, kept_time
 from sprite.protocol.files import shown, size_in_words
 from sprite.protocol.replication import Lacks, ShippedChunk, ShippedRow
+from sprite.protocol.shapes import counted
 from sprite.storage.changes import ShipState
 from sprite.workspace.database import WorkspaceDB
 from sprite.workspace.user_files import folder_of
@@ -475,16 +476,16 @@ class ShippingReport(msgspec.Struct, frozen=True):
     def words(self) -> list[str]:
         """Return the problems of replication, one line each."""
         left_out = self.files_left_out
-        lines = [f"{NOT_RID_OF_IT} ({self.unshipped_forgets} forget(s))"] if self.unshipped_forgets else []
+        lines = [f"{NOT_RID_OF_IT} ({counted(self.unshipped_forgets, 'forget')})"] if self.unshipped_forgets else []
         if left_out.over_limit:
             lines.append(
-                f"{left_out.over_limit} file(s), {size_in_words(left_out.bytes)}, are not in the bridge's "
-                f"replica, which holds at most {size_in_words(MOST_FILE_BYTES)}"
+                f"missing in the bridge's replica: {counted(left_out.over_limit, 'file')} "
+                f"({size_in_words(left_out.bytes)}), because it holds at most {size_in_words(MOST_FILE_BYTES)}"
             )
         if left_out.unkept:
             lines.append(
-                f"{left_out.unkept} file(s) or folder(s) are in neither the replica nor an archive, because of "
-                "their names or because they are unreadable: `python -m sprite export` lists them"
+                f"missing in the replica and in archives: {counted(left_out.unkept, 'path')}, because "
+                "the name is unusable or the content unreadable: `python -m sprite export` lists them"
             )
         return lines
 

@@ -24,6 +24,7 @@ from sprite.log.transcript import JournalEntry, NewObservation, Outcome, Transcr
 from sprite.privacy.cutting import clean
 from sprite.privacy.private_text import PrivateText
 from sprite.protocol.pasted import Spans
+from sprite.protocol.shapes import counted
 
 log = logging.getLogger(__name__)
 
@@ -377,7 +378,7 @@ class TurnRecorder:
                 try:
                     await self._transcript.add_observation(observation, turn_keys=keys)
                 except StorageError as error:
-                    self._on_storage_error(f"{error} {len(self._unsaved)} turn(s) wait to be written.")
+                    self._on_storage_error(f"{error} Not written yet: {counted(len(self._unsaved), 'turn')}.")
                     return
                 except Exception:
                     # One unwritable turn must not block all others; its journal keeps it for a restart.

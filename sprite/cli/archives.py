@@ -21,6 +21,7 @@ from sprite.errors import OperatorError
 from sprite.memory.folders import workspace_lock
 from sprite.protocol.archive import Manifest
 from sprite.protocol.framing import one_line
+from sprite.protocol.shapes import counted
 
 _STDOUT = "-"
 
@@ -130,6 +131,6 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
 def _words(manifest: Manifest) -> str:
     rows = {table.path: table.rows for table in manifest.tables}
     return (
-        f"{rows['log/observations.jsonl']} turn(s), {rows['canvas/cards.jsonl']} card(s), "
-        f"{rows['chat/messages.jsonl']} line(s) of chat, {len(manifest.files)} file(s)"
+        f"{counted(rows['log/observations.jsonl'], 'turn')}, {counted(rows['canvas/cards.jsonl'], 'card')}, "
+        f"{counted(rows['chat/messages.jsonl'], 'line')} of chat, {counted(len(manifest.files), 'file')}"
     )

@@ -186,5 +186,6 @@ async def retry(settings: Settings, arguments: argparse.Namespace) -> int:
     """Queue a quarantined turn for curation: now by the running sprite, or else by the next one."""
     turn = arguments.turn
     is_running = await _change(settings, wire.RetryRequest(turn), wire.RetryResult, lambda memory: memory.retry(turn))
-    say(f"Turn {turn} waits again: it is {'being curated now' if is_running else 'curated when the sprite runs next'}.")
+    time = "now" if is_running else "when it runs next"
+    say(f"Turn {turn} waits again: the sprite learns from it {time}.")
     return 0

@@ -29,6 +29,7 @@ from sprite.imports.follower import Delivered, writing
 from sprite.log.transcript import ImportedTurn, read_transcript
 from sprite.memory.folders import Projects
 from sprite.protocol.framing import one_line
+from sprite.protocol.shapes import counted
 
 EXIT_SOME_REFUSED = 1
 EXIT_NOTHING_READ = 2
@@ -86,22 +87,22 @@ def print_report(report: Report, settings: Settings, waiting: int) -> None:
     for path, line, problem in tally.named:
         warn(f"skipped: {one_line(path)}:{line}: {one_line(problem)}")
     if tally.damaged > len(tally.named):
-        warn(f"skipped: and {tally.damaged - len(tally.named)} more damaged line(s)")
+        warn(f"skipped: and {counted(tally.damaged - len(tally.named), 'more damaged line')}")
     say(
-        f"Imported {report.turns} turn(s) of {len(report.sessions)} session(s) "
-        f"from {tally.files} file(s); {report.known} were in the log already."
+        f"Imported {counted(report.turns, 'turn')} of {counted(len(report.sessions), 'session')} "
+        f"from {counted(tally.files, 'file')}; {report.known} were in the log already."
     )
     if report.refused:
-        warn(f"{report.refused} turn(s) were refused by the running sprite")
+        warn(f"The running sprite refused {counted(report.refused, 'turn')}.")
     if tally.own:
-        say(f"{len(tally.own)} session(s) are this sprite's own conversations, which it recorded itself.")
+        say(f"Left out: {counted(len(tally.own), 'session')} of this sprite, which it recorded itself.")
     if tally.open:
-        say(f"{tally.open} turn(s) are still under way and left for the next import.")
+        say(f"Left for the next import: {counted(tally.open, 'turn')} still under way.")
     if waiting:
         calls = math.ceil(waiting / settings.batch_turns)
         say(
-            f"{waiting} turn(s) wait to be curated; the sprite does so when it runs, in about {calls} call(s) to "
-            f"{settings.curator_model}."
+            f"Not learned from yet: {counted(waiting, 'turn')}. The sprite does so when it runs, in about "
+            f"{counted(calls, 'call')} to {settings.curator_model}."
         )
 
 

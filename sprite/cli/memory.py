@@ -17,7 +17,7 @@ from sprite.memory import query
 from sprite.memory.files import shown_to, template
 from sprite.owner import Stores, open_stores
 from sprite.protocol.framing import one_line
-from sprite.protocol.shapes import RETIRED, SearchHit
+from sprite.protocol.shapes import RETIRED, SearchHit, counted
 from sprite.search.meaning.meaning import BY_WORDS
 from sprite.search.view import file_as_of, known_file
 
@@ -45,8 +45,8 @@ async def search(settings: Settings, arguments: argparse.Namespace) -> int:
             say(_hit_line(hit))
         for note in found.notes:
             say(note)
-        say(f"{len(found.hits) or 'No'} hit(s). Learnings reach up to turn {found.indexed_through}; "
-            f"{found.waiting} newer turn(s) wait to be curated.")  # fmt: skip
+        say(f"{counted(len(found.hits), 'hit')}. Learnings reach up to turn {found.indexed_through}; "
+            f"{counted(found.waiting, 'newer turn')} not learned from yet.")  # fmt: skip
     return 0 if found.hits else 1
 
 

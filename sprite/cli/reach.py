@@ -15,6 +15,7 @@ from sprite.errors import OperatorError, WorkspaceLockedError
 from sprite.owner import ask_running, owned
 from sprite.protocol.framing import one_line
 from sprite.protocol.messages import Reach, ReachResult
+from sprite.protocol.shapes import counted
 from sprite.workspace.database import read_workspace
 
 
@@ -29,7 +30,7 @@ async def list_hosts(settings: Settings, arguments: argparse.Namespace) -> int:
         why = f'; asked in "{one_line(rule.message)}"' if rule.message else ""
         say(f"allowed   {rule.host}  (since {day_and_time(rule.at)}{why})")
     for use in uses:
-        told = f"{use.connections} connection(s), {use.sent:,} bytes sent, {use.received:,} received"
+        told = f"{counted(use.connections, 'connection')}, {use.sent:,} bytes sent, {use.received:,} received"
         say(f"{use.decision:<9} {use.host}:{use.port}  ({told}, last {day_and_time(use.last_at)})")
     if not rules and not uses:
         say("The agent has not connected to any host through Sprite's proxy.")

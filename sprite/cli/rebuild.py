@@ -27,6 +27,7 @@ from sprite.memory.files import MemoryFiles
 from sprite.memory.folders import workspace_lock
 from sprite.memory.opening import open_own_memory, replay_aside, swap_in
 from sprite.memory.projection import Projection
+from sprite.protocol.shapes import counted
 
 
 async def rebuild(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -43,9 +44,9 @@ async def rebuild(settings: Settings, arguments: argparse.Namespace) -> int:
     if as_json:
         say_json({"curations": total, "rebuilt": not dry_run})
     elif dry_run:
-        say(f"{total} curation(s) would be replayed; no model would be called and nothing would be paid.")
+        say(f"{counted(total, 'curation')} would be replayed; no model would be called and nothing would be paid.")
     else:
-        say(f"Memory was rebuilt from {total} curation(s); no model was called.")
+        say(f"Memory was rebuilt from {counted(total, 'curation')}; no model was called.")
     return 0
 
 
@@ -80,7 +81,7 @@ async def _show_reapplied(settings: Settings, *, as_json: bool) -> int:
         day = datetime.fromtimestamp(each.created_at, UTC)
         say(f"Entry {each.curation_id} of the log, {day:%Y-%m-%d} ({each.kind}):")
         say("\n".join([*(f"  - {words}" for words in each.gone), *(f"  + {words}" for words in each.new)]))
-    say(f"{len(differences)} of {decisions} decision(s) would be different today; nothing was changed.")
+    say(f"{len(differences)} of {counted(decisions, 'decision')} would be different today; nothing was changed.")
     return 0
 
 
@@ -104,7 +105,7 @@ async def _re_extract(settings: Settings, transcript: TranscriptDB, *, dry_run: 
     extraction = Reextraction(settings, transcript)
     estimate = await extraction.estimate()
     if not as_json and (skipped := await transcript.quarantine.count()):
-        say(f"{skipped} turn(s) that are set aside are left out; `memory retry TURN` curates one again.")
+        say(f"Without {counted(skipped, 'turn')} that are set aside: `memory retry TURN` curates one again.")
     if not as_json:
         say(_estimate_words(estimate))
     if dry_run:
@@ -128,6 +129,6 @@ def _advance(progress: tqdm[NoReturn], steps: int) -> None:
 def _estimate_words(estimate: Estimate) -> str:
     price = "a price that is not known" if estimate.usd is None else f"about {dollars(estimate.usd)}"
     return (
-        f"{estimate.turns} turn(s) in {estimate.calls} call(s) to {estimate.model}: about "
+        f"{counted(estimate.turns, 'turn')} in {counted(estimate.calls, 'call')} to {estimate.model}: about "
         f"{estimate.tokens_read:,} tokens read and {estimate.tokens_written:,} written, for {price}."
     )

@@ -29,7 +29,7 @@ from sprite.log.curations import seconds_since_midnight, what_happened
 from sprite.memory.files import MemoryFiles, set_aside
 from sprite.memory.folders import last_error, make_folders
 from sprite.owner import PROBE_SECONDS, Probed, open_stores, probe, running_status
-from sprite.protocol.shapes import Health
+from sprite.protocol.shapes import Health, counted
 from sprite.sandbox.attempts import attempts
 from sprite.sandbox.sandbox import find_boundary
 from sprite.search.meaning.meaning import state as meaning_state
@@ -91,12 +91,12 @@ async def _looked_at(settings: Settings) -> tuple[Health, float, ShippingReport 
 def _print(health: Health, spent_today: float) -> None:
     say(f"  sessions    {health.sessions}")
     aside = f", {len(health.quarantined)} set aside" if health.quarantined else ""
-    waiting = f", {health.waiting} waiting to be curated" if health.waiting else "" if aside else ", all curated"
+    waiting = f", {health.waiting} not learned from yet" if health.waiting else "" if aside else ", all learned from"
     say(f"  turns       {health.turns}{waiting if health.turns else ''}{aside}")
     for turn in health.quarantined:
         say(f"  set aside   turn {turn.turn_id}, {day_and_time(turn.at)}: {turn.reason}")
-        say(f"              it stays in the log and in the search; `memory retry {turn.turn_id}` curates it again")
-    say(f"  learnings   {health.learnings}, {health.open_actions} open to-do(s)")
+        say(f"              it stays in the log and in the search; `memory retry {turn.turn_id}` learns from it again")
+    say(f"  learnings   {health.learnings}, {counted(health.open_actions, 'open to-do')}")
     say(f"  curations   {health.curations}, the last {day_and_time(health.last_curation_at)}")
     say("  files")
     for file in health.files:
@@ -105,7 +105,7 @@ def _print(health: Health, spent_today: float) -> None:
         say(f"    {file.name:<11} {gauge} {file.lines:>3} of {file.limit} lines")
     _print_spend(health, spent_today)
     if health.unverified:
-        say(f"  unverified  {health.unverified} learning(s) whose evidence is not in the turn they name")
+        say(f"  unverified  {counted(health.unverified, 'learning')} without evidence in the turn named as source")
     for drifted in health.drift:
         found = day_and_time(drifted.at)
         say(f"  drift       {what_happened(drifted.name)} ({found}): see `memory drift`")
@@ -118,7 +118,11 @@ def _print(health: Health, spent_today: float) -> None:
 
 
 def _print_shipping(shipped: ShippingReport) -> None:
-    waiting = f"{shipped.waiting} row(s) wait for the bridge" if shipped.waiting else "the bridge has everything"
+    waiting = (
+        f"{counted(shipped.waiting, 'row')} not sent to the bridge yet"
+        if shipped.waiting
+        else "the bridge has everything"
+    )
     say(f"  replica     {waiting}, last confirmed {day_and_time(shipped.acked_at)}")
     for words in shipped.words():
         say(f"              {words}")
@@ -131,7 +135,7 @@ def _print_spend(health: Health, spent_today: float) -> None:
         + (f", {dollars(per_100)} per 100 turns" if per_100 is not None else "")
     )
     if health.calls_of_unknown_price:
-        say(f"              and {health.calls_of_unknown_price} call(s) to a model whose price is not known")
+        say(f"              and {counted(health.calls_of_unknown_price, 'call')} to a model whose price is not known")
     if health.daily_cap_usd is not None:
         say(f"              capped at {dollars(health.daily_cap_usd)} a day")
     say(f"              the agent {dollars(spent_today)} today")
@@ -330,8 +334,8 @@ async def _memory(settings: Settings) -> list[Finding]:
     if health.quarantined:
         oldest = health.quarantined[0]
         curation = (
-            f"{len(health.quarantined)} turn(s) set aside, the oldest turn {oldest.turn_id} ({oldest.reason}); "
-            f"`python -m sprite memory retry {oldest.turn_id}` curates it again"
+            f"{counted(len(health.quarantined), 'turn')} set aside, the oldest turn {oldest.turn_id} "
+            f"({oldest.reason}); `python -m sprite memory retry {oldest.turn_id}` learns from it again"
         )
     findings.append(Finding("curation", ok=not health.quarantined, words=curation))
     if shipped is not None and shipped.followed:

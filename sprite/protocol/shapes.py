@@ -671,6 +671,11 @@ def slow_words(work: Iterable[SlowWork], now: float) -> list[str]:
     return [_WORDS[each.kind].format(age(now - each.since)) for each in work]
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 turn`, `2 turns`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def age(seconds: float) -> str:
     """Return a duration as text: "75 s", "3 min", "2 h 5 min"."""
     whole = max(0, int(seconds))

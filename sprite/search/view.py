@@ -367,7 +367,7 @@ class MemoryView:
         # Fewer turns wait until more is said, which is normal.
         oldest = await self._transcript.oldest_waiting() if waiting >= LEAST_TURNS else None
         if oldest and time.time() - oldest.timestamp > LONGEST_WAIT_SECONDS:
-            words.append(f"turn {oldest.id} has waited to be curated for more than a day")
+            words.append(f"turn {oldest.id} has waited to be learned from for more than a day")
         free = self._files.free_bytes()
         if free < LEAST_FREE_BYTES:
             words.append(f"the disk is nearly full: {free // 2**20} MiB are free")

@@ -34,7 +34,7 @@ async def test_imported_agent_continues_with_its_memory(curated: Path, tmp_path:
     async with running_sprite(workspace, model.url):
         code, out, err = await command(workspace, "export", str(archive))
         assert (code, err) == (0, "")
-        assert "9 turn(s)" in out
+        assert "9 turns" in out
     assert (await command(new, "import", str(archive)))[0] == 0
     found = [await command(where, "memory", "search", "sister") for where in (workspace, new)]
     assert found[0] == found[1]
@@ -174,4 +174,4 @@ async def test_vm_export_works_and_reports_errors(
             [chunk async for chunk in await host.export("ada", Heard())]
     code, out, _ = await command(tmp_path / "new", "import", str(target))
     assert code == 0
-    assert "1 file(s)" in out
+    assert "1 file" in out

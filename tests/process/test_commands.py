@@ -163,8 +163,8 @@ def test_status_reports_healthy_memory(run: Run, workspace: Path) -> None:
     said = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
     assert said["sprite"] == "not running"
     assert said["sessions"] == "2"
-    assert said["turns"] == "9, all curated"
-    assert said["learnings"] == "5, 1 open to-do(s)"
+    assert said["turns"] == "9, all learned from"
+    assert said["learnings"] == "5, 1 open to-do"
     assert said["curations"].startswith("2, the last 2")
     assert said["user.md"].endswith("of 200 lines")
     assert "█" in said["user.md"]
@@ -239,7 +239,7 @@ async def test_unpriced_call_counts_as_zero(workspace: Path, model: OfflineModel
         code, out, _ = await command(workspace, "status")
         assert code == 0
         assert f"sprite      running on 127.0.0.1:{sprite.port}" in out
-        assert "and 1 call(s) to a model whose price is not known" in out
+        assert "and 1 call to a model whose price is not known" in out
         _, out, _ = await command(workspace, "status", "--json")
     facts = json.loads(out)
     assert facts["calls_of_unknown_price"] == 1
@@ -257,13 +257,13 @@ def test_search_prints_hits_and_curation_progress(run: Run) -> None:
     # Turn 6 asks the same question and has the answer, so it ranks first.
     assert [line.split()[0] for line in lines[:2]] == ["t6", "L2"]
     assert re.match(r"L2 +FACT .*The user's codename is Quibblewort\.$", lines[1])
-    assert lines[-1].endswith("hit(s). Learnings reach up to turn 9; 0 newer turn(s) wait to be curated.")
+    assert lines[-1].endswith(". Learnings reach up to turn 9; 0 newer turns not learned from yet.")
     found = as_json(run("memory", "search", "codename type:FACT", "--json", "--limit", "1"))
     assert (found["indexed_through"], found["waiting"]) == (9, 0)
     (hit,) = found["hits"]
     assert (hit["kind"], hit["id"], hit["turn_id"], hit["origin"]) == ("learning", 2, 2, "user")
     code, out, _ = run("memory", "search", "xylophone")
-    assert (code, out.splitlines()[-1][:10]) == (1, "No hit(s).")
+    assert (code, out.splitlines()[-1][:10]) == (1, "0 hits. Le")
 
 
 ODD = ['"', "AND OR NOT", "*", "a" * 10_000, "😀", "你好", "مرحبا", "NEAR(a b)", "-- '; DROP", "\\"]
@@ -439,7 +439,7 @@ async def test_status_counts_learnings_without_evidence(tmp_path: Path) -> None:
         await stores.learn('PREFERENCE [t] Ada owns nine purple llamas. | "nine purple llamas"', "Hello there")
     code, shown, _ = await command(tmp_path, "status")
     assert code == 0
-    assert "unverified  1 learning(s) whose evidence is not in the turn they name" in shown
+    assert "unverified  1 learning without evidence in the turn named as source" in shown
     _, machine, _ = await command(tmp_path, "status", "--json")
     assert json.loads(machine)["unverified"] == 1
 
@@ -471,7 +471,7 @@ async def test_turn_waiting_for_day_needs_attention(tmp_path: Path) -> None:
     async with open_stores(folder) as stores:
         await stores.turn("Hello there", at=time.time() - 86_500)
     shown = (await command(tmp_path, "status"))[1]
-    assert "attention   turn 1 has waited to be curated for more than a day\n" in shown
+    assert "attention   turn 1 has waited to be learned from for more than a day\n" in shown
 
 
 async def test_imported_turns_have_not_waited(tmp_path: Path) -> None:

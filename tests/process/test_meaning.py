@@ -18,7 +18,7 @@ from sprite.config import Settings
 from sprite.forget.forget import MARKER, Forgetter
 from sprite.forget.plan import Target
 from sprite.memory.words import FORGOTTEN
-from sprite.protocol.shapes import Place
+from sprite.protocol.shapes import Place, counted
 from sprite.sandbox.sandbox import confined_command
 from sprite.search.meaning import embedders
 from sprite.search.meaning.meaning import QUERY_SECONDS, Meaning, open_meaning, state
@@ -36,7 +36,7 @@ pytest.importorskip("numpy", reason="the extra `meaning` is not installed")
 FILLER = [f"The budget meeting number {number} covered invoices and travel" for number in range(30)]
 DOG = "My puppy Rex chewed the sofa"
 QUESTION = "Which canine lives at home?"
-STAYED = Place("search by meaning", "the meaning of 1 turn(s)")
+STAYED = Place("search by meaning", "the meaning of 1 turn")
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Stage:
 
     async def embedded(self, number: int) -> None:
         """Wait until so many turns have vectors."""
-        await eventually(lambda: state(self.settings) == f"{number} turn(s) have vectors", state(self.settings))
+        await eventually(lambda: state(self.settings) == f"vectors of {counted(number, 'turn')}", state(self.settings))
 
 
 @asynccontextmanager
@@ -184,7 +184,7 @@ async def test_forget_deletes_vectors(tmp_path: Path, endpoint: Endpoint) -> Non
         forgetter = forgetter_of(on.settings, stores, seen, meaning)
         assert (await forgetter.search(await forgetter.forget(Target(text="puppy"), sure=True))).still == []
     assert not any(vector in on_disk(on.settings) for vector in vectors)
-    assert state(on.settings) == "30 turn(s) have vectors"
+    assert state(on.settings) == "vectors of 30 turns"
 
 
 async def test_vectors_left_by_forget_are_reported(tmp_path: Path, endpoint: Endpoint) -> None:
@@ -272,7 +272,7 @@ async def test_sprite_embeds_turns_and_forgets_them(tmp_path: Path, endpoint: En
         await stores.transcript.end_sessions()
     settings = Settings(workspace, embeddings=endpoint.url)
     async with running_sprite(workspace, None, SPRITE_EMBEDDINGS=endpoint.url) as sprite, sprite.client() as client:
-        await eventually(lambda: state(settings) == "31 turn(s) have vectors", state(settings))
+        await eventually(lambda: state(settings) == "vectors of 31 turns", state(settings))
         vectors = stored(settings, 1)
         found = (await client.ask("memory", {"op": "search", "query": QUESTION}))["payload"]
         assert "Rex" in found["hits"][0]["text"]

@@ -32,7 +32,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "empty": {"raw_text": ""},
     "declined": {"raw_text": "I", "stop_reason": "refusal"},
 }
-RETRY = "`memory retry {}` curates it again"
+RETRY = "`memory retry {}` learns from it again"
 
 
 @pytest.fixture(autouse=True)
@@ -300,17 +300,17 @@ async def test_command_line_lists_and_retries_quarantined_turns(model: OfflineMo
         assert RETRY.format(3) in shown
         code, checked, _ = await command(workspace, "doctor", "--without-model")
         assert code == 1
-        assert "FAIL  curation     1 turn(s) set aside, the oldest turn 3" in checked
+        assert "FAIL  curation     1 turn set aside, the oldest turn 3" in checked
         assert "python -m sprite memory retry 3" in checked
         assert (await command(workspace, "memory", "retry", "3"))[:2] == (
             0,
-            "Turn 3 waits again: it is being curated now.\n",
+            "Turn 3 waits again: the sprite learns from it now.\n",
         )
         await eventually(lambda: settled(workspace), "the turn is not quarantined again")
     assert_only(workspace, 3, 3)
     # Without a running sprite, the next one curates the turn.
     assert (await command(workspace, "memory", "retry", "3"))[1] == (
-        "Turn 3 waits again: it is curated when the sprite runs next.\n"
+        "Turn 3 waits again: the sprite learns from it when it runs next.\n"
     )
     async with running_sprite(workspace, model.url):
         await eventually(lambda: settled(workspace), "the turn is still pending")

@@ -190,7 +190,7 @@ async def test_commands_list_and_revoke(model: OfflineModel, workspace: Path) ->
                 assert revoked[:2] == (0, f"{host} is not allowed any more.\n")
                 await program.ended()
         told = await command(workspace, "reach", "list")
-        assert told[1].startswith(f"always    {host}  (2 connection(s), 0 bytes sent")
+        assert told[1].startswith(f"always    {host}  (2 connections, 0 bytes sent")
         missing = await command(workspace, "reach", "revoke", host)
         assert missing[0] == 2
         assert "is not a host that you always allow" in missing[2]

@@ -222,7 +222,7 @@ async def test_rebuild_dry_run_changes_no_byte(folder: Path) -> None:
     code, out, err = await command(folder, "rebuild", "--dry-run")
     assert (code, err) == (0, "")
     number = len(curations(folder))
-    assert out == f"{number} curation(s) would be replayed; no model would be called and nothing would be paid.\n"
+    assert out == f"{number} curations would be replayed; no model would be called and nothing would be paid.\n"
     after = bytes_of(folder)
     assert {path: after[path] for path in before if not path.endswith("lock")} == {
         path: content for path, content in before.items() if not path.endswith("lock")
@@ -251,7 +251,7 @@ async def test_rebuild_with_running_sprite_or_without_log_fails(
 async def test_reapply_reports_differences_without_changing_memory(workspace: Path) -> None:
     code, out, err = await command(workspace, "rebuild", "--reapply")
     assert (code, err) == (0, "")
-    assert re.fullmatch(r"0 of \d+ decision\(s\) would be different today; nothing was changed\.\n", out), out
+    assert re.fullmatch(r"0 of \d+ decisions would be different today; nothing was changed\.\n", out), out
     log = workspace / ".os/memory/transcript.db"
     with contextlib.closing(sqlite3.connect(log)) as connection, connection:
         connection.execute("DROP TRIGGER curations_frozen")
@@ -294,7 +294,7 @@ async def test_extraction_estimate_makes_no_model_call(workspace: Path, model: O
     code, out, err = await command(workspace, *arguments, model_url=model.url, SPRITE_BATCH_TURNS="2")
     assert (code, err) == (0, "")
     words = r"about [\d,]+ tokens read and [\d,]+ written, for about \$0\.00\d\d\.\n"
-    assert re.fullmatch(r"9 turn\(s\) in 5 call\(s\) to claude-haiku-5-5: " + words, out), out
+    assert re.fullmatch(r"9 turns in 5 calls to claude-haiku-5-5: " + words, out), out
     code, out, _ = await command(workspace, *arguments, "--json", SPRITE_CURATOR_MODEL="nobody-knows-1")
     assert json.loads(out)["usd"] is None
     assert json.loads(out)["calls"] == 1

@@ -90,7 +90,7 @@ async def test_deleted_workspace_is_offered_and_restored(curated: Path, tmp_path
                 assert not workspace.exists()
                 async with session.post("/restore", headers={"Cookie": cookie, "Origin": bridge.url}) as done:
                     assert done.status == 200, await done.text()
-                    assert "local's agent is restored, with 9 turn(s) and 1 file(s)." in (await done.json())["message"]
+                    assert "local's agent is restored, with 9 turns and 1 file." in (await done.json())["message"]
             await page.link("ready")
             found = await page.ask("memory", {"op": "search", "query": "sister"})
             assert "sister" in str(found["payload"])
@@ -101,7 +101,7 @@ async def test_deleted_workspace_is_offered_and_restored(curated: Path, tmp_path
                 session.post("/restore", headers={"Cookie": cookie, "Origin": bridge.url}) as again,
             ):
                 assert again.status == 409
-                assert "The replica has 9 turn(s)" in (await again.text())
+                assert "The replica has 9 turns" in (await again.text())
             # The audit log omits the rejected restore, which did nothing.
             _, log, _ = await bridge.run("audit")
             assert [line.split()[2:] for line in log.splitlines() if "restore" in line] == [
@@ -125,7 +125,7 @@ async def test_existing_workspace_is_replaced_only_with_over(curated: Path, tmp_
         file.execute("UPDATE stored_rows SET sealed = zeroblob(length(sealed))")
     status, out, _ = await run_bridge("restore", "ada", "--data", str(data))
     assert status == 1
-    assert "The replica has 9 turn(s)" in " ".join(out.split())
+    assert "The replica has 9 turns" in " ".join(out.split())
     assert "--over" in out
     shutil.copy(tmp_path / "log.db", data / "store/ada/log.db")
     assert await archive_of(workspace, tmp_path / "now.zip") == now
@@ -250,7 +250,7 @@ async def test_invalid_file_name_is_left_out_and_reported(curated: Path, tmp_pat
     status, out, err = await run_bridge("restore", "ada", "--data", str(data))
     assert status == 0, out + err
     assert (
-        "restored, with 9 turn(s) and 0 file(s). Left out, because they are unreadable or have an unusable name: "
+        "restored, with 9 turns and 0 files. Left out, because they are unreadable or have an unusable name: "
         in out.replace("\n", " ")
     )
     assert names_both(out)
@@ -332,7 +332,7 @@ async def test_destroyed_vm_is_restored_not_recreated_empty(
         assert "ada" not in emulator.machines
         heard, minted = Heard(), tokens.minted
         words = (await home.restorer.restore("ada", Asked("ada"), heard)).words
-        assert words == "ada's agent is restored, with 9 turn(s) and 0 file(s)."
+        assert words == "ada's agent is restored, with 9 turns and 0 files."
         for step in ("Creating the VM", "Sending the archive", "Creating the workspace", "Checking that it works"):
             assert step in heard.words
         assert tokens.minted > minted
@@ -340,7 +340,7 @@ async def test_destroyed_vm_is_restored_not_recreated_empty(
         assert reached.token not in {"the-old-token", ""}
         await greeting(reached)
         # The loss is no longer reported, and a second restore needs consent.
-        with pytest.raises(RestoreRefusedError, match=r"The replica has 9 turn\(s\)"):
+        with pytest.raises(RestoreRefusedError, match=r"The replica has 9 turns"):
             await home.restorer.restore("ada", Asked("ada"), Heard())
         new = emulator.machines["ada"]
         assert not list((tmp_path / "data/run").glob("restore-*"))
@@ -376,7 +376,7 @@ async def test_interrupted_vm_restore_can_be_repeated(
         with pytest.raises(MachineGoneError, match="was interrupted"):
             await home.host.reach("ada", Heard())
         words = (await home.restorer.restore("ada", Asked("ada"), Heard())).words
-        assert "restored, with 9 turn(s)" in words
+        assert "restored, with 9 turns" in words
         await greeting(await home.host.reach("ada", Heard()))
         await machine.sleep("cold")
     assert told_apart(await archive_of(machine.workspace, tmp_path / "again.zip"), before) == {}
@@ -410,7 +410,7 @@ async def test_killed_vm_restore_can_be_repeated(
     # The restore has begun, so it needs no second consent.
     status, out, err = await run_bridge("restore", *arguments, environment=environment)
     assert status == 0, out + err
-    assert "restored, with 9 turn(s)" in " ".join(out.split())
+    assert "restored, with 9 turns" in " ".join(out.split())
     await machine.sleep("cold")
     assert told_apart(await archive_of(machine.workspace, tmp_path / "again.zip"), before) == {}
 
@@ -436,4 +436,4 @@ async def test_default_export_leaves_sleeping_vm_asleep(
             assert (machine.wakes > 0) == (source is not None or not is_kept)
             status, out, _ = await command(tmp_path / "look", "import", str(target), "--dry-run")
             assert status == 0
-            assert ("9 turn(s)" in out) == is_kept
+            assert ("9 turns" in out) == is_kept

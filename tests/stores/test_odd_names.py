@@ -107,7 +107,7 @@ async def test_odd_names_are_restored_and_unsupported_reported(
     async with shipping_stage(tmp_path) as stage:
         await followed(stage, store)
         report = await shipping_report(stage.stores.transcript, stage.workspace)
-        assert "5 file(s) or folder(s) are in neither the replica nor an archive, because of their names" in " ".join(
+        assert "missing in the replica and in archives: 5 paths, because the name is unusable" in " ".join(
             report.words()
         )
         # This note contains no names, because a name may be text to forget.

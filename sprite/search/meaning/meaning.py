@@ -22,7 +22,7 @@ from sprite.config import Settings
 from sprite.errors import SpriteError
 from sprite.forget.plan import Plan
 from sprite.log.transcript import TranscriptDB
-from sprite.protocol.shapes import Place
+from sprite.protocol.shapes import Place, counted
 from sprite.search.meaning import vectors as store
 from sprite.search.meaning.embedders import Embedder, EmbedderDiedError, EndpointError, embedder_of
 from sprite.storage.connection import plain_reader
@@ -110,7 +110,7 @@ class Meaning:
         if made.is_done:
             # The vectors were read first: a turn that is embedded meanwhile has left the list.
             turns.intersection_update(self._missing)
-        return [Place(self.name, f"the meaning of {len(turns)} turn(s)")] if turns else []
+        return [Place(self.name, f"the meaning of {counted(len(turns), 'turn')}")] if turns else []
 
     async def remove(self, made: Plan) -> None:
         """Delete the vectors of turns whose text changed, or all if these are unknown. The new text is embedded."""
@@ -242,4 +242,4 @@ def state(settings: Settings) -> str:
             number = connection.execute("SELECT count(*) FROM vectors").fetchone()[0]
     except SpriteError:
         number = 0
-    return f"{number} turn(s) have vectors"
+    return f"vectors of {counted(number, 'turn')}"
