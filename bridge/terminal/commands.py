@@ -70,10 +70,10 @@ class Commands:
             ("/effort [LEVEL]", "how much it thinks: low to max, or `default`", self._effort),
             ("/attach FILE", "adds a picture to your next message", self._attach),
             ("/cards", "the cards on the canvas", self._cards),
-            ("/status", "the sprite in numbers", self._status),
+            ("/status", "the state and costs of the agent", self._status),
             ("/retry TURN", "learns again from a turn in quarantine", self._retry),
             ("/flush", "learns now from what was said so far", self._flush),
-            ("/help", "this", self._help),
+            ("/help", "lists the commands", self._help),
         )
         self._help_rows = [(usage, does) for usage, does, _ in rows]
         self._commands = {usage.partition(" ")[0]: run for usage, _, run in rows}
@@ -339,7 +339,7 @@ class Commands:
         else:
             rule = messages.Rule(change, int(number)) if change and number.isdecimal() else None
         if rest and rule is None:
-            await self._screen.show(drawing.problem("Which one, and how?", _RULES_USAGE))
+            await self._screen.show(drawing.problem("Name what to do and the rule's number.", _RULES_USAGE))
         elif rule is not None and await self.ask(rule, "asking", MODEL_SECONDS) is None:
             return
         elif change == "override":

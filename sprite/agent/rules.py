@@ -129,7 +129,7 @@ class RuleDesk:
         if rule is None:
             raise PeerError(f"There is no rule {number}.", code="not_found")
         if rule.status != _BEFORE[word]:
-            raise PeerError(f"This rule is {rule.status}.", code="conflict")
+            raise PeerError(f"This rule is {rule.status}, so you cannot {word} it.", code="conflict")
         replaced = self._rows.get(rule.instead_of or 0)
         is_more = word == "accept" and (replaced is None or replaced.status != "active")
         if is_more and len(self._book) >= MOST_RULES:
@@ -147,7 +147,7 @@ class RuleDesk:
             raise PeerError(f"There is no rule {instead_of}.", code="not_found")
         new = row_of(text, instead_of=instead_of)
         if any(rule.status in {"offered", "active"} and rule.id != instead_of for rule in self._like(new)):
-            raise PeerError("There is this rule already.", code="conflict")
+            raise PeerError("This rule exists already.", code="conflict")
         await self._offer(new)
 
     async def heard(self, change: Change) -> None:

@@ -159,7 +159,7 @@ async def test_persons_word_decides_about_rule(stores: Stores) -> None:
                 await desk.answer(rule.id, word)
         await desk.answer(rule.id, "accept")
         assert await use(desk, COMMIT) is not None
-        with pytest.raises(PeerError, match="There is this rule already"):
+        with pytest.raises(PeerError, match="This rule exists already"):
             await desk.propose(RULE)
         # A changed rule replaces it when it is accepted, not before.
         await desk.propose(RULE.replace('"main"', '"main" or "release/*"'), rule.id)
