@@ -58,14 +58,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_server(command: argparse.ArgumentParser) -> None:
-    command.add_argument("url", metavar="URL", nargs="?", default="", help="a server of Streamable HTTP")
-    command.add_argument("--command", metavar='"PROGRAM ARGS"', default="", help="starts a server on this machine")
+    command.add_argument("url", metavar="URL", nargs="?", default="", help="an MCP server (Streamable HTTP)")
+    command.add_argument("--command", metavar='"PROGRAM ARGS"', default="", help="starts an MCP server on this machine")
     command.add_argument("--token-stdin", action="store_true", help="read a bearer token from stdin")
     variables = "a variable of this shell that the command gets; may be given more than once"
     command.add_argument("--env", metavar="NAME", action="append", default=[], help=variables)
     hosts = "a host that the command may reach; may be given more than once"
     command.add_argument("--host", metavar="HOST", action="append", default=[], help=hosts)
-    command.add_argument("--daily", type=int, default=DAILY_CALLS, help=f"calls a day (default: {DAILY_CALLS})")
+    command.add_argument("--daily", type=int, default=DAILY_CALLS, help=f"most calls a day (default: {DAILY_CALLS})")
 
 
 def _asked(arguments: argparse.Namespace) -> dict[str, Any]:

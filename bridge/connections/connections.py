@@ -190,7 +190,7 @@ class Connections(Service):
         await asyncio.wait(waited, timeout=_URL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if not flow.url.done():
             task.cancel()
-            raise ConnectionsError("failed", live.detail or f"{name} asks for no login.")
+            raise ConnectionsError("failed", live.detail or f"{name} needs no login.")
         return flow.url.result()
 
     async def logged_in(self, person: str, code: str, state: str, issuer: str | None) -> None:

@@ -340,7 +340,7 @@ class _Bounded(httpx2.AsyncByteStream):
         async for part in self._stream:
             size += len(part)
             if size > MOST_ANSWER_BYTES:
-                raise httpx2.ReadError("The answer is too long.")
+                raise httpx2.ReadError("The MCP server's answer is too long.")
             yield part
 
     async def aclose(self) -> None:

@@ -240,7 +240,7 @@ async def opens_without_its_bridge(stack: PageStack, page: Page) -> None:
     await expect(page.locator("#composer-text")).to_have_value("half a thought")
     # A list that was requested offline appears once the bridge answers.
     await expect(panel.get_by_role("button", name="secret.txt", exact=True)).to_be_visible()
-    await page.get_by_role("tab", name="Health").click()
+    await page.get_by_role("tab", name="To do").locator("visible=true").click()
     await page.get_by_role("button", name="Notifications\u2026").click()
     await expect(page.get_by_role("dialog", name="Notifications")).to_contain_text("They are off.")
 

@@ -113,7 +113,7 @@ function body(part, page) {
   const call = typeof found === 'object' ? found : null;
   const card = CARD_TOOLS.has(shortName(name)) && cardOf(part, page);
   const given = /** @type {import('../types/page.js').ToolInput} */ (call?.input ?? input);
-  const result = call ? textOf(call.result) : part.endedAt && !part.stopped ? summary : null;
+  const result = call ? call.result : part.endedAt && !part.stopped ? summary : null;
   return html`<h4>Input</h4>
     ${block('Input', call || title === null ? inputText(name, given) : title)}
     ${
@@ -126,12 +126,11 @@ function body(part, page) {
     ${card ? button('Show the card', () => page.openCard(card.card_id)) : nothing}`;
 }
 
-/** @param {unknown} value */
-const textOf = (value) => (typeof value === 'string' ? value : JSON.stringify(value, null, 2));
-
-/** @param {string} label @param {string} text */
-const block = (label, text) =>
-  html`<pre class="scroll" tabindex="0" role="group" aria-label=${label}>${text || '(nothing)'}</pre>`;
+/** @param {string} label @param {unknown} value */
+export const block = (label, value) =>
+  html`<pre class="scroll" tabindex="0" role="group" aria-label=${label}>${
+    (typeof value === 'string' ? value : JSON.stringify(value, null, 2)) || '(nothing)'
+  }</pre>`;
 
 /** @param {ToolPart} part @param {Page} page */
 function cardOf({ input, title }, page) {

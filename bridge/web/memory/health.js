@@ -121,13 +121,6 @@ export class Health extends View {
             </section>`
       }
       <section class="health-part">
-        <h3>Notifications</h3>
-        <p class="memory-note">
-          Sprite can tell you on this device when it needs you, or has done something by itself.
-        </p>
-        <button type="button" class="button" @click=${() => void this.page.openNotifications()}>Notifications…</button>
-      </section>
-      <section class="health-part">
         <h3>Forget something</h3>
         <p class="memory-note">
           Words are removed everywhere. Before that, you see all the places.

@@ -1,6 +1,7 @@
 // One complete turn of the log: message, tool calls, answer. The evidence of a learning is highlighted.
 
-import { describeCall } from '../chat/tools.js';
+import { block } from '../chat/tool_row.js';
+import { describeCall, inputText } from '../chat/tools.js';
 import { iso, when } from '../format.js';
 import { renderMarkdown } from '../markdown.js';
 import { evenOutline } from '../outline.js';
@@ -138,23 +139,17 @@ function call(made) {
       ${block(seen, result)}
     </details>`;
   }
-  const { words, detail } = describeCall(String(name), Object(input), null, 'done');
+  const given = typeof input === 'object' ? Object(input) : { input };
+  const { words, detail } = describeCall(String(name), given, null, 'done');
   return html`<details class="turn-call">
     <summary>
       ${words} ${failed ? html`<span class="badge bad">failed</span>` : nothing}
       <span class="mono muted">${detail}</span>
     </summary>
-    ${block('Input', input)}
+    ${block('Input', inputText(String(name), given))}
     ${result === null || result === undefined || result === '' ? nothing : block('Result', result)}
   </details>`;
 }
-
-/** @param {string} label @param {unknown} value */
-const block = (label, value) =>
-  html`<pre class="mono scroll" tabindex="0" role="region" aria-label=${label}>${shown(value)}</pre>`;
-
-/** @param {unknown} value */
-const shown = (value) => (typeof value === 'string' ? value : JSON.stringify(value, null, 2));
 
 /**
  * Highlights the quote, across elements, and scrolls it into view.
