@@ -57,7 +57,7 @@ async def test_rule_is_written_accepted_and_overridden(stack: PageStack, page: P
     await ask(page, "And make it once more.")
     assert (stack.workspace / "made").exists()
     await page.get_by_role("button", name="Settings").click()
-    await page.get_by_role("button", name="Rules …").click()
+    await page.get_by_role("button", name="Rules…").click()
     await dialog.get_by_role("button", name="Change").click()
     await shoot(page, "rules-change")
     field = dialog.get_by_label("Changed rule")

@@ -135,7 +135,9 @@ function template(found, problem, revoke) {
     <h3>Files</h3>
     ${
       found.writable.length
-        ? html`<p>The agent may write in ${found.writable.map((path) => html`<code>${escapeVisible(path)}</code>`)}.</p>`
+        ? html`<p>
+            The agent may write in ${found.writable.map((path) => html`<code>${escapeVisible(path)}</code>`)}.
+          </p>`
         : nothing
     }
     <p class="muted small-text">Sandbox: ${escapeVisible(found.sandbox)}.</p>`;

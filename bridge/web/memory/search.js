@@ -127,4 +127,4 @@ function notes(found) {
 const waits = ({ waiting }) =>
   waiting === 0
     ? nothing
-    : html`<p class="memory-note">${plural(waiting, 'turn')} not learned from yet; search finds their words anyway.</p>`;
+    : html`<p class="memory-note">${plural(waiting, 'turn')} not learned from yet; search finds their words.</p>`;

@@ -135,9 +135,12 @@ export async function showConnections(page) {
         }
         <h3>Add a connection</h3>
         <form class="row" @submit=${add}>
-          <label class="field"><span>Name</span> <input class="input" name="name" required pattern="[a-z][a-z0-9\\-]{0,23}" placeholder="calendar"></label>
-          <label class="field"><span>Address</span> <input class="input" name="url" type="url" required placeholder="https://example.org/mcp"></label>
-          <label class="field"><span>Token, if it needs one</span> <input class="input" name="token" type="password" autocomplete="off"></label>
+          <label class="field"><span>Name</span>
+            <input class="input" name="name" required pattern="[a-z][a-z0-9\\-]{0,23}" placeholder="calendar"></label>
+          <label class="field"><span>Address</span>
+            <input class="input" name="url" type="url" required placeholder="https://example.org/mcp"></label>
+          <label class="field"><span>Token, if it needs one</span>
+            <input class="input" name="token" type="password" autocomplete="off"></label>
           <button type="submit" class="button" ?disabled=${isBusy}>Add</button>
         </form>
         <p class="muted small-text">

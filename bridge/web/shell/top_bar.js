@@ -47,7 +47,8 @@ function shield({ label = 'clean', sources = [], label_note = '' }, page) {
   const title = isExposed ? 'This session has read text from outside' : 'This session is clean';
   const why = isExposed ? `It has read: ${sources.map(sourceWords).join(', ')}.` : 'It has read nothing from outside.';
   return html`<button type="button" class="link shield" data-label=${label} title=${title} aria-label=${title}
-    @click=${() => page.dialog({ title, body: `${why} ${label_note}`, actions: CLOSE })}>${icon('shield', true)}</button>`;
+    @click=${() => page.dialog({ title, body: `${why} ${label_note}`, actions: CLOSE })}
+    >${icon('shield', true)}</button>`;
 }
 
 /**
