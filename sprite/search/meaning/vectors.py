@@ -178,7 +178,7 @@ class Index:
             cosines[start : start + _ROWS] = self._codes[start : min(start + _ROWS, rows)].astype(np.float32) @ question
         cosines *= self._scales[:rows]
         cosines[self._scales[:rows] == 0] = -np.inf
-        best = cosines.reshape(number, _SIDES).max(axis=1)
+        best = np.maximum(cosines[::_SIDES], cosines[1::_SIDES])
         known = best[np.isfinite(best)]
         deviation = float(known.std()) if len(known) >= LEAST_TURNS else 0.0
         if not deviation > 0:
