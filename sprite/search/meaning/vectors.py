@@ -165,7 +165,7 @@ class Index:
                 self.places[int(self._turns[place])] = place
 
     def near(self, vector: Sequence[float]) -> Near:
-        """Return the similarity of all turns to a question's vector: 15 ms for 100,000 sides of 384 dimensions."""
+        """Return the similarity of all turns to a question's vector: 16 ms for 100,000 turns of 384 dimensions."""
         np, number = _numpy(), len(self.places)
         if number < LEAST_TURNS:
             return NOTHING_NEAR
@@ -175,7 +175,9 @@ class Index:
         rows = number * _SIDES
         cosines = np.empty(rows, dtype=np.float32)
         for start in range(0, rows, _ROWS):
-            cosines[start : start + _ROWS] = self._codes[start : min(start + _ROWS, rows)].astype(np.float32) @ question
+            codes = self._codes[start : min(start + _ROWS, rows)].astype(np.float32)
+            # `@` would start a thread on each core, and these wait for one another: seconds on a busy machine.
+            cosines[start : start + _ROWS] = np.vecdot(codes, question)
         cosines *= self._scales[:rows]
         cosines[self._scales[:rows] == 0] = -np.inf
         best = np.maximum(cosines[::_SIDES], cosines[1::_SIDES])
