@@ -100,9 +100,9 @@ class RandomEmbedder:
 
     model = "random"
 
-    async def embed(self, text: str) -> Sequence[float]:
+    async def embed(self, text: str, *, question: bool = False) -> Sequence[float]:
         """The same for the same text."""
-        chance = random.Random(text)
+        chance = random.Random(f"{text} {question}")
         return [chance.gauss(0, 1) for _ in range(DIMENSIONS)]
 
     async def warm(self) -> None:

@@ -26,8 +26,10 @@ from sprite.storage.full_text import Filters
 
 #: Characters of each side that are embedded. A whole page's vector means less than that of its beginning.
 PIECE_CHARS = 700
+#: A shorter side ("Noted.") has no vector: the model takes it for an answer to anything.
+LEAST_BYTES = 16
 #: Part of the model's id: other pieces need other vectors.
-PIECE_RULE = f"first {PIECE_CHARS} characters of each side"
+PIECE_RULE = f"first {PIECE_CHARS} characters of each side of {LEAST_BYTES} bytes"
 #: Where a sentence ends.
 _ENDS = re.compile(r"[.!?](?=\s|$)|[\u3002\uff01\uff1f]|\n")
 #: With fewer turns, mean and deviation say little.
