@@ -163,15 +163,18 @@ class CachedEmbedder:
         self.warm, self.release = embedder.warm, embedder.release
         self._embedder = embedder
         self._cache = sqlite3.connect(path, isolation_level=None)
-        self._cache.execute("CREATE TABLE IF NOT EXISTS vectors (model, text, vector, PRIMARY KEY (model, text))")
+        self._cache.execute(
+            "CREATE TABLE IF NOT EXISTS vectors (model, text, question, vector, PRIMARY KEY (model, text, question))"
+        )
 
-    async def embed(self, text: str) -> Sequence[float]:
+    async def embed(self, text: str, *, question: bool = False) -> Sequence[float]:
         """A text's vector, from the file if it is there."""
-        key = (self.model, text)
-        row = self._cache.execute("SELECT vector FROM vectors WHERE model = ? AND text = ?", key).fetchone()
+        key = (self.model, text, question)
+        known = "SELECT vector FROM vectors WHERE model = ? AND text = ? AND question = ?"
+        row = self._cache.execute(known, key).fetchone()
         if row is None:
-            row = (array("f", await self._embedder.embed(text)).tobytes(),)
-            self._cache.execute("INSERT INTO vectors VALUES (?, ?, ?)", (*key, row[0]))
+            row = (array("f", await self._embedder.embed(text, question=question)).tobytes(),)
+            self._cache.execute("INSERT INTO vectors VALUES (?, ?, ?, ?)", (*key, row[0]))
         return array("f", row[0])
 
 
@@ -188,8 +191,8 @@ async def embedding(
 
         async def caught_up(turns: int) -> None:
             meaning.turns_changed()
-            while vectors.count < turns and not meaning.trouble:  # noqa: ASYNC110 - no event tells
-                await asyncio.sleep(0.001)
+            while len(await vectors.turns()) < turns and not meaning.trouble:  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.01)
 
         task = asyncio.create_task(meaning.run(lambda: False))
         yield meaning, caught_up
@@ -215,7 +218,7 @@ async def ours(
                     await caught_up(turns := turns + len(new))
                     if embedder is not None:
                         # Its time is not the search's.
-                        await embedder.embed(piece(parse_query(question.text).text))
+                        await embedder.embed(piece(parse_query(question.text).text), question=True)
                     if learnings:
                         write_learnings(projection, learned, workspace.turns)
                     for setting, into in zip(settings, measured, strict=True):

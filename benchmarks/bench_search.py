@@ -1,7 +1,7 @@
 """search_memory beside the same full OR query given to plain `sqlite3`.
 
 At 100,000 learnings, at 10,000 turns with as many learnings, (--long: some minutes) at 100,000 turns whose replies are
-long, and (--million: some minutes) at a million learnings.
+long, by words and by meaning, and (--million: some minutes) at a million learnings.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import random
 import resource
 import sqlite3
 import statistics
+import struct
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -20,10 +21,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.bench_retrieval import embedding
 from benchmarks.report import below, line, ratio
 from sprite.log.transcript import TranscriptDB, open_transcript
 from sprite.memory.database import MemoryDB, open_memory
 from sprite.memory.query import any_term, parse_query
+from sprite.search.meaning.vectors import PIECE_RULE, open_vectors
 from sprite.search.search import search
 
 QUERIES = 200
@@ -35,6 +38,8 @@ WORDS = 14
 SESSION_TURNS = 25
 #: Sentences of a long reply: about 300 words.
 LONG_REPLY = 21
+#: Numbers in a vector of the bundled model, and a scale that makes vectors of random bytes about 1 long.
+DIMENSIONS, SCALE = 384, 0.0007
 #: Sentences in memory at a time.
 CHUNK = 10_000
 MEGABYTE = 1024 * 1024
@@ -90,6 +95,36 @@ def fill_turns(path: Path, number: int, reply_sentences: int) -> None:
         )
 
 
+class RandomEmbedder:
+    """A vector for each text without a model: this measures searching."""
+
+    model = "random"
+
+    async def embed(self, text: str, *, question: bool = False) -> Sequence[float]:
+        """The same for the same text."""
+        chance = random.Random(f"{text} {question}")
+        return [chance.gauss(0, 1) for _ in range(DIMENSIONS)]
+
+    async def warm(self) -> None:
+        """Nothing is loaded."""
+
+    async def release(self) -> None:
+        """Nothing is held."""
+
+
+async def fill_vectors(path: Path, number: int) -> None:
+    """Writes vectors straight into their file."""
+    async with open_vectors(path) as vectors:
+        await vectors.load(f"{RandomEmbedder.model}; {PIECE_RULE}")
+    chance = random.Random(5)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        sides = (struct.pack("<f", SCALE) + chance.randbytes(DIMENSIONS) for _ in itertools.count())
+        connection.executemany(
+            "INSERT INTO vectors VALUES (?, ?, ?, ?)",
+            ((place + 1, float(place), next(sides), next(sides)) for place in range(number)),
+        )
+
+
 @asynccontextmanager
 async def filled(
     learnings: int, turns: int, reply_sentences: int
@@ -120,22 +155,30 @@ def full_or(connection: sqlite3.Connection, table: str, question: str) -> list[i
 class Compared:
     """Milliseconds of search_memory, by the clock and of the processor, and of plain FTS5; what they found alike.
 
+    `meant` are those with search by meaning.
     `recalls` are the parts of plain FTS5's first ten that search_memory found, in %; `megabytes` the process's memory,
     and `index_megabytes` the size of the turns' index.
     """
 
     found: list[float] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
+    meant: list[float] = field(default_factory=list)
+    meant_processor: list[float] = field(default_factory=list)
     plain: list[float] = field(default_factory=list)
     recalls: list[float] = field(default_factory=list)
     megabytes: float = 0.0
     index_megabytes: float = 0.0
 
 
-async def compare(learnings: int, turns: int, reply_sentences: int = 1) -> Compared:
+async def compare(learnings: int, turns: int, reply_sentences: int = 1, *, by_meaning: bool = False) -> Compared:
     """Both alternate on the same questions, so that noise affects both."""
     compared = Compared()
     async with filled(learnings, turns, reply_sentences) as (transcript, memory, folder), AsyncExitStack() as stack:
+        if by_meaning:
+            await fill_vectors(folder / "vectors.db", turns)
+        embedder = RandomEmbedder() if by_meaning else None
+        meaning, caught_up = await stack.enter_async_context(embedding(folder, transcript, embedder))
+        await caught_up(turns)
         raw_learnings = stack.enter_context(closing(sqlite3.connect(folder / "memory.db")))
         raw_turns = stack.enter_context(closing(sqlite3.connect(folder / "transcript.db")))
         for question in questions():
@@ -143,6 +186,11 @@ async def compare(learnings: int, turns: int, reply_sentences: int = 1) -> Compa
             hits = (await search(transcript, memory, question)).hits
             compared.found.append((time.perf_counter() - started) * 1000)
             compared.processor.append((time.process_time() - worked) * 1000)
+            if meaning is not None:
+                started, worked = time.perf_counter(), time.process_time()
+                await search(transcript, memory, question, meaning=meaning)
+                compared.meant.append((time.perf_counter() - started) * 1000)
+                compared.meant_processor.append((time.process_time() - worked) * 1000)
             started = time.perf_counter()
             expected = full_or(raw_learnings, "learnings_fts", question)
             if turns:
@@ -154,7 +202,14 @@ async def compare(learnings: int, turns: int, reply_sentences: int = 1) -> Compa
         compared.index_megabytes = size / MEGABYTE
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         compared.megabytes = pages * resource.getpagesize() / MEGABYTE
-    for samples in (compared.found, compared.processor, compared.plain, compared.recalls):
+    for samples in (
+        compared.found,
+        compared.processor,
+        compared.meant,
+        compared.meant_processor,
+        compared.plain,
+        compared.recalls,
+    ):
         del samples[:WARM_UP]
     return compared
 
@@ -174,9 +229,11 @@ async def main(learnings: int, *, long: bool, million: bool) -> None:
     ratio("search_memory / both tables through sqlite3", at.found, at.plain, 3.0)
     line("the index of these turns", f"{at.index_megabytes:.1f} MB", "stated", ok=True)
     if long:
-        at = await compare(0, 100_000, LONG_REPLY)
+        at = await compare(0, 100_000, LONG_REPLY, by_meaning=True)
         below("search_memory at 100,000 turns with replies of 300 words", at.found, 60)
         below("its processor time", at.processor, 60)
+        below("by meaning, too", at.meant, 60)
+        below("its processor time", at.meant_processor, 60)
         line("the index of these turns", f"{at.index_megabytes:.0f} MB", "stated", ok=True)
     if million:
         at = await compare(1_000_000, 0)

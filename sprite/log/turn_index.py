@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -148,6 +149,8 @@ class Looked:
 
 
 _NONE: frozenset[int] = frozenset()
+#: A word without these is in no date. Stemming makes "mai" of "may".
+_OF_DATES = re.compile(r"\b(?:\d+\b|jan|feb|mar|apr|ma[iy]|jun|jul|aug|sep|oct|nov|dec)", re.IGNORECASE)
 #: Counts of a word by turn: in the person's text, in the reply.
 Counts = dict[int, tuple[float, float]]
 
@@ -157,6 +160,7 @@ class TurnLook:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._counts: dict[str, int] = {}
 
     def look_up(self, needles: Sequence[Sequence[str]], filters: Filters) -> Looked:
         """Return the postings of each needle; a needle is a list of FTS5 phrases for one word."""
@@ -164,24 +168,26 @@ class TurnLook:
         words = [any_of(needle) for needle in needles]
         person, person_counts = self._side(index, PERSON, words)
         reply, reply_counts = self._side(index, REPLY, words)
-        tools, dated = self._some(index, TOOLS, words), self._some(index, SAID_ON, words)
+        tools = self._some(index, TOOLS, words)
+        dated = self._some(index, SAID_ON, words) if any(map(_OF_DATES.search, words)) else [_NONE] * len(words)
         # A date with so many turns does not distinguish them.
         dated = [turns if len(turns) < MAX_POSTINGS else frozenset() for turns in dated]
         postings = []
         for place, word in enumerate(words):
             having = len(person[place] | reply[place]) or len(tools[place] | dated[place])
             if max(person_counts[place], reply_counts[place]) > MAX_POSTINGS:  # not all of them were read
-                having = _TURNS.count(self._connection, f"{SPOKEN} : {word}")
+                having = self._speaking(word)
             postings.append(Postings(person[place], reply[place], tools[place], dated[place], having))
         totals = _TURNS.totals(self._connection, _COLUMNS)
         rows = max(1, totals[0])
         return Looked(postings, _turns(self._connection, filters), Means(totals[1] / rows, totals[2] / rows))
 
     def _side(self, index: Index, side: str, words: Sequence[str]) -> tuple[list[frozenset[int]], list[int]]:
-        """Return the turns that contain each word on one side, and the number of words of that side; 0 if unknown."""
+        """Return the turns with each word on one side, and their numbers: 0 if unknown, else up to MAX_POSTINGS + 1."""
         connection = self._connection
         # With filters, a word's frequency is unknown beforehand, so all rows that pass are read.
-        counts = [0 if index.joined else index.count(connection, f"{side} : {word}") for word in words]
+        most = MAX_POSTINGS + 1
+        counts = [0 if index.joined else index.count(connection, f"{side} : {word}", most) for word in words]
         rare = {place for place, count in enumerate(counts) if count <= MAX_POSTINGS}
         some = any(0 < count <= MAX_POSTINGS for count in counts) or bool(index.joined)
         # With filters, any word may occur; a word without occurrences must not exclude the others.
@@ -199,6 +205,12 @@ class TurnLook:
             # No turn contains two of them.
             found = [newest(word) if word in there else _NONE for word in words]
         return found, counts
+
+    def _speaking(self, word: str) -> int:
+        """Return the number of turns in which either side said this."""
+        if word not in self._counts:
+            self._counts[word] = _TURNS.count(self._connection, f"{SPOKEN} : {word}")
+        return self._counts[word]
 
     def _some(self, index: Index, column: str, words: Sequence[str]) -> list[frozenset[int]]:
         """Return the newest turns that contain each word in a column that rarely contains any."""
@@ -242,7 +254,7 @@ class TurnLook:
     def _counted(
         self, phrase: str, ids: Collection[int], totals: Sequence[int]
     ) -> Iterator[tuple[int, tuple[float, float]]]:
-        having = _TURNS.count(self._connection, f"{SPOKEN} : {phrase}")
+        having = self._speaking(phrase)
         if not having or not ids:
             return
         idf = math.log((totals[0] - having + 0.5) / (having + 0.5))

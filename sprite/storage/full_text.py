@@ -109,10 +109,12 @@ class Index:
     def _from(self) -> str:
         return f"FROM {self.table} {self.joined} WHERE {self.table} MATCH ? AND {self.where}"
 
-    def count(self, connection: sqlite3.Connection, match: str) -> int:
-        """Return the number of matching rows, ignoring filters: 0.03 us a row, because no row is read."""
-        sql = f"SELECT count(*) FROM {self.table} WHERE {self.table} MATCH ?"  # noqa: S608 - our own table
-        return int(connection.execute(sql, (match,)).fetchone()[0])
+    def count(self, connection: sqlite3.Connection, match: str, most: int | None = None) -> int:
+        """Return the number of matching rows, or `most`, ignoring filters: 0.03 us a row, because no row is read."""
+        rows = f"FROM {self.table} WHERE {self.table} MATCH ?"
+        if most is not None:
+            rows = f"FROM (SELECT 1 {rows} LIMIT {most})"
+        return int(connection.execute(f"SELECT count(*) {rows}", (match,)).fetchone()[0])
 
     def newest(self, connection: sqlite3.Connection, match: str, limit: int) -> list[int]:
         """Return the ids of the newest matching rows, newest first."""

@@ -1,4 +1,4 @@
-"""Texts become tokens and pieces before they are embedded; the setting is checked."""
+"""Texts are cut to pieces before they are embedded; the setting is checked."""
 
 from __future__ import annotations
 
@@ -6,33 +6,6 @@ import pytest
 
 from sprite.config import embeddings
 from sprite.search.meaning.vectors import PIECE_CHARS, piece
-from sprite.search.meaning.worker import MOST_TOKENS, VOCABULARY, WordPiece
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> WordPiece:
-    return WordPiece(VOCABULARY.read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize(
-    ("text", "tokens"),
-    [
-        ("Hello, world!", [101, 7592, 1010, 2088, 999, 102]),
-        ("unaffable", [101, 14477, 20961, 3468, 102]),
-        ("CAFÉ  naïve", [101, 7668, 15743, 102]),
-        ("", [101, 102]),
-        ("x" * 101, [101, 100, 102]),
-    ],
-)
-def test_tokens_are_bert_ids(tokenizer: WordPiece, text: str, tokens: list[int]) -> None:
-    """The ids are those of `bert-base-uncased`."""
-    assert tokenizer.tokens(text) == tokens
-
-
-def test_tokens_are_bounded(tokenizer: WordPiece) -> None:
-    tokens = tokenizer.tokens("word " * 1000)
-    assert len(tokens) == MOST_TOKENS
-    assert tokens[-1] == 102
 
 
 @pytest.mark.parametrize("end", [". ", "\n", "\u3002"])

@@ -15,15 +15,15 @@ from urllib.parse import parse_qs, urlsplit
 from sprite.common import own_secrets
 from sprite.config import Settings
 from sprite.sandbox.sandbox import confined_command
-from sprite.search.meaning.worker import WEIGHTS_SHA256
+from sprite.search.meaning.worker import MODEL, WEIGHTS_SHA256
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
 
 #: Name and weights; vectors of another model are deleted.
-BUNDLED = f"all-MiniLM-L6-v2 int8, {WEIGHTS_SHA256[:16]}"
+BUNDLED = f"{MODEL}, {WEIGHTS_SHA256[:16]}"
 WORKER = Path(__file__).with_name("worker.py")
-#: Loading takes a second, a text of 700 characters 50 ms; more on a machine that is short of memory.
+#: Loading takes a second, a text of 700 characters 0.3; more on a machine that is short of memory.
 START_SECONDS, TEXT_SECONDS = 60.0, 30.0
 REQUEST_SECONDS = 30.0
 #: The endpoint's default model, which `?model=NAME` replaces.
@@ -46,8 +46,8 @@ class Embedder(Protocol):
 
     model: str
 
-    async def embed(self, text: str) -> Sequence[float]:
-        """Return a text's vector. Raises EmbedderDiedError or EndpointError."""
+    async def embed(self, text: str, *, question: bool = False) -> Sequence[float]:
+        """Return the vector of a text or of a question for texts. Raises EmbedderDiedError or EndpointError."""
 
     async def warm(self) -> None:
         """Prepare the model for a text that comes soon. Raise the errors of `embed`."""
@@ -73,14 +73,14 @@ class ProcessEmbedder:
         async with self._lock:
             await self._started()
 
-    async def embed(self, text: str) -> Sequence[float]:
+    async def embed(self, text: str, *, question: bool = False) -> Sequence[float]:
         """See Embedder. A cancelled call ends the process: its answer would be taken for the next text's."""
         async with self._lock:
             process = await self._started()
             try:
                 if process.stdin is None or process.stdout is None:
                     raise EmbedderDiedError
-                process.stdin.write(json.dumps(text).encode() + b"\n")
+                process.stdin.write(json.dumps([text, question]).encode() + b"\n")
                 size = self._dimensions * _FLOAT_BYTES
                 answer = await asyncio.wait_for(process.stdout.readexactly(size), TEXT_SECONDS)
             except (OSError, EOFError, TimeoutError) as error:
@@ -155,7 +155,7 @@ class EndpointEmbedder:
     async def warm(self) -> None:
         """See Embedder."""
 
-    async def embed(self, text: str) -> Sequence[float]:
+    async def embed(self, text: str, *, question: bool = False) -> Sequence[float]:  # noqa: ARG002 - the API has none
         """See Embedder."""
         import httpx2
 

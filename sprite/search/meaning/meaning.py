@@ -77,7 +77,8 @@ class Meaning:
         self._searches += 1
         try:
             # The answer is awaited in any case: it would be taken for the next text's.
-            call = self._calls.start(self._call(partial(self._embedder.embed, store.piece(text))), "embed a question")
+            embed = partial(self._embedder.embed, store.piece(text), question=True)
+            call = self._calls.start(self._call(embed), "embed a question")
             done, _ = await asyncio.wait({call}, timeout=QUERY_SECONDS)
             if not done:
                 return store.NOTHING_NEAR, (f"{BY_WORDS}: the model is not ready yet.",)
@@ -187,11 +188,13 @@ class Meaning:
         )
         sides = []
         for text in (openings[0].user_message, openings[0].agent_response) if turn in outlines else ():
-            part = store.piece(text)
-            vector = await self._call(partial(self._embedder.embed, part)) if part else ()
+            if len(text.strip().encode(errors="replace")) < store.LEAST_BYTES:
+                sides.append(b"")
+                continue
+            vector = await self._call(partial(self._embedder.embed, store.piece(text)))
             if vector is None:
                 return False
-            sides.append(store.packed(vector) if part else b"")
+            sides.append(store.packed(vector))
         if forgets == self._forgets:
             # Only a forget and this loop change the list.
             self._missing.pop()
