@@ -17,7 +17,8 @@ import msgspec
 
 from sprite.common.tasks import LARGE_BYTES
 from sprite.privacy.redaction import PRIVATE, private_spans, redactions, secrets_in, without_private
-from sprite.privacy.secret_formats import Rule, read
+from sprite.privacy.secret_formats import Rule
+from sprite.privacy.secret_values import read
 from sprite.protocol.pasted import Edit, Marked
 
 #: Shorter words occur in too many texts by chance.

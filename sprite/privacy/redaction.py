@@ -15,8 +15,8 @@ from typing import Any
 
 from sprite.common import own_secrets
 from sprite.privacy import secret_formats
-from sprite.privacy.secret_formats import Span, card_numbers, found_by_form, private_keys
-from sprite.privacy.secret_names import names, tables
+from sprite.privacy.secret_formats import card_numbers, found_by_form, private_keys
+from sprite.privacy.secret_names import Span, names, tables
 from sprite.protocol.pasted import Edit, Marked
 
 PRIVATE = "[private]"
@@ -167,7 +167,7 @@ def secret_members(value: Mapping[Any, Any]) -> dict[Any, str]:
     for name, member in value.items():
         if isinstance(member, str) and isinstance(name, str):
             named = value.get("name", value.get("key")) if name.lower() == "value" else name
-            kind = names().kind_of_member(named, member) if isinstance(named, str) else None
+            kind = names().mark_of_member(named, member) if isinstance(named, str) else None
             if kind is not None and not private_spans(member):
                 marks[name] = f"[redacted:{kind}]"
     return marks

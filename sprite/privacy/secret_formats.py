@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
-from sprite.privacy.secret_values import entropy, is_password, is_placeholder, is_token, stands_for_value
+from sprite.privacy.secret_names import LIKELY, SURE, Span, names
+from sprite.privacy.secret_values import entropy, is_placeholder, read, stands_for_value
 
-Span = tuple[int, int, str]
-_FOLDER = Path(__file__).with_name("rules")
 _TOKEN_FILES = ("models.toml", "clouds.toml", "packages.toml", "services.toml")
 _PLACE_FILES = ("places.toml", "sentences.toml")
 #: Characters of the line before a marker, and after a secret, that `near` and `unless` may look at.
 _BEFORE, _AFTER = 110, 40
 #: What may follow a secret in a sentence.
 _POINTS = ".,;:!?)\"'`»"
-_F = TypeVar("_F", bound=msgspec.Struct)
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,14 +123,9 @@ class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     client: tuple[Client, ...]
 
 
-def read(name: str, form: type[_F]) -> _F:
-    """Return the rules of one file. Raise ValidationError if a rule lacks a field or has an unknown one."""
-    return msgspec.convert(tomllib.loads((_FOLDER / name).read_text("utf-8")), form)
-
-
 def _is_argument(value: str) -> bool:
     # A word in small letters may belong to a sentence about the command.
-    return is_password(value) or not (
+    return names().is_secret("password", value, SURE) or not (
         stands_for_value(value) or (value.isalpha() and value[1:] == value[1:].casefold()) or value == "PASSWORD"
     )
 
@@ -162,9 +153,10 @@ def _seed_end(value: str) -> int:
 
 
 _JUDGES: dict[str, Callable[[str], bool]] = {
-    "password": is_password, "argument": _is_argument, "token": is_token, "seed": _is_seed,
-    "said": lambda value: is_password(value, "prose", sure=False),
-    "key": lambda value: is_token(value, "prose", sure=False),
+    "password": lambda value: names().is_secret("password", value, SURE), "argument": _is_argument, "seed": _is_seed,
+    "said": lambda value: names().is_secret("password", value, LIKELY),
+    "token": lambda value: names().is_secret("token", value, SURE),
+    "key": lambda value: names().is_secret("key", value, SURE),
 }  # fmt: skip
 
 

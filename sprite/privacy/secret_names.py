@@ -1,10 +1,10 @@
 """Secrets recognised by the name they are given: `DB_PASSWORD=`, `"token": `, "the password for ada is".
 
-One grammar of a name, a link and a value covers configuration, code, markup, headers, command lines and sentences. The
-words are data, `rules/names.toml`; secret_values.py judges the value.
+There is one rule: a name, a link and a value. The name says what is needed of the value (rules/names.toml), the link how
+sure it is that a value stands there, and secret_values.py how much the value looks like a secret.
 """
 
-# ruff: noqa: C901, E501, PLR0911, PLR2004, RUF001 - a grammar with its cases in order, in several scripts
+# ruff: noqa: C901, E501, PLR0911, PLR0912, PLR2004, RUF001 - a grammar with its cases in order, in several scripts
 from __future__ import annotations
 
 import functools
@@ -13,8 +13,18 @@ from collections.abc import Generator, Iterable, Iterator
 
 import msgspec
 
-from sprite.privacy.secret_formats import Span, read
-from sprite.privacy.secret_values import Style, is_password, is_token, is_words
+from sprite.privacy.secret_values import (
+    CHOSEN,
+    MADE,
+    ODD,
+    WORD,
+    is_expression,
+    is_prose,
+    read,
+    strength,
+)  # fmt: skip
+
+Span = tuple[int, int, str]
 
 
 class NameFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,16 +32,29 @@ class NameFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     stems: tuple[str, ...]
     rare_stems: tuple[str, ...]
-    password_anywhere: tuple[str, ...]
-    password_part: tuple[str, ...]
-    calls: tuple[str, ...]
-    token_anywhere: tuple[str, ...]
-    token_part: tuple[str, ...]
+    password_ends: tuple[str, ...]
+    passwords: tuple[str, ...]
+    pins: tuple[str, ...]
+    token_ends: tuple[str, ...]
+    tokens: tuple[str, ...]
+    key_ends: tuple[str, ...]
     key_of: tuple[str, ...]
-    harmless: tuple[str, ...]
+    harmless_of: tuple[str, ...]
+    verbs: tuple[str, ...]
+    tails: tuple[str, ...]
+    calls: tuple[str, ...]
     about: tuple[str, ...]
+    heads: tuple[str, ...]
     links: tuple[str, ...]
+    adverbs: tuple[str, ...]
 
+
+#: How sure it is that a value stands there: in no other place, probably, perhaps, or perhaps an expression.
+SURE, LIKELY, LOOSE, CODE = range(4)
+#: How much the value has to look like a secret, for each kind of name and each level.
+_NEEDED = {
+    "password": (WORD, CHOSEN, ODD, ODD), "token": (ODD, ODD, MADE, ODD), "key": (MADE, MADE, MADE + 1, MADE + 1),
+}  # fmt: skip
 
 #: Around the words and the links of the rules. The groups of a value come last: `lastgroup` tells how it is written.
 _ASSIGNMENT = r"""(?xi)
@@ -40,15 +63,15 @@ _ASSIGNMENT = r"""(?xi)
       (?P<sign>(?:\\{0,3}["'`\])]|\*\*|__){0,3}(?:\[\d*\])?[ \t]{0,12}(?:\([\w .,@/-]{1,40}\)[ ]?)?
         (?:(?::[ ]?[&'\w<>\[\]|.]{1,30}|\w{1,20})[ ]=(?=[ ]?["'`])|[!?:+.|]{0,3}={1,3}>?|->|:{1,2}|\|\|?|：|＝)(?:\*\*|__)?
         (?:[ \t]*[|>]?-?(?:\\?\r?\n[ \t]{0,20}){1,2}(?=["'`]|[^\s:=]{4,200}[ \t]*(?:\r?\n|\Z))|[ \t]{0,20})
-        (?:(?:new[ ])?(?:\[\]byte|(?:\w+::)?\w*(?:bytes?|string|key|secret|password|decode|encode|from\w*|make|hash))\((?=["']))?(?:[bfrtu@]{0,2}(?=["'`]))?(?:""(?=")|''(?='))?(?:\*\*|__)?)
+        (?:(?:new[ ])?(?:\[\]byte|(?:\w+::)?\w*(?:bytes?|string|key|secret|password|decode|encode|from\w*|make|hash))\((?=["']))?(?:[bfrtu@]{0,2}(?=["'`]))?(?:""(?=")|''(?='))?(?:\*\*|__)?(?:<b>)?)
     | (?P<pair>\\?["']?[\s,]{1,40}\\?["']?(?:\w{1,20}:)?value\\?["']?\s{0,4}[:=]\s{0,4}|</key>\s{0,20}<(?:string|value)\b[^<>\n]{0,60}>(?=[^<\n]))
-    | (?P<comma>\\?["']\s{0,3},\s{0,20}(?=\\?["']))
-    | (?P<tag>["']?(?:\s[^<>\n]{0,80})?>\s{0,20}(?:<!\[CDATA\[)?(?=[^<\s]))
+    | (?P<comma>\\?["'](?:\s{0,3},\s{0,20}|\)\.\w{1,20}\()(?=\\?["']))
+    | (?P<tag>["']?(?:\s[^<>\n]{0,80})?(?<!/)>\s{0,20}(?:<!\[CDATA\[)?(?=[^<\s;,.)]))
     | (?P<below>(?:[^\n:=]{0,90}:|[ ](?:created|generated|erstellt|créé|creado))[ ]?(?:\r?\n[ \t]{0,20}){1,3}(?=\S{8,200}[ \t]*(?:\r?\n|\Z)))
-    | (?P<said>["'”»`]?(?:[ ](?:%(about)s)(?:[ ][\w.@'’/%%()-]{1,40}){1,5}?|[ ](?!manager|polic|hash|len|reset|field|rule|file|stor|it[ ])[^\W\d_]{2,12}|[ ]\([^()\n]{1,40}\))?[ ]?
+    | (?P<said>["'”»`]?(?:[ ](?:%(about)s)(?:[ ][\w.@'’/%%()-]{1,40}){1,5}?|[ ](?!(?:%(heads)s)\b)[^\W\d_]{2,12}(?=[ ]?[:=]|[ ](?:%(links)s)[ ])|[ ]\([^()\n]{1,40}\))?[ ]?
         (?:[ ](?:%(links)s):?|[:?]|,[ ](?:use|try|nimm|nehmt|prends|usa|gebruik)|(?=[ ](?:bitte|please)))
-        (?:[ ](?:just|simply|bitte|please|einfach|juste|now|jetzt|immer))?(?:[ ]{1,3}\*{0,2}|[ ]?<b>))
-    | (?P<space>["'”»`]?[ \t]{1,16}(?:(?:[—–→-]|->)[ ])?(?:(?:[05789]|8)[ ])?)
+        (?:[ ](?:%(adverbs)s))?(?:[ ]{1,3}\*{0,2}|[ ]?<b>))
+    | (?P<space>["'”»`]?[ \t]{1,16}(?:(?:[—–→-]|->)[ ])?(?:[05789][ ])?)
     )
     (?:\\{1,3}"(?P<escaped>[^"\\\n]{1,2000})|"(?P<double>[^"\n]{1,2000})"|'(?P<single>[^'\n]{1,2000})'
       |`(?P<tick>[^`\n]{1,2000})`|[“„«](?P<curly>[^”“»\n]{1,200})[”“»]|(?P<bare>[^\s"'`]\S{0,2000}))
@@ -56,39 +79,41 @@ _ASSIGNMENT = r"""(?xi)
 #: The rest of a call's name, and its arguments in one statement; each literal of them.
 _ARGUMENTS = r"""\w{0,24}(?:(?:[.:]{1,2}|->)(?:new|create|__construct|from\w{0,12}))?["']?\]?\s?(?:(?:[=:]\s?)?\((?!\))|(?=["'][^"'\n]{1,60}["'],))((?:"[^"\n]{0,200}"|'[^'\n]{0,200}'|[^;"')]{1,80}+|\)(?!\W{0,3}(?:\n|\Z))){1,30})"""
 _LITERAL = re.compile(r"""["']((?:(?<=")[^"\n]{0,200}(?=")|(?<=')[^'\n]{0,200}(?=')))["']""")
+_NO_ARGUMENT = re.compile(
+    r"[/\\:=,;<>{}%\s]|@.*\.|\.[a-z]{2,6}\*?\Z|\A[#.$)\]-]|\A[A-Za-z]+\d?(?:_[A-Za-z]+\d*)+\Z|\A[a-z0-9]+(?:_[a-z0-9]+){2,}\Z"
+)
 #: The values of a name in the plural.
 _LIST = re.compile(r"""["']?\s{0,4}[:=]\s{0,4}(?:new )?[\[({]([^\])}]{8,2000})""")
-_NO_ARGUMENT = re.compile(
-    r"[/\\:=,;<>{}%\s]|@.*\.|\.[a-z]{2,6}\*?\Z|\A[#.$-]|\A[a-z.-]+\d?\Z|\A[A-Za-z]+\d?(?:_[A-Za-z]+\d*)+\Z"
-)
-#: What is said of a password may be words alone.
-_IS = re.compile(r"(?i) (?:is|ist|lautet|est|était|es|era|è|é|jest|bitte) |c'est |, (?:use|nimm) ")
 _APP_PASSWORD = re.compile(r"[a-z]{4}(?: [a-z]{4}){3}(?![\w ])")
 #: Read backwards: the beginning of a name, and the word before it, as in "api key".
 _BEFORE = re.compile(r"([\w.-]{0,60}+)(?:[ -]([A-Za-z]{1,40}+))?")
 _REST = re.compile(r"[\w.-]{0,40}+")
 #: The name of the group that a line of YAML, TOML or JSON is in, which stands in the line above.
 _PARENT = re.compile(r"""["'\s]{0,30}\n\s{0,3}[{:=][\s{:=]{0,4}["']?([\w-]{1,40}+)""")
-#: What a value in a sentence has, and an ordinary sentence has not.
-_SIGN = re.compile(r"[^\sA-Za-z\u00c0-\u024f,.;!?()'’/-]|\w[!.][A-Z]")
-#: What a key of any name is, if it opens something: no path, no number and no words.
-_MADE = re.compile(r"(?=\D*\d)(?=[^a-z]*[a-z])[A-Za-z0-9+/_]{24,}={0,2}")
 #: The password before, which may still open something elsewhere.
 _CHANGED_FROM = re.compile(r"""\b(?:from|von|de|da|van) ["'`]?([^\s"'`]{6,80})["'`]? (?:to|auf|zu|à|a|naar) ["'`]?\Z""")
 _UPPER = re.compile(r"[A-Z][A-Z0-9_]*\Z")
+_BRACKET = re.compile(r"[(){}\[\]]")
+_NAME = re.compile(r"[^\W\d][^\W\d._ -]*(?:[._ -][^\W\d]+)*|[a-z\d]+(?:_[a-z\d]+)+")
+_UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 #: Whatever stands before a name in a line of configuration.
 _LEAD = re.compile(
     r"""(?i)(?:[\s|│+#>*"'$%-]|//+|\d+[.):\t→]|export |set |setx |env |arg |-e |--env |--set |--build-arg |-D|let |global |define )*\Z"""
 )
-_NAME_MEMBER = re.compile(r"""(?i)(?:name|key|<key>)(?:\\?["'])?\s{0,4}[:=]?\s{0,4}(?:\\?["'])?[\w.-]*\Z""")
-_TAG = re.compile(r"""(?<!\?)(?<!\?P)<[\w:.-]*(?:\sname=["'][\w:.-]*)?\Z""")
-_CALL = re.compile(r"""[(\[{,]\s{0,8}\\?["'][\w.-]*\Z""")
-_USER = frozenset(("login", "user", "machine", "account"))
-_STOP = re.compile(r"[,;\"'`)\]}”»]|\\[nrt\"]|\*\*")
+_IN_MEMBER = re.compile(r"""(?i)(?:name|key|<key>)(?:\\?["'])?\s{0,4}[:=]?\s{0,4}(?:\\?["'])?[\w.-]*\Z""")
+_IN_TAG = re.compile(r"""(?<!\?)(?<!\?P)<[\w:.-]*(?:\s\w{1,20}=["'][\w:.-]*)?\Z""")
+_IN_CALL = re.compile(r"""[(\[]\s{0,8}\\?["'][#.]?[\w.-]*\Z""")
+_USER = re.compile(r"(?i)\b(?:login|user|machine|account) \S+ \Z")
+#: Where a value without quotes ends: in a sentence or in code, in a URL, in a connection string, in a tag, and in a line.
+_STOPS = {
+    "said": re.compile(r"[,;\"'`)\]}”»]|\\[nrt\"]|\*\*"), "url": re.compile(r"[&#\"'<>`)\]}]"),
+    "settings": re.compile(r"(?<!&amp);|[\"'`]"), "tag": re.compile(r"[<\"']"),
+    "line": re.compile(r"[\"'`](?=[\s,;)\]}]|\Z)|\\[nrt\"]|[,;](?=\s|\Z)"),
+}  # fmt: skip
+_SETTINGS = re.compile(r"(?i);\s?\Z|(?:server|host|data source|uid|user(?:\s?id)?|endpoint)\s?=[^\n]*\Z")
 _CODE_END = (";", "{", ",", "(", ")", "[", "]", "}")
-_PHRASE = re.compile(r"[a-z]{3,12}(?: [a-z]{3,12}){3,11}(?=[.,;!)\"']|\s*(?:\n|\Z))")
-#: Several words, the rest of a line.
-_WORDS = re.compile(r"\w{2,20}(?: [\w-]{2,20}){2,11}(?=\s*(?:\n|\Z))")
+#: Several words, the rest of a line or of a clause.
+_WORDS = re.compile(r"\w[^\s,;:=\"'()]{0,20}(?: [^\s,;:=\"'()]{2,20}){2,11}(?=\s*(?:\n|\Z)|[.,;!)](?:\s|\Z))")
 #: The most names tried in one run of characters; hostile text has thousands.
 _MOST_NAMES = 8
 _LONGEST_NAME = 100
@@ -108,17 +133,21 @@ class Names:
     """The rules about names, compiled."""
 
     def __init__(self, rules: NameFile) -> None:
-        keys = rf"(?:{_one_of(rules.key_of)})[_. -]?key"
-        self._password = re.compile(
-            rf"{_one_of(rules.password_anywhere)}|(?<![^\W_])(?:{_one_of(rules.password_part)})\d?(?![^\W_])"
+        def ending(ends: Iterable[str], words: Iterable[str]) -> re.Pattern[str]:
+            return re.compile(rf"(?:{_one_of(ends)}|(?:\A|_)(?:{_one_of(words)}))\Z")
+
+        self._kinds = (
+            ("pin", ending(["(?!)"], rules.pins)),
+            ("password", ending(rules.password_ends, rules.passwords)),
+            ("token", ending((*rules.token_ends, rf"(?:{_one_of(rules.key_of)})_?key"), rules.tokens)),
+            ("key", ending(rules.key_ends, ["auth_hash"])),
         )
-        self._token = re.compile(
-            rf"{_one_of(rules.token_anywhere)}|(?<![^\W_])(?:{_one_of(rules.token_part)}|{keys})\d?(?![^\W_])"
+        self._harmless = re.compile(
+            rf"(?:\A|_)(?:{_one_of(rules.harmless_of)})_?(?:token|key|secrets?|cookie|pin)\Z|\A(?:{_one_of(rules.verbs)})_(?!.*token\Z)"
         )
-        #: What a name is given: "password", "pin", "token", "secret", a "key" if it looks like one, "made" if only
-        #: a generated value is one, or nothing secret.
-        self.named = functools.lru_cache(4000)(self._class)
-        self._harmless = re.compile(_one_of(rules.harmless))
+        self._tails = re.compile(rf"(?:_(?:{_one_of(rules.tails)})|_?\d)+\Z")
+        #: What a name is given, or "".
+        self.kind = functools.lru_cache(4000)(self._kind)
         self._calls = [(word, re.compile(word + _ARGUMENTS)) for word in rules.calls]
         # In most texts only a few stems occur.
         self._stems = [(re.findall(r"[^\W_]+", stem)[0], re.compile(stem)) for stem in rules.stems]
@@ -126,8 +155,7 @@ class Names:
         self._rare = rules.rare_stems
         self._rare_ascii = tuple(filter(str.isascii, rules.rare_stems))
         self._assignment = re.compile(_ASSIGNMENT % {
-            "about": _one_of(rules.about).replace(" ", "[ ]"),
-            "links": _one_of(link.replace(" ", "[ ]") for link in rules.links)
+            "about": _one_of(rules.about).replace(" ", "[ ]"), "heads": _one_of(rules.heads), "adverbs": _one_of(rules.adverbs), "links": _one_of(rules.links).replace(" ", "[ ]")
         })  # fmt: skip
 
     def words(self, lower: str, start: int, end: int) -> list[tuple[int, int]]:
@@ -145,46 +173,46 @@ class Names:
             for call in pattern.finditer(lower, start, end) if word in piece else ():
                 for found in _LITERAL.finditer(text, *call.span(1)):
                     is_fit = len(found[1]) >= 6 and not _NO_ARGUMENT.search(found[1])
-                    if (is_fit and is_password(found[1], "prose", sure=False)) or _APP_PASSWORD.fullmatch(found[1]):
+                    if (
+                        is_fit and self.is_secret("password", found[1], LIKELY if word == "passw" else LOOSE)
+                    ) or _APP_PASSWORD.fullmatch(found[1]):
                         yield (*found.span(1), "password-assignment")
 
-    def kind(self, name: str, value: str, style: Style, *, sure: bool = True) -> str | None:
-        """Return the kind of secret that `value` is under this name, or None."""
-        named = self.named(name)
-        if named in {"password", "pin"}:
-            if named == "pin" and not re.fullmatch(r"\d{4,12}", value):
-                return None
-            if re.fullmatch(r"(?i)(?:old)?pwd", name) and (value[:1] in "/~." or value[1:2] == ":"):
-                return None
-            return "password-assignment" if is_password(value, style, sure=sure) else None
-        if not named or (named == "made" and (style != "literal" or not _MADE.fullmatch(value))):
-            return None
-        if is_token(value, style, sure=named not in {"key", "made"}):
-            return "secret-assignment"
-        # People choose secrets for signing, too, and write them like passwords.
-        chosen = named == "secret" and (
-            (style == "literal" and (sure or " " in value)) or re.search(r"\w[!#$%^&*]+\w", value)
-        )
-        has_mix = (
-            re.search(r"\d", value) and re.search(r"[A-Za-z]", value) and (not is_words(value) or _UPPER.match(name))
-        )
-        return "secret-assignment" if chosen and len(value) >= 8 and has_mix and is_password(value) else None
-
-    def _class(self, name: str) -> str:
-        snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("-._ ")
+    def _kind(self, name: str) -> str:
+        snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+        snake = self._tails.sub("", re.sub(r"[\W_]+", "_", snake).lower().strip("_"))
         if self._harmless.search(snake):
             return ""
-        if self._password.search(snake):
-            return "pin" if snake.endswith("pin") else "password"
-        if self._token.search(snake):
-            return "secret" if snake.endswith(("secret", "secret_key")) else "token"
-        if snake.endswith(("key", "salt", "pepper")) and _UPPER.match(name):
-            return "key"
-        return "made" if snake.endswith(("_key", "encrypt")) else ""
+        return next((kind for kind, pattern in self._kinds if pattern.search(snake)), "")
 
-    def kind_of_member(self, name: str, value: str) -> str | None:
-        """Return the kind of secret that a member of a JSON object is, by its name and value, or None."""
-        return self.kind(name, value, "literal", sure=len(value) > 7) if len(name) <= _LONGEST_NAME else None
+    def mark(self, name: str, value: str, level: int) -> str | None:
+        """Return the mark of the secret that `value` is under this name, or None."""
+        kind = self.kind(name)
+        if kind == "pin":
+            return "password-assignment" if re.fullmatch(r"\d{4,12}", value) and level == SURE else None
+        is_name = _NAME.fullmatch(value) and self.kind(value)
+        if not kind or is_name or (level == CODE and is_expression(value)) or (kind == "key" and _UUID.match(value)):
+            return None
+        if kind == "password" and name.lower().endswith("pwd") and (value[:1] in "/~." or value[1:2] == ":"):
+            return None
+        mark = "password-assignment" if kind == "password" else "secret-assignment"
+        return mark if self.is_secret(kind, value, level) else None
+
+    def _qualifies(self, word: str, name: str) -> bool:
+        """Return whether the word before a name belongs to it, as in "api key"; not in "enable password"."""
+        return len(word) > 1 and name.lower() != "pass" and not self._harmless.search(f"{word.lower()}_")
+
+    def is_secret(self, kind: str, value: str, level: int) -> bool:
+        looks = strength(value)
+        if kind == "password" and looks == CHOSEN and len(value) > 7 and re.search(r"\d\d", value):
+            looks = ODD
+        elif looks == CHOSEN and level and not re.search(r"\d", value) and (is_prose(value) or len(value) < 9):
+            looks = WORD
+        return looks >= _NEEDED[kind][level]
+
+    def mark_of_member(self, name: str, value: str) -> str | None:
+        """Return the mark of the secret that a member of a JSON object is, by its name and value, or None."""
+        return self.mark(name, value, SURE) if len(name) <= _LONGEST_NAME else None
 
     def spans(self, text: str, words: Iterable[tuple[int, int]]) -> Iterator[Span]:
         """Yield the values that are given to a name which says that they are secret."""
@@ -198,15 +226,20 @@ class Names:
             if not (before and rest):
                 continue
             name_start = start - len(before[1])
-            name = text[name_start : rest.end()]
+            name = text[name_start : rest.end()].rstrip(".-")
             if name.lower() == "key" and (parent := _PARENT.match(text[max(0, name_start - 100) : name_start][::-1])):
                 name = f"{parent[1][::-1]}_{name}"
-            elif before[2] and text[name_start - 2 : name_start] != "--" and name[0] != "-":
+            elif (
+                before[2]
+                and self._qualifies(before[2][::-1], name)
+                and text[name_start - 2 : name_start] != "--"
+                and name[0] != "-"
+            ):
                 # `const SECRET`, `%env API_KEY`: the whole name is in capitals.
                 name = name if name.isupper() and before[2].islower() else f"{before[2][::-1]}_{name}"
             if name[-1] in "sS" and (values := _LIST.match(text, rest.end())):
                 yield from self._listed(text, name[:-1], values)
-            if not self.named(name) or _is_plain(text, name, name_start, rest.end()):
+            if not self.kind(name):
                 continue
             match = self._assignment.match(text, end)
             if start >= region:
@@ -217,145 +250,113 @@ class Names:
                 after = max(after, span[1])
                 yield span
                 old = _CHANGED_FROM.search(text, end, span[0])
-                if old and is_password(old[1], "prose", sure=False):
+                if old and self.is_secret("password", old[1], LIKELY):
                     yield (*old.span(1), span[2])
 
     def _listed(self, text: str, name: str, values: re.Match[str]) -> Iterator[Span]:
         for found in _LITERAL.finditer(text, *values.span(1)):
-            if kind := self.kind(name, found[1], "literal", sure=False):
-                yield (*found.span(1), kind)
+            if self.kind(name) != "key" and (mark := self.mark(name, found[1], LIKELY)):
+                yield (*found.span(1), mark)
 
     def _value(self, text: str, name_start: int, name: str, match: re.Match[str]) -> Span | None:
         group = match.lastgroup or "bare"
         begin, end = match.span(group)
         first = max(0, name_start - 120)
         line = text[max(text.rfind("\n", first, name_start) + 1, first) : name_start]
-        value = match[group] if group != "bare" else _bare(match[group])
-        if match["space"]:
-            style, sure = self._spaced(text, match, name, line, value)
-        else:
-            style, sure = self._style(text, match, name, line, group != "bare")
-            sure = sure or "phrase" in name.lower()
-        if style is None:
+        level, stop = _place(text, match, name, line)
+        if level is None:
             return None
         if group == "bare":
-            phrase = None if match["space"] else _PHRASE.match(text, begin) or _APP_PASSWORD.match(text, begin)
-            line_end = None if match["space"] or style != "literal" else _WORDS.match(text, begin)
-            if (
-                phrase
-                and (len(phrase[0]) == 19 or not name.lower().endswith("pass"))
-                and self.kind(name, phrase[0], "literal")
+            several = (
+                None
+                if match["space"] or name.lower() == "pass" or stop in ("url", "settings")
+                else _WORDS.match(text, begin)
+            )
+            if several and (
+                (match["sign"] and level <= LIKELY and self.mark(name, several[0], level))
+                or (self.kind(name) == "password" and _APP_PASSWORD.fullmatch(several[0]))
             ):
-                return (begin, phrase.end(), "password-assignment")
-            if line_end and not _UPPER.match(name) and self.kind(name, line_end[0], "literal"):
-                return (begin, line_end.end(), "password-assignment")
-            end = begin + _bare_length(match[group], match, line, style)
+                return (begin, several.end(), "password-assignment")
+            cut = _STOPS[stop].search(match[group])
+            value = match[group][: cut.start()] if cut else match[group]
+            end = begin + len(value.rstrip(".,;:!?*" if stop == "said" else ",;"))
+            is_code = (_BRACKET.search(value) and len({*value} & {*"!#$%^*~"}) < 2) or (
+                self.kind(name) != "password" and is_expression(value) and strength(value) < MADE
+            )
+            if is_code and not (
+                (_UPPER.match(name) and match["sign"]) or name[0] == "-" or stop in ("url", "settings", "tag")
+            ):
+                return None
         elif group == "escaped":
-            end -= value.endswith("\\")
-        kind = self.kind(name, text[begin:end], style, sure=sure)
-        return None if kind is None else (begin, end, kind)
+            end -= match[group].endswith("\\")
+        value = text[begin:end]
+        if ":" in (match["sign"] or "") and value.istitle() and value.isalpha() and len(value) < 9:
+            # The label of a field: `"password": "Required"`.
+            return None
+        mark = self.mark(name, value, level)
+        return None if mark is None else (begin, end, mark)
 
-    def _style(self, text: str, match: re.Match[str], name: str, line: str, quoted: bool) -> tuple[Style | None, bool]:
-        """Return how the value is written, None if nothing is assigned, and whether only a value can be there."""
-        is_upper, value = _UPPER.match(name) is not None, match[match.lastgroup or "bare"]
-        if match["pair"]:
-            return ("literal" if _NAME_MEMBER.search((line + name)[-80:]) else None), True
-        if match["comma"]:
-            given = _CALL.search((line + name)[-80:]) and (is_upper or not is_words(value))
-            return (("literal" if is_upper else "prose") if given else None), False
-        if match["tag"]:
-            return ("literal" if _TAG.search((line + name)[-80:]) else None), True
-        if match["said"]:
-            if name.lower().endswith(("_pass", " pass")) or name.lower() == "pass":
-                return ("prose" if quoted or not is_words(value) else None), quoted
-            return ("literal" if match["said"].rstrip(" *").endswith("s:") else "prose"), quoted
-        if match["below"]:
-            return "prose", False
-        sign, bare = match["sign"].strip(), match["sign"].strip(" \t\r\n\"'`*_])|>-")
-        if sign == "|" or (sign == ":" == line[-1:] and line[-2:-1].isalnum()):
-            return None, False
-        if quoted:
-            return "literal", is_upper or "=" in sign
-        lead = _LEAD.match(line) is not None
-        is_tight = sign == match["sign"] and "=" in sign
-        if is_tight and (is_upper or lead or name[0] == "-" or line.endswith(("?", "&", ";", ",", "/"))):
-            return "literal", True
-        is_code = _is_code(text, match)
-        if is_tight and not is_code:
-            # Of a line of a log: `user=ada password=hunter2`.
-            return "prose", False
-        if lead and not is_code and bare in {":", "="}:
-            alone = text[match.start("bare") : match.end() + 1].partition("\n")[0].strip() == value
-            return "literal", is_upper or (alone and bare == ":" and name.lower() != "pass")
-        return ("code" if is_code or not match["sign"].endswith((" ", "*", "\n")) or "=" in sign else "prose"), False
 
-    def _spaced(self, text: str, match: re.Match[str], name: str, line: str, value: str) -> tuple[Style | None, bool]:
-        """Return the same for a value after a space only: of an option, a directive, or `pw hunter2`."""
+def _place(text: str, match: re.Match[str], name: str, line: str) -> tuple[int | None, str]:
+    """Return how sure it is that the value of the name stands there, None if it is not, and where it ends."""
+    is_upper, quoted, lower = _UPPER.match(name) is not None, match["bare"] is None, name.lower()
+    rest = text[match.start("bare") : match.start("bare") + 200].partition("\n")[0].rstrip() if not quoted else ""
+    is_lead, is_alone = _LEAD.match(line) is not None, " " not in rest
+    if match["pair"]:
+        return (SURE if _IN_MEMBER.search((line + name)[-80:]) else None), "tag"
+    if lower == "key" and "=" not in (match["sign"] or ""):
+        return None, "said"
+    if match["comma"] and ")" in match["comma"]:
+        return LIKELY, "line"
+    if match["comma"]:
+        return ((SURE if is_upper else LIKELY) if _IN_CALL.search((line + name)[-80:]) else None), "line"
+    if match["tag"]:
+        return (SURE if _IN_TAG.search((line + name)[-80:]) else None), "tag"
+    if match["said"]:
+        is_verb = lower == "pass" and not quoted
+        if is_verb:
+            return (None if match["said"].strip() == "to" else LOOSE), "said"
+        is_sure = (quoted or match["said"].rstrip(" *").endswith("s:")) and len(match[match.lastgroup or 0]) > 9
+        return (SURE if is_sure else LIKELY), "said"
+    if lower == "pass" and not quoted and "\n" in match[0]:
+        return None, "said"
+    if match["below"]:
+        return LIKELY, "said"
+    if match["space"]:
+        if _USER.search(line):
+            return SURE, "line"
+        if lower == "pass" or (not quoted and (match["space"][0] in "\"'`" or re.search(r"[(<\[{]", match["bare"]))):
+            return None, "said"
         if name[0] == "-":
-            return (None if value.startswith("-") else "literal"), True
-        quoted, lower = match["bare"] is None, name.lower()
-        if (
-            line.lower().split()[-2:-1] in ([word] for word in _USER)
-            or lower.endswith(("requirepass", "masterauth", "identified_by"))
-            or (quoted and name.isupper())
-        ):
-            return "literal", quoted
-        # Mostly a word follows, as in "password reset2"; "pass" is a verb.
-        lead = _LEAD.match(line) is not None
-        if quoted and lead:
-            return "literal", True
-        alone = lead and text[match.end("space") : match.end() + 1].partition("\n")[0].strip() == value
-        if (len(match["space"]) > 3 and not alone) or re.match(r"-|.*[(<\[{]", value) or lower.endswith("pass"):
-            return None, False
-        is_phrase = "phrase" in lower and re.search(r"[a-z][-._][a-z]", value)
-        said = alone or is_phrase or lower in {"pw", "pwd"} or not is_words(value)
-        return ("prose" if said else None), False
-
-
-def _is_plain(text: str, name: str, start: int, end: int) -> bool:
-    """Return whether a name stands in a sentence that says no value."""
-    if text[end : end + 1] != " " or "-" in (name[0], text[start - 1]) or "phrase" in name or name.startswith("app"):
-        return False
-    stop = text.find("\n", end, end + 80)
-    stop = stop if stop >= 0 else min(len(text), end + 80)
-    return not (
-        _SIGN.search(text, end, stop)
-        or _IS.search(text, end, stop)
-        or text.find(" ", end + 1, stop) < 0
-        or text.find(" '", end, stop) >= 0
-    )
-
-
-def _is_code(text: str, match: re.Match[str]) -> bool:
-    """Return whether the rest of the line reads as code: a call, a semicolon at its end, a second assignment."""
-    start = match.start("bare")
-    line = text[start : start + 200].partition("\n")[0].rstrip()
-    return line.endswith(_CODE_END) or " = " in line or line.startswith(("await ", "new "))
-
-
-def _bare_length(value: str, match: re.Match[str], line: str, style: Style) -> int:
-    """Return the length of a value without quotes: to `&` in a URL, `;` between settings, a full stop in a sentence."""
-    sign = (match["sign"] or "").strip()
-    if sign == "=" and line.endswith(("?", "&")):
-        stop = re.search(r"[&#\"'<>`)\]}]", value)
-    elif sign == "=" and re.search(
-        r"(?i);\s?\Z|(?:server|host|data source|uid|user(?:\s?id)?|endpoint)\s?=[^\n]*\Z", line
-    ):
-        stop = re.search(r"(?<!&amp);|[\"'`]", value)
-    elif match["tag"] or match["pair"]:
-        stop = re.search(r"[<\"']", value)
-    elif style == "literal":
-        stop = re.search(r"[\"'`](?=[\s,;)\]}]|\Z)|\\[nrt\"]|[,;](?=\s|\Z)", value)
-    else:
-        return len(_bare(value))
-    value = value[: stop.start()] if stop else value
-    return len(value.rstrip(".,;:!?*" if style == "prose" else ",;"))
-
-
-def _bare(value: str) -> str:
-    """Return a value in a sentence or in code without the punctuation after it."""
-    stop = _STOP.search(value)
-    return (value[: stop.start()] if stop else value).rstrip(".,;:!?*")
+            return (None if (match["bare"] or "").startswith("-") else SURE), "line"
+        if lower.endswith(("requirepass", "masterauth", "identified_by")) or (quoted and (is_lead or name.isupper())):
+            return SURE, "line"
+        if (len(match["space"]) > 3 and not (is_lead and is_alone)) or lower.endswith("pass"):
+            return None, "said"
+        is_long = quoted and len(match[match.lastgroup or 0]) > 9
+        return (SURE if is_long else LIKELY if quoted or (is_lead and is_alone) else LOOSE), "said"
+    sign, bare = match["sign"].strip(), match["sign"].strip(" \t\r\n\"'`*_])|>-")
+    if sign == "|" or (sign == ":" and name == "PASS") or (sign == ":" == line[-1:] and line[-2:-1].isalnum()):
+        return None, "said"
+    if quoted:
+        return SURE, "line"
+    if "=" in sign and line.endswith(("?", "&")):
+        return SURE, "url"
+    if sign == "=" and _SETTINGS.search(line):
+        return SURE, "settings"
+    if sign == ":" == match["sign"]:
+        return CODE, "said"
+    is_tight = sign == match["sign"] and "=" in sign
+    if is_tight and (is_upper or is_lead or name[0] == "-" or line.endswith((";", ",", "/"))):
+        return SURE, "said" if line.endswith(",") else "line"
+    # A call, a semicolon at the end, a second assignment.
+    is_code = rest.endswith(_CODE_END) or " = " in rest or rest.startswith(("await ", "new "))
+    if is_code or ("=" in sign and not is_tight and not is_lead) or not (is_tight or match["sign"][-1] in " *>\n"):
+        return CODE, "said"
+    is_alone = is_alone or (bare == "=" and rest.replace(" ", "").isalnum())
+    if is_lead and bare in (":", "=") and (is_upper or (is_alone and lower != "pass")):
+        return SURE, "line"
+    return LIKELY, "said"
 
 
 # --- tables ---
@@ -386,7 +387,7 @@ def tables(text: str, words: Iterable[tuple[int, int]]) -> Iterator[Span]:
         headings = [cell[0].strip(_WRAPPING) for cell in _COLUMNS[sign].finditer(text, start, after)]
         labels = [name for name in headings if name]
         if len(labels) >= 2 - (sign == "|") and all(map(_LABEL.fullmatch, labels)):
-            after = yield from _rows(text, after + 1, sign, [heading.replace(" ", "_") for heading in headings])
+            after = yield from _rows(text, after + 1, sign, headings)
 
 
 def _rows(text: str, start: int, sign: str, headings: list[str]) -> Generator[Span, None, int]:
@@ -402,8 +403,8 @@ def _rows(text: str, start: int, sign: str, headings: list[str]) -> Generator[Sp
                 break
             for heading, cell in zip(headings, cells, strict=False):
                 value = cell[0].strip(_WRAPPING)
-                if value and (kind := names().kind(heading, value, "literal", sure=False)):
+                if value and (mark := names().mark(heading, value, LIKELY)):
                     at = cell.start() + cell[0].index(value)
-                    yield (at, at + len(value), kind)
+                    yield (at, at + len(value), mark)
         start = end + 1
     return start

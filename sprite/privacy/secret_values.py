@@ -1,91 +1,72 @@
-"""Whether a value can be a secret, given that its name or its place says so (pure).
+"""How much a value looks like a secret, whatever it is called (reads only values.toml).
 
-Every text is assumed to be one of three: something that stands for a value (a variable, a placeholder, a type), words
-and numbers that somebody reads, or characters made by chance or by a person who wants nobody to guess them.
+There is one scale for every place. A place where nothing but a secret can stand needs little, a sentence needs much.
 """
 
-# ruff: noqa: C901, E501, PLR0911, PLR2004 - a list of cases in order; their thresholds are explained beside them
+# ruff: noqa: PLR0911, PLR2004 - a scale with its cases in order
 from __future__ import annotations
 
+import functools
 import math
 import re
+import tomllib
 from collections import Counter
-from typing import Literal
+from pathlib import Path
+from typing import TypeVar
 
-#: `literal`: quoted, or configuration, whose right side is never an expression. `code`: may be an expression.
-Style = Literal["literal", "code", "prose"]
+import msgspec
 
-#: Variables, fields of templates, calls, masks, addresses and hashes: they lead to a secret or hide it.
-_REFERENCE = re.compile(
-    r"""(?ix)\A(?:
-    \$\{?[a-z_]\w*(?:[:.?+-].*)?\}?\Z | \$\(.* | \$\{\{.* | \$\d+\Z | \$\w+[/.\[].* | \$\{.*\}\Z | \$env:\w+\Z
-    | \{\{.* | \{[\w.\[\]'"!:]*\}\Z | \#\{.* | \{%.* | %\(?\w*\)?[sdqv%]?\Z | <[^>]*>?\Z | :\w+\Z | \?+\Z | @[\w./-]+@?\Z | ``\Z
-    | (?:[*x•.\#_=-]|\\u2022){3,}.* | \.\.\..* | … .* | \[(?:redacted|private|filtered|masked|hidden|removed|omitted|secret)\b.* | \[[a-z_-]+(?:\]\Z|=.*)
-    | &?[a-z_][\w.:>-]*\(.*\)[;,]?\Z | (?:os|system|process|env|self|this|config|settings|request|import\.meta|secrets|vars?|local|data|module|input|args|opts|options|props|params|state)\.[a-z_].*
-    | (?:vault:|op://|arn:|file:|data:|https?://|ref\+|sops:|enc\[|%5b|ssm:|secretsmanager:|keyring:|awssm:|gcpsm:|projects/).*
-    | (?:ssh-(?:rsa|ed25519)|ecdsa-sha2|sha(?:1|224|256|384|512)[:-]|\$2[aby]\$|\$argon2|\$[156y]\$|pbkdf2|scrypt:).*
-    | \\.* | &\w+;.* | (?:~|\.{1,2})[\\/].* | /(?:run|etc|home|usr|var|opt|tmp|root|mnt|app|data|users|srv|dev|proc|secrets?|vault)[\\/].*
-    | \.values\..* | ag[a-z][\w+/]{200,}={0,2}\Z | \{[^{}]*\}\Z | [a-z_]+(?::[\w,.]+)?(?:\|[a-z_]+(?::[\w,.]+)?)+\Z
-    | (?:async\ )?function\b.* | [a-z]:\\{1,2}\w+[\\/].* | !(?:vault|secret|ref|getatt|sub|env|include)\b.*
-    )"""
-)
-#: Words that ask to be replaced, and what documentation writes instead of a secret.
-_PLACEHOLDER = re.compile(
-    r"(?i)\byour|your[_-]|change[_-]?(?:me|it|this)|\bexample|example\b|placeholder|dummy|redacted|\binsert|replace|\btodo"
-    r"|\bmy[_-](?:\w+[_-])?(?:pass|secret|token|key|api)|\bsome[_-]|\bfake|sample|x{5,}|\*{3}|\.{3}|…|[-_]here\b|<[\w -]+>"
-    r"|0{12}|\bnot[_-]a[_-]|\bdo[_-]not[_-]|lorem|foobar|dXNlcm5hbWU6"
-)
-#: Words that are said of a secret, its type or its state, and names of the thing instead of its value.
-_SAID = re.compile(
-    r"(?i)(?:none|null|nil|undefined|nan|true|false|yes|no|on|off|string|str|bytes?|u?int(?:eger)?|bool(?:ean)?|any|object|"
-    r"optional|void|char|varchar|text|number|uuid|never|unknown|self|this|new|old|default|empty|blank|hidden|test|testing|"
-    r"required|obligatori[ao]|obligatoire|erforderlich|value|key|token|secret|secrets|pass|passwd|passwords?|passphrase|pwd|pw|"
-    r"passwort|kennwort|api[_-]?key|basic|bearer|oauth2?|jwt|anonymous|plain|plaintext|encrypted|hashed|n/?a|auto|public|"
-    r"private|inherit|write|read|wrong|incorrect|invalid|valid|correct|missing|set|unset|enabled|disabled|changed|expired|"
-    r"safe|secure|weak|strong|same|different|interactive|alphanumeric|prompt|nonexistent|independent|stored|admin|user|root|database|"
-    r"postgres|mysql|localhost|form|field|label|input|redacted|masked|sensitive|omitted|include|same-origin)\Z"
-)
-_ABOUT = re.compile(
-    r"(?i)passw|secret|token|credential|login|keychain|keyring|manager|vault|field|input|string|value|column|param|config|"
-    r"variable|object|service|provider|handler|helper|type|auth|encrypt|hash|schema|contrase|kennwort|passe|geheim|wachtwoord|senord|salasana|парол|heslo|has[lł]o|parol|request|response|result|"
-    r"(?<=[a-z])(?:ed|ing|tion|sion|able|ible|ment|ity|ally|ory|ence|ance|ness|less|ful|ous|ism|ship)\Z"
-)
-#: Technical terms with a digit: encodings, digests, ciphers, protocols, versions, sizes, times, documents.
-_TERM = re.compile(
-    r"(?i)(?:base\d+|sha-?\d+\S*|md5|utf-?\d+|bcrypt|argon2\w*|s?cr(?:ypt|am)\S*|pbkdf2\S*|aes\S*|rsa\S*|ed25519|x25519|ec\d+|"
-    r"[hrep]s\d{3}|a\d{3}(?:cbc|gcm|kw)\S*|x\.?509|oauth-?2?\S*|http/?\d\S*|ipv[46]|web3|totp|u2f|2fa|mfa|fido2|k8s|s3|ec2|i18n|l10n|a11y|"
-    r"(?:windows|latin|iso|level|type|step|option|part|page|line|room|version|python|phase|chapter|section|table|figure|"
-    r"column|field|slot|index|tls|ssl|rfc|cve|issue|pr|vlan|port|node|gpt|claude|es|php|java|django|rails)[-_ ]?v?\d\S*|"
-    r"v\d{1,3}(?:[.-]\w{1,12})*|[a-z]{1,4}\d|h[1-6]|[a-z]\d{1,2}|p?\d+(?:\.\d+)+\S*|\d{1,4}-?(?-i:[a-z]{1,12}|[A-Z]{1,4})|"
-    r"\d+-?(?:bit|byte|char|digit|day|hour|min|sec|week|month|year|fa\b|factor|step)\S*|"
-    r"\d{1,2}[:.]\d{2}\S*|\d{4}-\d\d-\d\d\S*|\d{1,2}/\d{1,2}(?:/\d{2,4})?)\Z"
-)
-#: Words and numbers alone, however they are joined, are no token.
-_UNIT = re.compile(
-    r"(?:[A-Z]?[a-z]+|[A-Z]+)\d{0,5}|\d{1,4}[a-z]{0,2}|v\d+"
-    r"|(?:Ed25519|[A-Z][a-z]{2,}\d{0,5}|[A-Z]{1,6}\d{0,5}(?=[A-Z][a-z]{2}))+|[a-z]+(?:[A-Z][a-z]{2,})+\d{0,5}"
-)
-_JOINT = re.compile(r"[-_./:,@ ]")
-#: What code assigns without quotes: brackets, operators, members.
-_EXPRESSION = re.compile(r"[(){}\[\]<>|]|=>|->|&&|\+\+|\A!|\A[A-Za-z_][\w$]*(?:[.:]{1,2}[A-Za-z_][\w$]*)+(?<!\d\d)\Z")
-_SYMBOL = re.compile(r"[!@#$%^&*~+=?|\\<>]")
-#: A regular expression.
-_PATTERN = re.compile(r"\(\?[:!=<iPms]|\[\^?\\?\w-\w|\\[bswd.]|\]\{\d|[)\]][?*+][)(\[|]|\w\|\w+\||\{\w*\}")
-_LABEL = re.compile(r"pass|phrase|secret|token|enter|login|require")
-_SIGNS = re.compile(r"[^\w. /-]")
-_LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
-_MARKUP = re.compile(r"[<>\\]|\A-")
-#: Parts of adjectives: "case-sensitive", "read-only".
-_ADJECTIVE = frozenset(
-    "case read write only one time well auto self non app user two multi long short per pre high low".split()
-)
-_CAMEL = re.compile(r"[A-Za-z]?[a-z]*(?:[A-Z][a-z]+)*(?:[A-Z]{2,})?")
-#: A recovery key of numbers alone.
-_GROUPS = re.compile(r"\d{5,6}(?:-\d{5,6}){5,}")
-_NO_TOKEN = re.compile(r"[\s\[\](){}<>|\\`]")
+_FOLDER = Path(__file__).with_name("rules")
+_F = TypeVar("_F", bound=msgspec.Struct)
+
+#: Nothing secret; a word; what a person chooses as a password or as a name (hunter2, blue-otter); what only a password
+#: is (Blue-Otter-42, gr8escape); what a machine made.
+NOTHING, WORD, CHOSEN, ODD, MADE = range(5)
+
 #: A longer value is judged by its beginning.
 _LONGEST = 200
+#: Words and numbers of identifiers: camelCase is two.
+_PIECE = re.compile(r"[A-ZÀ-Þ]?[^\W\d_A-ZÀ-Þ]+|[A-ZÀ-Þ]+|\d+")
+#: A token has a digit or both cases, and its pieces are short.
+_TOKEN, _SHORTEST_TOKEN, _LONGEST_PIECES = re.compile(r"(?a)[\w+/=.~-]+"), 16, 3.0
+#: A key of numbers alone.
+_GROUPS = re.compile(r"\d{5,6}(?:-\d{5,6}){5,}")
+_SIGN = re.compile(r"\w[!#$%&*+=@^~;:?,|<>\\(){}][^\s]|\w[!#$%&*^~+]\Z")
+_INNER_DIGIT = re.compile(r"[^\W\d_]\d+[^\W\d_]")
+_EXAMPLE = re.compile(r"EXAMPLE|ABC-DEF")
+_JOINT = re.compile(r"\w[-_.]\w")
+#: Keys with all kinds of signs, which frameworks make.
+_SIGNED, _SIGNED_ENTROPY = range(32, 129), 4.5
 _GLUE = frozenset("the a an and or to your my is are for with of in on it this that must be not you can as at".split())
+_MOST_GLUE = 1
+
+
+class ValueFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """values.toml."""
+
+    references: tuple[str, ...]
+    placeholders: tuple[str, ...]
+    patterns: tuple[str, ...]
+    expressions: tuple[str, ...]
+    said: tuple[str, ...]
+    about: tuple[str, ...]
+    endings: tuple[str, ...]
+    terms: tuple[str, ...]
+
+
+def read(name: str, form: type[_F]) -> _F:
+    """Return the rules of one file. Raise ValidationError if a rule lacks a field or has an unknown one."""
+    return msgspec.convert(tomllib.loads((_FOLDER / name).read_text("utf-8")), form)
+
+
+@functools.cache
+def _compiled() -> dict[str, re.Pattern[str]]:
+    rules = msgspec.structs.asdict(read("values.toml", ValueFile))
+    whole = {"references", "said", "terms"}
+    return {
+        name: re.compile(rf"(?is)(?:{'|'.join(patterns)})" + (r"\Z" if name in whole else ""))
+        for name, patterns in rules.items()
+    }
 
 
 def entropy(text: str) -> float:
@@ -94,113 +75,77 @@ def entropy(text: str) -> float:
 
 
 def is_placeholder(value: str) -> bool:
-    """Return whether the value has words that ask to be replaced, and is not so random that they are there by chance."""
-    if "EXAMPLE" in value or "ABC-DEF" in value:
-        return True
-    return _PLACEHOLDER.search(value, 0, _LONGEST) is not None and not (len(value) >= 40 and entropy(value) >= 4.5)
+    """Return whether the value asks to be replaced, and is not so random that such words are there by chance."""
+    return _compiled()["placeholders"].search(value, 0, _LONGEST) is not None and not (
+        len(value) >= 40 and entropy(value) >= 4.5 and not _EXAMPLE.search(value)
+    )
 
 
 def stands_for_value(value: str) -> bool:
     """Return whether the value leads to a secret or hides it: a variable, a template, a path, a mask, a placeholder."""
-    is_reference = "${" in value or _REFERENCE.match(value) is not None
-    return is_reference or _PATTERN.search(value, 0, _LONGEST) is not None or is_placeholder(value)
-
-
-def is_words(value: str) -> bool:
-    """Return whether the value has only words, numbers and what joins them, as identifiers and versions have."""
-    return all(_UNIT.fullmatch(part) for part in _JOINT.split(value) if part)
-
-
-def is_password(value: str, style: Style = "literal", *, sure: bool = True) -> bool:
-    """Return whether a value is a password, where one is expected.
-
-    A literal is believed unless it reads as words about passwords: its name decides. In code and sentences the value has
-    to look like one. `sure`: nothing else can stand there.
-    """
-    if len(value) < 4 or stands_for_value(value) or _SAID.match(value):
-        return False
-    if style == "code" and _EXPRESSION.search(value):
-        return False
-    if " " in value:
-        return _is_passphrase(value, style, sure=sure)
-    letters, digits = _LETTER.search(value), _DIGIT.search(value)
-    if letters and digits:
-        if _TERM.match(value) and not re.fullmatch(r"[a-z]{5,}\d{1,4}", value):
-            return style == "literal" and sure and re.fullmatch(r"\d{2,4}[a-z]{4,12}", value) is not None
-        return style == "literal" or not is_words(value) or (style == "prose" and _is_chosen(value))
-    if digits:
-        return style != "code" and value.isdigit() and (len(value) >= 6 or (style == "literal" and sure))
-    if letters and _SYMBOL.search(value[1:]):
-        return style != "code" and len(value) >= 6 and not value.endswith(("?", "=")) and not _MARKUP.search(value)
-    if not letters or style == "code" or len(value) < 6:
-        return False
-    if _is_joined(value) and not (style == "prose" and re.fullmatch(r"[a-z_]+", value)):
-        return True
-    if sure:
-        return not _ABOUT.search(value) or len(value) >= 20
-    if not value.isalpha() or len(value) < 10 or _ABOUT.search(value):
-        return False
-    return style == "literal" if value[1:].islower() else not _CAMEL.fullmatch(value)
-
-
-def _is_joined(value: str) -> bool:
-    """Return whether a value is words that a person has joined, and no adjective and no name of a thing."""
-    words = re.split(r"[-._;,+]", value)
-    # The last word of a host or a file is short.
-    is_plain = (
-        len(words) > 1 and all(map(str.isalpha, words)) and len(value) > 8 and ("." not in value or len(words[-1]) > 3)
-    )
+    rules = _compiled()
     return (
-        is_plain
-        and not _ABOUT.search(value)
-        and (len(words) > 2 or _ADJECTIVE.isdisjoint(words))
-        and _GLUE.isdisjoint(words)
+        "${" in value
+        or rules["references"].match(value) is not None
+        or rules["patterns"].search(value, 0, _LONGEST) is not None
+        or is_placeholder(value)
     )
 
 
-def _is_passphrase(value: str, style: Style, *, sure: bool) -> bool:
-    """Return whether several words are a password and no text about one."""
+def is_expression(value: str) -> bool:
+    """Return whether code without quotes is more than a literal."""
+    return _compiled()["expressions"].search(value, 0, _LONGEST) is not None
+
+
+def is_prose(value: str) -> bool:
+    """Return whether letters alone are an adjective or a name of code: "case-sensitive", "user_name", "maxLength"."""
+    return value.isascii() and (
+        re.fullmatch(r"[a-z]+(?:[A-Z][a-z]+)*|[a-z_]+|[a-z]{1,4}-[a-z]+", value) is not None
+        or re.search(rf"(?:{_compiled()['endings'].pattern[5:]})\Z", value) is not None
+    )
+
+
+def strength(value: str) -> int:
+    """Return how much a value looks like a secret: NOTHING, WORD, CHOSEN, ODD or MADE."""
+    rules, has_digit = _compiled(), re.search(r"\d", value) is not None
+    if len(value) in _SIGNED and value.count(" ") < 3 and has_digit and entropy(value) >= _SIGNED_ENTROPY:
+        return NOTHING if is_placeholder(value) or rules["references"].match(value) else MADE
+    if len(value) < 4 or stands_for_value(value) or rules["said"].match(value):
+        return NOTHING
+    if " " in value:
+        return _of_words(value)
+    if len(value) < 2 * _SHORTEST_TOKEN and rules["terms"].match(value):
+        return NOTHING
+    pieces = _PIECE.findall(value[:_LONGEST])
+    if not any(piece[0].isalpha() for piece in pieces):
+        is_long = len(value) >= 6
+        return MADE if _GROUPS.fullmatch(value) else (CHOSEN if is_long else WORD) if value.isdigit() else NOTHING
+    if len(value) >= _SHORTEST_TOKEN and _TOKEN.fullmatch(value) and _is_made(pieces, has_digit=has_digit):
+        return MADE
+    is_mixed = has_digit and len(value) >= 8 and (_JOINT.search(value) or _SIGN.search(value))
+    if rules["about"].search(value) and not is_mixed:
+        return NOTHING
+    if is_mixed or (_SIGN.search(value) and value[-1] not in "?=") or (has_digit and _INNER_DIGIT.search(value)):
+        return ODD
+    return CHOSEN if has_digit or len(pieces) > 1 else WORD
+
+
+def _is_made(pieces: list[str], *, has_digit: bool) -> bool:
+    length, numbers = sum(map(len, pieces)), sum(piece.isdigit() for piece in pieces)
+    # Base 32 has few digits.
+    return length < (_LONGEST_PIECES if has_digit else 2.3) * len(pieces) or (
+        numbers > 3 and length < 6 * len(pieces) and length > 23
+    )
+
+
+def _of_words(value: str) -> int:
     words = value.split()
-    most_glue = 1 if sure and len(words) > 4 else 0
-    if len(_GLUE.intersection(value.lower().split())) > most_glue or value[-1] in ".:?!" or _SAID.match(words[-1]):
-        return False
-    is_given = sure and style == "literal"
-    for word in words:
-        made = _LETTER.search(word) and _DIGIT.search(word)
-        if made and not (_TERM.match(word) and not (is_given and len(word) == 3 < 3 * len(words))):
-            return True
-    if _LABEL.search(value):
-        return False
-    if is_given and (_DIGIT.search(value) or ";" in value):
-        return True
-    return len(words) >= (3 if sure else 4) and (
-        value.islower() or (style == "literal" and (sure or not value[0].isupper()))
-    )
-
-
-def _is_chosen(value: str) -> bool:
-    """Return whether words and digits look like a password of a person: hunter2, Blue-Otter-42."""
-    return re.search(r"[A-Za-z]{3,}[\w.!@-]*\d", value) is not None and not _ABOUT.search(value)
-
-
-def is_token(value: str, style: Style = "literal", *, sure: bool = True) -> bool:
-    """Return whether a value is a generated token; `sure`: its name says that it is secret."""
-    if len(value) < 8 or stands_for_value(value) or (style == "code" and _EXPRESSION.search(value)):
-        return False
-    signs = len(_SIGNS.findall(value, 0, _LONGEST))
-    if style == "literal" and sure and signs >= 3 and 32 <= len(value) <= 128 and _DIGIT.search(value):
-        # Frameworks make keys with signs in them.
-        return value.count(" ") < 3 and entropy(value) >= 4.0
-    if _NO_TOKEN.search(value):
-        return False
-    if _GROUPS.fullmatch(value):
-        return sure
-    if not (_LETTER.search(value) and _DIGIT.search(value)):
-        # Twenty letters without a digit do occur, in one key of forty, and keys of digits alone.
-        made = value.isalpha() and not value.islower() and not is_words(value) and entropy(value) >= 4.0
-        return sure and len(value) >= 20 and (made or value.isdigit())
-    if _TERM.match(value) or is_words(value):
-        return False
-    if not sure:
-        return len(value) >= 16 and entropy(value) >= 3.3
-    return entropy(value) >= 2.7
+    glue = len(_GLUE.intersection(value.lower().split()))
+    is_text = value[-1] in ".:?!" or re.search(r"\s\W", value) is not None or _compiled()["about"].search(value)
+    if is_text or glue > _MOST_GLUE:
+        return NOTHING
+    if max(strength(word) for word in words) >= ODD:
+        return ODD
+    if re.search(r"\d", value):
+        return CHOSEN if glue or len(words) < 3 else ODD
+    return NOTHING if len(words) < 3 else CHOSEN if len(words) > 3 and value.islower() else WORD

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sprite.privacy.private_text import WishFile, compiled_wishes, is_off_record
-from sprite.privacy.secret_formats import read
+from sprite.privacy.secret_values import read
 
 WISHES = read("wishes.toml", WishFile)
 

@@ -17,12 +17,12 @@ from sprite.privacy.secret_formats import (
     Rule,
     Shape,
     ShapeFile,
-    Span,
     index,
     kept_result,
-    read,
     shows_secrets,
 )
+from sprite.privacy.secret_names import Span
+from sprite.privacy.secret_values import read
 from tests.fake_secrets import ALNUM, BASE64, HEX, LOWER, UPPER, WORD
 from tests.forking import ROOT
 from tests.heldout_secrets import BASE58
