@@ -47,6 +47,7 @@ class NameFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     heads: tuple[str, ...]
     links: tuple[str, ...]
     adverbs: tuple[str, ...]
+    verbs_of_being: tuple[str, ...]
 
 
 #: How sure it is that a value stands there: in no other place, probably, perhaps, or perhaps an expression.
@@ -68,7 +69,7 @@ _ASSIGNMENT = r"""(?xi)
     | (?P<comma>\\?["'](?:\s{0,3},\s{0,20}|\)\.\w{1,20}\()(?=\\?["']))
     | (?P<tag>["']?(?:\s[^<>\n]{0,80})?(?<!/)>\s{0,20}(?:<!\[CDATA\[)?(?=[^<\s;,.)]))
     | (?P<below>(?:[^\n:=]{0,90}:|[ ](?:created|generated|erstellt|créé|creado))[ ]?(?:\r?\n[ \t]{0,20}){1,3}(?=\S{8,200}[ \t]*(?:\r?\n|\Z)))
-    | (?P<said>["'”»`]?(?:[ ](?:%(about)s)(?:[ ][\w.@'’/%%()-]{1,40}){1,5}?|[ ](?!(?:%(heads)s)\b)[^\W\d_]{2,12}(?=[ ]?[:=]|[ ](?:%(links)s)[ ])|[ ]\([^()\n]{1,40}\))?[ ]?
+    | (?P<said>["'”»`]?(?:[ ](?:%(about)s)(?:[ ][\w.@'’/%%()-]{1,40}){0,5}?|[ ](?!(?:%(heads)s)\b)[^\W\d_]{2,12}(?=[ ]?[:=]|[ ](?:%(links)s)[ ])|[ ]\([^()\n]{1,40}\))?[ ]?
         (?:[ ](?:%(links)s):?|[:?]|,[ ](?:use|try|nimm|nehmt|prends|usa|gebruik)|(?=[ ](?:bitte|please)))
         (?:[ ](?:%(adverbs)s))?(?:[ ]{1,3}\*{0,2}|[ ]?<b>))
     | (?P<space>["'”»`]?[ \t]{1,16}(?:(?:[—–→-]|->)[ ])?(?:[05789][ ])?)
@@ -92,6 +93,13 @@ _REST = re.compile(r"[\w.-]{0,40}+")
 _PARENT = re.compile(r"""["'\s]{0,30}\n\s{0,3}[{:=][\s{:=]{0,4}["']?([\w-]{1,40}+)""")
 #: The password before, which may still open something elsewhere.
 _CHANGED_FROM = re.compile(r"""\b(?:from|von|de|da|van) ["'`]?([^\s"'`]{6,80})["'`]? (?:to|auf|zu|à|a|naar) ["'`]?\Z""")
+#: What is done to a password before a preposition: "set to", "auf ... geändert".
+_CHANGE = re.compile(
+    r"(?i)(?<!\w)(?:re)?(?:set|chang|updat|switch|rotat|ma[kd]e|put|cambi|modifi|mis|geänder|gesetz|gestell|änder|setz|alter|mud|zmie|us[aei])"
+)
+#: A value that is farther away in the sentence has to look like nothing else.
+_FAR = r"""(?xi)[\w.-]{0,40}+["'”»`]?,?[ ](?:[^\s.!?;:]{1,24}[ ]){0,7}?(?:(?:%(verbs)s)|(?P<to>to|as|auf|en|a|à|op|på|na))(?:[ ](?:%(adverbs)s))?[ ]
+    ["'`„“«]?(?P<bare>[^\s"'`„“”«»]{6,200})"""
 _UPPER = re.compile(r"[A-Z][A-Z0-9_]*\Z")
 _BRACKET = re.compile(r"[(){}\[\]]")
 _NAME = re.compile(r"[^\W\d][^\W\d._ -]*(?:[._ -][^\W\d]+)*|[a-z\d]+(?:_[a-z\d]+)+")
@@ -157,6 +165,9 @@ class Names:
         self._assignment = re.compile(_ASSIGNMENT % {
             "about": _one_of(rules.about).replace(" ", "[ ]"), "heads": _one_of(rules.heads), "adverbs": _one_of(rules.adverbs), "links": _one_of(rules.links).replace(" ", "[ ]")
         })  # fmt: skip
+        self._far = re.compile(_FAR % {
+            "verbs": _one_of(rules.verbs_of_being).replace(" ", "[ ]"), "adverbs": _one_of(rules.adverbs).replace(" ", "[ ]")
+        })  # fmt: skip
 
     def words(self, lower: str, start: int, end: int) -> list[tuple[int, int]]:
         """Return the spans of words that can name a secret, in a part of a text in lower case."""
@@ -203,6 +214,7 @@ class Names:
         return len(word) > 1 and name.lower() != "pass" and not self._harmless.search(f"{word.lower()}_")
 
     def is_secret(self, kind: str, value: str, level: int) -> bool:
+        """Return whether a value looks like a secret of a kind ("password", "token" or "key") at this level."""
         looks = strength(value)
         if kind == "password" and looks == CHOSEN and len(value) > 7 and re.search(r"\d\d", value):
             looks = ODD
@@ -246,12 +258,25 @@ class Names:
                 tries, region = 0, match.end() if match else end
             tries += 1
             is_mark = text.endswith("[redacted:", max(0, name_start - 10), name_start)
-            if match and not is_mark and (span := self._value(text, name_start, name, match)):
+            if is_mark:
+                continue
+            if span := (match and self._value(text, name_start, name, match)) or self._far_value(
+                text, name_start, name, end
+            ):
                 after = max(after, span[1])
                 yield span
                 old = _CHANGED_FROM.search(text, end, span[0])
                 if old and self.is_secret("password", old[1], LIKELY):
                     yield (*old.span(1), span[2])
+
+    def _far_value(self, text: str, name_start: int, name: str, end: int) -> Span | None:
+        match = self._far.match(text, end)
+        if not match or (match["to"] and not _CHANGE.search(text, max(0, name_start - 60), match.end() + 12)):
+            return None
+        cut = _STOPS["said"].search(match["bare"])
+        value = (match["bare"][: cut.start()] if cut else match["bare"]).rstrip(".,;:!?*")
+        mark = None if is_expression(value) else self.mark(name, value, LOOSE)
+        return (match.start("bare"), match.start("bare") + len(value), mark) if mark else None
 
     def _listed(self, text: str, name: str, values: re.Match[str]) -> Iterator[Span]:
         for found in _LITERAL.finditer(text, *values.span(1)):
@@ -263,7 +288,7 @@ class Names:
         begin, end = match.span(group)
         first = max(0, name_start - 120)
         line = text[max(text.rfind("\n", first, name_start) + 1, first) : name_start]
-        level, stop = _place(text, match, name, line)
+        level, stop = _place(text, match, name, line, self.kind(name))
         if level is None:
             return None
         if group == "bare":
@@ -297,7 +322,7 @@ class Names:
         return None if mark is None else (begin, end, mark)
 
 
-def _place(text: str, match: re.Match[str], name: str, line: str) -> tuple[int | None, str]:
+def _place(text: str, match: re.Match[str], name: str, line: str, kind: str) -> tuple[int | None, str]:
     """Return how sure it is that the value of the name stands there, None if it is not, and where it ends."""
     is_upper, quoted, lower = _UPPER.match(name) is not None, match["bare"] is None, name.lower()
     rest = text[match.start("bare") : match.start("bare") + 200].partition("\n")[0].rstrip() if not quoted else ""
@@ -316,7 +341,10 @@ def _place(text: str, match: re.Match[str], name: str, line: str) -> tuple[int |
         is_verb = lower == "pass" and not quoted
         if is_verb:
             return (None if match["said"].strip() == "to" else LOOSE), "said"
-        is_sure = (quoted or match["said"].rstrip(" *").endswith("s:")) and len(match[match.lastgroup or 0]) > 9
+        link = match["said"].rstrip(" *")
+        if link.endswith((" to", " on", " as")) and name.isascii() and not _CHANGE.search(line + link):
+            return None, "said"
+        is_sure = (quoted or link.endswith("s:")) and len(match[match.lastgroup or 0]) > 9
         return (SURE if is_sure else LIKELY), "said"
     if lower == "pass" and not quoted and "\n" in match[0]:
         return None, "said"
@@ -333,8 +361,9 @@ def _place(text: str, match: re.Match[str], name: str, line: str) -> tuple[int |
             return SURE, "line"
         if (len(match["space"]) > 3 and not (is_lead and is_alone)) or lower.endswith("pass"):
             return None, "said"
-        is_long = quoted and len(match[match.lastgroup or 0]) > 9
-        return (SURE if is_long else LIKELY if quoted or (is_lead and is_alone) else LOOSE), "said"
+        if quoted and kind == "password":
+            return (SURE if len(match[match.lastgroup or 0]) > 9 else LIKELY), "said"
+        return (LIKELY if is_lead and is_alone else LOOSE), "said"
     sign, bare = match["sign"].strip(), match["sign"].strip(" \t\r\n\"'`*_])|>-")
     if sign == "|" or (sign == ":" and name == "PASS") or (sign == ":" == line[-1:] and line[-2:-1].isalnum()):
         return None, "said"

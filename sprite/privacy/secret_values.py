@@ -99,7 +99,7 @@ def is_expression(value: str) -> bool:
 
 def is_prose(value: str) -> bool:
     """Return whether letters alone are an adjective or a name of code: "case-sensitive", "user_name", "maxLength"."""
-    return value.isascii() and (
+    return "/" in value or (
         re.fullmatch(r"[a-z]+(?:[A-Z][a-z]+)*|[a-z_]+|[a-z]{1,4}-[a-z]+", value) is not None
         or re.search(rf"(?:{_compiled()['endings'].pattern[5:]})\Z", value) is not None
     )
