@@ -216,6 +216,10 @@ class _Index:
             *(shape for name in _PLACE_FILES for shape in read(name, ShapeFile).shape),
             *(shape_of(client) for client in read("clients.toml", ClientFile).client),
         )
+        self.token_markers: dict[str, list[Shape]] = {}
+        for token in self.tokens:
+            for marker in token.markers:
+                self.token_markers.setdefault(marker, []).append(token)
         self.words: dict[bytes, list[Shape]] = {}
         self.signs: dict[str, list[Shape]] = {}
         for rule in self.places:
@@ -271,11 +275,11 @@ def _tokens(text: str, lower: str, at: int, raw: bytes) -> Iterator[Span]:
     if not runs:
         return
     joined = "\n".join(lower[start:end] for start, end in runs)
-    for rule in index().tokens:
-        if any(marker in joined for marker in rule.markers):
-            for start, end in runs:
-                if any(lower.find(marker, start, end) >= 0 for marker in rule.markers):
-                    yield from rule.in_run(text, start, end)
+    markers = index().token_markers
+    for rule in dict.fromkeys(rule for marker in [marker for marker in markers if marker in joined] for rule in markers[marker]):
+        for start, end in runs:
+            if any(lower.find(marker, start, end) >= 0 for marker in rule.markers):
+                yield from rule.in_run(text, start, end)
 
 
 # --- private keys ---
