@@ -276,7 +276,9 @@ def _tokens(text: str, lower: str, at: int, raw: bytes) -> Iterator[Span]:
         return
     joined = "\n".join(lower[start:end] for start, end in runs)
     markers = index().token_markers
-    for rule in dict.fromkeys(rule for marker in [marker for marker in markers if marker in joined] for rule in markers[marker]):
+    for rule in dict.fromkeys(
+        rule for marker in [marker for marker in markers if marker in joined] for rule in markers[marker]
+    ):
         for start, end in runs:
             if any(lower.find(marker, start, end) >= 0 for marker in rule.markers):
                 yield from rule.in_run(text, start, end)

@@ -78,10 +78,10 @@ _ASSIGNMENT = r"""(?xi)
       |`(?P<tick>[^`\n]{1,2000})`|[“„«](?P<curly>[^”“»\n]{1,200})[”“»]|(?P<bare>[^\s"'`]\S{0,2000}))
 """
 #: The rest of a call's name, and its arguments in one statement; each literal of them.
-_ARGUMENTS = r"""\w{0,24}(?:(?:[.:]{1,2}|->)(?:new|create|__construct|from\w{0,12}))?["']?\]?\s?(?:(?:[=:]\s?)?\((?!\))|(?=["'][^"'\n]{1,60}["'],))((?:"[^"\n]{0,200}"|'[^'\n]{0,200}'|[^;"')]{1,80}+|\)(?!\W{0,3}(?:\n|\Z))){1,30})"""
+_ARGUMENTS = r"""\w{0,24}(?:(?:[.:]{1,2}|->)\w{1,24})?["']?\]?\s?(?:(?:[=:]\s?)?\((?!\))|(?=["'][^"'\n]{1,60}["'],))((?:"[^"\n]{0,200}"|'[^'\n]{0,200}'|[^;"')]{1,80}+|\)(?!\W{0,3}(?:\n|\Z))){1,30})"""
 _LITERAL = re.compile(r"""["']((?:(?<=")[^"\n]{0,200}(?=")|(?<=')[^'\n]{0,200}(?=')))["']""")
 _NO_ARGUMENT = re.compile(
-    r"[/\\:=,;<>{}%\s]|@.*\.|\.[a-z]{2,6}\*?\Z|\A[#.$)\]-]|\A[A-Za-z]+\d?(?:_[A-Za-z]+\d*)+\Z|\A[a-z0-9]+(?:_[a-z0-9]+){2,}\Z"
+    r"[/\\:=,;<>{}%\s]|@.*\.|\.[a-z]{2,6}\*?\Z|\A[#.$)\]-]|\A[A-Za-z]+\d?(?:_[A-Za-z]+\d*)+\Z|\A[a-z0-9]+(?:_[a-z0-9]+){2,}\Z|\A[a-z]+(?:(?:-[a-z]+)*-v?|(?:-[a-z]+)+)\d+\Z"
 )
 #: The values of a name in the plural.
 _LIST = re.compile(r"""["']?\s{0,4}[:=]\s{0,4}(?:new )?[\[({]([^\])}]{8,2000})""")
@@ -315,7 +315,13 @@ class Names:
         elif group == "escaped":
             end -= match[group].endswith("\\")
         value = text[begin:end]
-        if ":" in (match["sign"] or "") and value.istitle() and value.isalpha() and len(value) < 9:
+        if (
+            ":" in (match["sign"] or "")
+            and not name.isupper()
+            and value.istitle()
+            and value.isalpha()
+            and len(value) < 9
+        ):
             # The label of a field: `"password": "Required"`.
             return None
         mark = self.mark(name, value, level)
@@ -357,13 +363,17 @@ def _place(text: str, match: re.Match[str], name: str, line: str, kind: str) -> 
             return None, "said"
         if name[0] == "-":
             return (None if (match["bare"] or "").startswith("-") else SURE), "line"
-        if lower.endswith(("requirepass", "masterauth", "identified_by")) or (quoted and (is_lead or name.isupper())):
+        # A word alone may belong to a sentence: `secret "web-tls" not found`.
+        is_own = kind == "password" or len(name) > 6
+        if lower.endswith(("requirepass", "masterauth", "identified_by")) or (
+            quoted and is_own and (is_lead or name.isupper())
+        ):
             return SURE, "line"
         if (len(match["space"]) > 3 and not (is_lead and is_alone)) or lower.endswith("pass"):
             return None, "said"
         if quoted and kind == "password":
             return (SURE if len(match[match.lastgroup or 0]) > 9 else LIKELY), "said"
-        return (LIKELY if is_lead and is_alone else LOOSE), "said"
+        return (LIKELY if is_lead and is_alone and not quoted else LOOSE), "said"
     sign, bare = match["sign"].strip(), match["sign"].strip(" \t\r\n\"'`*_])|>-")
     if sign == "|" or (sign == ":" and name == "PASS") or (sign == ":" == line[-1:] and line[-2:-1].isalnum()):
         return None, "said"

@@ -141,7 +141,7 @@ def _is_made(pieces: list[str], *, has_digit: bool) -> bool:
 def _of_words(value: str) -> int:
     words = value.split()
     glue = len(_GLUE.intersection(value.lower().split()))
-    is_text = value[-1] in ".:?!" or re.search(r"\s\W", value) is not None or _compiled()["about"].search(value)
+    is_text = value[-1] in ".:?!" or re.search(r"\s[^\w&+]", value) is not None or _compiled()["about"].search(value)
     if is_text or glue > _MOST_GLUE:
         return NOTHING
     if max(strength(word) for word in words) >= ODD:
