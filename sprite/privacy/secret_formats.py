@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -105,22 +105,15 @@ class Shape(Rule, frozen=True, kw_only=True, dict=True, eq=False):
         return not is_placeholder(value) and (not self.entropy or entropy(value) >= self.entropy)
 
 
-class ShapeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of a rules file with a pattern for each kind of secret."""
-
-    shape: tuple[Shape, ...]
+def shapes(files: Iterable[str]) -> tuple[Shape, ...]:
+    """Return the rules of such files."""
+    return tuple(shape for name in files for shape in read(name, dict[str, list[Shape]])["shape"])
 
 
 class Client(Rule, frozen=True, kw_only=True):
     """What stands before a secret among the arguments of a client of the command line."""
 
     programs: tuple[str, ...]
-
-
-class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of clients.toml."""
-
-    client: tuple[Client, ...]
 
 
 def _is_argument(value: str) -> bool:
@@ -211,10 +204,10 @@ class _Index:
     """All rules, by what has to be in a text: a word, some signs, or the beginning of a token."""
 
     def __init__(self) -> None:
-        self.tokens = tuple(shape for name in _TOKEN_FILES for shape in read(name, ShapeFile).shape)
+        self.tokens, places = shapes(_TOKEN_FILES), shapes(_PLACE_FILES)
         self.places = (
-            *(shape for name in _PLACE_FILES for shape in read(name, ShapeFile).shape),
-            *(shape_of(client) for client in read("clients.toml", ClientFile).client),
+            *places,
+            *(shape_of(client) for client in read("clients.toml", dict[str, list[Client]])["client"]),
         )
         self.token_markers: dict[str, list[Shape]] = {}
         for token in self.tokens:

@@ -11,43 +11,9 @@ import functools
 import re
 from collections.abc import Generator, Iterable, Iterator
 
-import msgspec
-
-from sprite.privacy.secret_values import (
-    CHOSEN,
-    MADE,
-    ODD,
-    WORD,
-    is_expression,
-    is_prose,
-    read,
-    strength,
-)  # fmt: skip
+from sprite.privacy.secret_values import CHOSEN, MADE, ODD, WORD, Patterns, is_expression, is_prose, read, strength
 
 Span = tuple[int, int, str]
-
-
-class NameFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of names.toml."""
-
-    stems: tuple[str, ...]
-    rare_stems: tuple[str, ...]
-    password_ends: tuple[str, ...]
-    passwords: tuple[str, ...]
-    pins: tuple[str, ...]
-    token_ends: tuple[str, ...]
-    tokens: tuple[str, ...]
-    key_ends: tuple[str, ...]
-    key_of: tuple[str, ...]
-    harmless_of: tuple[str, ...]
-    verbs: tuple[str, ...]
-    tails: tuple[str, ...]
-    calls: tuple[str, ...]
-    about: tuple[str, ...]
-    heads: tuple[str, ...]
-    links: tuple[str, ...]
-    adverbs: tuple[str, ...]
-    verbs_of_being: tuple[str, ...]
 
 
 #: How sure it is that a value stands there: in no other place, probably, perhaps, or perhaps an expression.
@@ -98,11 +64,13 @@ _CHANGE = re.compile(
     r"(?i)(?<!\w)(?:re)?(?:set|chang|updat|switch|rotat|ma[kd]e|put|cambi|modifi|mis|geänder|gesetz|gestell|änder|setz|alter|mud|zmie|us[aei])"
 )
 #: A value that is farther away in the sentence has to look like nothing else.
-_FAR = r"""(?xi)[\w.-]{0,40}+["'”»`]?,?[ ](?:[^\s.!?;:]{1,24}[ ]){0,7}?(?:(?:%(verbs)s)|(?P<to>to|as|auf|en|a|à|op|på|na))(?:[ ](?:%(adverbs)s))?[ ]
+_FAR = r"""(?xi)[\w.-]{0,40}+["'”»`]?,?[ ](?:[^\s.!?;:]{1,24}[ ]){0,7}?(?:(?:%(verbs_of_being)s)|(?P<to>to|as|auf|en|a|à|op|på|na))(?:[ ](?:%(adverbs)s))?[ ]
     ["'`„“«]?(?P<bare>[^\s"'`„“”«»]{6,200})"""
 _UPPER = re.compile(r"[A-Z][A-Z0-9_]*\Z")
 _BRACKET = re.compile(r"[(){}\[\]]")
 _NAME = re.compile(r"[^\W\d][^\W\d._ -]*(?:[._ -][^\W\d]+)*|[a-z\d]+(?:_[a-z\d]+)+")
+#: `"password": "Required"`.
+_FIELD_LABEL = re.compile(r"[^\W\d_a-z][^\W\d_A-Z]{3,7}")
 _UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 #: Whatever stands before a name in a line of configuration.
 _LEAD = re.compile(
@@ -130,44 +98,37 @@ _LONGEST_NAME = 100
 @functools.cache
 def names() -> Names:
     """Read and compile the rules about names (20 ms, once)."""
-    return Names(read("names.toml", NameFile))
-
-
-def _one_of(patterns: Iterable[str]) -> str:
-    return "|".join(patterns)
+    return Names(read("names.toml", Patterns))
 
 
 class Names:
     """The rules about names, compiled."""
 
-    def __init__(self, rules: NameFile) -> None:
-        def ending(ends: Iterable[str], words: Iterable[str]) -> re.Pattern[str]:
-            return re.compile(rf"(?:{_one_of(ends)}|(?:\A|_)(?:{_one_of(words)}))\Z")
-
-        self._kinds = (
-            ("pin", ending(["(?!)"], rules.pins)),
-            ("password", ending(rules.password_ends, rules.passwords)),
-            ("token", ending((*rules.token_ends, rf"(?:{_one_of(rules.key_of)})_?key"), rules.tokens)),
-            ("key", ending(rules.key_ends, ["auth_hash"])),
-        )
+    def __init__(self, rules: Patterns) -> None:
+        either = {name: "|".join(patterns) for name, patterns in rules.items()}
+        self._kinds = [
+            (kind, re.compile(rf"(?:{ends}|(?:\A|_)(?:{words}))\Z"))
+            for kind, ends, words in (
+                ("pin", "(?!)", either["pins"]),
+                ("password", either["password_ends"], either["passwords"]),
+                ("token", rf"{either['token_ends']}|(?:{either['key_of']})_?key", either["tokens"]),
+                ("key", either["key_ends"], "(?!)"),
+            )
+        ]
         self._harmless = re.compile(
-            rf"(?:\A|_)(?:{_one_of(rules.harmless_of)})_?(?:token|key|secrets?|cookie|pin)\Z|\A(?:{_one_of(rules.verbs)})_(?!.*token\Z)"
+            rf"(?:\A|_)(?:{either['harmless_of']})_?(?:token|key|secrets?|cookie|pin)\Z|\A(?:{either['verbs']})_(?!.*token\Z)"
         )
-        self._tails = re.compile(rf"(?:_(?:{_one_of(rules.tails)})|_?\d)+\Z")
+        self._tails = re.compile(rf"(?:_(?:{either['tails']})|_?\d)+\Z")
         #: What a name is given, or "".
         self.kind = functools.lru_cache(4000)(self._kind)
-        self._calls = [(word, re.compile(word + _ARGUMENTS)) for word in rules.calls]
+        self._calls = [(word, re.compile(word + _ARGUMENTS)) for word in rules["calls"]]
         # In most texts only a few stems occur.
-        self._stems = [(re.findall(r"[^\W_]+", stem)[0], re.compile(stem)) for stem in rules.stems]
-        self._rare_stems = re.compile(_one_of(rules.rare_stems))
-        self._rare = rules.rare_stems
-        self._rare_ascii = tuple(filter(str.isascii, rules.rare_stems))
-        self._assignment = re.compile(_ASSIGNMENT % {
-            "about": _one_of(rules.about).replace(" ", "[ ]"), "heads": _one_of(rules.heads), "adverbs": _one_of(rules.adverbs), "links": _one_of(rules.links).replace(" ", "[ ]")
-        })  # fmt: skip
-        self._far = re.compile(_FAR % {
-            "verbs": _one_of(rules.verbs_of_being).replace(" ", "[ ]"), "adverbs": _one_of(rules.adverbs).replace(" ", "[ ]")
-        })  # fmt: skip
+        self._stems = [(re.findall(r"[^\W_]+", stem)[0], re.compile(stem)) for stem in rules["stems"]]
+        self._rare, self._rare_stems = rules["rare_stems"], re.compile(either["rare_stems"])
+        self._rare_ascii = tuple(filter(str.isascii, self._rare))
+        # A space in these patterns is one.
+        words = {name: pattern.replace(" ", "[ ]") for name, pattern in either.items()}
+        self._assignment, self._far = re.compile(_ASSIGNMENT % words), re.compile(_FAR % words)
 
     def words(self, lower: str, start: int, end: int) -> list[tuple[int, int]]:
         """Return the spans of words that can name a secret, in a part of a text in lower case."""
@@ -182,11 +143,10 @@ class Names:
         piece = lower[start:end]
         for word, pattern in self._calls:
             for call in pattern.finditer(lower, start, end) if word in piece else ():
+                level = LIKELY if word == "passw" else LOOSE
                 for found in _LITERAL.finditer(text, *call.span(1)):
                     is_fit = len(found[1]) >= 6 and not _NO_ARGUMENT.search(found[1])
-                    if (
-                        is_fit and self.is_secret("password", found[1], LIKELY if word == "passw" else LOOSE)
-                    ) or _APP_PASSWORD.fullmatch(found[1]):
+                    if (is_fit and self.is_secret("password", found[1], level)) or _APP_PASSWORD.fullmatch(found[1]):
                         yield (*found.span(1), "password-assignment")
 
     def _kind(self, name: str) -> str:
@@ -211,7 +171,12 @@ class Names:
 
     def _qualifies(self, word: str, name: str) -> bool:
         """Return whether the word before a name belongs to it, as in "api key"; not in "enable password"."""
-        return len(word) > 1 and name.lower() != "pass" and not self._harmless.search(f"{word.lower()}_")
+        return (
+            len(word) > 1
+            and name.lower() != "pass"
+            and name[0] != "-"
+            and not self._harmless.search(f"{word.lower()}_")
+        )
 
     def is_secret(self, kind: str, value: str, level: int) -> bool:
         """Return whether a value looks like a secret of a kind ("password", "token" or "key") at this level."""
@@ -241,12 +206,7 @@ class Names:
             name = text[name_start : rest.end()].rstrip(".-")
             if name.lower() == "key" and (parent := _PARENT.match(text[max(0, name_start - 100) : name_start][::-1])):
                 name = f"{parent[1][::-1]}_{name}"
-            elif (
-                before[2]
-                and self._qualifies(before[2][::-1], name)
-                and text[name_start - 2 : name_start] != "--"
-                and name[0] != "-"
-            ):
+            elif before[2] and text[name_start - 2] != "-" and self._qualifies(before[2][::-1], name):
                 # `const SECRET`, `%env API_KEY`: the whole name is in capitals.
                 name = name if name.isupper() and before[2].islower() else f"{before[2][::-1]}_{name}"
             if name[-1] in "sS" and (values := _LIST.match(text, rest.end())):
@@ -257,12 +217,10 @@ class Names:
             if start >= region:
                 tries, region = 0, match.end() if match else end
             tries += 1
-            is_mark = text.endswith("[redacted:", max(0, name_start - 10), name_start)
-            if is_mark:
+            if text.endswith("[redacted:", max(0, name_start - 10), name_start):
                 continue
-            if span := (match and self._value(text, name_start, name, match)) or self._far_value(
-                text, name_start, name, end
-            ):
+            near = match and self._value(text, name_start, name, match)
+            if span := near or self._far_value(text, name_start, name, end):
                 after = max(after, span[1])
                 yield span
                 old = _CHANGED_FROM.search(text, end, span[0])
@@ -273,8 +231,7 @@ class Names:
         match = self._far.match(text, end)
         if not match or (match["to"] and not _CHANGE.search(text, max(0, name_start - 60), match.end() + 12)):
             return None
-        cut = _STOPS["said"].search(match["bare"])
-        value = (match["bare"][: cut.start()] if cut else match["bare"]).rstrip(".,;:!?*")
+        value = _cut(match["bare"], "said")
         mark = None if is_expression(value) else self.mark(name, value, LOOSE)
         return (match.start("bare"), match.start("bare") + len(value), mark) if mark else None
 
@@ -292,40 +249,31 @@ class Names:
         if level is None:
             return None
         if group == "bare":
-            several = (
-                None
-                if match["space"] or name.lower() == "pass" or stop in ("url", "settings")
-                else _WORDS.match(text, begin)
-            )
-            if several and (
-                (match["sign"] and level <= LIKELY and self.mark(name, several[0], level))
-                or (self.kind(name) == "password" and _APP_PASSWORD.fullmatch(several[0]))
-            ):
-                return (begin, several.end(), "password-assignment")
-            cut = _STOPS[stop].search(match[group])
-            value = match[group][: cut.start()] if cut else match[group]
-            end = begin + len(value.rstrip(".,;:!?*" if stop == "said" else ",;"))
-            is_code = (_BRACKET.search(value) and len({*value} & {*"!#$%^*~"}) < 2) or (
-                self.kind(name) != "password" and is_expression(value) and strength(value) < MADE
-            )
-            if is_code and not (
-                (_UPPER.match(name) and match["sign"]) or name[0] == "-" or stop in ("url", "settings", "tag")
-            ):
+            is_sign, is_password = match["sign"] is not None, self.kind(name) == "password"
+            several = None if match["space"] or stop in ("url", "settings") else _WORDS.match(text, begin)
+            if several and name.lower() != "pass":
+                is_line = is_sign and level <= LIKELY and self.mark(name, several[0], level)
+                if is_line or (is_password and _APP_PASSWORD.fullmatch(several[0])):
+                    return (begin, several.end(), "password-assignment")
+            value = _cut(match[group], stop)
+            end = begin + len(value)
+            is_code = _BRACKET.search(value) and len({*value} & {*"!#$%^*~"}) < 2
+            is_code = is_code or (not is_password and is_expression(value) and strength(value) < MADE)
+            is_literal = (is_sign and _UPPER.match(name)) or name[0] == "-" or stop in ("url", "settings", "tag")
+            if is_code and not is_literal:
                 return None
         elif group == "escaped":
             end -= match[group].endswith("\\")
         value = text[begin:end]
-        if (
-            ":" in (match["sign"] or "")
-            and not name.isupper()
-            and value.istitle()
-            and value.isalpha()
-            and len(value) < 9
-        ):
-            # The label of a field: `"password": "Required"`.
+        if ":" in (match["sign"] or "") and not name.isupper() and _FIELD_LABEL.fullmatch(value):
             return None
         mark = self.mark(name, value, level)
         return None if mark is None else (begin, end, mark)
+
+
+def _cut(value: str, stop: str) -> str:
+    end = _STOPS[stop].search(value)
+    return (value[: end.start()] if end else value).rstrip(".,;:!?*" if stop == "said" else ",;")
 
 
 def _place(text: str, match: re.Match[str], name: str, line: str, kind: str) -> tuple[int | None, str]:
@@ -344,8 +292,7 @@ def _place(text: str, match: re.Match[str], name: str, line: str, kind: str) -> 
     if match["tag"]:
         return (SURE if _IN_TAG.search((line + name)[-80:]) else None), "tag"
     if match["said"]:
-        is_verb = lower == "pass" and not quoted
-        if is_verb:
+        if lower == "pass" and not quoted:
             return (None if match["said"].strip() == "to" else LOOSE), "said"
         link = match["said"].rstrip(" *")
         if link.endswith((" to", " on", " as")) and name.isascii() and not _CHANGE.search(line + link):
@@ -365,9 +312,8 @@ def _place(text: str, match: re.Match[str], name: str, line: str, kind: str) -> 
             return (None if (match["bare"] or "").startswith("-") else SURE), "line"
         # A word alone may belong to a sentence: `secret "web-tls" not found`.
         is_own = kind == "password" or len(name) > 6
-        if lower.endswith(("requirepass", "masterauth", "identified_by")) or (
-            quoted and is_own and (is_lead or name.isupper())
-        ):
+        is_directive = lower.endswith(("requirepass", "masterauth", "identified_by"))
+        if is_directive or (quoted and is_own and (is_lead or name.isupper())):
             return SURE, "line"
         if (len(match["space"]) > 3 and not (is_lead and is_alone)) or lower.endswith("pass"):
             return None, "said"

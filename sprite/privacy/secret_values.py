@@ -17,7 +17,9 @@ from typing import TypeVar
 import msgspec
 
 _FOLDER = Path(__file__).with_name("rules")
-_F = TypeVar("_F", bound=msgspec.Struct)
+_F = TypeVar("_F")
+#: A file of words and patterns by what they are for.
+Patterns = dict[str, tuple[str, ...]]
 
 #: Nothing secret; a word; what a person chooses as a password or as a name (hunter2, blue-otter); what only a password
 #: is (Blue-Otter-42, gr8escape); what a machine made.
@@ -41,19 +43,6 @@ _GLUE = frozenset("the a an and or to your my is are for with of in on it this t
 _MOST_GLUE = 1
 
 
-class ValueFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """values.toml."""
-
-    references: tuple[str, ...]
-    placeholders: tuple[str, ...]
-    patterns: tuple[str, ...]
-    expressions: tuple[str, ...]
-    said: tuple[str, ...]
-    about: tuple[str, ...]
-    endings: tuple[str, ...]
-    terms: tuple[str, ...]
-
-
 def read(name: str, form: type[_F]) -> _F:
     """Return the rules of one file. Raise ValidationError if a rule lacks a field or has an unknown one."""
     return msgspec.convert(tomllib.loads((_FOLDER / name).read_text("utf-8")), form)
@@ -61,11 +50,10 @@ def read(name: str, form: type[_F]) -> _F:
 
 @functools.cache
 def _compiled() -> dict[str, re.Pattern[str]]:
-    rules = msgspec.structs.asdict(read("values.toml", ValueFile))
     whole = {"references", "said", "terms"}
     return {
         name: re.compile(rf"(?is)(?:{'|'.join(patterns)})" + (r"\Z" if name in whole else ""))
-        for name, patterns in rules.items()
+        for name, patterns in read("values.toml", Patterns).items()
     }
 
 

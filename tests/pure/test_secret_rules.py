@@ -12,13 +12,13 @@ import pytest
 from sprite.privacy.redaction import redact
 from sprite.privacy.secret_formats import (
     NOT_KEPT,
-    ClientFile,
+    Client,
     CommandFile,
     Rule,
     Shape,
-    ShapeFile,
     index,
     kept_result,
+    shapes,
     shows_secrets,
 )
 from sprite.privacy.secret_names import Span
@@ -29,10 +29,10 @@ from tests.heldout_secrets import BASE58
 
 FOLDER = ROOT / "sprite" / "privacy" / "rules"
 SHAPE_FILES = ("models.toml", "clouds.toml", "packages.toml", "services.toml")
-SHAPES = tuple(shape for name in SHAPE_FILES for shape in read(name, ShapeFile).shape)
-PLACES = (*read("places.toml", ShapeFile).shape, *read("sentences.toml", ShapeFile).shape)
+SHAPES = shapes(SHAPE_FILES)
+PLACES = shapes(("places.toml", "sentences.toml"))
 COMMANDS = read("commands.toml", CommandFile).command
-CLIENTS = read("clients.toml", ClientFile).client
+CLIENTS = read("clients.toml", dict[str, list[Client]])["client"]
 
 ALPHABETS = {
     "alnum": ALNUM, "word": WORD, "base64": BASE64, "upper": UPPER, "lower": LOWER, "hex": HEX, "digit": "0123456789",
