@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from sprite.privacy.secret_names import LIKELY, SURE, Span, names
-from sprite.privacy.secret_values import entropy, is_placeholder, read, stands_for_value
+from sprite.privacy.secret_names import LIKELY, SURE, Span, is_uuid, names
+from sprite.privacy.secret_values import CHOSEN, MADE, entropy, is_placeholder, read, stands_for_value, strength
 
 _TOKEN_FILES = ("models.toml", "clouds.toml", "packages.toml", "services.toml")
 _PLACE_FILES = ("places.toml", "sentences.toml")
@@ -364,8 +364,12 @@ _HELP = re.compile(r"\s--?(?:help|version)\b")
 #: A run that may be or was a secret: with letters and a digit, many digits, a sign inside, or alone in its line.
 _VALUE = re.compile(
     r"""(?x)(?=[^\s"'=:,<>]*\d)(?=[^\s"'=:,<>]*[A-Za-z])[^\s"'=:,<>{}$]{8,} | \d{6,} | \w[!#$%&*^~]\w | \[redacted:
-    | (?m:^\W{0,3}["']?(?=\W*\w)[^\s:<>"'[\]|+]{6,}["']?$)"""
+    | (?m:^\W{0,3}["']?(?=\W*\w)[^\s:=<>"'[\]|+]{6,}["']?$)"""
 )
+_RUN = re.compile(r"[^\s\"'|,<>]{6,}")
+_HASH = re.compile(r"\$\w{1,8}\$[\w./$]{8}")
+#: Names of addresses that may hold a password.
+_ADDRESS = re.compile(r"(?i)(?:dsn|(?:database|db|redis|mongo\w*|amqp|broker|postgres\w*|mysql)_?ur[il])\Z")
 
 
 class Command(Rule, frozen=True, kw_only=True):
@@ -373,6 +377,8 @@ class Command(Rule, frozen=True, kw_only=True):
 
     #: Whether its result is a secret however it looks.
     always: bool = False
+    #: Whether it is one, however it looks, if the name in the pattern's group says so.
+    named: bool = False
 
 
 class CommandFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -384,18 +390,32 @@ class CommandFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @functools.cache
-def _rules() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+def _rules() -> tuple[re.Pattern[str], ...]:
     rules = read("commands.toml", CommandFile)
     # Examples, templates, sealed secrets and code that is named like a file of secrets hold none.
     file = (
         rf"(?:(?<=[\s/\\\"'=:~<@])(?<!templates/)(?![\w-]*sealed)(?:{'|'.join(rules.files)})"
         r"(?![\w-]|\.(?:example|sample|template|tpl|dist|md|rst|py|ts|js|go|rs|enc|pub|j2)\b))"
     )
-    always, commands = (
-        "|".join(f"(?:{rule.regex})" for rule in rules.command if rule.always >= least).replace("{start}", rules.start)
-        for least in (True, False)
-    )
-    return re.compile(always), re.compile(commands.replace("{file}", file)), re.compile(file)
+
+    def either(*, always: bool = False, named: bool = False, of_files: bool = False) -> re.Pattern[str]:
+        kinds = (always, named, of_files)
+        chosen = [rule.regex for rule in rules.command if (rule.always, rule.named, "{file}" in rule.regex) == kinds]
+        return re.compile(
+            "|".join(f"(?:{regex})" for regex in chosen).replace("{start}", rules.start).replace("{file}", file)
+        )
+
+    return either(always=True), either(named=True), either(), either(of_files=True), re.compile(file)
+
+
+def _shows_value(result: str) -> bool:
+    """Return whether there is a generated value, a chosen one alone in its line, or nothing but one word."""
+    lines = [line.strip(" \t\"'") for line in result[:_LONGEST].splitlines() if line.strip()]
+    if len(lines) == 1 and _RUN.fullmatch(lines[0]) and strength(lines[0]):
+        return True
+    if any((_RUN.fullmatch(line) and strength(line) >= CHOSEN) or _HASH.match(line) for line in lines):
+        return True
+    return any(strength(run) >= MADE and not is_uuid(run) for run in _RUN.findall(result[:_LONGEST]))
 
 
 def shows_secrets(given: Any, result: str | None = None) -> bool:
@@ -405,20 +425,28 @@ def shows_secrets(given: Any, result: str | None = None) -> bool:
     """
     if not isinstance(given, Mapping):
         return False
-    always, commands, file = _rules()
-    is_plain = result is not None and not _VALUE.search(result)
+    always, named, maybe, of_files, file = _rules()
+    is_file_plain = result is not None and not _VALUE.search(result)
+    is_plain = result is not None and not _shows_value(result)
     for name in _COMMANDS:
         said = given.get(name)
         # Some programs log the arguments of a command one by one.
         command = "\n".join(map(str, said)) if isinstance(said, list) else said
-        if not isinstance(command, str):
+        if not isinstance(command, str) or _HELP.search(command):
             continue
         command = command[:_LONGEST] if _PRINTS.search(command) else _INSERTED.sub("$", command[:_LONGEST])
-        shown = (always if is_plain else commands).finditer(command)
-        if any(not _TAKEN.match(command, found.end()) for found in shown) and not _HELP.search(command):
+        shown = [*always.finditer(command), *(found for found in named.finditer(command) if _is_secret_name(found))]
+        shown += () if is_plain else maybe.finditer(command)
+        shown += () if is_file_plain else of_files.finditer(command)
+        if any(not _TAKEN.match(command, found.end()) for found in shown):
             return True
     paths = (given[name] for name in _PATHS if isinstance(given.get(name), str))
-    return not is_plain and any(file.search(f"/{path}") for path in paths)
+    return not is_file_plain and any(file.search(f"/{path}") for path in paths)
+
+
+def _is_secret_name(found: re.Match[str]) -> bool:
+    name = next(filter(None, found.groups()))
+    return name not in ("PWD", "OLDPWD") and (names().kind(name) != "" or _ADDRESS.search(name) is not None)
 
 
 def kept_result(given: Any, result: str) -> str:

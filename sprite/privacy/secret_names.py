@@ -162,7 +162,7 @@ class Names:
         if kind == "pin":
             return "password-assignment" if re.fullmatch(r"\d{4,12}", value) and level == SURE else None
         is_name = _NAME.fullmatch(value) and self.kind(value)
-        if not kind or is_name or (level == CODE and is_expression(value)) or (kind == "key" and _UUID.match(value)):
+        if not kind or is_name or (level == CODE and is_expression(value)) or (kind == "key" and is_uuid(value)):
             return None
         if kind == "password" and name.lower().endswith("pwd") and (value[:1] in "/~." or value[1:2] == ":"):
             return None
@@ -269,6 +269,11 @@ class Names:
             return None
         mark = self.mark(name, value, level)
         return None if mark is None else (begin, end, mark)
+
+
+def is_uuid(value: str) -> bool:
+    """Return whether this is an identifier of 128 bits in the usual form."""
+    return _UUID.match(value) is not None
 
 
 def _cut(value: str, stop: str) -> str:
