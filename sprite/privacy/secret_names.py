@@ -71,6 +71,7 @@ _BRACKET = re.compile(r"[(){}\[\]]")
 _NAME = re.compile(r"[^\W\d][^\W\d._ -]*(?:[._ -][^\W\d]+)*|[a-z\d]+(?:_[a-z\d]+)+")
 #: `"password": "Required"`.
 _FIELD_LABEL = re.compile(r"[^\W\d_a-z][^\W\d_A-Z]{3,7}")
+_HEX = re.compile(r"[0-9a-f]{16,}\b")
 _UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 #: Whatever stands before a name in a line of configuration.
 _LEAD = re.compile(
@@ -288,7 +289,8 @@ def _place(text: str, match: re.Match[str], name: str, line: str, kind: str) -> 
     is_lead, is_alone = _LEAD.match(line) is not None, " " not in rest
     if match["pair"]:
         return (SURE if _IN_MEMBER.search((line + name)[-80:]) else None), "tag"
-    if lower == "key" and "=" not in (match["sign"] or ""):
+    # Alone, a key names an entry of a table.
+    if lower == "key" and ("=" not in (match["sign"] or "") or _HEX.match(match[match.lastgroup or 0])):
         return None, "said"
     if match["comma"] and ")" in match["comma"]:
         return LIKELY, "line"
