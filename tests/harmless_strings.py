@@ -262,4 +262,5 @@ BACKTRACKING_BAIT = (
     "-----END PRIVATE KEY-----", "A" * 64 + "\n", "code for the ", "door code ", "private key ", "k\u200b", "\u200b",
     "postgres://a:b/", "getConnection('", "echo a:", " -u a%", "otp: abcd ", "otpauth://a?", "password from a ",
     "PIN for a", "密码是", "mot de passe ", "a:5432:b:c:", "a:$6$", "K" * 51, "<password> ", "Unseal Key 1: ",
+    "wifi key ", "token on the ", "set password to ", "password: ab cd ", "le mot de passe a b ",
 )  # fmt: skip

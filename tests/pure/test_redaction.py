@@ -185,6 +185,30 @@ def test_ordinary_word_after_name_is_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
+@pytest.mark.parametrize(
+    "name", ["password", "DB_PASSWORD", "smtpPass", "admin-pw-2", "client_secret_prod", "apiToken", "api-access-key"]
+)
+def test_last_word_of_name_decides(name: str) -> None:
+    value = "k3j9-Xm7-Q2vw-81zt"
+    assert value not in redact(f'{name}="{value}"')
+    for last in ("hash", "Id", "_url", "_file", "-length", "Name", "_header"):
+        assert redact(f'{name}{last if name[-1].isalpha() else "_name"}="{value}"').count(value) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "btw the db password changed, it's now SECRET", "le mot de passe administrateur est SECRET",
+        "la contraseña que me dio Ana es SECRET", "das Kennwort hab ich auf SECRET geändert",
+        "le wifi : SECRET", "page.getByLabel('Password').fill('SECRET')",
+    ],
+)  # fmt: skip
+def test_password_is_found_farther_away(text: str) -> None:
+    assert redact(text.replace("SECRET", "Quarz_Uhr_55")).count("Quarz_Uhr_55") == 0
+    for word in ("unchanged", "read-only", "the-same"):
+        assert redact(text.replace("SECRET", word)) == text.replace("SECRET", word)
+
+
 def test_secret_inside_value_of_name_is_redacted() -> None:
     assert redact("token=password: hunter2") == "token=password: [redacted:password-assignment]"
 

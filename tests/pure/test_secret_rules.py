@@ -160,6 +160,11 @@ def test_result_of_password_manager_is_not_kept(command: str | list[str]) -> Non
         ("cat .npmrc", "//registry.npmjs.org/:_authToken=${NPM_TOKEN}\n"),
         ("op read op://a/b | docker login --password-stdin", "Login Succeeded"),
         ('make deploy TOKEN="$(pass show ci/token)"', "deploying to staging"),
+        ("echo $PWD", "/srv/shop-2"),
+        ("echo $TOKEN_COUNT", "4096"),
+        ("terraform output -json", '{"region": {"value": "eu-west-1"}}'),
+        ("kubectl get secret -o name", "secret/db-creds"),
+        ("psql -c 'select count(*) from tokens'", " count\n-------\n    42"),
     ],
 )
 def test_result_without_secret_is_kept(command: str, result: str) -> None:
@@ -170,6 +175,8 @@ def test_variable_that_is_printed_is_not_kept() -> None:
     assert kept_result({"command": 'X=$(pass show db) && echo "$X"'}, "blumenkohl") == NOT_KEPT
     assert kept_result({"command": "cat pw/db_password.txt"}, "blumenkohl\n") == NOT_KEPT
     assert kept_result({"command": "echo it is $API_KEY"}, "it is plain words") == NOT_KEPT
+    assert kept_result({"command": "heroku config:get SMTP_PASSWORD"}, "blumenkohl") == NOT_KEPT
+    assert kept_result({"command": "openssl rand -base64 18"}, "kX2v9QmLw8ZrT4bN7cYd1a") == NOT_KEPT
 
 
 @pytest.mark.parametrize("path", [".env", "/srv/app/.env.production", "/home/ada/.ssh/id_rsa", "/run/secrets/db"])
