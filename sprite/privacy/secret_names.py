@@ -20,7 +20,7 @@ Span = tuple[int, int, str]
 SURE, LIKELY, LOOSE, CODE = range(4)
 #: How much the value has to look like a secret, for each kind of name and each level.
 _NEEDED = {
-    "password": (WORD, CHOSEN, ODD, ODD), "token": (ODD, ODD, MADE, ODD), "key": (MADE, MADE, MADE + 1, MADE + 1),
+    "password": (WORD, CHOSEN, ODD, ODD), "token": (ODD, MADE, MADE, ODD), "key": (MADE, MADE, MADE + 1, MADE + 1),
 }  # fmt: skip
 
 #: Around the words and the links of the rules. The groups of a value come last: `lastgroup` tells how it is written.
@@ -63,9 +63,13 @@ _CHANGED_FROM = re.compile(r"""\b(?:from|von|de|da|van) ["'`]?([^\s"'`]{6,80})["
 _CHANGE = re.compile(
     r"(?i)(?<!\w)(?:re)?(?:set|chang|updat|switch|rotat|ma[kd]e|put|cambi|modifi|mis|geänder|gesetz|gestell|änder|setz|alter|mud|zmie|us[aei])"
 )
+_OTHER_NOUN = re.compile(
+    r" (?!(?:for|of|on|in|to|at|from|here|there|is|was|are|will|should|has|set|reset|chang\w+|updated|now)\b)[a-z]{2,12} (?:is|was|are|to|as)\b"
+)
 #: A value that is farther away in the sentence has to look like nothing else.
 _FAR = r"""(?xi)[\w.-]{0,40}+["'”»`]?,?[ ](?:[^\s.!?;:]{1,24}[ ]){0,7}?(?:(?:%(verbs_of_being)s)|(?P<to>to|as|auf|en|a|à|op|på|na))(?:[ ](?:%(adverbs)s))?[ ]
     ["'`„“«]?(?P<bare>[^\s"'`„“”«»]{6,200})"""
+_ENGLISH = re.compile(r"(?:pass(?:word|phrase|code)?|token|secret|key|pw)\Z")
 _UPPER = re.compile(r"[A-Z][A-Z0-9_]*\Z")
 _BRACKET = re.compile(r"[(){}\[\]]")
 _NAME = re.compile(r"[^\W\d][^\W\d._ -]*(?:[._ -][^\W\d]+)*|[a-z\d]+(?:_[a-z\d]+)+")
@@ -130,6 +134,8 @@ class Names:
         # A space in these patterns is one.
         words = {name: pattern.replace(" ", "[ ]") for name, pattern in either.items()}
         self._assignment, self._far = re.compile(_ASSIGNMENT % words), re.compile(_FAR % words)
+        #: What an English name goes on with, unless it begins another word: "password manager".
+        self._goes_on = re.compile(rf"(?i),|[ ](?:{words['about']}|{words['verbs_of_being']}|chang\w+|expired)[ ,]")
 
     def words(self, lower: str, start: int, end: int) -> list[tuple[int, int]]:
         """Return the spans of words that can name a secret, in a part of a text in lower case."""
@@ -230,6 +236,11 @@ class Names:
 
     def _far_value(self, text: str, name_start: int, name: str, end: int) -> Span | None:
         match = self._far.match(text, end)
+        name_end = text[name_start : end + 40].partition(" ")[0].lower()
+        if name_end == "pass" or (
+            _ENGLISH.search(name_end) and not self._goes_on.match(text, name_start + len(name_end))
+        ):
+            return None
         if not match or (match["to"] and not _CHANGE.search(text, max(0, name_start - 60), match.end() + 12)):
             return None
         value = _cut(match["bare"], "said")
@@ -303,6 +314,8 @@ def _place(text: str, match: re.Match[str], name: str, line: str, kind: str) -> 
             return (None if match["said"].strip() == "to" else LOOSE), "said"
         link = match["said"].rstrip(" *")
         if link.endswith((" to", " on", " as")) and name.isascii() and not _CHANGE.search(line + link):
+            return None, "said"
+        if _ENGLISH.search(lower) and _OTHER_NOUN.match(link):
             return None, "said"
         is_sure = (quoted or link.endswith("s:")) and len(match[match.lastgroup or 0]) > 9
         return (SURE if is_sure else LIKELY), "said"
