@@ -27,13 +27,13 @@ _NEEDED = {
 _ASSIGNMENT = r"""(?xi)
     (?P<rest>[\w.-]{0,40}+)
     (?:
-      (?P<sign>(?:\\{0,3}["'`\])]|\*\*|__){0,3}(?:\[\d*\])?[ \t]{0,12}(?:\([\w .,@/-]{1,40}\)[ ]?)?
+      (?P<pair>\\?["']?[\s,]{1,40}\\?["']?(?:\w{1,20}:)?value\\?["']?\s{0,4}[:=]\s{0,4}|\\?["']:\s{0,4}\{[^{}]{0,80}?["']value\\?["']:\s{0,4}|</key>\s{0,20}<(?:string|value)\b[^<>\n]{0,60}>(?=[^<\n]))
+    | (?P<sign>(?:\\{0,3}["'`\])]|\*\*|__){0,3}(?:\[\d*\])?[ \t]{0,12}(?:\([\w .,@/-]{1,40}\)[ ]?)?
         (?:(?::[ ]?[&'\w<>\[\]|.]{1,30}|\w{1,20})[ ]=(?=[ ]?["'`])|[!?:+.|]{0,3}={1,3}>?|->|:{1,2}|\|\|?|：|＝)(?:\*\*|__)?
         (?:[ \t]*[|>]?-?(?:\\?\r?\n[ \t]{0,20}){1,2}(?=["'`]|[^\s:=]{4,200}[ \t]*(?:\r?\n|\Z))|[ \t]{0,20})
         (?:(?:new[ ])?(?:\[\]byte|(?:\w+::)?\w*(?:bytes?|string|key|secret|password|decode|encode|from\w*|make|hash))\((?=["']))?(?:[bfrtu@]{0,2}(?=["'`]))?(?:""(?=")|''(?='))?(?:\*\*|__)?(?:<b>)?)
-    | (?P<pair>\\?["']?[\s,]{1,40}\\?["']?(?:\w{1,20}:)?value\\?["']?\s{0,4}[:=]\s{0,4}|</key>\s{0,20}<(?:string|value)\b[^<>\n]{0,60}>(?=[^<\n]))
     | (?P<comma>\\?["'](?:\s{0,3},\s{0,20}|\)\.\w{1,20}\()(?=\\?["']))
-    | (?P<tag>["']?(?:\s[^<>\n]{0,80})?(?<!/)>\s{0,20}(?:<!\[CDATA\[)?(?=[^<\s;,.)]))
+    | (?P<tag>["']?(?:\s[^<>\n]{0,80})?(?<!/)>\s{0,20}(?:<!\[CDATA\[)?(?=[^<\s;,.)][^<]{0,400}</))
     | (?P<below>(?:[^\n:=]{0,90}:|[ ](?:created|generated|erstellt|créé|creado))[ ]?(?:\r?\n[ \t]{0,20}){1,3}(?=\S{8,200}[ \t]*(?:\r?\n|\Z)))
     | (?P<said>["'”»`]?(?:[ ](?:%(about)s)(?:[ ][\w.@'’/%%()-]{1,40}){0,5}?|[ ](?!(?:%(heads)s)\b)[^\W\d_]{2,12}(?=[ ]?[:=]|[ ](?:%(links)s)[ ])|[ ]\([^()\n]{1,40}\))?[ ]?
         (?:[ ](?:%(links)s):?|[:?]|,[ ](?:use|try|nimm|nehmt|prends|usa|gebruik)|(?=[ ](?:bitte|please)))
@@ -50,7 +50,7 @@ _NO_ARGUMENT = re.compile(
     r"[/\\:=,;<>{}%\s]|@.*\.|\.[a-z]{2,6}\*?\Z|\A[#.$^)\]-]|\A[A-Za-z]+\d?(?:_[A-Za-z]+\d*)+\Z|\A[a-z0-9]+(?:_[a-z0-9]+){2,}\Z|\A\w*(?:_\w*){3,}\Z|\A[a-z]+(?:(?:-[a-z]+)*-v?|(?:-[a-z]+)+)\d+\Z"
 )
 #: The values of a name in the plural.
-_LIST = re.compile(r"""["']?\s{0,4}[:=]\s{0,4}(?:new )?[\[({]([^\])}]{8,2000})""")
+_LIST = re.compile(r"""["']?\s{0,4}[:=]\s{0,4}(?:new )?[\[({](?!\s{0,40}\{)([^\])}]{8,2000})""")
 _APP_PASSWORD = re.compile(r"[a-z]{4}(?: [a-z]{4}){3}(?![\w ])")
 #: Read backwards: the beginning of a name, and the word before it, as in "api key".
 _BEFORE = re.compile(r"([\w.-]{0,60}+)(?:[ -]([A-Za-z]{1,40}+))?")
@@ -67,7 +67,7 @@ _OTHER_NOUN = re.compile(
     r" (?!(?:for|of|on|in|to|at|from|here|there|is|was|are|will|should|has|set|reset|chang\w+|updated|now)\b)[a-z]{2,12} (?:is|was|are|to|as)\b"
 )
 #: A value that is farther away in the sentence has to look like nothing else.
-_FAR = r"""(?xi)[\w.-]{0,40}+["'”»`]?,?[ ](?:[^\s.!?;:]{1,24}[ ]){0,7}?(?:(?:%(verbs_of_being)s)|(?P<to>to|as|auf|en|a|à|op|på|na))(?:[ ](?:%(adverbs)s))?[ ]
+_FAR = r"""(?xi)[\w.-]{0,40}+["'”»`]?,?[ ](?:[^\s.!?;]{0,24}[^\s.!?;:][ ]){0,9}?(?:(?:%(verbs_of_being)s)|(?P<to>to|as|auf|en|a|à|op|på|na))(?:[ ](?:%(adverbs)s))?[ ]
     ["'`„“«]?(?P<bare>[^\s"'`„“”«»]{6,200})"""
 _ENGLISH = re.compile(r"(?:pass(?:word|phrase|code)?|token|secret|key|pw)\Z")
 _UPPER = re.compile(r"[A-Z][A-Z0-9_]*\Z")
@@ -84,10 +84,11 @@ _LEAD = re.compile(
 _IN_MEMBER = re.compile(r"""(?i)(?:name|key|<key>)(?:\\?["'])?\s{0,4}[:=]?\s{0,4}(?:\\?["'])?[\w.-]*\Z""")
 _IN_TAG = re.compile(r"""(?<!\?)(?<!\?P)<[\w:.-]*(?:\s\w{1,20}=["'][\w:.-]*)?\Z""")
 _IN_CALL = re.compile(r"""[(\[]\s{0,8}\\?["'][#.]?[\w.-]*\Z""")
+_OPTION = re.compile(r"-|[a-z]+=")
 _USER = re.compile(r"(?i)\b(?:login|user|machine|account) \S+ \Z")
 #: Where a value without quotes ends: in a sentence or in code, in a URL, in a connection string, in a tag, and in a line.
 _STOPS = {
-    "said": re.compile(r"[,;\"'`)\]}”»]|\\[nrt\"]|\*\*"), "url": re.compile(r"[&#\"'<>`)\]}]"),
+    "said": re.compile(r"[,;\"'`)\]}“”»]|\\[nrt\"]|\*\*"), "url": re.compile(r"[&#\"'<>`)\]}]"),
     "settings": re.compile(r"(?<!&amp);|[\"'`]"), "tag": re.compile(r"[<\"']"),
     "line": re.compile(r"[\"'`](?=[\s,;)\]}]|\Z)|\\[nrt\"]|[,;](?=\s|\Z)"),
 }  # fmt: skip
@@ -150,10 +151,9 @@ class Names:
         piece = lower[start:end]
         for word, pattern in self._calls:
             for call in pattern.finditer(lower, start, end) if word in piece else ():
-                level = LIKELY if word == "passw" else LOOSE
                 for found in _LITERAL.finditer(text, *call.span(1)):
                     is_fit = len(found[1]) >= 6 and not _NO_ARGUMENT.search(found[1])
-                    if (is_fit and self.is_secret("password", found[1], level)) or _APP_PASSWORD.fullmatch(found[1]):
+                    if (is_fit and self.is_secret("password", found[1], LOOSE)) or _APP_PASSWORD.fullmatch(found[1]):
                         yield (*found.span(1), "password-assignment")
 
     def _kind(self, name: str) -> str:
@@ -299,7 +299,7 @@ def _place(text: str, match: re.Match[str], name: str, line: str, kind: str) -> 
     rest = text[match.start("bare") : match.start("bare") + 200].partition("\n")[0].rstrip() if not quoted else ""
     is_lead, is_alone = _LEAD.match(line) is not None, " " not in rest
     if match["pair"]:
-        return (SURE if _IN_MEMBER.search((line + name)[-80:]) else None), "tag"
+        return (SURE if "{" in match["pair"] or _IN_MEMBER.search((line + name)[-80:]) else None), "tag"
     # Alone, a key names an entry of a table.
     if lower == "key" and ("=" not in (match["sign"] or "") or _HEX.match(match[match.lastgroup or 0])):
         return None, "said"
@@ -328,8 +328,11 @@ def _place(text: str, match: re.Match[str], name: str, line: str, kind: str) -> 
             return SURE, "line"
         if lower == "pass" or (not quoted and (match["space"][0] in "\"'`" or re.search(r"[(<\[{]", match["bare"]))):
             return None, "said"
+        # Another option, or a member of one: `--secret id=npmrc`.
+        if _OPTION.match(rest):
+            return None, "said"
         if name[0] == "-":
-            return (None if (match["bare"] or "").startswith("-") else SURE), "line"
+            return SURE, "line"
         # A word alone may belong to a sentence: `secret "web-tls" not found`.
         is_own = kind == "password" or len(name) > 6
         is_directive = lower.endswith(("requirepass", "masterauth", "identified_by"))
@@ -341,7 +344,9 @@ def _place(text: str, match: re.Match[str], name: str, line: str, kind: str) -> 
             return (SURE if len(match[match.lastgroup or 0]) > 9 else LIKELY), "said"
         return (LIKELY if is_lead and is_alone and not quoted else LOOSE), "said"
     sign, bare = match["sign"].strip(), match["sign"].strip(" \t\r\n\"'`*_])|>-")
-    if sign == "|" or (sign == ":" and name == "PASS") or (sign == ":" == line[-1:] and line[-2:-1].isalnum()):
+    if sign == "|":
+        return (LOOSE if is_lead else None), "said"
+    if (sign == ":" and name == "PASS") or (sign == ":" == line[-1:] and line[-2:-1].isalnum()):
         return None, "said"
     if quoted:
         return SURE, "line"
