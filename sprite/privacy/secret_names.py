@@ -36,8 +36,8 @@ _ASSIGNMENT = r"""(?xi)
     | (?P<tag>["']?(?:\s[^<>\n]{0,80})?(?<!/)>\s{0,20}(?:<!\[CDATA\[)?(?=[^<\s;,.)][^<]{0,400}</))
     | (?P<below>(?:[^\n:=]{0,90}:|[ ](?:created|generated|erstellt|créé|creado))[ ]?(?:\r?\n[ \t]{0,20}){1,3}(?=\S{8,200}[ \t]*(?:\r?\n|\Z)))
     | (?P<said>["'”»`]?(?:[ ](?:%(about)s)(?:[ ][\w.@'’/%%()-]{1,40}){0,5}?|[ ](?!(?:%(heads)s)\b)[^\W\d_]{2,12}(?=[ ]?[:=]|[ ](?:%(links)s)[ ])|[ ]\([^()\n]{1,40}\))?[ ]?
-        (?:[ ](?:%(links)s):?|[:?]|,[ ](?:use|try|nimm|nehmt|prends|usa|gebruik)|(?=[ ](?:bitte|please)))
-        (?:[ ](?:%(adverbs)s))?(?:[ ]{1,3}\*{0,2}|[ ]?<b>))
+        (?:[ ](?:%(links)s):?|[:?]|['’]s|[ ]\((?=[^\s()]{8,200}\))|,[ ](?:use|try|nimm|nehmt|prends|usa|gebruik)|(?=[ ](?:bitte|please)))
+        (?:[ ](?:%(adverbs)s))?(?:[ ]{1,3}\*{0,2}|[ ]?<b>|(?<=\()))
     | (?P<space>["'”»`]?[ \t]{1,16}(?:(?:[—–→-]|->)[ ])?(?:[05789][ ])?)
     )
     (?:\\{1,3}"(?P<escaped>[^"\\\n]{1,2000})|"(?P<double>[^"\n]{1,2000})"|'(?P<single>[^'\n]{1,2000})'
@@ -84,8 +84,8 @@ _LEAD = re.compile(
 _IN_MEMBER = re.compile(r"""(?i)(?:name|key|<key>)(?:\\?["'])?\s{0,4}[:=]?\s{0,4}(?:\\?["'])?[\w.-]*\Z""")
 _IN_TAG = re.compile(r"""(?<!\?)(?<!\?P)<[\w:.-]*(?:\s\w{1,20}=["'][\w:.-]*)?\Z""")
 _IN_CALL = re.compile(r"""[(\[]\s{0,8}\\?["'][#.]?[\w.-]*\Z""")
-_OPTION = re.compile(r"-|[a-z]+=")
-_USER = re.compile(r"(?i)\b(?:login|user|machine|account) \S+ \Z")
+_OPTION, _SENTENCE = re.compile(r"-|[a-z]+="), re.compile(r"[a-z]+,? [a-z]")
+_USER = re.compile(r"(?i)\b(?:login|user|machine|account) (?:(and|or|und|oder|et|ou|y|o|e|for|with|auth)|\S+) \Z")
 #: Where a value without quotes ends: in a sentence or in code, in a URL, in a connection string, in a tag, and in a line.
 _STOPS = {
     "said": re.compile(r"[,;\"'`)\]}“”»]|\\[nrt\"]|\*\*"), "url": re.compile(r"[&#\"'<>`)\]}]"),
@@ -317,6 +317,8 @@ def _place(text: str, match: re.Match[str], name: str, line: str, kind: str) -> 
             return None, "said"
         if _ENGLISH.search(lower) and _OTHER_NOUN.match(link):
             return None, "said"
+        if link.endswith("("):
+            return LOOSE, "said"
         is_sure = (quoted or link.endswith("s:")) and len(match[match.lastgroup or 0]) > 9
         return (SURE if is_sure else LIKELY), "said"
     if lower == "pass" and not quoted and "\n" in match[0]:
@@ -324,12 +326,12 @@ def _place(text: str, match: re.Match[str], name: str, line: str, kind: str) -> 
     if match["below"]:
         return LIKELY, "said"
     if match["space"]:
-        if _USER.search(line):
-            return SURE, "line"
+        if user := _USER.search(line):
+            return (LIKELY if user[1] else SURE), "line"
         if lower == "pass" or (not quoted and (match["space"][0] in "\"'`" or re.search(r"[(<\[{]", match["bare"]))):
             return None, "said"
         # Another option, or a member of one: `--secret id=npmrc`.
-        if _OPTION.match(rest):
+        if _OPTION.match(rest) or (name[0] == "-" and _SENTENCE.match(rest)):
             return None, "said"
         if name[0] == "-":
             return SURE, "line"

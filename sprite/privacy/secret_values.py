@@ -97,7 +97,7 @@ def strength(value: str) -> int:
     """Return how much a value looks like a secret: NOTHING, WORD, CHOSEN, ODD or MADE."""
     rules, has_digit = _compiled(), re.search(r"\d", value) is not None
     if len(value) in _SIGNED and value.count(" ") < 3 and has_digit and entropy(value) >= _SIGNED_ENTROPY:
-        return NOTHING if is_placeholder(value) or rules["references"].match(value) else MADE
+        return NOTHING if "${" in value or is_placeholder(value) or rules["references"].match(value) else MADE
     if len(value) < 4 or stands_for_value(value) or rules["said"].match(value):
         return NOTHING
     if " " in value:
