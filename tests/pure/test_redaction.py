@@ -130,6 +130,11 @@ def test_named_value_that_is_no_token_is_unchanged(value: str) -> None:
         "The archive is on the share, Passwort dazu: SECRET",
         "#0 /srv/db.php(7): PDO->__construct('mysql:host=db', 'shop', 'SECRET')",
         '{"cells": ["%env DB_PASSWORD=SECRET\\n"]}',
+        "smtp_password  | SECRET",
+        "| smtp_host | mail |\n| smtp_password | SECRET |",
+        '"db_password": {"sensitive": true, "value": "SECRET"}',
+        "my password (SECRET) doesn't work",
+        "the password's SECRET, by the way",
     ],
 )
 @pytest.mark.parametrize("secret", ["hunter_2", "Blue-Otter_42"])
