@@ -85,7 +85,7 @@ _IN_MEMBER = re.compile(r"""(?i)(?:name|key|<key>)(?:\\?["'])?\s{0,4}[:=]?\s{0,4
 _IN_TAG = re.compile(r"""(?<!\?)(?<!\?P)<[\w:.-]*(?:\s\w{1,20}=["'][\w:.-]*)?\Z""")
 _IN_CALL = re.compile(r"""[(\[]\s{0,8}\\?["'][#.]?[\w.-]*\Z""")
 _OPTION = re.compile(r"-|[a-z]+=")
-_SENTENCE = re.compile(r"(?:option|flag|switch|argument|parameter)s?\b|[a-z]+,? [a-z]")
+_SENTENCE = re.compile(r"(?:option|flag|switch|argument|parameter)s?\b|[a-z]+,? [a-z']+(?:[ .,]|\Z)")
 _USER = re.compile(r"(?i)\b(?:login|user|machine|account) (?:(and|or|und|oder|et|ou|y|o|e|for|with|auth)|\S+) \Z")
 #: Where a value without quotes ends: in a sentence or in code, in a URL, in a connection string, in a tag, and in a line.
 _STOPS = {
