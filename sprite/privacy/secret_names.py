@@ -311,15 +311,13 @@ def _place(text: str, match: re.Match[str], name: str, line: str, kind: str) -> 
     if match["tag"]:
         return (SURE if _IN_TAG.search((line + name)[-80:]) else None), "tag"
     if match["said"]:
-        if lower == "pass" and not quoted:
+        if (lower == "pass" and not quoted) or match["said"][-1] == "(":
             return (None if match["said"].strip() == "to" else LOOSE), "said"
         link = match["said"].rstrip(" *")
         if link.endswith((" to", " on", " as")) and name.isascii() and not _CHANGE.search(line + link):
             return None, "said"
         if _ENGLISH.search(lower) and _OTHER_NOUN.match(link):
             return None, "said"
-        if link.endswith("("):
-            return LOOSE, "said"
         is_sure = (quoted or link.endswith("s:")) and len(match[match.lastgroup or 0]) > 9
         return (SURE if is_sure else LIKELY), "said"
     if lower == "pass" and not quoted and "\n" in match[0]:
@@ -347,10 +345,8 @@ def _place(text: str, match: re.Match[str], name: str, line: str, kind: str) -> 
             return (SURE if len(match[match.lastgroup or 0]) > 9 else LIKELY), "said"
         return (LIKELY if is_lead and is_alone and not quoted else LOOSE), "said"
     sign, bare = match["sign"].strip(), match["sign"].strip(" \t\r\n\"'`*_])|>-")
-    if sign == "|":
-        return (LOOSE if is_lead else None), "said"
-    if (sign == ":" and name == "PASS") or (sign == ":" == line[-1:] and line[-2:-1].isalnum()):
-        return None, "said"
+    if sign == "|" or (sign == ":" and name == "PASS") or (sign == ":" == line[-1:] and line[-2:-1].isalnum()):
+        return (LOOSE if sign == "|" and is_lead else None), "said"
     if quoted:
         return SURE, "line"
     if "=" in sign and line.endswith(("?", "&")):

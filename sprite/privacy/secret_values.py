@@ -115,8 +115,7 @@ def strength(value: str) -> int:
         return NOTHING
     if is_mixed or (_SIGN.search(value) and value[-1] not in "?=") or (has_digit and _INNER_DIGIT.search(value)):
         return ODD
-    is_short = len(value) < 6 and value.islower()
-    return CHOSEN if has_digit or len(pieces) > 1 else NOTHING if is_short else WORD
+    return CHOSEN if has_digit or len(pieces) > 1 else WORD
 
 
 def _is_made(pieces: list[str], *, has_digit: bool) -> bool:
